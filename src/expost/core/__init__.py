@@ -1,0 +1,78 @@
+"""The words of the house: frozen values with exact numbers. Standard library only."""
+
+from expost.core.adjacency import Adjacency, Unit, Window
+from expost.core.errors import (
+    BudgetExceeded,
+    EngineFailed,
+    ExpostError,
+    InvalidRequest,
+    LedgerUnsound,
+    MissingExtra,
+    SealBroken,
+    TargetNotMet,
+)
+from expost.core.guarantee import (
+    ApproxGuarantee,
+    GaussianGuarantee,
+    Guarantee,
+    PureGuarantee,
+    RenyiGuarantee,
+    ZeroConcentratedGuarantee,
+    approx,
+    epsilon,
+    gdp,
+    zcdp,
+)
+from expost.core.ladder import Ladder
+from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
+from expost.core.meaning import explain_loss, posterior_bound
+from expost.core.receipt import Outcome, Receipt
+from expost.core.release import Release, Step
+from expost.core.request import Request
+from expost.core.sealed import Sealed, unseal
+from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.target import Measure, Target
+
+__all__ = [
+    "Adjacency",
+    "ApproxGuarantee",
+    "ApproxLoss",
+    "BudgetExceeded",
+    "EngineFailed",
+    "ExpostError",
+    "GaussianGuarantee",
+    "GaussianLoss",
+    "Guarantee",
+    "InvalidRequest",
+    "Ladder",
+    "LedgerUnsound",
+    "Loss",
+    "Measure",
+    "MissingExtra",
+    "Norm",
+    "Outcome",
+    "PureGuarantee",
+    "PureLoss",
+    "Receipt",
+    "Release",
+    "RenyiGuarantee",
+    "RenyiLoss",
+    "Request",
+    "SealBroken",
+    "Sealed",
+    "Sensitivity",
+    "Step",
+    "Target",
+    "TargetNotMet",
+    "Unit",
+    "Window",
+    "ZeroConcentratedGuarantee",
+    "ZeroConcentratedLoss",
+    "approx",
+    "epsilon",
+    "explain_loss",
+    "gdp",
+    "posterior_bound",
+    "unseal",
+    "zcdp",
+]

@@ -1,0 +1,101 @@
+"""Which two tables count as neighbours, and what one "person" is."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from expost.core.errors import InvalidRequest
+
+__all__ = ["Adjacency", "Unit", "Window"]
+
+
+class Adjacency(enum.Enum):
+    """When two tables are neighbours: one unit added or removed, or one unit replaced.
+
+    >>> Adjacency("add-remove").public_size
+    False
+    """
+
+    ADD_REMOVE = "add-remove"
+    """One unit is present in one table only; the number of units is private."""
+    REPLACE_ONE = "replace-one"
+    """One unit's records are replaced; the number of units is public."""
+
+    @property
+    def public_size(self) -> bool:
+        """Whether the number of units is public under this relation."""
+        return self is Adjacency.REPLACE_ONE
+
+    @classmethod
+    def parse(cls, value: object) -> Adjacency:
+        """The relation a caller named."""
+        try:
+            return cls(value)
+        except ValueError:
+            names = " or ".join(repr(member.value) for member in cls)
+            raise InvalidRequest(f"Expected adjacency to be {names}", got=value, do="Name one of them") from None
+
+
+class Window(enum.Enum):
+    """The length of one time window of a user-time unit.
+
+    >>> Window("week")
+    <Window.WEEK: 'week'>
+    """
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is protected: a row, all rows of an id, or all rows of an id within one time window.
+
+    >>> print(Unit.row())
+    one row
+    >>> print(Unit.of("tailnum"))
+    all rows of one tailnum
+    """
+
+    column: str | None = None
+    time_column: str | None = None
+    window: Window | None = None
+
+    def __post_init__(self) -> None:
+        if (self.time_column is None) != (self.window is None):
+            raise InvalidRequest(
+                "Expected a time column and a window together", do='Pass Unit.of("id", per="week", time="when")'
+            )
+        if self.window is not None and self.column is None:
+            raise InvalidRequest("Expected an id column beside the time window", do="Name the id column")
+
+    @classmethod
+    def row(cls) -> Unit:
+        """Each row is one person."""
+        return cls()
+
+    @classmethod
+    def of(cls, column: str, *, per: str | None = None, time: str | None = None) -> Unit:
+        """All rows with the same id are one person, within a time window if one is named."""
+        if not isinstance(column, str) or not column:
+            raise InvalidRequest("Expected the name of an id column", got=column, do="Pass a column name")
+        try:
+            return cls(column, time, None if per is None else Window(per))
+        except ValueError as error:
+            if isinstance(error, InvalidRequest):
+                raise
+            names = ", ".join(repr(member.value) for member in Window)
+            raise InvalidRequest(f"Expected per to be one of {names}", got=per, do="Name one of them") from None
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the unit is a single row."""
+        return self.column is None
+
+    def __str__(self) -> str:
+        if self.column is None:
+            return "one row"
+        within = "" if self.window is None else f" within one {self.window.value}"
+        return f"all rows of one {self.column}{within}"

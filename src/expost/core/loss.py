@@ -1,0 +1,170 @@
+"""The bill after a run (ex post)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, cast
+
+from expost.core.errors import InvalidRequest
+from expost.core.guarantee import (
+    ApproxGuarantee,
+    GaussianGuarantee,
+    Guarantee,
+    PureGuarantee,
+    RenyiGuarantee,
+    ZeroConcentratedGuarantee,
+)
+from expost.core.terms import (
+    ApproxTerms,
+    GaussianTerms,
+    PureTerms,
+    RenyiTerms,
+    Terms,
+    ZeroConcentratedTerms,
+    parameters_from_json,
+)
+
+__all__ = ["ApproxLoss", "GaussianLoss", "Loss", "PureLoss", "RenyiLoss", "ZeroConcentratedLoss"]
+
+
+class Loss(Terms):
+    """What one release cost, known only after it ran; losses of different definitions never add silently.
+
+    Adding is sound for each definition by its composition theorem: pure ex-post losses because the density
+    ratio of a transcript is the product of the conditional ones (LNRWW17, Definition 2.3 with Theorem 2.5;
+    docs/proofs/ex-post-composition.md), zCDP by BS16 Lemma 2.3, RDP at equal orders by Mir17 Proposition 1,
+    GDP in mu squared by DRS22 Corollary 3.3, (epsilon, delta) by DR14 Theorem 3.16.
+
+    >>> PureLoss(0.1) + PureLoss(0.2)
+    PureLoss(epsilon=Fraction(3, 10))
+    >>> PureLoss(0.1) + ZeroConcentratedLoss(0.2)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected losses of one definition, got 'pure and zcdp'. Convert one of them ...
+    """
+
+    promise_type: ClassVar[type[Guarantee]]
+
+    def __add__(self, other: object) -> Self:
+        if not isinstance(other, Loss):
+            return NotImplemented
+        self._check_same(other)
+        mine, theirs = self.amounts(), other.amounts()
+        return self._with({name: mine[name] + theirs[name] for name in mine})
+
+    def __sub__(self, other: object) -> Self:
+        """What is left of a budget; never below zero."""
+        if not isinstance(other, Loss):
+            return NotImplemented
+        self._check_same(other)
+        mine, theirs = self.amounts(), other.amounts()
+        return self._with({name: max(mine[name] - theirs[name], type(mine[name])(0)) for name in mine})
+
+    def within(self, budget: Guarantee | Loss) -> bool:
+        """Whether no number of this loss exceeds the budget's."""
+        if budget.definition != self.definition:
+            raise InvalidRequest(
+                "Expected a budget of the same definition",
+                got=f"{self.definition} against {budget.definition}",
+                do="Convert one of them first",
+            )
+        limits = budget.amounts()
+        if limits.keys() != self.amounts().keys():
+            raise InvalidRequest("Expected equal Renyi orders", do="Evaluate both at one grid of orders")
+        return all(amount <= limits[name] for name, amount in self.amounts().items())
+
+    def zero(self) -> Self:
+        """Nothing, in this definition."""
+        return self._with(dict.fromkeys(self.amounts(), type(next(iter(self.amounts().values())))(0)))
+
+    def promise(self) -> Guarantee:
+        """The guarantee whose worst case is this loss."""
+        return self.promise_type(**parameters_from_json(self.to_json()))
+
+    @staticmethod
+    def worst_case(guarantee: Guarantee) -> Loss:
+        """The largest bill a promise allows."""
+        return _KINDS[guarantee.definition](**parameters_from_json(guarantee.to_json()))
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Loss:
+        """The loss that ``to_json`` wrote."""
+        return _KINDS[data["definition"]](**parameters_from_json(data))
+
+    def _with(self, amounts: Mapping[str, Any]) -> Self:
+        return type(self)(**amounts)
+
+    def _check_same(self, other: Loss) -> None:
+        if other.definition != self.definition:
+            raise InvalidRequest(
+                "Expected losses of one definition",
+                got=f"{self.definition} and {other.definition}",
+                do="Convert one of them with expost.accounting first",
+            )
+        if other.amounts().keys() != self.amounts().keys():
+            raise InvalidRequest("Expected equal Renyi orders", do="Evaluate both at one grid of orders")
+
+
+@dataclass(frozen=True)
+class PureLoss(PureTerms, Loss):
+    """A pure ex-post loss: the density ratio of the outcome seen is at most e^epsilon.
+
+    >>> str(PureLoss(0.25))
+    'epsilon 0.25'
+    """
+
+    promise_type = PureGuarantee
+
+
+@dataclass(frozen=True)
+class ApproxLoss(ApproxTerms, Loss):
+    """An (epsilon, delta) loss.
+
+    >>> str(ApproxLoss(1, 1e-6) + ApproxLoss(1, 1e-6))
+    'epsilon 2, delta 2e-06'
+    """
+
+    promise_type = ApproxGuarantee
+
+
+@dataclass(frozen=True)
+class ZeroConcentratedLoss(ZeroConcentratedTerms, Loss):
+    """A zCDP loss.
+
+    >>> str(ZeroConcentratedLoss(0.5))
+    'rho 0.5'
+    """
+
+    promise_type = ZeroConcentratedGuarantee
+
+
+@dataclass(frozen=True)
+class GaussianLoss(GaussianTerms, Loss):
+    """A Gaussian-DP loss; the squares of mu add.
+
+    >>> (GaussianLoss(9) + GaussianLoss(16)).mu
+    5.0
+    """
+
+    promise_type = GaussianGuarantee
+
+
+@dataclass(frozen=True)
+class RenyiLoss(RenyiTerms, Loss):
+    """A Renyi loss at each listed order.
+
+    >>> str(RenyiLoss(((2, 1),)) + RenyiLoss(((2, 3),)))
+    'epsilon at order 2 4'
+    """
+
+    promise_type = RenyiGuarantee
+
+    def _with(self, amounts: Mapping[str, Any]) -> Self:
+        values = iter(amounts.values())
+        return type(self)(tuple((order, next(values)) for order, _ in self.curve))
+
+
+_KINDS = cast(
+    "dict[str, type[Loss]]",
+    {kind.definition: kind for kind in (PureLoss, ApproxLoss, ZeroConcentratedLoss, GaussianLoss, RenyiLoss)},
+)

@@ -1,0 +1,63 @@
+"""What a bill means for one person, in a sentence."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
+
+__all__ = ["explain_loss", "posterior_bound"]
+
+_REPORT_DELTA = Fraction(1, 10**6)  # at which losses without an epsilon are put into words
+
+
+def posterior_bound(prior: float, epsilon: float) -> float:
+    """The largest belief an attacker with this prior can reach from an outcome of this loss.
+
+    Bayes' rule with a likelihood ratio of at most e^epsilon (DR14, Definition 2.4; WZ10, Theorem 2.4).
+
+    >>> round(posterior_bound(0.5, 0.1), 4)
+    0.525
+    """
+    # Written with e^-epsilon so that a large epsilon cannot overflow.
+    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+
+
+def explain_loss(loss: Loss, *, unit: str = "one row") -> str:
+    """One plain sentence about what this bill means for a person in the data.
+
+    >>> print(explain_loss(PureLoss(0.1)))
+    Someone who knows everything but whether one row is yours, and thinks 50 % likely that it is, can be at most 52.5 % sure after seeing this answer.
+    """
+    epsilon, delta = _as_epsilon_delta(loss)
+    percent = math.ceil(1000 * posterior_bound(0.5, float(epsilon)) - 1e-9) / 10
+    text = (
+        f"Someone who knows everything but whether {unit} is yours, and thinks 50 % likely that it is, "
+        f"can be at most {min(percent, 100.0):.3g} % sure after seeing this answer"
+    )
+    if delta:
+        text += f", except with probability about {float(delta):.1g}"
+    return text + "."
+
+
+def _as_epsilon_delta(loss: Loss) -> tuple[float, Fraction]:
+    match loss:
+        case PureLoss(epsilon):
+            return float(epsilon), Fraction(0)
+        case ApproxLoss(epsilon, delta):
+            return float(epsilon), delta
+        case ZeroConcentratedLoss(rho):
+            return _zcdp_epsilon(float(rho)), _REPORT_DELTA
+        case GaussianLoss(mu_squared):
+            return _zcdp_epsilon(float(mu_squared) / 2), _REPORT_DELTA
+        case RenyiLoss(curve):
+            # Mir17, Proposition 3, at the best listed order.
+            log = math.log(1 / _REPORT_DELTA)
+            return min(float(e) + log / (float(order) - 1) for order, e in curve), _REPORT_DELTA
+    raise TypeError(f"Expected a known loss, got {type(loss).__name__}.")
+
+
+def _zcdp_epsilon(rho: float) -> float:
+    # BS16, Proposition 1.3; a loose but safe conversion, enough for a sentence.
+    return rho + 2 * math.sqrt(rho * math.log(1 / _REPORT_DELTA))

@@ -1,0 +1,91 @@
+"""Exact numbers from what a caller types: ``0.1`` means one tenth."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from decimal import Decimal
+from fractions import Fraction
+
+from expost.core.errors import InvalidRequest
+
+__all__ = ["decimal_text", "floor_decimal", "probability", "rational", "round_up"]
+
+# Far outside any useful privacy or accuracy parameter, close enough to keep exact arithmetic cheap.
+_LARGEST = Fraction(10**18)
+_SMALLEST = Fraction(1, 10**18)
+
+
+def rational(value: object, name: str, *, positive: bool = True, do: str | None = None) -> Fraction:
+    """The exact value of a number the caller typed; a float is taken by its shortest decimal.
+
+    >>> rational(0.1, "epsilon")
+    Fraction(1, 10)
+    >>> rational("0.1", "epsilon")
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected epsilon to be a number > 0, got '0.1'. Pass a positive finite epsilon.
+    """
+    bound = "> 0" if positive else ">= 0"
+    remedy = do or f"Pass a {'positive' if positive else 'non-negative'} finite {name}"
+    exact = _exactly(value)
+    if exact is None:
+        raise InvalidRequest(f"Expected {name} to be a number {bound}", got=value, do=remedy)
+    if exact < 0 or (positive and exact == 0):
+        raise InvalidRequest(f"Expected {name} {bound}", got=value, do=remedy)
+    if exact > _LARGEST or (exact != 0 and exact < _SMALLEST):
+        raise InvalidRequest(f"Expected {name} between 1e-18 and 1e18", got=value, do=remedy)
+    return exact
+
+
+def probability(value: object, name: str) -> Fraction:
+    """An exact number strictly between 0 and 1.
+
+    >>> probability(0.05, "failure_probability")
+    Fraction(1, 20)
+    """
+    exact = rational(value, name, do=f"Pass a {name} between 0 and 1, both excluded")
+    if exact >= 1:
+        raise InvalidRequest(f"Expected {name} between 0 and 1, both excluded", got=value, do=f"Pass a smaller {name}")
+    return exact
+
+
+def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12)) -> Fraction:
+    """A short rational that is never below ``value`` and at most ``relative`` above it.
+
+    Used where a loss is computed in floats: the error of the computation belongs in ``relative``.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidRequest("Expected a finite privacy parameter", got=value, do="Ask for less accuracy")
+    exact = Fraction(value)
+    if exact <= 0:
+        return Fraction(0)
+    grid = Fraction(10) ** (math.floor(math.log10(exact)) - 14)
+    return math.ceil(exact * (1 + relative) / grid) * grid
+
+
+def decimal_text(value: Fraction, digits: int = 4) -> str:
+    """A rational for people: exact when it is a short decimal, else rounded *up*."""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(float(value)))) if value else 0
+    grid = Fraction(10) ** (magnitude - digits + 1)
+    up = math.ceil(value / grid) * grid
+    return f"{float(up):.{digits}g}"
+
+
+def floor_decimal(value: Fraction, places: int) -> Fraction:
+    """``value`` cut (never raised) to ``places`` decimals."""
+    scale = 10**places
+    return Fraction(math.floor(value * scale), scale)
+
+
+def _exactly(value: object) -> Fraction | None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
+        return None
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, numbers.Integral):
+        return Fraction(int(value))
+    if not math.isfinite(value):
+        return None
+    return Fraction(str(value))  # str of a float, NumPy's included, is its shortest decimal
