@@ -13,7 +13,7 @@ __all__ = ["decimal_text", "floor_decimal", "probability", "rational", "round_up
 
 # Far outside any useful privacy or accuracy parameter, close enough to keep exact arithmetic cheap.
 _LARGEST = Fraction(10**18)
-_SMALLEST = Fraction(1, 10**18)
+_SMALLEST = Fraction(1, 10**30)
 
 
 def rational(value: object, name: str, *, positive: bool = True, do: str | None = None) -> Fraction:
@@ -33,7 +33,7 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
     if exact < 0 or (positive and exact == 0):
         raise InvalidRequest(f"Expected {name} {bound}", got=value, do=remedy)
     if exact > _LARGEST or (exact != 0 and exact < _SMALLEST):
-        raise InvalidRequest(f"Expected {name} between 1e-18 and 1e18", got=value, do=remedy)
+        raise InvalidRequest(f"Expected {name} between 1e-30 and 1e18", got=value, do=remedy)
     return exact
 
 

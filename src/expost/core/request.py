@@ -13,7 +13,7 @@ __all__ = ["Request"]
 class Request(Protocol):
     """What the curator needs to know of a question; every room of questions builds these.
 
-    ``worst_case`` is known before the data is touched, ``measure`` seals the exact answer, ``climb`` lowers the
+    ``check`` and ``worst_case`` come before the data is touched, ``measure`` seals the exact answer, ``climb`` lowers the
     noise until the target is certified and returns the release that the ledger then bills.
     """
 
@@ -25,6 +25,10 @@ class Request(Protocol):
     @property
     def worst_case(self) -> Loss:
         """What the run can cost at most."""
+        ...
+
+    def check(self, dataset: Any) -> None:
+        """Raise ``InvalidRequest`` if the public description of the dataset cannot answer this; reads no rows."""
         ...
 
     def measure(self, dataset: Any) -> Any:

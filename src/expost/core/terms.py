@@ -22,8 +22,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            exact = rational(getattr(self, field.name), field.name, positive=False)
-            object.__setattr__(self, field.name, exact)
+            object.__setattr__(self, field.name, _amount(getattr(self, field.name), field.name))
 
     def amounts(self) -> dict[str, Fraction]:
         """Each number under its name."""
@@ -88,9 +87,7 @@ class RenyiTerms(Terms):
     curve: tuple[tuple[Fraction, Fraction], ...]
 
     def __post_init__(self) -> None:
-        curve = tuple(
-            (rational(order, "order"), rational(epsilon, "epsilon", positive=False)) for order, epsilon in self.curve
-        )
+        curve = tuple((rational(order, "order"), _amount(epsilon, "epsilon")) for order, epsilon in self.curve)
         orders = [order for order, _ in curve]
         if not curve or any(order <= 1 for order in orders) or sorted(set(orders)) != orders:
             raise InvalidRequest("Expected increasing Renyi orders above 1", do="Sort the orders and drop repeats")
@@ -101,6 +98,13 @@ class RenyiTerms(Terms):
 
     def to_json(self) -> dict[str, Any]:
         return {"definition": self.definition, "curve": [[str(order), str(epsilon)] for order, epsilon in self.curve]}
+
+
+def _amount(value: object, name: str) -> Fraction:
+    # Computed amounts are exact already and may be tinier than anything a caller would type.
+    if isinstance(value, Fraction) and value >= 0:
+        return value
+    return rational(value, name, positive=False)
 
 
 def parameters_from_json(data: Mapping[str, Any]) -> dict[str, Any]:

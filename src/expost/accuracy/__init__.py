@@ -1,0 +1,1 @@
+"""How accurate is it already? Climbs, free certificates and billed tests."""

@@ -1,0 +1,79 @@
+"""The whole way of one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
+from expost.ledger import Ledger
+from expost.noise import BitSource, system_bits
+
+__all__ = ["answer"]
+
+
+def answer(
+    request: Request,
+    dataset: Any,
+    *,
+    ledger: Ledger,
+    accounts: Sequence[str],
+    bits: BitSource | None = None,
+    simulation: bool = False,
+    request_id: str | None = None,
+) -> Release[Any]:
+    """Hold, measure, climb, settle, release.
+
+    The ledger is charged the worst case before the data is touched, and the realised bill before the answer leaves;
+    giving back the unused part is a theorem (docs/proofs/ex-post-composition.md). A crash in between stays charged at
+    the worst case. A missed target raises ``TargetNotMet`` with the private release that was paid for.
+
+    See ``expost.Session`` for the friendly way in.
+    """
+    source = _randomness(bits, simulation)
+    request.check(dataset)
+    hold = ledger.hold(accounts, request.worst_case, question=request.question, request_id=request_id)
+    sealed = _measure(request, dataset)
+    release = _marked(request.climb(sealed, source), simulation)
+    release = release.entered(ledger.settle(hold, release.receipt))
+    if not release.receipt.outcome.met:
+        raise TargetNotMet(
+            f"Expected {release.receipt.target}, got no rung that reaches it under the cap of "
+            f"{release.receipt.promise}. Raise max_epsilon, or ask for less accuracy.",
+            release,
+        )
+    return release
+
+
+def _randomness(bits: BitSource | None, simulation: bool) -> BitSource:
+    if bits is None:
+        if simulation:
+            raise InvalidRequest("Expected a seeded source beside simulation=True", do="Pass bits=SeededBits(seed)")
+        return system_bits()
+    if not bits.private and not simulation:
+        raise InvalidRequest(
+            "Expected cryptographic randomness",
+            got="a seeded source",
+            do="Leave bits out, or pass simulation=True to get an answer that must not be published",
+        )
+    return bits
+
+
+def _measure(request: Request, dataset: Any) -> Any:
+    # The data source's own error may carry rows; it must not travel, not even as a chained exception.
+    try:
+        return request.measure(dataset)
+    except Exception:
+        broken = True
+    assert broken
+    raise EngineFailed(
+        f"Expected to read the dataset for {request.question!r}",
+        do="Check the source; the worst case of this request stays charged",
+    )
+
+
+def _marked(release: Release[Any], simulation: bool) -> Release[Any]:
+    if not simulation:
+        return release
+    return replace(release, receipt=replace(release.receipt, simulation=True))

@@ -1,0 +1,1 @@
+"""Pictures of public values; found through the entry points ``expost.pictures`` and drawn with matplotlib."""

@@ -1,0 +1,48 @@
+"""Only ``noise`` opens a sealed answer."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "expost"
+OPENERS = {"unseal", "_Sealed__exact"}
+
+
+def names_used(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)  # getattr(sealed, "_Sealed__exact")
+    return names
+
+
+def allowed(path: Path) -> bool:
+    room = path.relative_to(SOURCE).parts[0]
+    return room == "noise" or (path.name in {"sealed.py", "__init__.py"} and room == "core")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_file_outside_noise_opens_a_seal(path: Path) -> None:
+    used = names_used(ast.parse(path.read_text(encoding="utf-8")))
+
+    assert allowed(path) or not used & OPENERS
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from expost.core import unseal",
+        "from expost import core\ncore.unseal(x)",
+        "x._Sealed__exact",
+        "getattr(x, '_Sealed__exact')",
+    ],
+)
+def test_the_check_sees_a_planted_opening(planted: str) -> None:
+    assert names_used(ast.parse(planted)) & OPENERS
