@@ -1,0 +1,236 @@
+"""The ledger: durable holds and receipts."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NoReturn, Self, TypeVar
+
+from expost.core import Guarantee, InvalidRequest, Loss, Receipt
+from expost.ledger import posting, secret
+from expost.ledger.account import checked_budget, checked_name, is_template
+from expost.ledger.entry import Entry, Kind
+from expost.ledger.hold import Hold, HoldState
+from expost.ledger.page import Page
+from expost.ledger.replay import Report, verify
+from expost.ledger.safe import Safe
+
+__all__ = ["Ledger"]
+
+T = TypeVar("T")
+
+_LONGEST_TEXT = 10_000
+
+
+class Ledger(ABC):
+    """Accounts with budgets, and what was charged to them, in a record that only grows.
+
+    A run takes a ``hold`` on its worst case before the data is touched; ``settle`` records the receipt and gives back
+    what the theorem allows. A hold that is never settled stays charged for ever. Every change is an entry in a chain
+    of hashes, and the totals follow from the chain.
+
+    >>> from expost.core import PureGuarantee, PureLoss, epsilon
+    >>> from expost.ledger import open_ledger
+    >>> ledger = open_ledger(None)
+    >>> ledger.open_account("dataset:flights", epsilon(1))
+    >>> hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+    >>> receipt = Receipt(question="count", method="m", promise=PureGuarantee(0.5), bill=PureLoss(0.125))
+    >>> entry = ledger.settle(hold, receipt)
+    >>> ledger.remaining("dataset:flights")
+    PureLoss(epsilon=Fraction(7, 8))
+    """
+
+    durable: bool
+    url: str | None
+
+    def __init__(self, safe: Safe) -> None:
+        self._safe = safe
+
+    @abstractmethod
+    def _write(self, action: Callable[[Page], T]) -> T:
+        """Run ``action`` alone, and keep all it wrote or, if it raises, nothing."""
+
+    @abstractmethod
+    def _read(self, action: Callable[[Page], T]) -> T:
+        """Run ``action`` on one consistent state."""
+
+    def close(self) -> None:
+        """Let go of files and connections; the ledger opens again when it is next used."""
+        return None
+
+    # Accounts
+
+    def open_account(self, account: str, budget: Guarantee) -> None:
+        """Open an account; again with the same budget does nothing.
+
+        ``"window:*"`` opens a template: each account with that prefix gets the budget at its first hold.
+        """
+        name = checked_name(account, template=True)
+        amount = checked_budget(budget)
+        self._write(lambda page: posting.open_account(page, name, amount))
+
+    def change_budget(self, account: str, budget: Guarantee) -> None:
+        """Give an account another budget, at least what is spent; for the owner only, and recorded.
+
+        A template's new budget holds for accounts opened from then on.
+        """
+        name = checked_name(account, template=True)
+        amount = checked_budget(budget)
+        self._write(lambda page: posting.change_budget(page, name, amount))
+
+    def accounts(self) -> list[str]:
+        """The names of all open accounts, templates excluded."""
+        return [account for account in self._names() if not is_template(account)]
+
+    def templates(self) -> list[str]:
+        """The names of all templates."""
+        return [account for account in self._names() if is_template(account)]
+
+    def budget(self, account: str) -> Guarantee:
+        """The budget of an account."""
+        name = checked_name(account, template=True)
+        return self._read(lambda page: posting.find_account(page, name)).budget
+
+    def spent(self, account: str) -> Loss:
+        """What is charged to an account: settled bills, and open holds at their worst case."""
+        name = checked_name(account, template=True)
+        return self._read(lambda page: posting.find_account(page, name)).spent
+
+    def remaining(self, account: str) -> Loss:
+        """What a new hold may still ask of an account."""
+        name = checked_name(account, template=True)
+        return self._read(lambda page: posting.find_account(page, name)).remaining
+
+    # Holds
+
+    def hold(self, accounts: Sequence[str], worst_case: Loss, *, question: str, request_id: str | None = None) -> Hold:
+        """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
+
+        The same request id again charges nothing and returns the first hold with ``repeated`` set: do not run it.
+        """
+        names = _distinct(accounts)
+        if not isinstance(worst_case, Loss):
+            raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
+        text = _text(question, "question")
+        request = None if request_id is None else _text(request_id, "request id")
+        ticket = uuid.uuid4().hex
+        return self._write(
+            lambda page: posting.take_hold(page, names, worst_case, question=text, request_id=request, ticket=ticket)
+        )
+
+    def settle(self, hold: Hold, receipt: Receipt) -> str:
+        """Record the receipt of a held run and give back what the theorem allows; returns the entry's id.
+
+        Only after this returns may the answer leave. Settling again with the same receipt changes nothing.
+        """
+        return self._write(lambda page: posting.settle(page, hold, receipt)).id
+
+    def write_off(self, hold_id: str) -> str:
+        """Close a hold whose run is lost; it stays charged at its worst case. For the owner only."""
+        return self._write(lambda page: posting.write_off(page, hold_id)).id
+
+    def open_holds(self) -> list[Hold]:
+        """The holds that are neither settled nor written off, oldest first."""
+        return self._read(
+            lambda page: [posting.read_hold(page, row) for row in page.holds() if row.state is HoldState.OPEN]
+        )
+
+    # The record
+
+    def history(self, account: str | None = None) -> list[Entry]:
+        """The entries in order; those that concern one account if it is named."""
+        entries = self._read(lambda page: list(page.entries()))
+        return entries if account is None else [entry for entry in entries if account in entry.accounts]
+
+    def receipt(self, entry_id: str) -> Receipt:
+        """The receipt kept under an entry's id."""
+        entry = self._read(lambda page: page.named(entry_id))
+        receipt = None if entry is None else entry.receipt
+        if receipt is None:
+            raise InvalidRequest("Expected the id of a settled entry", got=entry_id, do="Copy it from a receipt")
+        return receipt
+
+    def verify(self, *, anchor: str | None = None) -> Report:
+        """Recompute every total and the whole chain, or raise ``LedgerUnsound``.
+
+        ``anchor`` is the id of an entry known from elsewhere, which must still be there.
+        """
+        return self._read(lambda page: verify(page, anchor=anchor))
+
+    # Secrets
+
+    def keep(self, name: str, secret_value: bytes) -> None:
+        """Store a secret encrypted, e.g. the noise of a release that may be refined; the name must be new."""
+        text, value = _text(name, "name"), _secret(secret_value)
+        self._write(lambda page: secret.keep(page, self._safe, text, value))
+
+    def kept(self, name: str) -> bytes | None:
+        """The secret of this name, or nothing."""
+        text = _text(name, "name")
+        return self._read(lambda page: secret.kept(page, self._safe, text))
+
+    def replace(self, name: str, *, old: bytes, new: bytes) -> bool:
+        """Store ``new`` only if ``old`` is what is kept now; says whether it did."""
+        text, before, after = _text(name, "name"), _secret(old), _secret(new)
+        return self._write(lambda page: secret.replace_secret(page, self._safe, text, old=before, new=after))
+
+    def forget(self, name: str) -> None:
+        """Delete a secret, if there is one: the release can then not be refined any more."""
+        text = _text(name, "name")
+        self._write(lambda page: secret.forget(page, text))
+
+    def _names(self) -> list[str]:
+        return self._read(lambda page: [account.name for account in page.accounts()])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url or ''})"
+
+    def __copy__(self) -> Self:
+        return self  # two handles with one memory of the head would both be right; a copy adds nothing
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+def begin(page: Page) -> None:
+    """Write the first entry of a new ledger."""
+    if page.last() is None:
+        page.post(Kind.BEGIN, {"format": 1, "ledger": uuid.uuid4().hex})
+
+
+def _distinct(accounts: Sequence[str]) -> list[str]:
+    if isinstance(accounts, str) or not isinstance(accounts, Sequence) or not accounts:
+        _refuse_accounts(accounts)
+    names = [checked_name(account) for account in accounts]
+    if len(set(names)) != len(names):
+        _refuse_accounts(accounts)
+    return names
+
+
+def _refuse_accounts(accounts: object) -> NoReturn:
+    raise InvalidRequest(
+        "Expected a list of different account names", got=accounts, do='Pass e.g. ["dataset:flights", "analyst:ann"]'
+    )
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_TEXT or "\x00" in value:
+        raise InvalidRequest(f"Expected a {what} of 1 to {_LONGEST_TEXT} characters", got=value, do=f"Pass a {what}")
+    return value
+
+
+def _secret(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        # Its value must not be repeated in a message.
+        raise InvalidRequest("Expected a secret in bytes", got=type(value).__name__, do="Encode it first")
+    return value

@@ -1,0 +1,52 @@
+"""Finding the ledger a caller names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import cast
+
+from expost.core import InvalidRequest
+from expost.ledger.ledger import Ledger
+from expost.ledger.memory import MemoryLedger
+
+__all__ = ["open_ledger"]
+
+_SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_ledger(where: str | os.PathLike[str] | Ledger | None = None, *, key: str | bytes | None = None) -> Ledger:
+    """The ledger at a file, a server, or in memory when nothing is named; created if it is not there.
+
+    ``where`` is a path, ``"sqlite:///path"`` or ``"postgresql://user@host/database"``. ``key`` opens the kept secrets;
+    without it ``EXPOST_LEDGER_KEY`` is read.
+
+    >>> open_ledger(None)
+    MemoryLedger()
+    >>> open_ledger("mysql://host/db")
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected a ledger in a file or in PostgreSQL, got 'mysql://host/db'. Pass ...
+    """
+    if isinstance(where, Ledger):
+        return where
+    if where is None:
+        return MemoryLedger(key=key)
+    text = os.fspath(where)
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise _unknown(text)
+    # A database library is loaded only when a database is used.
+    if text.startswith(_POSTGRES):
+        return cast(Ledger, importlib.import_module("expost.ledger.postgres").PostgresLedger(text, key=key))
+    path = text.removeprefix(_SQLITE)
+    if "://" in path or path in {"", ":memory:"}:
+        raise _unknown(text)
+    return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(path, key=key))
+
+
+def _unknown(where: object) -> InvalidRequest:
+    return InvalidRequest(
+        "Expected a ledger in a file or in PostgreSQL",
+        got=where,
+        do='Pass "flights.ledger", "sqlite:///flights.ledger", "postgresql://host/database", or None for memory',
+    )
