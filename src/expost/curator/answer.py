@@ -34,6 +34,9 @@ def answer(
     source = _randomness(bits, simulation)
     request.check(dataset)
     hold = ledger.hold(accounts, request.worst_case, question=request.question, request_id=request_id)
+    if hold.repeated:
+        # Running it again under the first charge would draw fresh noise for nothing.
+        raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
     sealed = _measure(request, dataset)
     release = _marked(request.climb(sealed, source), simulation)
     release = release.entered(ledger.settle(hold, release.receipt))

@@ -1,0 +1,72 @@
+"""How the command line speaks: tables for people, JSON for machines, one exit code an error class."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from expost.core import ExpostError, Receipt, Release, TargetNotMet
+
+__all__ = ["emit", "fail", "out", "print_receipt", "print_release", "print_table"]
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def emit(data: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table for people."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    out.print(table)
+
+
+def print_receipt(receipt: Receipt) -> None:
+    """A receipt, one fact a line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim")
+    table.add_column()
+    for label, text in receipt.rows():
+        table.add_row(label, text)
+    out.print(table)
+
+
+def print_release(release: Release[Any], *, as_json: bool) -> None:
+    """A release: value, interval and receipt, for people or machines."""
+    if as_json:
+        emit({"value": release.value, "interval": release.interval, "receipt": release.receipt.to_dict()})
+        return
+    out.print(f"[bold]{release.value}[/bold]" if release.interval is None else _with_interval(release))
+    print_receipt(release.receipt)
+
+
+def _with_interval(release: Release[Any]) -> str:
+    low, high = release.interval or (None, None)
+    return f"[bold]{release.value}[/bold]  in  {low} .. {high}"
+
+
+def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:
+    """The same sentence as in Python, a stable code, what it cost, and the error class's exit code."""
+    if as_json:
+        document: dict[str, Any] = {"error": error.code, "message": str(error), "cost": error.cost}
+        if isinstance(error, TargetNotMet):
+            document["receipt"] = error.receipt.to_dict()
+        emit(document)
+    else:
+        err.print(f"[red]{error.code}[/red]: {error}", markup=True)
+        err.print(f"cost: {error.cost}")
+        if isinstance(error, TargetNotMet):
+            print_receipt(error.receipt)
+    raise SystemExit(error.exit_code)

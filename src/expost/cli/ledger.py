@@ -1,0 +1,141 @@
+"""``expost ledger``: what was spent, by whom, and whether the record still adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from expost.cli.console import emit, out, print_table
+from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
+from expost.core.picture import draw
+from expost.ledger import Entry, Ledger, open_ledger
+
+__all__ = ["ledger"]
+
+ledger = typer.Typer(no_args_is_help=True, help="Read, check and manage a ledger.")
+
+Where = Annotated[str, typer.Argument(help="A ledger: a file, sqlite:///FILE or postgresql://HOST/DATABASE.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@ledger.command()
+def show(
+    where: Where,
+    account: Annotated[str | None, typer.Option(help="Only this account.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the account's budget over time to a PNG or SVG file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Accounts, budgets, what is left, and every entry.
+
+    Example: [bold]expost ledger show flights.ledger --account dataset:flights[/bold]
+    """
+    with _existing(where) as book:
+        names = book.accounts() if account is None else [account]
+        totals = [(name, book.budget(name), book.spent(name), book.remaining(name)) for name in names]
+        entries = book.history(account)
+        if as_json:
+            emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
+        else:
+            print_table("accounts", ("account", "budget", "spent", "left"), totals)
+            rows = ((entry.id, entry.at, entry.kind.value, entry.question or "", _charged(entry)) for entry in entries)
+            print_table("entries", ("entry", "when", "what", "question", "charged"), rows)
+        if plot is not None:
+            _draw(book, account, plot)
+
+
+@ledger.command()
+def verify(where: Where, as_json: Json = False) -> None:
+    """Recompute every total and the whole chain; a changed, removed or reordered entry is found.
+
+    Example: [bold]expost ledger verify flights.ledger[/bold]
+    """
+    with _existing(where) as book:
+        report = book.verify()
+    if as_json:
+        emit(vars(report) if hasattr(report, "__dict__") else str(report))
+    else:
+        out.print(f"[green]sound[/green]: {report}")
+
+
+@ledger.command()
+def export(where: Where, output: Annotated[Path, typer.Option(help="File to write; JSON lines.")]) -> None:
+    """Write every entry, receipts included, as JSON lines.
+
+    Example: [bold]expost ledger export flights.ledger --output flights.jsonl[/bold]
+    """
+    with _existing(where) as book:
+        lines = [entry.text for entry in book.history()]
+    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out.print(f"{len(lines)} entries written to {output}")
+
+
+@ledger.command()
+def budget(
+    where: Where,
+    account: Annotated[str, typer.Argument(help="Account, for example dataset:flights or analyst:ann.")],
+    epsilon_amount: Annotated[float | None, typer.Option("--epsilon", help="Pure budget.")] = None,
+    delta: Annotated[float, typer.Option(help="With --epsilon: an (epsilon, delta) budget.")] = 0.0,
+    rho: Annotated[float | None, typer.Option(help="Zero-concentrated budget.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Gaussian budget.")] = None,
+) -> None:
+    """Open an account with a budget, or give it another one (owners only; the change is recorded).
+
+    Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5[/bold]
+    """
+    amount = _budget(epsilon_amount, delta, rho, mu)
+    with open_ledger(where) as book:
+        if account in (*book.accounts(), *book.templates()):
+            book.change_budget(account, amount)
+        else:
+            book.open_account(account, amount)
+    out.print(f"{account}: {amount}")
+
+
+@ledger.command("write-off")
+def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's id.")]) -> None:
+    """Close a hold whose run was lost; it stays charged at its worst case.
+
+    Example: [bold]expost ledger write-off flights.ledger 4f1c[/bold]
+    """
+    with _existing(where) as book:
+        entry = book.write_off(hold)
+    out.print(f"written off as spent: {entry}")
+
+
+def _existing(where: str) -> Ledger:
+    """A ledger that is already there: reading must not create one."""
+    if "://" not in where and not Path(where).exists():
+        raise InvalidRequest("Expected a ledger file that exists", got=where, do="Check the path")
+    return open_ledger(where)
+
+
+def _budget(amount: float | None, delta: float, rho: float | None, mu: float | None) -> Guarantee:
+    given = [name for name, value in (("--epsilon", amount), ("--rho", rho), ("--mu", mu)) if value is not None]
+    if len(given) != 1:
+        raise InvalidRequest(
+            "Expected exactly one of --epsilon, --rho, --mu", got=", ".join(given) or None, do="Give one"
+        )
+    if amount is not None:
+        return epsilon(amount, delta)
+    return zcdp(rho) if rho is not None else gdp(mu or 0)
+
+
+def _total(name: str, budget: Guarantee, spent: Any, left: Any) -> dict[str, Any]:
+    return {"account": name, "budget": budget.to_json(), "spent": spent.to_json(), "left": left.to_json()}
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    return {"id": entry.id, "at": entry.at, "kind": entry.kind.value, "body": entry.body}
+
+
+def _charged(entry: Entry) -> str:
+    return "; ".join(f"{account}: {loss}" for account, loss in entry.charges.items())
+
+
+def _draw(book: Ledger, account: str | None, path: Path) -> None:
+    if account is None:
+        raise InvalidRequest("Expected --account beside --plot", do="Name the account to draw")
+    draw("budget", book.history(account), account=account, budget=book.budget(account), path=path)
+    out.print(f"picture: {path}")

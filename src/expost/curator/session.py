@@ -1,0 +1,145 @@
+"""An analyst's way in: questions about one dataset, paid from one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Self
+
+from expost.core import Guarantee, InvalidRequest, Loss, Receipt, Release, Request
+from expost.core.picture import draw
+from expost.curator.answer import answer
+from expost.data import Dataset
+from expost.ledger import Entry, Ledger, open_ledger
+from expost.noise import BitSource
+from expost.stats import Count
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Asks questions about a dataset and pays for them from a budget kept in a ledger.
+
+    Every question takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
+    accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: all
+    that is left). The ledger is charged before an answer leaves.
+
+    >>> import pyarrow as pa
+    >>> from expost import Dataset, epsilon
+    >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), name="people", bounds={"age": (0, 120)})
+    >>> with Session(people, epsilon(1)) as session:
+    ...     release = session.count(within=100)
+    >>> abs(release.value - 5000) < 200, release.receipt.outcome.value
+    (True, 'certified')
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        budget: Guarantee | None = None,
+        *,
+        ledger: Any = None,
+        analyst: str | None = None,
+        analyst_budget: Guarantee | None = None,
+        bits: BitSource | None = None,
+        simulation: bool = False,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise InvalidRequest("Expected an expost.Dataset", got=dataset, do="Describe the table with expost.Dataset")
+        self.dataset = dataset
+        self._ledger: Ledger = open_ledger(ledger)
+        self._accounts = self._open_accounts(budget, analyst, analyst_budget)
+        self._bits, self._simulation = bits, simulation
+
+    def _open_accounts(
+        self, budget: Guarantee | None, analyst: str | None, analyst_budget: Guarantee | None
+    ) -> tuple[str, ...]:
+        if self._ledger.durable and not self.dataset.name:
+            raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
+        accounts = [f"dataset:{self.dataset.name or 'table'}"]
+        budgets = [budget]
+        if analyst is not None:
+            accounts.append(f"analyst:{analyst}")
+            budgets.append(analyst_budget)
+        for account, amount in zip(accounts, budgets, strict=True):
+            if amount is not None:
+                self._ledger.open_account(account, amount)
+            elif account not in self._ledger.accounts():
+                raise InvalidRequest(f"Expected a budget for {account}", do="Pass budget=expost.epsilon(1.0)")
+        return tuple(accounts)
+
+    # Questions ---------------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
+        """The release of any request; the methods below build the common ones."""
+        return answer(
+            request,
+            self.dataset,
+            ledger=self._ledger,
+            accounts=self._accounts,
+            bits=self._bits,
+            simulation=self._simulation,
+            request_id=request_id,
+        )
+
+    def count(self, **terms: Any) -> Release[Any]:
+        """How many rows there are; see ``expost.stats.Count`` for the terms."""
+        return self.ask(Count(**self._capped(terms)))
+
+    def _capped(self, terms: dict[str, Any]) -> dict[str, Any]:
+        if terms.get("epsilon") is None and terms.get("max_epsilon") is None:
+            terms["max_epsilon"] = self._left()
+        return terms
+
+    def _left(self) -> Fraction:
+        left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self._accounts)
+        if left <= 0:
+            raise InvalidRequest("Expected something left in the budget", do="Raise the budget")
+        return left
+
+    # The books ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that is billed."""
+        return self._ledger
+
+    @property
+    def accounts(self) -> Sequence[str]:
+        """The accounts that every question charges."""
+        return self._accounts
+
+    def remaining(self) -> Loss:
+        """What is left in the dataset's account."""
+        return self._ledger.remaining(self._accounts[0])
+
+    def spent(self) -> Loss:
+        """What the dataset's account has paid or holds."""
+        return self._ledger.spent(self._accounts[0])
+
+    def history(self) -> list[Entry]:
+        """Everything that touched the dataset's account, oldest first."""
+        return self._ledger.history(self._accounts[0])
+
+    def receipt(self, entry: str) -> Receipt:
+        """The receipt kept under an entry's id."""
+        return self._ledger.receipt(entry)
+
+    def plot(self, path: str | None = None, **options: Any) -> Any:
+        """Draw the budget over time."""
+        account = self._accounts[0]
+        return draw(
+            "budget", self.history(), account=account, budget=self._ledger.budget(account), path=path, **options
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ledger.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self._accounts[0]!r}, remaining {self.remaining()})"

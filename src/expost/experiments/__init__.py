@@ -1,0 +1,1 @@
+"""The papers' figures and the data they are drawn from; may import anything, imported by the command line only."""

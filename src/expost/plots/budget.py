@@ -1,0 +1,45 @@
+"""A budget over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from expost.core import Guarantee, InvalidRequest
+from expost.plots.style import BLUE, ORANGE, RED, new_figure, save
+
+__all__ = ["draw_budget"]
+
+
+def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path: str | Path | None = None) -> Figure:
+    """What an account had spent after each entry, against its budget; holds are shown as they are taken.
+
+    >>> from expost.core import epsilon
+    >>> draw_budget([], account="dataset:flights", budget=epsilon(1))
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected entries that charge the account. Ask a question first.
+    """
+    charged = [entry for entry in entries if account in entry.spent]
+    if not charged:
+        raise InvalidRequest("Expected entries that charge the account", do="Ask a question first")
+    name, total = next(iter(budget.amounts().items()))
+    when = [datetime.fromisoformat(entry.at) for entry in charged]
+    spent = [float(entry.spent[account].amounts()[name]) for entry in charged]
+    figure, axes = new_figure()
+    axes.step(when, spent, where="post", color=BLUE, marker=".", label="spent (open holds at their worst case)")
+    axes.axhline(float(total), color=RED, linestyle="--", label=f"budget: {budget}")
+    settled = [index for index, entry in enumerate(charged) if entry.kind.value == "settle"]
+    axes.plot(
+        [when[index] for index in settled], [spent[index] for index in settled], "o", color=ORANGE, label="settled"
+    )
+    axes.set_ylim(0, max(float(total), *spent) * 1.08)
+    axes.set_xlabel("time of the entry")
+    axes.set_ylabel(name)
+    axes.set_title(f"{account}: {spent[-1]:.4g} of {float(total):.4g} spent", fontsize=10, loc="left")
+    figure.autofmt_xdate()
+    axes.legend(fontsize=8, loc="lower right", framealpha=0.9)
+    return save(figure, path)
