@@ -74,7 +74,6 @@ class _MemoryPage(Page):
         self._accounts: dict[str, Account] = {}
         self._holds: dict[int, HoldRow] = {}
         self._requests: dict[str, int] = {}
-        self._tickets: dict[str, int] = {}
         self._secrets: dict[str, SecretRow] = {}
         self._before: list[Callable[[], object]] = []
 
@@ -117,11 +116,9 @@ class _MemoryPage(Page):
     def put_account(self, account: Account) -> None:
         self._set(self._accounts, account.name, account)
 
-    def hold(self, *, entry: int = -1, request_id: str | None = None, ticket: str = "") -> HoldRow | None:
+    def hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:
         if request_id is not None:
             entry = self._requests.get(request_id, -1)
-        elif ticket:
-            entry = self._tickets.get(ticket, -1)
         return self._holds.get(entry)
 
     def holds(self) -> list[HoldRow]:
@@ -129,7 +126,6 @@ class _MemoryPage(Page):
 
     def put_hold(self, row: HoldRow) -> None:
         self._set(self._holds, row.entry, row)
-        self._set(self._tickets, row.ticket, row.entry)
         if row.request_id is not None:
             self._set(self._requests, row.request_id, row.entry)
 

@@ -26,7 +26,7 @@ def open_ledger(where: str | os.PathLike[str] | Ledger | None = None, *, key: st
     MemoryLedger()
     >>> open_ledger("mysql://host/db")
     Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a ledger in a file or in PostgreSQL, got 'mysql://host/db'. Pass ...
+    expost.core.errors.InvalidRequest: Expected a ledger in a file or in PostgreSQL, got 'mysql://...'. Pass ...
     """
     if isinstance(where, Ledger):
         return where
@@ -47,6 +47,6 @@ def open_ledger(where: str | os.PathLike[str] | Ledger | None = None, *, key: st
 def _unknown(where: object) -> InvalidRequest:
     return InvalidRequest(
         "Expected a ledger in a file or in PostgreSQL",
-        got=where,
+        got=where.partition("://")[0] + "://..." if isinstance(where, str) and "://" in where else where,
         do='Pass "flights.ledger", "sqlite:///flights.ledger", "postgresql://host/database", or None for memory',
     )

@@ -79,8 +79,8 @@ class Page(ABC):
         """Store a new or changed account."""
 
     @abstractmethod
-    def hold(self, *, entry: int = -1, request_id: str | None = None, ticket: str = "") -> HoldRow | None:
-        """The hold found by one of its names."""
+    def hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:
+        """The hold of this entry or of this request."""
 
     @abstractmethod
     def holds(self) -> list[HoldRow]:

@@ -9,7 +9,7 @@ from typing import Any
 from expost.core import Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
 from expost.ledger.account import Account, is_template, template_fits
 from expost.ledger.currency import settled_charge
-from expost.ledger.entry import Entry, Kind
+from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import HoldRow, Page, unsound
 
@@ -44,11 +44,9 @@ def take_hold(
     page: Page, names: Sequence[str], worst_case: Loss, *, question: str, request_id: str | None, ticket: str
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none."""
-    row = page.hold(ticket=ticket)  # this very call, sent again after a lost answer
-    if row is None and request_id is not None:
-        row = page.hold(request_id=request_id)
+    row = None if request_id is None else page.hold(request_id=request_id)
     if row is not None:
-        return _repeated(read_hold(page, row), names, worst_case, question=question, ticket=ticket)
+        return _repeated(read_hold(page, row), names, worst_case, question=question)
     accounts = [_account_for(page, name) for name in names]
     charges = {account.name: account.price(worst_case) for account in accounts}
     following = page.last().sequence + 1  # type: ignore[union-attr]  # an account implies an entry
@@ -71,7 +69,7 @@ def take_hold(
 def settle(page: Page, hold: Hold, receipt: Receipt) -> Entry:
     """Record the receipt and give back what the theorem allows."""
     row, held = _find_hold(page, hold.id)
-    stored = receipt.entered("").to_dict() | {"ledger_entry": None}
+    stored = _storable(receipt)
     if hold.repeated or hold.ticket != row.ticket:
         raise _not_settled("Expected the first holder of this request to settle it")
     if row.state is not HoldState.OPEN:
@@ -177,14 +175,24 @@ def _hold_of(entry: Entry) -> Hold:
     return Hold(entry.id, accounts, worst_case, body["question"], body["request_id"], ticket=body["ticket"])
 
 
-def _repeated(hold: Hold, names: Sequence[str], worst_case: Loss, *, question: str, ticket: str) -> Hold:
+def _repeated(hold: Hold, names: Sequence[str], worst_case: Loss, *, question: str) -> Hold:
     if (hold.accounts, hold.worst_case, hold.question) != (tuple(sorted(names)), worst_case, question):
         raise InvalidRequest(
             "Expected a request id that belongs to this question",
             got=hold.request_id,
             do="Use a new request id for a new question",
         )
-    return hold if hold.ticket == ticket else replace(hold, ticket="", repeated=True)
+    return replace(hold, ticket="", repeated=True)
+
+
+def _storable(receipt: Receipt) -> dict[str, Any]:
+    """The receipt as the chain keeps it: without the id that its own entry gives it."""
+    stored = receipt.to_dict() | {"ledger_entry": None}
+    try:
+        canonical(stored)
+    except ValueError:
+        raise _not_settled("Expected a receipt of finite numbers") from None
+    return stored
 
 
 def _json(losses: dict[str, Loss]) -> dict[str, Any]:

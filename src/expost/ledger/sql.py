@@ -1,0 +1,155 @@
+"""A ledger in a database: transactions, retries, and the checks before anything is served."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from expost.ledger.entry import Entry
+from expost.ledger.ledger import Ledger, begin
+from expost.ledger.migrations import is_current, migrate
+from expost.ledger.page import Page, unsound
+from expost.ledger.safe import Safe
+from expost.ledger.sqlpage import SqlPage
+
+__all__ = ["PATIENCE_SECONDS", "SqlLedger"]
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 30.0
+"""How long a writer waits for its turn before it gives up with nothing changed."""
+
+_PAUSE_SECONDS = 0.02
+
+
+class SqlLedger(Ledger):
+    """What the database ledgers share; each handle remembers the newest entry it saw and refuses to go back."""
+
+    durable = True
+    url: str
+
+    def __init__(self, *, key: str | bytes | None) -> None:
+        super().__init__(Safe(key))
+        self._guard = threading.Lock()
+        self._engine: Engine | None = None
+        self._process = -1
+        self._inherited: list[Engine] = []
+        self._seen: Entry | None = None
+        if not self._attempted(self._is_current):
+            self._attempted(self._prepare)
+        self.verify()
+
+    @abstractmethod
+    def _create_engine(self) -> Engine:
+        """A new pool of connections with every safety setting on."""
+
+    @abstractmethod
+    def _start(self, connection: Connection, *, writing: bool) -> None:
+        """Begin a transaction that sees one state and, if writing, is alone."""
+
+    @abstractmethod
+    def _prepare_lock(self, connection: Connection) -> None:
+        """Be alone while the schema changes."""
+
+    @abstractmethod
+    def _passes(self, error: SQLAlchemyError) -> bool:
+        """Whether the database undid the transaction and it may succeed when run again."""
+
+    @abstractmethod
+    def _explained(self, error: SQLAlchemyError) -> Exception:
+        """Our own error for the database's."""
+
+    def _check_place(self, page: Page) -> None:
+        """Compare with what is known beside the database; nothing by default."""
+
+    def _note_place(self, committed: Entry) -> None:
+        """Note beside the database that this entry is durable; nothing by default."""
+
+    def _write(self, action: Callable[[Page], T]) -> T:
+        return self._attempted(lambda: self._transact(action, writing=True))
+
+    def _read(self, action: Callable[[Page], T]) -> T:
+        return self._attempted(lambda: self._transact(action, writing=False))
+
+    def _transact(self, action: Callable[[Page], T], *, writing: bool) -> T:
+        seen = self._seen  # before the transaction starts: whatever it reads must be at least as new
+        with self._connected().connect() as connection, connection.begin():
+            self._start(connection, writing=writing)
+            page = SqlPage(connection)
+            before = self._check_head(page, seen)
+            result = action(page)
+            after = page.last() or before
+            if after.sequence > before.sequence:
+                self._note_place(before)
+        with self._guard:
+            if self._seen is None or after.sequence > self._seen.sequence:
+                self._seen = after
+        return result
+
+    def _check_head(self, page: Page, seen: Entry | None) -> Entry:
+        last = page.last()
+        if last is None or not last.is_intact:
+            raise unsound("Expected an unbroken chain of entries")
+        if seen is not None and (last.sequence < seen.sequence or page.entry(seen.sequence) != seen):
+            raise unsound("Expected every entry seen before to be there still; the ledger was put back or replaced")
+        self._check_place(page)
+        return last
+
+    def _is_current(self) -> bool:
+        with self._connected().connect() as connection, connection.begin():
+            self._start(connection, writing=False)
+            return is_current(connection)
+
+    def _prepare(self) -> None:
+        with self._connected().connect() as connection, connection.begin():
+            self._prepare_lock(connection)
+            migrate(connection)
+            begin(SqlPage(connection))
+
+    def _attempted(self, transaction: Callable[[], T]) -> T:
+        """Run a transaction, again and again while others are in the way, until patience ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return transaction()
+            except SQLAlchemyError as error:
+                if not self._passes(error) or time.monotonic() > deadline:
+                    raise self._explained(error) from None
+            time.sleep(_PAUSE_SECONDS)
+
+    def _connected(self) -> Engine:
+        """The pool of this process: connections must not be used on both sides of a fork."""
+        with self._guard:
+            if self._engine is None or self._process != os.getpid():
+                if self._engine is not None:
+                    self._inherited.append(self._engine)  # closing it here would disturb the parent's files
+                self._engine, self._process = self._create_engine(), os.getpid()
+                weakref.finalize(self, _dispose, self._engine, self._process)
+            return self._engine
+
+    def close(self) -> None:
+        with self._guard:
+            if self._engine is not None and self._process == os.getpid():
+                self._engine.dispose()
+                self._engine = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A reference: no rows, no connections and no key travel; the other side reads its own EXPOST_LEDGER_KEY.
+        return _reopen, (type(self), self.url)
+
+
+def _reopen(kind: Callable[[str], SqlLedger], url: str) -> SqlLedger:
+    return kind(url)
+
+
+def _dispose(engine: Engine, process: int) -> None:
+    if os.getpid() == process:
+        engine.dispose()
