@@ -1,0 +1,129 @@
+"""Exact geometric noise, one-sided: the discrete exponential."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.noise.bits import BitSource, source_of
+from expost.noise.enclosure import exp_minus, is_below
+from expost.noise.parameter import Parameter, blocks
+from expost.noise.uniform_reals import UniformReals
+
+__all__ = ["geometric"]
+
+_HEAD_BITS = 14  # the float filter inverts scales up to 2^14; the rest of a scale goes into uniform low bits
+_HEAD_ERROR = 2.0**-42  # relative to the scale: MINUS_LOG_ERROR, plus 14 * 2^-50 for the scale, product and sum
+_UNIT = 2.0**-64
+_WIDE = 1 << 62  # beyond this a value is kept as a Python integer
+
+
+def geometric(scale: object, size: object = None, *, bits: BitSource | None = None) -> Any:
+    """Non-negative integers with P(g) proportional to exp(-g / scale).
+
+    The distribution is exact: ``floor(-scale ln U)`` of a uniform real U, whose digits are refined until the floor is
+    certain (docs/proofs/inversion-filter.md). ``scale`` is a rational, or one per element.
+
+    >>> from expost.noise.bits import SeededBits
+    >>> geometric(2, 5, bits=SeededBits(1)).shape
+    (5,)
+    """
+    parameter = Parameter.read(scale, size, "scale")
+    return parameter.shaped(draw_geometric(parameter, source_of(bits)))
+
+
+def draw_geometric(scale: Parameter, bits: BitSource) -> NDArray[Any]:
+    """One value per element of ``scale``, flat; int64 unless a value needs more than 62 bits."""
+    inversion = _Inversion(scale)
+    parts = [inversion.draw(part, bits) for part in blocks(scale.count)]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+class _Inversion:
+    """G = H 2^m + L: H geometric of scale t / 2^m <= 2^14 by inversion, L < 2^m uniform, thinned by exp(-L / t)."""
+
+    def __init__(self, scale: Parameter) -> None:
+        self._scale = scale
+        fraction, exponent = np.frexp(scale.floats)
+        self._shift = np.maximum(exponent - _HEAD_BITS, 0).astype(np.uint64)
+        self._head = np.ldexp(fraction, np.minimum(exponent, _HEAD_BITS))
+
+    def draw(self, part: slice, bits: BitSource) -> NDArray[Any]:
+        head = self._draw_head(part, bits)
+        shift = self._scale.take(self._shift, part)
+        if not self._shift.any():
+            return head
+        low = self._draw_low(part, bits)
+        if int(head.max()) + 1 << int(shift.max()) > _WIDE:
+            return np.asarray((head.astype(object) << shift.astype(object)) + low, dtype=object)
+        return np.left_shift(head, shift.astype(np.int64)) + low
+
+    def _draw_head(self, part: slice, bits: BitSource) -> NDArray[np.int64]:
+        reals = UniformReals(part.stop - part.start, bits)
+        scale = self._scale.take(self._head, part)
+        x = reals.minus_log()
+        x *= scale
+        slack = scale * _HEAD_ERROR
+        x -= slack
+        head = x.astype(np.int64)  # towards zero: right for x < slack too, the true value is not negative
+        x += 2 * slack
+        for element in np.flatnonzero(head != x.astype(np.int64)).tolist():
+            head[element] = self._exact_head(reals, element, part.start + element)
+        return head
+
+    def _exact_head(self, reals: UniformReals, real: int, element: int) -> int:
+        """floor(-scale ln U), by exact bounds; U gets more digits until both ends agree."""
+        scale = self._scale.exact(element) / (1 << int(self._scale.take(self._shift, slice(element, element + 1))[0]))
+        while True:
+            _, length = reals.digits(real)
+            low, high = (scale * bound // (1 << length) for bound in reals.minus_log_bounds(real, length))
+            if low == high:
+                return low
+            reals.refine(real)
+
+    def _draw_low(self, part: slice, bits: BitSource) -> NDArray[np.int64]:
+        count = part.stop - part.start
+        shift = np.broadcast_to(self._scale.take(self._shift, part), count)
+        low = np.empty(count, np.int64)
+        pending = np.arange(count)
+        while pending.size:
+            words = bits.words(pending.size)
+            low[pending] = _top_bits(words, shift[pending])
+            rejected = self._rejected(words << shift[pending], low, pending, shift, part.start, bits)
+            pending = pending[rejected]
+        return low
+
+    def _rejected(
+        self,
+        coins: NDArray[np.uint64],
+        low: NDArray[np.int64],
+        pending: NDArray[np.intp],
+        shift: NDArray[np.uint64],
+        start: int,
+        bits: BitSource,
+    ) -> NDArray[np.intp]:
+        """Which of the pending low parts fail their coin of probability exp(-L / t) > 1 - 2^-13."""
+        doubtful = np.flatnonzero(coins >= np.uint64((1 << 64) - (1 << 52)))
+        fail = [
+            place
+            for place in doubtful.tolist()
+            if low[pending[place]]
+            and not self._accepts(int(coins[place]), int(low[pending[place]]), pending[place], shift, start, bits)
+        ]
+        return np.array(fail, dtype=np.intp)
+
+    def _accepts(
+        self, coin: int, low: int, element: np.intp, shift: NDArray[np.uint64], start: int, bits: BitSource
+    ) -> bool:
+        known = 64 - int(shift[element])
+        rate = low / self._scale.exact(start + int(element))
+        return is_below(coin >> (64 - known), known, lambda length: exp_minus(rate, length), bits)
+
+
+def _top_bits(words: NDArray[np.uint64], count: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The first ``count`` < 64 bits of each word."""
+    return (words >> np.uint64(1) >> (np.uint64(63) - count)).astype(np.int64)

@@ -1,0 +1,74 @@
+"""Uniform real numbers, known to 64 bits and refined when a decision needs more."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.noise.bits import BitSource
+from expost.noise.enclosure import Bounds, minus_log
+
+__all__ = ["MINUS_LOG_ERROR", "UniformReals"]
+
+MINUS_LOG_ERROR = 2.0**-43
+"""Largest distance between a float of ``minus_log`` and the true -ln U.
+
+Words of at least 2^44: -ln U moves by at most 2^-44 within the word, the conversion adds 2^-53, and NumPy's log of a
+number in [2^-20, 1] is within 4 units of its last place (its own accuracy tests ask for that), 2^-47. Smaller words
+are refined to 128 bits first; their log is below 90 with an error below 2^-44. The unit tests compare with exact bounds.
+"""
+_SMALL = np.uint64(1 << 44)
+_MORE = 64
+
+
+class UniformReals:
+    """Independent uniform reals of [0, 1), as many binary digits of each as anyone needed.
+
+    >>> from expost.noise.bits import SeededBits
+    >>> reals = UniformReals(5, SeededBits(1))
+    >>> bool((reals.minus_log() > 0).all())
+    True
+    """
+
+    def __init__(self, count: int, bits: BitSource) -> None:
+        self._bits = bits
+        self._words = bits.words(count)
+        self._refined: dict[int, tuple[int, int]] = {}
+
+    def minus_log(self) -> NDArray[np.float64]:
+        """-ln U of each, within ``MINUS_LOG_ERROR``."""
+        logs = (self._words | np.uint64(1)).astype(np.float64)  # an odd word is never 0, and is within its own cell
+        logs *= 2.0**-64
+        np.log(logs, out=logs)
+        np.negative(logs, out=logs)
+        for index in np.flatnonzero(self._words < _SMALL).tolist():
+            logs[index] = self._refined_minus_log(index)
+        return logs
+
+    def _refined_minus_log(self, index: int) -> float:
+        prefix, length = self.refine(index)
+        while prefix < 1 << _MORE:
+            prefix, length = self.refine(index)
+        return math.log(2) * length - math.log(prefix)
+
+    def digits(self, index: int) -> tuple[int, int]:
+        """The binary digits drawn so far of one real, as an integer and their number."""
+        return self._refined.get(index) or (int(self._words[index]), 64)
+
+    def refine(self, index: int) -> tuple[int, int]:
+        """Draw 64 more binary digits of one real."""
+        prefix, length = self.digits(index)
+        self._refined[index] = prefix << _MORE | self._bits.integer(_MORE), length + _MORE
+        return self._refined[index]
+
+    def minus_log_bounds(self, index: int, length: int) -> Bounds:
+        """Bounds on -ln U times 2^length, as tight as the digits drawn so far allow."""
+        prefix, known = self.digits(index)
+        while prefix == 0:
+            prefix, known = self.refine(index)
+        work = max(known, length)
+        low, _ = minus_log((prefix + 1) << (work - known), work)
+        _, high = minus_log(prefix << (work - known), work)
+        return low >> (work - length), -(-high >> (work - length))
