@@ -34,11 +34,12 @@ def show(
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
         totals = [(name, book.budget(name), book.spent(name), book.remaining(name)) for name in names]
+        shown = [(name, budget, spent, left.text(down=True)) for name, budget, spent, left in totals]
         entries = book.history(account)
         if as_json:
             emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
         else:
-            print_table("accounts", ("account", "budget", "spent", "left"), totals)
+            print_table("accounts", ("account", "budget", "spent", "left"), shown)
             rows = ((entry.id, entry.at, entry.kind.value, entry.question or "", _charged(entry)) for entry in entries)
             print_table("entries", ("entry", "when", "what", "question", "charged"), rows)
         if plot is not None:

@@ -63,14 +63,19 @@ def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12
     return math.ceil(exact * (1 + relative) / grid) * grid
 
 
-def decimal_text(value: Fraction, digits: int = 4) -> str:
-    """A rational for people: exact when it is a short decimal, else rounded *up*."""
-    if value == 0:
+def decimal_text(value: Fraction, digits: int = 4, *, down: bool = False) -> str:
+    """A rational for people: a cost is rounded *up*, what is left is rounded ``down``.
+
+    >>> decimal_text(Fraction(1, 3)), decimal_text(Fraction(1, 3), down=True)
+    ('0.3334', '0.3333')
+    """
+    if value <= 0:
         return "0"
-    magnitude = math.floor(math.log10(abs(float(value)))) if value else 0
+    # Logarithms of the parts: the quotient may be too small or too large for a float.
+    magnitude = math.floor(math.log10(value.numerator) - math.log10(value.denominator))
     grid = Fraction(10) ** (magnitude - digits + 1)
-    up = math.ceil(value / grid) * grid
-    return f"{float(up):.{digits}g}"
+    steps = math.floor(value / grid) if down else math.ceil(value / grid)
+    return f"{float(steps * grid):.{digits}g}"
 
 
 def floor_decimal(value: Fraction, places: int) -> Fraction:

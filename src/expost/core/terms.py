@@ -33,7 +33,11 @@ class Terms:
         return {"definition": self.definition} | {name: str(amount) for name, amount in self.amounts().items()}
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {decimal_text(amount)}" for name, amount in self.amounts().items())
+        return self.text()
+
+    def text(self, *, down: bool = False) -> str:
+        """The numbers for people; a cost is rounded up, what is left is rounded ``down``."""
+        return ", ".join(f"{name} {decimal_text(amount, down=down)}" for name, amount in self.amounts().items())
 
 
 @dataclass(frozen=True)

@@ -142,4 +142,4 @@ class Session:
         self._ledger.close()
 
     def __repr__(self) -> str:
-        return f"Session({self._accounts[0]!r}, remaining {self.remaining()})"
+        return f"Session({self._accounts[0]!r}, remaining {self.remaining().text(down=True)})"

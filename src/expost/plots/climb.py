@@ -34,11 +34,11 @@ def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figu
         color=BLUE,
         alpha=0.2,
         linewidth=0,
-        label="where the exact answer lies",
+        label=_band(release),
     )
     axes.plot(levels, middle, color=BLUE, marker=".", linewidth=1, label="released value")
     _draw_target(axes, release)
-    axes.axvline(levels[-1], color=GREEN, linestyle="--", linewidth=1.2)
+    axes.axvline(levels[-1], color=GREEN, linestyle="--", linewidth=1.2, label=f"stopped at epsilon {levels[-1]:.4g}")
     axes.set_xscale("log")
     _frame(axes, release)
     axes.set_xlabel("privacy level of the rung, epsilon (log scale; left is more private)")
@@ -46,6 +46,12 @@ def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figu
     axes.set_title(_title(release), fontsize=10, loc="left")
     axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
     return save(figure, path)
+
+
+def _band(release: Release[Any]) -> str:
+    target = release.receipt.target
+    sure = "" if target is None else f" ({100 * float(target.confidence):.4g} % sure)"
+    return f"where the exact answer lies{sure}"
 
 
 def _title(release: Release[Any]) -> str:
