@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,8 +38,7 @@ def answer(
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise for nothing.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
-    sealed = _measure(request, dataset)
-    release = _marked(request.climb(sealed, source), simulation)
+    release = _run(lambda: request.climb(request.measure(dataset), source), request.question, simulation)
     release = release.entered(ledger.settle(hold, release.receipt))
     if not release.receipt.outcome.met:
         raise TargetNotMet(
@@ -63,20 +63,13 @@ def _randomness(bits: BitSource | None, simulation: bool) -> BitSource:
     return bits
 
 
-def _measure(request: Request, dataset: Any) -> Any:
-    # The data source's own error may carry rows; it must not travel, not even as a chained exception.
-    try:
-        return request.measure(dataset)
-    except Exception:
-        broken = True
-    assert broken
+def _run(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> Release[Any]:
+    """Measure and climb; whatever breaks on the way may carry rows, so its error does not travel, not even chained."""
+    if simulation:
+        release = steps()
+        return replace(release, receipt=replace(release.receipt, simulation=True))
+    with contextlib.suppress(Exception):
+        return steps()
     raise EngineFailed(
-        f"Expected to read the dataset for {request.question!r}",
-        do="Check the source; the worst case of this request stays charged",
+        f"Expected to finish {question!r}", do="Check the source; the worst case of this request stays charged"
     )
-
-
-def _marked(release: Release[Any], simulation: bool) -> Release[Any]:
-    if not simulation:
-        return release
-    return replace(release, receipt=replace(release.receipt, simulation=True))
