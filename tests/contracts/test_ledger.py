@@ -1,0 +1,578 @@
+"""What every ledger does, wherever it is kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from expost.core import (
+    ApproxLoss,
+    BudgetExceeded,
+    GaussianLoss,
+    InvalidRequest,
+    LedgerUnsound,
+    PureLoss,
+    Receipt,
+    RenyiGuarantee,
+    RenyiLoss,
+    ZeroConcentratedLoss,
+    approx,
+    epsilon,
+    gdp,
+    zcdp,
+)
+from expost.ledger import Hold, HoldState, Kind, Ledger, new_key, open_ledger
+
+
+def _postgres_server():
+    """The helper of the fault tests, loaded once for the whole run."""
+    name = "expost_tests_postgres_server"
+    if name not in sys.modules:
+        path = Path(__file__).parents[1] / "faults" / "postgres_server.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def _place(kind, tmp_path):
+    if kind == "memory":
+        return None
+    if kind == "sqlite":
+        return f"sqlite:///{tmp_path}/flights.ledger"
+    if reason := _postgres_server().missing():
+        pytest.skip(reason)
+    return _postgres_server().shared_server().new_database()
+
+
+@pytest.fixture(autouse=True)
+def no_key_around(monkeypatch):
+    monkeypatch.delenv("EXPOST_LEDGER_KEY", raising=False)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def ledger(request, tmp_path):
+    with open_ledger(_place(request.param, tmp_path), key=new_key()) as ledger:
+        ledger.open_account("dataset:flights", epsilon(1))
+        yield ledger
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable(request, tmp_path):
+    with open_ledger(_place(request.param, tmp_path), key=new_key()) as ledger:
+        ledger.open_account("dataset:flights", epsilon(1))
+        yield ledger
+
+
+def receipt(bill, promise=None, question="count"):
+    return Receipt(question=question, method="discrete Laplace", promise=promise or bill.promise(), bill=bill)
+
+
+def spend(ledger: Ledger, held, billed, accounts=("dataset:flights",)) -> str:
+    hold = ledger.hold(list(accounts), held, question="count")
+    return ledger.settle(hold, receipt(billed, held.promise()))
+
+
+# Holding and settling
+
+
+def test_a_hold_reserves_the_worst_case_before_anything_runs(ledger):
+    ledger.hold(["dataset:flights"], PureLoss(0.75), question="count")
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+    assert ledger.remaining("dataset:flights") == PureLoss(0.25)
+
+
+def test_settling_gives_back_the_unused_part(ledger):
+    spend(ledger, PureLoss(0.75), PureLoss(0.125))
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.125)
+
+
+def test_a_hold_that_does_not_fit_is_refused_and_changes_nothing(ledger):
+    before = ledger.verify()
+
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 1 in account 'dataset:flights', got 'epsilon 1.001'"):
+        ledger.hold(["dataset:flights"], PureLoss(Fraction(1001, 1000)), question="count")
+
+    assert ledger.verify() == before
+
+
+def test_thirds_add_up_to_the_whole_budget_and_not_a_crumb_more(ledger):
+    for _ in range(3):
+        spend(ledger, PureLoss(Fraction(1, 3)), PureLoss(Fraction(1, 3)))
+
+    assert ledger.remaining("dataset:flights") == PureLoss(0)
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(["dataset:flights"], PureLoss(Fraction(1, 10**18)), question="count")
+
+
+def test_a_hold_charges_all_accounts_or_none(ledger):
+    ledger.open_account("analyst:ann", epsilon(0.25))
+    ledger.open_account("window:2013-W05", epsilon(1))
+
+    with pytest.raises(BudgetExceeded, match="analyst:ann"):
+        ledger.hold(["dataset:flights", "analyst:ann", "window:2013-W05"], PureLoss(0.5), question="count")
+
+    assert all(ledger.spent(account) == PureLoss(0) for account in ledger.accounts())
+
+    spend(ledger, PureLoss(0.25), PureLoss(0.125), ["dataset:flights", "analyst:ann", "window:2013-W05"])
+
+    assert all(ledger.spent(account) == PureLoss(0.125) for account in ledger.accounts())
+
+
+def test_an_unsettled_hold_stays_charged_and_can_only_be_written_off_as_spent(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.75), question="count")
+
+    assert [one.id for one in ledger.open_holds()] == [hold.id]
+    entry = ledger.write_off(hold.id)
+
+    assert ledger.open_holds() == []
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+    assert ledger.write_off(hold.id) == entry
+    with pytest.raises(LedgerUnsound, match="Nothing may leave"):
+        ledger.settle(hold, receipt(PureLoss(0.1), PureLoss(0.75).promise()))
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+
+
+def test_a_settled_hold_cannot_be_written_off(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.75), question="count")
+    ledger.settle(hold, receipt(PureLoss(0.75)))
+
+    with pytest.raises(InvalidRequest, match="settled"):
+        ledger.write_off(hold.id)
+
+
+def test_settling_twice_with_the_same_receipt_is_settling_once(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+    paid = receipt(PureLoss(0.25), PureLoss(0.5).promise())
+
+    assert ledger.settle(hold, paid) == ledger.settle(hold, paid)
+    assert ledger.spent("dataset:flights") == PureLoss(0.25)
+
+
+def test_another_receipt_for_a_settled_hold_is_refused(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+    ledger.settle(hold, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+
+    with pytest.raises(LedgerUnsound, match="closed"):
+        ledger.settle(hold, receipt(PureLoss(0.125), PureLoss(0.5).promise()))
+    assert ledger.spent("dataset:flights") == PureLoss(0.25)
+
+
+@pytest.mark.parametrize("bill", [PureLoss(0.6), ZeroConcentratedLoss(0.1)])
+def test_a_bill_that_was_not_held_is_refused_and_the_worst_case_stays(ledger, bill):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+
+    with pytest.raises(LedgerUnsound, match="within what was held"):
+        ledger.settle(hold, receipt(bill))
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+
+
+def test_a_receipt_that_cannot_be_stored_is_refused_and_the_worst_case_stays(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+    endless = Receipt(question="q", method="m", promise=epsilon(0.5), bill=PureLoss(0.1), achieved=float("inf"))
+
+    with pytest.raises(LedgerUnsound, match="finite"):
+        ledger.settle(hold, endless)
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+
+
+def test_a_hold_of_another_ledger_is_refused(ledger):
+    foreign = open_ledger(None)
+    foreign.open_account("dataset:flights", epsilon(1))
+    hold = foreign.hold(["dataset:flights"], PureLoss(0.5), question="count")
+
+    with pytest.raises(InvalidRequest, match="Expected a hold of this ledger"):
+        ledger.settle(hold, receipt(PureLoss(0.5)))
+
+
+def test_an_invented_hold_is_refused(ledger):
+    with pytest.raises(InvalidRequest, match="Expected the id of a ledger entry"):
+        ledger.settle(Hold("nonsense", ("dataset:flights",), PureLoss(1), "count"), receipt(PureLoss(0.5)))
+
+
+# Requests sent twice
+
+
+def test_a_request_id_is_charged_once_and_runs_once(ledger):
+    first = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count", request_id="r-1")
+    again = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count", request_id="r-1")
+
+    assert (first.id, first.repeated) == (again.id, False)
+    assert again.repeated
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+    # A second run draws new noise under the old charge: it must not be able to finish, even with an equal receipt.
+    with pytest.raises(LedgerUnsound, match="first holder"):
+        ledger.settle(again, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+    entry = ledger.settle(first, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+    with pytest.raises(LedgerUnsound, match="first holder"):
+        ledger.settle(again, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+
+    late = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count", request_id="r-1")
+    assert (late.repeated, late.state, late.closed_by) == (True, HoldState.SETTLED, entry)
+    assert ledger.receipt(late.closed_by).bill == PureLoss(0.25)
+
+
+def test_a_repeated_request_is_recognised_even_when_the_budget_is_used_up(ledger):
+    ledger.hold(["dataset:flights"], PureLoss(1), question="count", request_id="r-1")
+
+    assert ledger.hold(["dataset:flights"], PureLoss(1), question="count", request_id="r-1").repeated
+
+
+@pytest.mark.parametrize(
+    "change", [{"worst_case": PureLoss(0.25)}, {"question": "sum"}, {"accounts": ["dataset:flights", "analyst:ann"]}]
+)
+def test_a_request_id_belongs_to_one_question(ledger, change):
+    ledger.open_account("analyst:ann", epsilon(1))
+    first = {"accounts": ["dataset:flights"], "worst_case": PureLoss(0.5), "question": "count", "request_id": "r-1"}
+    ledger.hold(**first)
+
+    with pytest.raises(InvalidRequest, match="new request id"):
+        ledger.hold(**first | change)
+
+
+# Accounts
+
+
+def test_opening_an_account_again_does_nothing(ledger):
+    before = ledger.verify()
+
+    ledger.open_account("dataset:flights", epsilon(1))
+
+    assert ledger.verify() == before
+
+
+def test_an_account_keeps_its_budget_until_the_owner_changes_it(ledger):
+    with pytest.raises(InvalidRequest, match=r"opened with, epsilon 1, got 'epsilon 2'"):
+        ledger.open_account("dataset:flights", epsilon(2))
+
+    ledger.change_budget("dataset:flights", epsilon(2))
+
+    assert ledger.budget("dataset:flights") == epsilon(2)
+    assert ledger.history()[-1].kind is Kind.BUDGET
+    ledger.verify()
+
+
+def test_a_budget_cannot_fall_below_what_is_spent_nor_change_its_currency(ledger):
+    spend(ledger, PureLoss(0.5), PureLoss(0.5))
+
+    with pytest.raises(InvalidRequest, match=r"at least the epsilon 0.5"):
+        ledger.change_budget("dataset:flights", epsilon(0.25))
+    with pytest.raises(InvalidRequest, match="the currency of account"):
+        ledger.change_budget("dataset:flights", zcdp(1))
+    ledger.change_budget("dataset:flights", epsilon(0.5))
+
+    assert ledger.remaining("dataset:flights") == PureLoss(0)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x00b", "x" * 201, " a", "a*b", "*", None, 3])
+def test_names_that_cannot_be_accounts_are_refused(ledger, name):
+    with pytest.raises(InvalidRequest, match="account name"):
+        ledger.open_account(name, epsilon(1))
+
+
+@pytest.mark.parametrize("budget", [1.0, None, PureLoss(1), epsilon(1).__class__(0)])
+def test_what_is_no_budget_is_refused(ledger, budget):
+    with pytest.raises(InvalidRequest, match="budget"):
+        ledger.open_account("dataset:other", budget)
+
+
+@pytest.mark.parametrize("accounts", [[], "dataset:flights", None, ["dataset:flights", "dataset:flights"]])
+def test_a_hold_needs_different_accounts(ledger, accounts):
+    with pytest.raises(InvalidRequest, match="different account names"):
+        ledger.hold(accounts, PureLoss(0.5), question="count")
+
+
+@pytest.mark.parametrize("wrong", [{"question": ""}, {"question": None}, {"request_id": ""}, {"request_id": "a\x00"}])
+def test_a_hold_needs_readable_texts(ledger, wrong):
+    with pytest.raises(InvalidRequest):
+        ledger.hold(["dataset:flights"], PureLoss(0.5), **{"question": "count"} | wrong)
+
+
+def test_a_hold_needs_a_loss_and_an_open_account(ledger):
+    with pytest.raises(InvalidRequest, match="is a loss"):
+        ledger.hold(["dataset:flights"], 0.5, question="count")
+    with pytest.raises(InvalidRequest, match="Expected an open account, got 'dataset:unknown'"):
+        ledger.hold(["dataset:unknown"], PureLoss(0.5), question="count")
+    with pytest.raises(InvalidRequest, match="Expected an open account"):
+        ledger.remaining("dataset:unknown")
+
+
+def test_names_and_questions_in_any_script_come_back_as_they_went(ledger):
+    ledger.open_account("données:été '; DROP TABLE", epsilon(1))
+    hold = ledger.hold(["données:été '; DROP TABLE"], PureLoss(0.5), question='平均 "x" 😀\n\\')
+    ledger.settle(hold, receipt(PureLoss(0.5), question='平均 "x" 😀\n\\'))
+
+    assert ledger.history("données:été '; DROP TABLE")[-1].question == '平均 "x" 😀\n\\'
+    ledger.verify()
+
+
+# Windows
+
+
+def test_each_window_has_its_own_budget_and_a_release_charges_every_window_it_touches(ledger):
+    ledger.open_account("window:*", epsilon(0.5))
+
+    spend(ledger, PureLoss(0.5), PureLoss(0.5), ["dataset:flights", "window:2013-W05"])
+    spend(ledger, PureLoss(0.25), PureLoss(0.25), ["window:2013-W06", "window:2013-W07"])
+
+    assert ledger.remaining("window:2013-W05") == PureLoss(0)
+    assert ledger.remaining("window:2013-W06") == PureLoss(0.25)
+    assert ledger.remaining("window:2013-W08") == PureLoss(0.5)
+    assert ledger.accounts() == ["dataset:flights", "window:2013-W05", "window:2013-W06", "window:2013-W07"]
+    assert ledger.templates() == ["window:*"]
+    with pytest.raises(BudgetExceeded, match="2013-W05"):
+        ledger.hold(["window:2013-W05", "window:2013-W08"], PureLoss(0.25), question="count")
+    assert "window:2013-W08" not in ledger.accounts()
+    ledger.verify()
+
+
+def test_the_longest_template_decides_and_a_new_template_budget_holds_from_then_on(ledger):
+    ledger.open_account("window:*", epsilon(0.5))
+    ledger.open_account("window:2014-*", epsilon(0.25))
+    spend(ledger, PureLoss(0.25), PureLoss(0.125), ["window:2014-W01"])
+    ledger.change_budget("window:2014-*", epsilon(3))
+
+    assert ledger.budget("window:2013-W01") == epsilon(0.5)
+    assert ledger.budget("window:2014-W01") == epsilon(0.25)
+    assert ledger.budget("window:2014-W02") == epsilon(3)
+
+
+def test_a_template_itself_is_never_charged(ledger):
+    ledger.open_account("window:*", epsilon(0.5))
+
+    with pytest.raises(InvalidRequest, match="account name"):
+        ledger.hold(["window:*"], PureLoss(0.5), question="count")
+
+
+# Currencies
+
+
+@pytest.mark.parametrize(
+    ("budget", "held", "billed", "reserved", "charged"),
+    [
+        (epsilon(2), PureLoss(1), PureLoss(0.25), PureLoss(1), PureLoss(0.25)),
+        (approx(2, 1e-6), PureLoss(1), PureLoss(0.25), ApproxLoss(1, 0), ApproxLoss(0.25, 0)),
+        (approx(2, 1e-6), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 1e-7), ApproxLoss(1, 1e-7), ApproxLoss(1, 1e-7)),
+        (
+            zcdp(2),
+            ZeroConcentratedLoss(1),
+            ZeroConcentratedLoss(0.25),
+            ZeroConcentratedLoss(1),
+            ZeroConcentratedLoss(0.25),
+        ),
+        (zcdp(2), PureLoss(1), PureLoss(0.25), ZeroConcentratedLoss(0.5), ZeroConcentratedLoss(0.5)),
+        (zcdp(2), GaussianLoss(1), GaussianLoss(0.5), ZeroConcentratedLoss(0.5), ZeroConcentratedLoss(0.25)),
+        (gdp(2), GaussianLoss(1), GaussianLoss(0.25), GaussianLoss(1), GaussianLoss(0.25)),
+        (
+            RenyiGuarantee(((2, 2), (4, 4))),
+            RenyiLoss(((2, 1), (4, 2))),
+            RenyiLoss(((2, 0.5), (4, 1))),
+            RenyiLoss(((2, 1), (4, 2))),
+            RenyiLoss(((2, 0.5), (4, 1))),
+        ),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_loss_is_charged_in_the_currency_of_the_account(ledger, budget, held, billed, reserved, charged):
+    ledger.open_account("dataset:other", budget)
+
+    hold = ledger.hold(["dataset:other"], held, question="count")
+    assert ledger.spent("dataset:other") == reserved
+    ledger.settle(hold, receipt(billed, held.promise()))
+
+    assert ledger.spent("dataset:other") == charged
+    ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("budget", "loss"),
+    [
+        (epsilon(1), ZeroConcentratedLoss(0.1)),
+        (epsilon(1), ApproxLoss(0.1, 1e-9)),
+        (epsilon(1), GaussianLoss(0.1)),
+        (approx(1, 1e-6), ZeroConcentratedLoss(0.1)),
+        (gdp(1), PureLoss(0.1)),
+        (gdp(1), ZeroConcentratedLoss(0.1)),
+        (zcdp(1), ApproxLoss(0.1, 1e-9)),
+        (RenyiGuarantee(((2, 2),)), RenyiLoss(((3, 1),))),
+        (RenyiGuarantee(((2, 2),)), PureLoss(0.1)),
+    ],
+    ids=lambda value: value.definition,
+)
+def test_a_loss_no_theorem_carries_into_the_account_is_refused(ledger, budget, loss):
+    ledger.open_account("dataset:other", budget)
+
+    with pytest.raises(InvalidRequest, match="can be charged for"):
+        ledger.hold(["dataset:other"], loss, question="count")
+    assert ledger.spent("dataset:other").amounts() == dict.fromkeys(budget.amounts(), Fraction(0))
+
+
+def test_the_delta_of_a_budget_is_enforced_too(ledger):
+    ledger.open_account("dataset:other", approx(10, 1e-6))
+    spend(ledger, ApproxLoss(1, 1e-6), ApproxLoss(1, 1e-6), ["dataset:other"])
+
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(["dataset:other"], ApproxLoss(1, 1e-9), question="count")
+    spend(ledger, PureLoss(1), PureLoss(1), ["dataset:other"])
+
+
+# The record
+
+
+def test_the_history_tells_every_step_and_the_receipt_is_kept_word_for_word(ledger):
+    entry = spend(ledger, PureLoss(0.5), PureLoss(0.25))
+
+    kinds = [line.kind for line in ledger.history("dataset:flights")]
+    kept = ledger.receipt(entry)
+
+    assert kinds == [Kind.OPEN, Kind.HOLD, Kind.SETTLE]
+    assert kept == receipt(PureLoss(0.25), PureLoss(0.5).promise()).entered(entry)
+    assert ledger.history()[-1].charges == {"dataset:flights": PureLoss(0.25)}
+    assert ledger.history()[-1].spent == {"dataset:flights": PureLoss(0.25)}
+    assert ledger.history("dataset:unknown") == []
+
+
+@pytest.mark.parametrize("entry_id", ["", "1", "1-", "-1-a", "99-aaaa", "1-aaaa", None, "1" * 30 + "-a"])
+def test_only_settled_entries_have_receipts(ledger, entry_id):
+    with pytest.raises(InvalidRequest):
+        ledger.receipt(entry_id)
+
+
+def test_an_entry_without_a_receipt_is_named_so(ledger):
+    with pytest.raises(InvalidRequest, match="settled entry"):
+        ledger.receipt(ledger.history()[-1].id)
+
+
+def test_an_anchor_from_elsewhere_must_still_be_in_the_chain(ledger):
+    entry = spend(ledger, PureLoss(0.5), PureLoss(0.25))
+    spend(ledger, PureLoss(0.5), PureLoss(0.25))
+
+    assert ledger.verify(anchor=entry).entries == 6
+    with pytest.raises(LedgerUnsound, match="anchor"):
+        ledger.verify(anchor=entry[:-1] + ("0" if entry[-1] != "0" else "1"))
+
+
+def test_threads_share_a_handle_and_never_overspend(ledger):
+    refused, settled = [], []
+
+    def work() -> None:
+        for _ in range(3):
+            try:
+                settled.append(spend(ledger, PureLoss(Fraction(1, 8)), PureLoss(Fraction(1, 10))))
+            except BudgetExceeded:
+                refused.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(settled) + len(refused) == 18
+    assert ledger.spent("dataset:flights") == PureLoss(Fraction(len(set(settled)), 10))
+    assert 8 <= len(settled) <= 9
+    ledger.verify()
+
+
+# Secrets
+
+
+def test_a_secret_is_kept_replaced_by_who_saw_it_and_forgotten(ledger):
+    assert ledger.kept("path:1") is None
+    ledger.keep("path:1", b"rung 3")
+
+    assert ledger.kept("path:1") == b"rung 3"
+    assert ledger.replace("path:1", old=b"rung 3", new=b"rung 4")
+    assert not ledger.replace("path:1", old=b"rung 3", new=b"rung 5")
+    assert ledger.kept("path:1") == b"rung 4"
+    ledger.verify()
+    ledger.forget("path:1")
+    ledger.forget("path:1")
+    assert ledger.kept("path:1") is None
+    assert not ledger.replace("path:1", old=b"rung 4", new=b"rung 5")
+    ledger.verify()
+
+
+def test_a_kept_name_is_not_kept_again(ledger):
+    ledger.keep("path:1", b"rung 3")
+
+    with pytest.raises(InvalidRequest, match="keeps nothing yet"):
+        ledger.keep("path:1", b"redrawn")
+    assert ledger.kept("path:1") == b"rung 3"
+
+
+def test_secrets_are_bytes(ledger):
+    with pytest.raises(InvalidRequest, match="in bytes, got 'str'"):
+        ledger.keep("path:1", "text")
+
+
+# Handles
+
+
+def test_a_handle_is_a_context_and_opens_again_when_used(ledger):
+    ledger.close()
+
+    assert ledger.remaining("dataset:flights") == PureLoss(1)
+    assert open_ledger(ledger) is ledger
+
+
+def test_a_ledger_in_memory_refuses_to_be_pickled():
+    with pytest.raises(InvalidRequest, match="cannot leave its process"):
+        pickle.dumps(open_ledger(None))
+
+
+def test_a_pickle_of_a_durable_ledger_is_a_reference(durable):
+    durable.keep("path:1", b"the noise of rung 3")
+    packed = pickle.dumps(durable)
+    with pickle.loads(packed) as other:
+        spend(other, PureLoss(0.5), PureLoss(0.25))
+
+        assert durable.spent("dataset:flights") == PureLoss(0.25)
+        assert b"rung" not in packed
+        # The key does not travel, so the other side cannot refine.
+        with pytest.raises(InvalidRequest, match="refinement refused"):
+            other.kept("path:1")
+
+
+def test_a_durable_ledger_remembers_across_handles(durable):
+    entry = spend(durable, PureLoss(0.5), PureLoss(0.25))
+    durable.close()
+
+    with open_ledger(durable.url) as other:
+        assert other.receipt(entry).bill == PureLoss(0.25)
+        assert other.verify(anchor=entry).holds == 1
+
+
+def test_a_second_process_with_the_key_continues_the_path(durable, monkeypatch):
+    key = new_key()
+    with open_ledger(durable.url, key=key) as first:
+        first.keep("path:1", b"rung 3")
+    monkeypatch.setenv("EXPOST_LEDGER_KEY", key)
+
+    with pickle.loads(pickle.dumps(durable)) as second:
+        assert second.kept("path:1") == b"rung 3"
+        assert second.replace("path:1", old=b"rung 3", new=b"rung 4")
+
+
+def test_the_key_of_another_owner_or_none_refuses_refinement(durable):
+    durable.keep("path:1", b"rung 3")
+
+    with (
+        open_ledger(durable.url, key=new_key()) as stranger,
+        pytest.raises(InvalidRequest, match="key that locked this secret; refinement refused"),
+    ):
+        stranger.kept("path:1")
+    with open_ledger(durable.url) as keyless:
+        with pytest.raises(InvalidRequest, match="refinement refused"):
+            keyless.kept("path:1")
+        with pytest.raises(InvalidRequest, match="refinement refused"):
+            keyless.keep("path:2", b"rung 1")
+        keyless.verify()
