@@ -12,12 +12,23 @@ from fractions import Fraction
 
 from expost.noise.bits import BitSource
 
-__all__ = ["Bounds", "Real", "exp_minus", "is_below", "logistic_minus", "minus_log", "minus_log_complement", "ratio"]
+__all__ = [
+    "Bounds",
+    "Real",
+    "exp_minus",
+    "is_above",
+    "is_below",
+    "logistic_minus",
+    "minus_log",
+    "minus_log_complement",
+    "ratio",
+]
 
 Bounds = tuple[int, int]
 Real = Callable[[int], Bounds]
 
 _GUARD = 12  # decimal digits beyond the length asked for
+_FIRST = 96  # bits of the first comparison: enough unless 2^-60 decides
 _MORE = 64  # bits drawn at a time when a comparison is still open
 
 
@@ -109,3 +120,20 @@ def is_below(prefix: int, length: int, real: Real, bits: BitSource) -> bool:
         if prefix >= high:
             return False
         prefix, length = prefix << _MORE | bits.integer(_MORE), length + _MORE
+
+
+def is_above(x: Real, border: Real, refine: Callable[[], object]) -> bool:
+    """Whether x lies above a border; ``refine`` makes the bounds of x tighter while they overlap.
+
+    >>> is_above(lambda length: minus_log(1, length), lambda length: ratio(Fraction(1), length), lambda: None)
+    True
+    """
+    length = _FIRST
+    while True:
+        (low, high), (border_low, border_high) = x(length), border(length)
+        if low >= border_high:
+            return True
+        if high <= border_low:
+            return False
+        refine()
+        length += _MORE

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.noise.bits import BitSource
-from expost.noise.enclosure import Bounds, minus_log_complement
+from expost.noise.enclosure import Bounds, Real, is_above, minus_log_complement
 from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
 
 __all__ = ["JumpLine", "draw_jumps"]
@@ -31,7 +32,7 @@ class JumpLine:
     """The line of one ladder: ``rates`` are the rungs in units of the sensitivity, increasing.
 
     -ln w between rates e < f is (f - e) + order * (L(e) - L(f)) with L(x) = -ln(1 - exp(-x)); ``order`` is 2 for
-    two-sided noise (LATTICE, docs/proofs/lattice-laplace.md) and 1 for one-sided noise.
+    two-sided noise (docs/proofs/lattice-laplace.md) and 1 for one-sided noise.
     """
 
     def __init__(
@@ -106,18 +107,9 @@ class _Points:
             (self._reals[each // self._width], row * self._width + each % self._width) for each in range(column + 1)
         ]
 
-    def passes(self, row: int, column: int, border: Callable[[int], Bounds]) -> bool:
-        """Whether a point lies at or beyond a border of its row, decided exactly."""
-        length = 96
-        while True:
-            low, high = self.bounds(row, column, length)
-            border_low, border_high = border(length)
-            if low >= border_high:
-                return True
-            if high < border_low:
-                return False
-            self.refine(row, column)
-            length += 64
+    def passes(self, row: int, column: int, border: Real) -> bool:
+        """Whether a point lies beyond a border of its row, decided exactly."""
+        return is_above(partial(self.bounds, row, column), border, partial(self.refine, row, column))
 
 
 def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Steps, Steps]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 
-__all__ = ["Parameter", "blocks"]
+__all__ = ["Parameter", "as_shape", "blocks"]
 
 BLOCK = 1 << 15  # elements worked on at a time: their temporaries stay in the cache
 
@@ -50,9 +50,9 @@ class Parameter:
     def read(cls, value: object, size: object, name: str, *, positive: bool = True) -> Parameter:
         """The parameter a caller typed: a number with a size, or a sequence or array of numbers."""
         if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-            return cls._of_table([rational(value, name, positive=positive)], None, _shape(size))
+            return cls._of_table([rational(value, name, positive=positive)], None, as_shape(size))
         given = value if isinstance(value, np.ndarray) else _array(value, name)
-        if size is not None and _shape(size) != given.shape:
+        if size is not None and as_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
         if given.dtype == object:
             table, index = _distinct(given.ravel().tolist())
@@ -71,6 +71,14 @@ class Parameter:
         """The exact value of one element."""
         return self._exact(0 if self.index is None else int(self.index[element]))
 
+    def entry(self, place: int) -> Fraction:
+        """One of the distinct exact values."""
+        return self._exact(place)
+
+    def largest(self) -> Fraction:
+        """The largest distinct value."""
+        return max(self._exact(place) for place in range(len(self.floats)))
+
     def take(self, table: NDArray[Any], part: slice) -> NDArray[Any]:
         """The entries of a per-value table for a slice of the elements (one entry if all are alike)."""
         return table if self.index is None else table[self.index[part]]
@@ -85,7 +93,8 @@ class Parameter:
         return Parameter(self.floats, self._exact, index, (len(elements),))
 
 
-def _shape(size: object) -> tuple[int, ...] | None:
+def as_shape(size: object) -> tuple[int, ...] | None:
+    """The shape a caller asked for; None for a single value."""
     if size is None:
         return None
     lengths = size if isinstance(size, tuple) else (size,)

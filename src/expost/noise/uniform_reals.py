@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.noise.bits import BitSource
-from expost.noise.enclosure import Bounds, minus_log
+from expost.noise.enclosure import Bounds, Real, is_above, minus_log
 
 __all__ = ["MINUS_LOG_ERROR", "UniformReals"]
 
@@ -52,6 +54,20 @@ class UniformReals:
         while prefix < 1 << _MORE:
             prefix, length = self.refine(index)
         return math.log(2) * length - math.log(prefix)
+
+    def exceed(
+        self, thresholds: NDArray[np.float64], error: NDArray[np.float64] | float, exact: Callable[[int], Real]
+    ) -> NDArray[np.bool_]:
+        """Which -ln U exceed their threshold: coins of probability exp(-threshold), decided exactly.
+
+        ``error`` bounds how far the float thresholds are from those that ``exact`` gives.
+        """
+        gaps = self.minus_log()
+        gaps -= thresholds
+        above = gaps > 0
+        for index in np.flatnonzero(np.abs(gaps) <= error + MINUS_LOG_ERROR).tolist():
+            above[index] = is_above(partial(self.minus_log_bounds, index), exact(index), partial(self.refine, index))
+        return above
 
     def digits(self, index: int) -> tuple[int, int]:
         """The binary digits drawn so far of one real, as an integer and their number."""
