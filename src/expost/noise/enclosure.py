@@ -16,6 +16,7 @@ __all__ = [
     "Bounds",
     "Real",
     "exp_minus",
+    "floor_of",
     "is_above",
     "is_below",
     "logistic_minus",
@@ -102,6 +103,20 @@ def ratio(x: Fraction, length: int) -> Bounds:
     """
     scaled = x.numerator << length
     return scaled // x.denominator, -(-scaled // x.denominator)
+
+
+def floor_of(real: Real, length: int) -> int:
+    """floor(x 2^length), certain; for numbers that are not a whole multiple of any 2^-n.
+
+    >>> floor_of(lambda length: exp_minus(Fraction(1), length), 10)
+    376
+    """
+    extra = 16
+    while True:
+        low, high = (bound >> extra for bound in real(length + extra))
+        if low == high:
+            return low
+        extra += _MORE
 
 
 def is_below(prefix: int, length: int, real: Real, bits: BitSource) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
@@ -10,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed, unseal
+from expost.core.rational import rational
+from expost.noise.backward import draw_less_noise
 from expost.noise.bits import BitSource, source_of
-from expost.noise.jumps import JumpLine, draw_jumps
+from expost.noise.jump_noise import JumpNoise, check_rates, check_rung, narrowed, refuse_copies
 from expost.noise.laplace import draw_laplace
-from expost.noise.parameter import Parameter
+from expost.noise.path_state import pack_state, unpack_state
 
-__all__ = ["DiscreteLaplacePath"]
+__all__ = ["DiscreteLaplacePath", "exact_column"]
 
 _ROOM = 2.0**62  # sums below this, in magnitude, cannot wrap in 64 bits
-_LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all
+_KIND = "discrete Laplace path"
 
 
 class DiscreteLaplacePath:
@@ -31,9 +34,9 @@ class DiscreteLaplacePath:
     Guarantee: pure ex-post, known only after the run: loss ``epsilon_r`` of the last rung read, at most the cap.
     Adjacency: whichever one the sensitivity was computed for.
     Sensitivity: L1, over all coordinates together, in lattice units.
-    Accuracy: at rung r, |error| > t with probability 2 a^(t+1) / (1 + a) per coordinate, a = exp(-epsilon_r / sensitivity).
+    Accuracy: |error| > t with probability 2 a^(t+1) / (1 + a) per coordinate, a = exp(-epsilon_r / sensitivity).
     Numerics: exact; integers, rational epsilons, no float decides an outcome.
-    Reference: LNRWW17, Theorem 2.7 and KHP17, Theorem 9 (reals); docs/proofs/lattice-laplace.md (lattice, ours).
+    Reference: LNRWW17, Theorem 2.7 (on the reals); docs/proofs/lattice-laplace.md (on the lattice).
 
     >>> from expost.core import Sensitivity
     >>> from expost.noise.bits import SeededBits
@@ -50,40 +53,19 @@ class DiscreteLaplacePath:
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
         self._bits = source_of(bits)
-        self.ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
+        self._drawn_privately = self._bits.private
+        self._ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
         self._sensitivity = _l1_amount(sealed)
-        if self.ladder.cap > _LARGEST_RATE * self._sensitivity:
-            raise InvalidRequest(
-                f"Expected a highest rung of at most {_LARGEST_RATE} per unit of sensitivity",
-                got=self.ladder.cap,
-                do="Lower the cap",
-            )
-        exact = _column(unseal(sealed))
-        floats = np.array([float(rung) for rung in self.ladder])
-        amount = float(self._sensitivity)
-        line = JumpLine(floats / amount, self._rate, order=2, coordinates=len(exact))
-        steps, self._coordinates = draw_jumps(line, self._bits)
-        self._rungs = line.top - 1 - steps  # a jump belongs to this rung and all more private ones
-        self._sizes = self._draw(amount / floats, self._rungs)
-        top = self._draw(amount / floats, np.full(len(exact), line.top))
-        self._exact, self._noise = exact, top
+        self._exact = exact_column(unseal(sealed))
+        self._noise = JumpNoise.draw(
+            self._ladder, self._sensitivity, len(self._exact), order=2, sampler=draw_laplace, bits=self._bits
+        )
         self._widen_if_needed()
 
-    def _rate(self, rung: int) -> Fraction:
-        return self.ladder[rung] / self._sensitivity
-
-    def _draw(self, scales: NDArray[np.float64], rungs: NDArray[np.intp]) -> NDArray[Any]:
-        parameter = Parameter(scales, lambda rung: self._sensitivity / self.ladder[rung], rungs, (len(rungs),))
-        return draw_laplace(parameter, self._bits)
-
-    def _widen_if_needed(self) -> None:
-        """Switch to Python integers when some sum might leave 64 bits."""
-        most = np.abs(self._exact.astype(float)) + np.abs(self._noise.astype(float))
-        np.add.at(most, self._coordinates, np.abs(self._sizes.astype(float)))
-        if most.size and most.max() >= _ROOM:
-            self._exact, self._noise, self._sizes = (
-                each.astype(object) for each in (self._exact, self._noise, self._sizes)
-            )
+    @property
+    def ladder(self) -> Ladder:
+        """The rungs, most private first; ``refine`` adds to its end."""
+        return self._ladder
 
     @property
     def size(self) -> int:
@@ -92,53 +74,96 @@ class DiscreteLaplacePath:
 
     @property
     def private(self) -> bool:
-        """Whether the bits came from a private source; false means simulation."""
-        return self._bits.private
+        """Whether all bits came from a private source; false means simulation."""
+        return self._drawn_privately and self._bits.private
 
     def loss(self, rung: int) -> PureLoss:
         """What reading every rung up to this one costs."""
-        return PureLoss(self.ladder[self._checked(rung)])
+        return PureLoss(self._ladder[check_rung(self._ladder, rung)])
 
     def at(self, rung: int) -> NDArray[Any]:
         """The answer under the noise of one rung, one value a coordinate."""
-        return _narrowed(self._noisy(self._checked(rung)))
-
-    def _noisy(self, rung: int) -> NDArray[Any]:
-        value: NDArray[Any] = self._exact + self._noise
-        jumped = self._jumps_from(rung)
-        np.add.at(value, self._coordinates[:jumped], self._sizes[:jumped])
-        return value
-
-    def _jumps_from(self, rung: int) -> int:
-        """How many jumps belong to this rung or to less private ones; they are stored from the top down."""
-        return int(np.searchsorted(-self._rungs, -rung, side="right"))
+        return narrowed(self._exact + self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
         """The answers at rungs ``start`` to ``stop - 1``, one row a rung; reading it costs its last rung."""
-        start, last = self._checked(start), self._checked(stop - 1)
-        rows = np.zeros((last - start + 1, self.size), self._exact.dtype)
-        rows[-1] = self._noisy(last)
-        jumped = slice(self._jumps_from(last), self._jumps_from(start))
-        rows[self._rungs[jumped] - start, self._coordinates[jumped]] = self._sizes[jumped]
-        upward = rows[::-1]
-        np.cumsum(upward, axis=0, out=upward)
-        return _narrowed(rows)
+        first, last = check_rung(self._ladder, start), check_rung(self._ladder, stop - 1)
+        if first > last:
+            raise InvalidRequest("Expected start below stop", got=start, do="Ask for at least one rung")
+        rows = self._noise.block(first, last + 1)
+        rows += self._exact
+        return narrowed(rows)
 
-    def _checked(self, rung: int) -> int:
-        if isinstance(rung, bool) or not isinstance(rung, int | np.integer) or not 0 <= rung < len(self.ladder):
-            raise InvalidRequest(f"Expected a rung from 0 to {len(self.ladder) - 1}", got=rung, do="Pass its index")
-        return int(rung)
+    def refine(self, to_epsilon: float | Fraction) -> int:
+        """Add a rung above the top, chosen after looking at the others, and return its index.
+
+        The noise of the new rung is drawn given the top rung's by the backward kernel, so the longer path has the law
+        it would have had from the start, and reading it up to the new rung costs ``to_epsilon``
+        (docs/proofs/lattice-laplace.md). Two refinements of one path are two rungs of one ladder, never two answers.
+        """
+        level = rational(to_epsilon, "to_epsilon")
+        if level <= self._ladder.cap:
+            raise InvalidRequest("Expected a level above the top rung", got=to_epsilon, do="Raise it")
+        longer = Ladder((*self._ladder.rungs, level))
+        check_rates(longer, self._sensitivity)
+        check_rates(Ladder((level - self._ladder.cap,)), self._sensitivity)
+        rates = self._ladder.cap / self._sensitivity, level / self._sensitivity
+        top = draw_less_noise(self._noise.top, *rates, self._bits)
+        self._noise = self._noise.under(top, len(self._ladder) - 1)
+        self._ladder = longer
+        self._widen_if_needed()
+        return len(longer) - 1
+
+    def state(self) -> bytes:
+        """Everything needed to go on after a restart. SECRET: it holds the exact answer; store it encrypted only.
+
+        A path that is drawn a second time for the same answer is a second answer; this is how a ledger avoids that.
+        Of all paths made from one state only one may be refined.
+        """
+        return pack_state(
+            _KIND,
+            {
+                "ladder": [str(rung) for rung in self._ladder],
+                "sensitivity": str(self._sensitivity),
+                "private": self.private,
+            },
+            {
+                "exact": self._exact,
+                "top": self._noise.top,
+                "rungs": self._noise.rungs,
+                "coordinates": self._noise.coordinates,
+                "sizes": self._noise.sizes,
+            },
+        )
+
+    @classmethod
+    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> DiscreteLaplacePath:
+        """The path that ``state`` described; ``bits`` are used if it is refined further."""
+        facts, arrays = unpack_state(_KIND, state)
+        path = cls.__new__(cls)
+        path._bits = source_of(bits)
+        path._drawn_privately = facts["private"]
+        path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
+        path._sensitivity = Fraction(facts["sensitivity"])
+        path._exact = arrays["exact"]
+        path._noise = JumpNoise(*(arrays[name] for name in ("top", "rungs", "coordinates", "sizes")))
+        return path
+
+    def _widen_if_needed(self) -> None:
+        """Switch to Python integers when some sum might leave 64 bits."""
+        reach = self._noise.reach() + np.abs(self._exact.astype(float))
+        if reach.size and reach.max() >= _ROOM:
+            self._exact, self._noise = self._exact.astype(object), self._noise.widened()
 
     def __repr__(self) -> str:
-        return f"<discrete Laplace path of {self.size} coordinates over {len(self.ladder)} rungs>"
+        return f"<{_KIND} of {self.size} coordinates over {len(self._ladder)} rungs>"
 
-    def _refuse(self, *_: object) -> Any:
-        raise TypeError("Expected a path to stay where it is; its less private rungs are as good as the data.")
-
-    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = refuse_copies
 
 
 def _l1_amount(sealed: Sealed) -> Fraction:
+    if not isinstance(sealed, Sealed):
+        raise InvalidRequest("Expected a sealed exact answer", do="Seal it with its sensitivity")
     if sealed.sensitivity.norm is not Norm.L1:
         raise InvalidRequest(
             "Expected an L1 sensitivity", got=sealed.sensitivity.norm.value, do="Seal the answer with its L1 bound"
@@ -146,20 +171,16 @@ def _l1_amount(sealed: Sealed) -> Fraction:
     return Fraction(sealed.sensitivity.amount)
 
 
-def _column(exact: Any) -> NDArray[Any]:
+def exact_column(exact: Any) -> NDArray[Any]:
     """The exact answer as a flat column of integers."""
     column = np.atleast_1d(np.asarray(exact, dtype=None if isinstance(exact, np.ndarray) else object))
     if column.ndim != 1 or column.dtype.kind not in "iuO":
         raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round to the grid first")
-    if column.dtype.kind != "O" and column.dtype != np.uint64:
+    if column.dtype.kind == "i":
         return column.astype(np.int64)
-    whole = [int(value) for value in column.tolist()]
-    fits = all(-(1 << 62) < value < 1 << 62 for value in whole)
+    try:
+        whole = [operator.index(value) for value in column.tolist()]
+    except TypeError:
+        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round it first") from None
+    fits = all(abs(value) < 1 << 62 for value in whole)
     return np.array(whole, dtype=np.int64 if fits else object)
-
-
-def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """The values as int64 if they fit: the type is a function of what is shown, so it tells nothing more."""
-    if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
-        return values.astype(np.int64)
-    return values

@@ -50,7 +50,7 @@ class Parameter:
     def read(cls, value: object, size: object, name: str, *, positive: bool = True) -> Parameter:
         """The parameter a caller typed: a number with a size, or a sequence or array of numbers."""
         if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-            return cls._of_table([rational(value, name, positive=positive)], None, as_shape(size))
+            return cls.of_table([rational(value, name, positive=positive)], None, as_shape(size))
         given = value if isinstance(value, np.ndarray) else _array(value, name)
         if size is not None and as_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
@@ -59,11 +59,11 @@ class Parameter:
         else:
             kept, index = np.unique(given.ravel(), return_inverse=True)
             table = kept.tolist()
-        return cls._of_table([rational(each, name, positive=positive) for each in table], index, given.shape)
+        return cls.of_table([rational(each, name, positive=positive) for each in table], index, given.shape)
 
     @classmethod
-    def _of_table(
-        cls, table: Sequence[Fraction], index: NDArray[np.intp] | None, shape: tuple[int, ...] | None
+    def of_table(
+        cls, table: Sequence[Fraction], index: NDArray[np.intp] | None, shape: tuple[int, ...] | None = None
     ) -> Parameter:
         return cls(np.array([float(each) for each in table]), table.__getitem__, index, shape)
 

@@ -1,0 +1,128 @@
+"""Noise over a whole ladder, kept as the noise of the top rung and the jumps below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, Ladder
+from expost.noise.bits import BitSource
+from expost.noise.jumps import JumpLine, draw_jumps
+from expost.noise.parameter import Parameter
+
+__all__ = ["JumpNoise", "check_rung", "narrowed", "refuse_copies"]
+
+Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
+
+_LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
+_LARGEST_SCALE = 1 << 60
+
+
+class JumpNoise:
+    """The noise of every coordinate at every rung; memory grows with the jumps, not with the rungs.
+
+    A jump belongs to its rung and to all more private ones: the noise at rung r is the top rung's plus the jumps of
+    rungs r and above. Jumps are stored from the top rung down.
+    """
+
+    def __init__(
+        self, top: NDArray[Any], rungs: NDArray[np.intp], coordinates: NDArray[np.intp], sizes: NDArray[Any]
+    ) -> None:
+        self.top, self.rungs, self.coordinates, self.sizes = top, rungs, coordinates, sizes
+
+    @classmethod
+    def draw(
+        cls, ladder: Ladder, sensitivity: Fraction, count: int, *, order: int, sampler: Sampler, bits: BitSource
+    ) -> JumpNoise:
+        """Noise of scale sensitivity / epsilon at each rung, with the jumps that ``JumpLine`` describes."""
+        check_rates(ladder, sensitivity)
+        levels, amount = np.array([float(rung) for rung in ladder]), float(sensitivity)
+        line = JumpLine(levels / amount, lambda rung: ladder[rung] / sensitivity, order=order, coordinates=count)
+        steps, coordinates = draw_jumps(line, bits)
+        rungs = line.top - 1 - steps
+
+        def sample(at: NDArray[np.intp]) -> NDArray[Any]:
+            scale = Parameter(amount / levels, lambda rung: sensitivity / ladder[rung], at, at.shape)
+            return sampler(scale, bits)
+
+        return cls(sample(np.full(count, line.top)), rungs, coordinates, sample(rungs))
+
+    def at(self, rung: int) -> NDArray[Any]:
+        """The noise of one rung."""
+        noise = self.top.astype(np.result_type(self.top, self.sizes))
+        below = self._jumps_from(rung)
+        np.add.at(noise, self.coordinates[:below], self.sizes[:below])
+        return noise
+
+    def block(self, start: int, stop: int) -> NDArray[Any]:
+        """The noise of rungs ``start`` to ``stop - 1``, one row a rung."""
+        last = self.at(stop - 1)
+        rows = np.zeros((stop - start, len(last)), last.dtype)
+        rows[-1] = last
+        jumped = slice(self._jumps_from(stop - 1), self._jumps_from(start))
+        rows[self.rungs[jumped] - start, self.coordinates[jumped]] = self.sizes[jumped]
+        upward = rows[::-1]
+        np.cumsum(upward, axis=0, out=upward)
+        return rows
+
+    def _jumps_from(self, rung: int) -> int:
+        """How many jumps belong to this rung or to less private ones."""
+        return int(np.searchsorted(-self.rungs, -rung, side="right"))
+
+    def reach(self) -> NDArray[np.float64]:
+        """A bound on the magnitude of each coordinate's noise, at any rung."""
+        reach: NDArray[np.float64] = np.abs(self.top).astype(float)
+        np.add.at(reach, self.coordinates, np.abs(self.sizes).astype(float))
+        return reach
+
+    def widened(self) -> JumpNoise:
+        """The same noise in Python integers, which cannot overflow."""
+        return JumpNoise(self.top.astype(object), self.rungs, self.coordinates, self.sizes.astype(object))
+
+    def under(self, top: NDArray[Any], rung: int) -> JumpNoise:
+        """The same noise under a new, less private top rung; ``rung`` is the index of the old one."""
+        sizes = self.top - top
+        moved = np.flatnonzero(sizes)
+        return JumpNoise(
+            top,
+            np.concatenate([np.full(len(moved), rung), self.rungs]),
+            np.concatenate([moved, self.coordinates]),
+            np.concatenate([sizes[moved], self.sizes]),
+        )
+
+
+def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:
+    """Refuse rungs whose noise is none at all, or wider than exact sampling supports."""
+    if ladder.cap > _LARGEST_RATE * sensitivity:
+        raise InvalidRequest(
+            f"Expected a highest rung of at most {_LARGEST_RATE} per unit of sensitivity",
+            got=ladder.cap,
+            do="Lower the cap",
+        )
+    if sensitivity > _LARGEST_SCALE * ladder[0]:
+        raise InvalidRequest(
+            "Expected noise of a scale below 2^60 lattice units", got=ladder[0], do="Raise the lowest rung"
+        )
+
+
+def check_rung(ladder: Ladder, rung: int) -> int:
+    """The index a caller passed, if it names a rung."""
+    if isinstance(rung, bool) or not isinstance(rung, int | np.integer) or not 0 <= rung < len(ladder):
+        raise InvalidRequest(f"Expected a rung from 0 to {len(ladder) - 1}", got=rung, do="Pass its index")
+    return int(rung)
+
+
+def narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """The values as int64 if they fit: the type is a function of what is shown, so it tells nothing more."""
+    if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
+        return values.astype(np.int64)
+    return values
+
+
+def refuse_copies(*_: object) -> NoReturn:
+    """What a path answers to pickle and copy."""
+    raise TypeError("Expected a path to stay where it is; its less private rungs are as good as the data.")
