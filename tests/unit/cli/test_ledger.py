@@ -1,0 +1,69 @@
+import json
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import expost
+from expost.cli import app
+
+
+@pytest.fixture
+def where(tmp_path):
+    path = tmp_path / "people.ledger"
+    people = expost.Dataset(pa.table({"age": [1] * 5000}), name="people")
+    with expost.Session(people, expost.epsilon(1), ledger=path) as session:
+        session.count(epsilon=0.25)
+    return str(path)
+
+
+def run(*words: str):
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def test_show_lists_accounts_and_entries(where: str) -> None:
+    result = run("ledger", "show", where)
+
+    assert "dataset:people" in result.output
+    assert "epsilon 0.75" in result.output
+
+
+def test_show_as_json_is_exact(where: str) -> None:
+    data = json.loads(run("ledger", "show", where, "--json").output)
+
+    assert data["accounts"][0]["left"] == {"definition": "pure", "epsilon": "3/4"}
+    assert [entry["kind"] for entry in data["entries"]][-2:] == ["hold", "settle"]
+
+
+def test_verify_says_sound(where: str) -> None:
+    assert "sound" in run("ledger", "verify", where).output
+
+
+def test_export_writes_one_line_an_entry(where: str, tmp_path) -> None:
+    output = tmp_path / "out.jsonl"
+
+    run("ledger", "export", where, "--output", str(output))
+
+    assert [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def test_budget_opens_and_changes_an_account(where: str) -> None:
+    run("ledger", "budget", where, "analyst:ann", "--epsilon", "0.5")
+    run("ledger", "budget", where, "analyst:ann", "--epsilon", "0.75")
+
+    assert expost.open_ledger(where).budget("analyst:ann") == expost.epsilon(0.75)
+
+
+def test_show_draws_the_budget(where: str, tmp_path) -> None:
+    picture = tmp_path / "budget.png"
+
+    run("ledger", "show", where, "--account", "dataset:people", "--plot", str(picture))
+
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_reading_does_not_create_a_ledger(tmp_path) -> None:
+    with pytest.raises(expost.InvalidRequest, match="exists"):
+        run("ledger", "show", str(tmp_path / "none.ledger"))
+
+    assert not (tmp_path / "none.ledger").exists()
