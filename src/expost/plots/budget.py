@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from expost.core import Guarantee, InvalidRequest
@@ -40,6 +41,8 @@ def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path
     axes.set_xlabel("time of the entry")
     axes.set_ylabel(name)
     axes.set_title(f"{account}: {spent[-1]:.4g} of {float(total):.4g} spent", fontsize=10, loc="left")
-    figure.autofmt_xdate()
-    axes.legend(fontsize=8, loc="lower right", framealpha=0.9)
+    ticks = AutoDateLocator(maxticks=7)
+    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))
+    figure.legend(fontsize=8, loc="outside lower center", ncols=3, frameon=False)
     return save(figure, path)
