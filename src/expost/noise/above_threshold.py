@@ -1,0 +1,240 @@
+"""Above-threshold: answers a stream of integer queries by "below" until one is above."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core.errors import InvalidRequest
+from expost.core.guarantee import PureGuarantee
+from expost.core.loss import PureLoss
+from expost.core.rational import probability, rational
+from expost.core.sealed import Sealed, unseal
+from expost.core.sensitivity import Norm, Sensitivity
+from expost.noise.bits import BitSource, source_of
+from expost.noise.geometric import geometric
+from expost.noise.laplace import discrete_laplace
+from expost.noise.lattice import add_exactly, distance_in, integers
+
+__all__ = ["AboveThreshold", "Crossing", "ThresholdSession"]
+
+_MARGIN = 1 + 1e-9  # for logarithms taken in floats
+_LARGEST_GAP = (1 << 62) - 1  # a gap above it is shown as this
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One answer: whether the noisy query reached the noisy threshold, and if so by how much.
+
+    >>> Crossing(above=True, gap=3)
+    Crossing(above=True, gap=3)
+    """
+
+    above: bool
+    gap: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboveThreshold:
+    """Tells which queries reach a threshold, at a price for those that do, not for those that do not.
+
+    Query noise is fresh for every query, threshold noise for every segment between two answers "above". Both are
+    one-sided: a geometric law on 0, 1, 2, ... A ``two_sided`` rule uses discrete Laplace noise instead; with equal
+    shares that is Algorithm 2 of LNRWW17. ``monotone`` says that one unit moves all queries in the same direction.
+    With an answer "above" the noisy gap is released too, at no further price.
+
+    Guarantee: pure ex-post, known only after the run: hits * (epsilon_threshold + epsilon_query), plus
+        epsilon_threshold if queries were asked since the last hit; at most the cap at ``hits`` = the limit.
+    Adjacency: whichever one the sensitivity was computed for; ``monotone`` must hold under it.
+    Sensitivity: of each single query, declared once; a query with a larger one is refused.
+    Accuracy: false_alarm_margin(...) and miss_margin(...), from the exact law of the noise.
+    Numerics: exact; integer noise, integer comparisons.
+    Reference: docs/proofs/above-threshold.md (one-sided noise on integers, gap, refresh); LNRWW17, Lemma 2.8 and
+        Algorithm 2 (two-sided); LWLLC24 (one-sided noise on reals); DWZK19 (gap).
+
+    >>> from expost.noise import SeededBits
+    >>> rule = AboveThreshold(
+    ...     threshold=100, sensitivity=Sensitivity(1), epsilon_threshold=0.5, epsilon_query=1
+    ... )
+    >>> session = rule.open(bits=SeededBits(1))
+    >>> [session.ask(Sealed(query, Sensitivity(1))).above for query in (10, 40, 190)]
+    [False, False, True]
+    >>> session.loss
+    PureLoss(epsilon=Fraction(3, 2))
+    """
+
+    threshold: int
+    sensitivity: Sensitivity
+    epsilon_threshold: Fraction
+    epsilon_query: Fraction
+    hits: int = 1
+    monotone: bool = False
+    two_sided: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon_threshold", "epsilon_query"):
+            object.__setattr__(self, name, rational(getattr(self, name), name))
+        for name in ("threshold", "hits"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise InvalidRequest(f"Expected {name} to be an integer", got=value, do="Pass it in lattice units")
+        if self.hits < 1:
+            raise InvalidRequest("Expected at least one hit", got=self.hits, do="Pass the number of answers to pay for")
+
+    @classmethod
+    def paper2017(cls, threshold: int, sensitivity: Sensitivity, *, epsilon: float | Fraction) -> AboveThreshold:
+        """InteractiveAboveThreshold as printed: noise of scale 2 / epsilon on the threshold, 4 / epsilon on queries.
+
+        >>> AboveThreshold.paper2017(0, Sensitivity(1), epsilon=1).query_scale
+        Fraction(4, 1)
+        """
+        half = rational(epsilon, "epsilon") / 2
+        return cls(
+            threshold=threshold, sensitivity=sensitivity, epsilon_threshold=half, epsilon_query=half, two_sided=True
+        )
+
+    @property
+    def guarantee(self) -> PureGuarantee:
+        """The promise: what a session can cost at most."""
+        return PureGuarantee(self.hits * (self.epsilon_threshold + self.epsilon_query))
+
+    @property
+    def threshold_scale(self) -> Fraction:
+        """The scale of the noise on the threshold."""
+        # docs/proofs/above-threshold.md, step 1: shifting the threshold by the sensitivity costs epsilon_threshold.
+        return distance_in(Norm.L1, self.sensitivity, 1) / self.epsilon_threshold
+
+    @property
+    def query_scale(self) -> Fraction:
+        """The scale of the noise on a query."""
+        # Step 3: at a hit the query's noise makes up for the shifted threshold and for the query's own move; queries
+        # that move together leave one of the two.
+        moves = 1 if self.monotone else 2
+        return moves * distance_in(Norm.L1, self.sensitivity, 1) / self.epsilon_query
+
+    def open(self, *, bits: BitSource | None = None) -> ThresholdSession:
+        """A session that answers queries."""
+        return ThresholdSession(self, bits=bits)
+
+    def simulate(
+        self, queries: object, *, runs: int, bits: BitSource | None = None
+    ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Independent sessions on queries the caller knows anyway, one a row: for audits and planning.
+
+        Answers are 1 above, 0 below, -1 not answered because the hits were used up; gaps are -1 where there is none.
+        """
+        batch = SessionBatch(self, runs, source_of(bits))
+        steps = [batch.step(query) for query in integers(queries).tolist()]
+        answers = np.stack([above for above, _ in steps], axis=1)
+        return answers, np.stack([gap for _, gap in steps], axis=1)
+
+    def false_alarm_margin(self, failure_probability: float | Fraction, *, queries: int) -> int:
+        """An m such that none of ``queries`` queries at threshold - m or below is answered "above", one segment."""
+        share = float(probability(failure_probability, "failure_probability")) / queries
+        t, q = float(self.threshold_scale), float(self.query_scale)
+        if self.two_sided:
+            # P(query noise - threshold noise >= m): split m so that both tails exp(-./scale) are equal.
+            return math.ceil((t + q) * math.log(2 / share) * _MARGIN)
+        # P(Q >= m + T) = b^m (1 - a) / (1 - a b), a and b the decays of threshold and query noise.
+        together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
+        return max(math.ceil(q * math.log(together / share) * _MARGIN), 0)
+
+    def miss_margin(self, failure_probability: float | Fraction) -> int:
+        """An m such that a query at threshold + m or above is answered "above"."""
+        share = float(probability(failure_probability, "failure_probability"))
+        t, q = float(self.threshold_scale), float(self.query_scale)
+        if self.two_sided:
+            return math.ceil((t + q) * math.log(2 / share) * _MARGIN)
+        # Below means Q < T - m, hence T > m: probability a^(m+1).
+        return max(math.ceil(t * math.log(1 / share) * _MARGIN) - 1, 0)
+
+
+class SessionBatch:
+    """Several independent sessions of one rule in step: one array operation a query."""
+
+    def __init__(self, rule: AboveThreshold, runs: int, bits: BitSource) -> None:
+        self._rule, self._bits = rule, bits
+        self._draw = discrete_laplace if rule.two_sided else geometric
+        self.hits = np.zeros(runs, dtype=np.int64)
+        self._barrier = self._fresh_barrier(runs)
+
+    def _fresh_barrier(self, count: int) -> NDArray[Any]:
+        noise = self._draw(self._rule.threshold_scale, count, bits=self._bits)
+        return add_exactly(integers([self._rule.threshold]), noise)
+
+    def step(self, query: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Answers and gaps of all sessions to one query."""
+        unfinished = self.hits < self._rule.hits
+        noise = self._draw(self._rule.query_scale, len(self.hits), bits=self._bits)
+        gaps = add_exactly(add_exactly(integers([query]), noise), -self._barrier)
+        above = unfinished & (gaps >= 0).astype(bool)
+        self.hits += above
+        self._refresh(above)
+        shown = np.where(above, np.minimum(gaps, _LARGEST_GAP), -1).astype(np.int64)
+        return np.where(unfinished, above.astype(np.int8), np.int8(-1)), shown
+
+    def _refresh(self, above: NDArray[np.bool_]) -> None:
+        """A threshold of its own for the next segment: the noise of the last one was used up by the hit."""
+        fresh = self._fresh_barrier(int(np.count_nonzero(above)))
+        if fresh.dtype != self._barrier.dtype:
+            self._barrier = self._barrier.astype(object)
+        self._barrier[above] = fresh
+
+
+class ThresholdSession:
+    """One run of above-threshold; it answers until its hits are used up.
+
+    >>> rule = AboveThreshold(threshold=0, sensitivity=Sensitivity(1), epsilon_threshold=1, epsilon_query=1)
+    >>> rule.open().loss
+    PureLoss(epsilon=Fraction(0, 1))
+    """
+
+    def __init__(self, rule: AboveThreshold, *, bits: BitSource | None = None) -> None:
+        self.rule = rule
+        self._batch = SessionBatch(rule, 1, source_of(bits))
+        self._open_segment = False
+
+    @property
+    def hits_left(self) -> int:
+        """How many answers "above" are still paid for."""
+        return self.rule.hits - int(self._batch.hits[0])
+
+    @property
+    def loss(self) -> PureLoss:
+        """What the answers given so far cost."""
+        # docs/proofs/above-threshold.md: a segment that ended in a hit, and one that has only seen "below".
+        per_hit = self.rule.epsilon_threshold + self.rule.epsilon_query
+        unfinished = self.rule.epsilon_threshold if self._open_segment else 0
+        return PureLoss(int(self._batch.hits[0]) * per_hit + unfinished)
+
+    def ask(self, sealed: Sealed) -> Crossing:
+        """Whether a sealed integer reaches the threshold, and the gap if it does."""
+        check_query(sealed, self.rule.sensitivity)
+        if not self.hits_left:
+            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
+        answers, gaps = self._batch.step(int(integers(unseal(sealed)).item()))
+        above = bool(answers[0])
+        self._open_segment = not above
+        return Crossing(above, int(gaps[0]) if above else None)
+
+    def __repr__(self) -> str:
+        return f"<above-threshold session, {self.hits_left} hits left>"
+
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError("Expected a session to stay where it is; a copy would reuse its noise.")
+
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def check_query(sealed: Sealed, declared: Sensitivity) -> None:
+    """Refuse a query that one unit can move further than was declared."""
+    given = sealed.sensitivity
+    if given.amount > declared.amount or (given.adjacency, given.unit) != (declared.adjacency, declared.unit):
+        raise InvalidRequest(
+            "Expected a query within the declared sensitivity", got=given.amount, do="Declare the largest one"
+        )

@@ -1,0 +1,197 @@
+"""Propose-test-release: test privately that the data are far from trouble, then answer almost as if they had none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core.errors import InvalidRequest
+from expost.core.guarantee import ApproxGuarantee
+from expost.core.loss import ApproxLoss
+from expost.core.rational import probability as read_probability
+from expost.core.rational import rational
+from expost.core.sealed import Sealed, unseal
+from expost.core.sensitivity import Norm, Sensitivity
+from expost.noise.bits import BitSource, source_of
+from expost.noise.laplace import discrete_laplace
+from expost.noise.lattice import add_exactly, distance_in
+from expost.noise.scores import read_scores
+from expost.noise.sorted_records import Bounds, SortedRecords, is_replace, read_share, records_per_unit
+
+__all__ = ["ProposedQuantile", "StableMode"]
+
+REFUSED = -1
+"""How ``StableMode.simulate`` shows a run that answered nothing."""
+
+
+def _passes(distance: int, epsilon: Fraction, delta: Fraction, runs: int, bits: BitSource) -> NDArray[np.bool_]:
+    """The test: a distance that one unit moves by at most 1, plus noise, must pass a line that 0 passes too rarely."""
+    noise = discrete_laplace(1 / epsilon, runs, bits=bits)
+    passed: NDArray[np.bool_] = (distance + noise > passing_line(epsilon, delta)).astype(bool)
+    return passed
+
+
+def passing_line(epsilon: Fraction, delta: Fraction) -> int:
+    """The smallest line that discrete Laplace noise of scale 1 / epsilon exceeds with probability at most delta.
+
+    >>> passing_line(Fraction(1), Fraction(1, 10**6))
+    13
+    """
+    # P(noise > t) = a^(t+1) / (1 + a), a = exp(-epsilon).
+    tail = (math.log(1 / delta) - math.log1p(math.exp(-epsilon))) / float(epsilon)
+    return max(math.ceil(tail * (1 + 1e-9)) - 1, 0)
+
+
+@dataclass(frozen=True)
+class StableMode:
+    """The most common category, exactly, if it leads by enough; else nothing.
+
+    Guarantee: (epsilon, delta)-DP, known before the run; a refusal is an answer too.
+    Adjacency: whichever one the sensitivity was computed for.
+    Sensitivity: L1 of the histogram (1 for add/remove, 2 for replace, times the records a unit has).
+    Accuracy: the true mode, or None; needed_lead(...) says which lead suffices.
+    Numerics: exact; integer counts and noise, the line of the test is rounded up.
+    Reference: DL09, section 3 (the scheme); DR14, Propositions 7.2 and 7.3 (distance to instability);
+        docs/proofs/propose-test-release.md (integers, this distance).
+
+    >>> from expost.noise import SeededBits
+    >>> StableMode(1, 1e-6).release(Sealed([40, 300, 10], Sensitivity(1)), bits=SeededBits(1))
+    1
+    >>> StableMode(1, 1e-6).release(Sealed([40, 41, 10], Sensitivity(1)), bits=SeededBits(1)) is None
+    True
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", read_probability(self.delta, "delta"))
+
+    @property
+    def guarantee(self) -> ApproxGuarantee:
+        """The promise."""
+        return ApproxGuarantee(self.epsilon, self.delta)
+
+    @property
+    def loss(self) -> ApproxLoss:
+        """The bill of one release."""
+        return ApproxLoss(self.epsilon, self.delta)
+
+    def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
+        """The index of the most common category, or None; ``sealed`` holds the counts."""
+        mode = int(self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)[0])
+        return None if mode == REFUSED else mode
+
+    def simulate(
+        self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
+    ) -> NDArray[np.intp]:
+        """Independent runs on counts the caller knows anyway; -1 where nothing was answered."""
+        counts = read_scores(exact)
+        if counts.size < 2:
+            raise InvalidRequest("Expected at least two categories", do="Pass their counts")
+        passed = _passes(self._distance(counts, sensitivity), self.epsilon, self.delta, runs, source_of(bits))
+        return np.where(passed, int(np.argmax(counts)), REFUSED)
+
+    def _distance(self, counts: NDArray[Any], sensitivity: Sensitivity) -> int:
+        """How many units at least must change before a neighbour can have another mode."""
+        second, first = (int(count) for count in sorted(counts.tolist())[-2:])
+        # docs/proofs/propose-test-release.md: one unit moves the lead by at most its L1 sensitivity.
+        moved = distance_in(Norm.L1, sensitivity, counts.size)
+        return max(math.ceil((first - second) / moved) - 1, 0)
+
+    def needed_lead(self, sensitivity: Sensitivity, failure_probability: float | Fraction) -> int:
+        """A lead over the second that makes the test pass except with ``failure_probability``."""
+        share = float(read_probability(failure_probability, "failure_probability"))
+        steps = (
+            passing_line(self.epsilon, self.delta) + 1 + max(math.ceil(math.log(1 / share) / float(self.epsilon)), 0)
+        )
+        return math.ceil((steps + 1) * Fraction(sensitivity.amount))
+
+
+@dataclass(frozen=True)
+class ProposedQuantile:
+    """A quantile under Laplace noise for a *proposed* local sensitivity, if the data are far from exceeding it.
+
+    Half of epsilon tests how many units would have to change before one unit could move the quantile by more than the
+    proposal; the other half pays for noise of scale proposal / (epsilon / 2).
+
+    Guarantee: (epsilon, delta)-DP, known before the run; a refusal is an answer too.
+    Adjacency: replace-one, or add/remove (the rank then moves with the number of records, which the windows cover).
+    Sensitivity: the number of records one unit has; the records themselves are clamped to public bounds.
+    Accuracy: None, or an error of at most half_width(...) with probability 1 - failure_probability.
+    Numerics: exact; integer records and noise, the line of the test is rounded up.
+    Reference: DL09, section 3; DR14, Proposition 7.2; docs/proofs/propose-test-release.md (windows of ranks).
+
+    >>> from expost.noise import SeededBits
+    >>> ages = Sealed(list(range(20, 60)) * 50, Sensitivity(1))
+    >>> median = ProposedQuantile(1, 1e-6, Bounds(0, 120), proposal=2)
+    >>> abs(median.release(ages, bits=SeededBits(1)) - 39) < 30
+    True
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    bounds: Bounds
+    proposal: int
+    probability: Fraction = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", read_probability(self.delta, "delta"))
+        object.__setattr__(self, "probability", read_share(self.probability))
+        if isinstance(self.proposal, bool) or not isinstance(self.proposal, int) or self.proposal < 1:
+            raise InvalidRequest("Expected a proposal of at least 1", got=self.proposal, do="Pass it in lattice units")
+
+    @property
+    def guarantee(self) -> ApproxGuarantee:
+        """The promise."""
+        return ApproxGuarantee(self.epsilon, self.delta)
+
+    @property
+    def loss(self) -> ApproxLoss:
+        """The bill of one release."""
+        return ApproxLoss(self.epsilon, self.delta)
+
+    def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
+        """The noisy quantile within the bounds, or None; ``sealed`` holds the integer records."""
+        passed, values = self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)
+        return int(values[0]) if passed[0] else None
+
+    def simulate(
+        self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Independent runs on records the caller knows anyway; a value counts only where the test passed."""
+        source, records = source_of(bits), SortedRecords.read(exact, self.bounds)
+        rank, half = records.rank(self.probability), self.epsilon / 2
+        passed = _passes(self._distance(records, rank, sensitivity), half, self.delta, runs, source)
+        noise = discrete_laplace(self.proposal / half, runs, bits=source)
+        noisy = np.clip(add_exactly(records.at(np.array([rank])), noise), self.bounds.low, self.bounds.high)
+        return passed, np.where(passed, noisy, self.bounds.low).astype(np.int64)
+
+    def _distance(self, records: SortedRecords, rank: int, sensitivity: Sensitivity) -> int:
+        """The number of units k whose change may open a window of (k + 1) units' records wider than the proposal."""
+        group, symmetric = records_per_unit(sensitivity), not is_replace(sensitivity)
+
+        def too_wide(k: int) -> bool:
+            reach = (k + 1) * group
+            if symmetric:
+                low, high = records.at(np.array([rank - reach, rank + reach])).tolist()
+                return bool(high - low > self.proposal)
+            return records.windows(rank, reach) > self.proposal
+
+        low, high = -1, len(records) // group + 1  # beyond it the window spans the bounds
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if too_wide(middle) else (middle, high)
+        return high
+
+    def half_width(self, failure_probability: float | Fraction) -> int:
+        """How far an answer is from the quantile at most, except with ``failure_probability``."""
+        share = float(read_probability(failure_probability, "failure_probability"))
+        return math.ceil(2 * self.proposal / float(self.epsilon) * math.log(1 / share) * (1 + 1e-9))
