@@ -20,6 +20,8 @@ __all__ = ["discrete_gaussian"]
 
 _EXPONENT_ERROR = 2.0**-44  # of the float exponent h, times h + 4: docs/proofs/inversion-filter.md
 
+_TRIES = 1.4  # proposals per value; most scales need 1.32
+
 
 def discrete_gaussian(variance: object, size: object = None, *, bits: BitSource | None = None) -> Any:
     """Integers with P(k) proportional to exp(-k^2 / (2 variance)).
@@ -38,7 +40,8 @@ def discrete_gaussian(variance: object, size: object = None, *, bits: BitSource 
 def draw_gaussian(variance: Parameter, bits: BitSource) -> NDArray[Any]:
     """One value per element of ``variance``, flat."""
     rejection = _Rejection(variance)
-    parts = [rejection.draw(np.arange(part.start, part.stop), bits) for part in blocks(variance.count)]
+    draw = rejection.draw_alike if variance.index is None else rejection.draw_each
+    parts = [draw(np.arange(part.start, part.stop), bits) for part in blocks(variance.count)]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -59,7 +62,19 @@ class _Rejection:
         )
         self._centers = variance.floats / floats
 
-    def draw(self, elements: NDArray[np.intp], bits: BitSource) -> NDArray[Any]:
+    def draw_alike(self, elements: NDArray[np.intp], bits: BitSource) -> NDArray[Any]:
+        """Values of one variance: the first proposals that are accepted, whichever element they were made for."""
+        kept: list[NDArray[Any]] = []
+        missing = len(elements)
+        while missing > 0:
+            tries = np.zeros(int(missing * _TRIES) + 8, np.intp)
+            proposed = draw_laplace(self._proposal.select(tries), bits)
+            kept.append(proposed[self._accepted(proposed, tries, bits)])
+            missing -= len(kept[-1])
+        return np.concatenate(kept)[: len(elements)]
+
+    def draw_each(self, elements: NDArray[np.intp], bits: BitSource) -> NDArray[Any]:
+        """Values of one variance per element: each is proposed again until it is accepted."""
         values: NDArray[Any] = np.empty(len(elements), np.int64)
         pending = np.arange(len(elements))
         while pending.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ __all__ = ["geometric"]
 
 _HEAD_BITS = 14  # the float filter inverts scales up to 2^14; the rest of a scale goes into uniform low bits
 _HEAD_ERROR = 2.0**-42  # relative to the scale: MINUS_LOG_ERROR, plus 14 * 2^-50 for the scale, product and sum
-_UNIT = 2.0**-64
+_SURE = np.uint64((1 << 64) - (1 << 51))  # 1 - 2^-13, as a 64-bit fraction
 _WIDE = 1 << 62  # beyond this a value is kept as a Python integer
 
 
@@ -54,10 +55,10 @@ class _Inversion:
 
     def draw(self, part: slice, bits: BitSource) -> NDArray[Any]:
         head = self._draw_head(part, bits)
-        shift = self._scale.take(self._shift, part)
         if not self._shift.any():
             return head
-        low = self._draw_low(part, bits)
+        shift = np.broadcast_to(self._scale.take(self._shift, part), head.shape)
+        low = self._draw_low(part.start, shift, bits)
         if int(head.max()) + 1 << int(shift.max()) > _WIDE:
             return np.asarray((head.astype(object) << shift.astype(object)) + low, dtype=object)
         return np.left_shift(head, shift.astype(np.int64)) + low
@@ -77,53 +78,44 @@ class _Inversion:
 
     def _exact_head(self, reals: UniformReals, real: int, element: int) -> int:
         """floor(-scale ln U), by exact bounds; U gets more digits until both ends agree."""
-        scale = self._scale.exact(element) / (1 << int(self._scale.take(self._shift, slice(element, element + 1))[0]))
+        scale = self._scale.exact(element) / (1 << self._shift_of(element))
         while True:
             _, length = reals.digits(real)
-            low, high = (scale * bound // (1 << length) for bound in reals.minus_log_bounds(real, length))
+            low, high = (scale * bound // (1 << length) for bound in reals.minus_log_bounds((real,), length))
             if low == high:
                 return low
             reals.refine(real)
 
-    def _draw_low(self, part: slice, bits: BitSource) -> NDArray[np.int64]:
-        count = part.stop - part.start
-        shift = np.broadcast_to(self._scale.take(self._shift, part), count)
-        low = np.empty(count, np.int64)
-        pending = np.arange(count)
+    def _draw_low(self, start: int, shift: NDArray[np.uint64], bits: BitSource) -> NDArray[np.int64]:
+        """L < 2^m with P(L) proportional to exp(-L / t): uniform bits, drawn again where a coin rejects them.
+
+        One word holds both: its first m bits are L, the others begin the coin.
+        """
+        low = np.zeros(len(shift), np.int64)
+        pending = np.flatnonzero(shift)
         while pending.size:
-            words = bits.words(pending.size)
-            low[pending] = _top_bits(words, shift[pending])
-            rejected = self._rejected(words << shift[pending], low, pending, shift, part.start, bits)
-            pending = pending[rejected]
+            words, shifts = bits.words(pending.size), shift[pending]
+            low[pending] = (words >> (np.uint64(64) - shifts)).astype(np.int64)
+            coins = words << shifts
+            # exp(-L / t) > 1 - 2^-13: a coin that begins below that succeeds, whatever L.
+            doubtful = np.flatnonzero(coins >= _SURE)
+            pending = pending[doubtful]
+            pending = pending[self._rejected(coins[doubtful], low[pending], start + pending, bits)]
         return low
 
     def _rejected(
-        self,
-        coins: NDArray[np.uint64],
-        low: NDArray[np.int64],
-        pending: NDArray[np.intp],
-        shift: NDArray[np.uint64],
-        start: int,
-        bits: BitSource,
-    ) -> NDArray[np.intp]:
-        """Which of the pending low parts fail their coin of probability exp(-L / t) > 1 - 2^-13."""
-        doubtful = np.flatnonzero(coins >= np.uint64((1 << 64) - (1 << 52)))
-        fail = [
-            place
-            for place in doubtful.tolist()
-            if low[pending[place]]
-            and not self._accepts(int(coins[place]), int(low[pending[place]]), pending[place], shift, start, bits)
-        ]
-        return np.array(fail, dtype=np.intp)
+        self, coins: NDArray[np.uint64], low: NDArray[np.int64], elements: NDArray[np.intp], bits: BitSource
+    ) -> NDArray[np.bool_]:
+        """Which coins of probability exp(-L / t) fail; those of which only 64 - m digits are known may need more."""
+        entries = np.zeros_like(elements) if self._scale.index is None else self._scale.index[elements]
+        y = low / self._scale.floats[entries]
+        begin, room = coins * 2.0**-64, 2.0**-50 + np.ldexp(1.0, self._shift[entries].astype(np.int32) - 64)
+        rejected: NDArray[np.bool_] = begin > 1 - y + y * y / 2 + room
+        for place in np.flatnonzero(~rejected & (begin >= 1 - y - room)).tolist():
+            shift = int(self._shift[entries[place]])
+            exact = partial(exp_minus, int(low[place]) / self._scale.exact(int(elements[place])))
+            rejected[place] = not is_below(int(coins[place]) >> shift, 64 - shift, exact, bits)
+        return rejected
 
-    def _accepts(
-        self, coin: int, low: int, element: np.intp, shift: NDArray[np.uint64], start: int, bits: BitSource
-    ) -> bool:
-        known = 64 - int(shift[element])
-        rate = low / self._scale.exact(start + int(element))
-        return is_below(coin >> (64 - known), known, lambda length: exp_minus(rate, length), bits)
-
-
-def _top_bits(words: NDArray[np.uint64], count: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The first ``count`` < 64 bits of each word."""
-    return (words >> np.uint64(1) >> (np.uint64(63) - count)).astype(np.int64)
+    def _shift_of(self, element: int) -> int:
+        return int(self._scale.take(self._shift, slice(element, element + 1))[0])

@@ -40,16 +40,16 @@ class JumpNoise:
     ) -> JumpNoise:
         """Noise of scale sensitivity / epsilon at each rung, with the jumps that ``JumpLine`` describes."""
         check_rates(ladder, sensitivity)
-        levels, amount = np.array([float(rung) for rung in ladder]), float(sensitivity)
+        levels, amount = np.array([rung.numerator / rung.denominator for rung in ladder]), float(sensitivity)
         line = JumpLine(levels / amount, lambda rung: ladder[rung] / sensitivity, order=order, coordinates=count)
         steps, coordinates = draw_jumps(line, bits)
-        rungs = line.top - 1 - steps
+        rungs = line.steps - 1 - steps
 
         def sample(at: NDArray[np.intp]) -> NDArray[Any]:
             scale = Parameter(amount / levels, lambda rung: sensitivity / ladder[rung], at, at.shape)
             return sampler(scale, bits)
 
-        return cls(sample(np.full(count, line.top)), rungs, coordinates, sample(rungs))
+        return cls(sample(np.full(count, line.steps)), rungs, coordinates, sample(rungs))
 
     def at(self, rung: int) -> NDArray[Any]:
         """The noise of one rung."""

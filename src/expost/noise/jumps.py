@@ -19,153 +19,187 @@ from numpy.typing import NDArray
 
 from expost.noise.bits import BitSource
 from expost.noise.enclosure import Bounds, Real, is_above, minus_log_complement
+from expost.noise.parameter import BLOCK
 from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
 
 __all__ = ["JumpLine", "draw_jumps"]
 
-Steps = NDArray[np.intp]
+Cells = NDArray[np.int64]
 
 _LONGEST = 512  # length of line that one row of gaps covers; short sums keep the float filter sharp
 
 
 class JumpLine:
-    """The line of one ladder: ``rates`` are the rungs in units of the sensitivity, increasing.
+    """The line of one ladder: ``rates`` are the rungs per unit of sensitivity, increasing.
 
     -ln w between rates e < f is (f - e) + order * (L(e) - L(f)) with L(x) = -ln(1 - exp(-x)); ``order`` is 2 for
-    two-sided noise (docs/proofs/lattice-laplace.md) and 1 for one-sided noise.
+    two-sided noise (docs/proofs/lattice-laplace.md) and 1 for one-sided noise (docs/proofs/geometric-path.md).
+    Its cells count coordinates first, then steps down from the top rung.
     """
 
     def __init__(
         self, rates: NDArray[np.float64], exact: Callable[[int], Fraction], *, order: int, coordinates: int
     ) -> None:
         self._exact, self._order, self.coordinates = exact, order, coordinates
-        self.top = len(rates) - 1
+        self.steps = len(rates) - 1
         falling = rates[::-1]
         heights = (falling[0] - falling) + order * np.log(np.expm1(-falling[0]) / np.expm1(-falling))
-        self._heights = np.maximum.accumulate(heights)
-        self.borders = self._heights * coordinates
-        self.lengths = np.maximum(np.diff(self._heights), np.finfo(float).tiny)
-        # Rates err by 2^-50, expm1 and log by 4 units in the last place: together below this, see the proof.
+        heights = np.maximum.accumulate(heights)
+        self.borders = heights * coordinates
+        self.densities = 1 / np.maximum(np.diff(heights), 2.0**-1000)  # cells per unit of line
+        # Rates err by 2^-50, expm1 and log by 4 units in the last place: docs/proofs/jump-line.md.
         height_error = 2.0**-46 + (rates[-1] + heights[-1]) * 2.0**-49
         self.error = float(3 * coordinates * height_error + self.borders[-1] * 2.0**-50)
 
-    def border(self, cell: int, length: int) -> Bounds:
-        """Bounds on where a cell begins; cells count coordinates first, then steps down from the top rung."""
+    @property
+    def cells(self) -> int:
+        """How many cells the line has."""
+        return self.steps * self.coordinates
+
+    def border(self, cell: int, start: int, length: int) -> Bounds:
+        """Bounds on where a cell begins, as seen from a whole number ``start``."""
         step, coordinate = divmod(cell, self.coordinates)
         low, high = self._height(step, length)
-        if coordinate == 0:
-            return low * self.coordinates, high * self.coordinates
-        next_low, next_high = self._height(step + 1, length)
         rest = self.coordinates - coordinate
-        return rest * low + coordinate * next_low, rest * high + coordinate * next_high
+        low, high = rest * low - (start << length), rest * high - (start << length)
+        if coordinate == 0:
+            return low, high
+        next_low, next_high = self._height(step + 1, length)
+        return low + coordinate * next_low, high + coordinate * next_high
 
     def _height(self, step: int, length: int) -> Bounds:
         if step == 0:
             return 0, 0
-        top, rate = self._exact(self.top), self._exact(self.top - step)
+        top, rate = self._exact(self.steps), self._exact(self.steps - step)
         top_low, top_high = minus_log_complement(top, length)
         low, high = minus_log_complement(rate, length)
         gap = (top - rate) * (1 << length)
         return math.floor(gap) + self._order * (low - top_high), math.ceil(gap) + self._order * (high - top_low)
 
 
-class _Points:
-    """A unit-rate Poisson process, in rows of one length each; sums of -ln U are its points."""
+class _Rows:
+    """Some rows of a unit-rate Poisson process, ``length`` of line each; sums of -ln U are its points."""
 
-    def __init__(self, total: float, bits: BitSource) -> None:
-        self.row_length = min(_LONGEST, 1 << max(0, math.ceil(math.log2(total + 1))))
-        self._rows = math.ceil((total + 1) / self.row_length)
+    def __init__(self, first: int, count: int, length: int, bits: BitSource) -> None:
+        self._length, self._count = length, count
+        self._width = _row_width(length)
         self._reals: list[UniformReals] = []
-        self._width = self.row_length + math.ceil(6 * math.sqrt(self.row_length)) + 4
-        self.sums = np.empty((self._rows, 0))
-        while not self.sums.size or self.sums[:, -1].min() <= self.row_length + 1:
+        self._sums = np.empty((count, 0))
+        while not self._sums.size or self._sums[:, -1].min() <= length + 1:
             self._draw_columns(bits)
         # Per term MINUS_LOG_ERROR and half a unit in the last place of a sum below 2^11.
-        self.error = self.sums.shape[1] * (MINUS_LOG_ERROR + 2.0**-43)
+        self.error = self._sums.shape[1] * (MINUS_LOG_ERROR + 2.0**-43)
+        self._starts = np.arange(first, first + count) * length
+        inside = self._inside()
+        self._sums += self._starts[:, None]
+        self.places: NDArray[np.float64] = self._sums[inside]
+        self._flat_inside = inside
 
     def _draw_columns(self, bits: BitSource) -> None:
-        reals = UniformReals(self._rows * self._width, bits)
-        gaps = reals.minus_log().reshape(self._rows, self._width)
+        reals = UniformReals(self._count * self._width, bits)
+        gaps = reals.minus_log().reshape(self._count, self._width)
         if self._reals:
-            gaps[:, 0] += self.sums[:, -1]
+            gaps[:, 0] += self._sums[:, -1]
         self._reals.append(reals)
-        self.sums = np.hstack([self.sums, np.cumsum(gaps, axis=1)])
+        sums = np.cumsum(gaps, axis=1, out=gaps)
+        self._sums = np.hstack([self._sums, sums]) if self._sums.size else sums
 
-    def bounds(self, row: int, column: int, length: int) -> Bounds:
-        """Bounds on the exact place of a point within its row."""
-        places = self._places(row, column)
-        ends = [reals.minus_log_bounds(index, length) for reals, index in places]
-        return sum(low for low, _ in ends), sum(high for _, high in ends)
+    def _inside(self) -> NDArray[np.bool_]:
+        """Which points fall within the length of their row."""
+        inside = self._sums <= self._length + self.error
+        surely = self._sums < self._length - self.error
+        if np.array_equal(inside, surely):
+            return surely
+        for row, column in np.argwhere(inside & ~surely).tolist():
+            inside[row, column] = not self._passes(row, column, lambda n: (self._length << n, self._length << n))
+        return inside
 
-    def refine(self, row: int, column: int) -> None:
-        """Draw more digits of every uniform that a point is made of."""
-        for reals, index in self._places(row, column):
-            reals.refine(index)
+    def cell_of(self, point: int, line: JumpLine, guess: int) -> int:
+        """The cell of a line that one of ``places`` falls into, decided exactly; the number of cells if beyond it."""
+        row, column = divmod(int(np.flatnonzero(self._flat_inside)[point]), self._sums.shape[1])
+        start = int(self._starts[row])
 
-    def _places(self, row: int, column: int) -> list[tuple[UniformReals, int]]:
-        return [
-            (self._reals[each // self._width], row * self._width + each % self._width) for each in range(column + 1)
-        ]
+        def passes(cell: int) -> bool:
+            return self._passes(row, column, partial(line.border, cell, start))
 
-    def passes(self, row: int, column: int, border: Real) -> bool:
-        """Whether a point lies beyond a border of its row, decided exactly."""
-        return is_above(partial(self.bounds, row, column), border, partial(self.refine, row, column))
+        cell = guess
+        while cell > 0 and not passes(cell):
+            cell -= 1
+        while cell < line.cells and passes(cell + 1):
+            cell += 1
+        return cell
+
+    def _passes(self, row: int, column: int, border: Real) -> bool:
+        """Whether a point lies beyond a border, both seen from the start of its row."""
+        batches = self._batches(row, column)
+
+        def bounds(length: int) -> Bounds:
+            ends = [reals.minus_log_bounds(indices, length) for reals, indices in batches]
+            return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+        def refine() -> None:
+            for reals, indices in batches:
+                for index in indices:
+                    reals.refine(index)
+
+        return is_above(bounds, border, refine)
+
+    def _batches(self, row: int, column: int) -> list[tuple[UniformReals, range]]:
+        """The uniforms whose -ln add up to a point."""
+        first = row * self._width
+        whole, rest = divmod(column + 1, self._width)
+        widths = [self._width] * whole + [rest]
+        return [(reals, range(first, first + width)) for reals, width in zip(self._reals, widths, strict=False)]
 
 
-def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Steps, Steps]:
+def _row_width(length: int) -> int:
+    """Columns that cover a row of this length, up to six standard deviations."""
+    return length + math.ceil(6 * math.sqrt(length)) + 4
+
+
+def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Cells, Cells]:
     """The steps (counted down from the top rung) and coordinates that jump, in that order, without repeats."""
-    if line.top == 0 or line.coordinates == 0:
-        return np.empty(0, np.intp), np.empty(0, np.intp)
-    points = _Points(float(line.borders[-1]) + line.error, bits)
-    rows, columns = np.nonzero(_inside(points))
-    x = points.sums[rows, columns] + rows * float(points.row_length)
-    slack = points.error + line.error
-    kept = np.searchsorted(x, line.borders[-1] + slack)
-    steps, coordinates = _locate(line, points, rows[:kept], columns[:kept], x[:kept], slack)
-    first = np.ones(len(steps), bool)
-    first[1:] = (np.diff(steps) != 0) | (np.diff(coordinates) != 0)
-    return steps[first], coordinates[first]
+    if line.cells == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    total = float(line.borders[-1]) + line.error + 1
+    length = min(_LONGEST, 1 << math.ceil(math.log2(total)))
+    count, at_once = math.ceil(total / length), max(1, BLOCK // _row_width(length))
+    parts = [
+        _jumped_cells(line, _Rows(first, min(at_once, count - first), length, bits))
+        for first in range(0, count, at_once)
+    ]
+    cells = np.concatenate(parts)
+    cells = cells[np.append(True, cells[1:] != cells[:-1])]
+    cells = cells[: np.searchsorted(cells, line.cells)]
+    steps = np.repeat(np.arange(line.steps), _run_lengths(cells, np.arange(line.steps + 1) * line.coordinates))
+    return steps, cells - steps * line.coordinates
 
 
-def _inside(points: _Points) -> NDArray[np.bool_]:
-    """Which points fall within the length of their row."""
-    inside = points.sums < points.row_length
-    for row, column in np.argwhere(np.abs(points.sums - points.row_length) <= points.error).tolist():
-        inside[row, column] = not points.passes(row, column, lambda n: (points.row_length << n,) * 2)
-    return inside
+def _jumped_cells(line: JumpLine, rows: _Rows) -> Cells:
+    """The cell that each point falls into, in increasing order; points beyond the line get the number of cells."""
+    x = rows.places[: np.searchsorted(rows.places, line.borders[-1] + line.error + rows.error)]
+    if not x.size:
+        return np.empty(0, np.int64)
+    low, high = np.clip(np.searchsorted(line.borders, x[[0, -1]], side="right") - 1, 0, line.steps - 1).tolist()
+    here = slice(low, high + 1)
+    runs = _run_lengths(x, line.borders[low : high + 2])
+    runs[-1] += x.size - runs.sum()  # points beyond the last border, within the error
+    density = np.repeat(line.densities[here], runs)
+    offset = x - np.repeat(line.borders[here], runs)
+    offset *= density
+    density *= line.error + rows.error
+    offset += 1 - density  # one up, so that truncation is the floor on both sides of a border
+    places = offset.astype(np.int64)
+    offset += 2 * density
+    unsure = offset.astype(np.int64)
+    unsure -= places
+    cells = np.repeat(np.arange(low, high + 1) * line.coordinates - 1, runs)
+    cells += places
+    for point in np.flatnonzero((unsure != 0) | (places > line.coordinates)).tolist():
+        cells[point] = rows.cell_of(point, line, min(max(int(cells[point]), 0), line.cells - 1))
+    return cells
 
 
-def _locate(
-    line: JumpLine, points: _Points, rows: Steps, columns: Steps, x: NDArray[np.float64], slack: float
-) -> tuple[Steps, Steps]:
-    """The step and coordinate whose interval each point falls into; points beyond the line are dropped."""
-    steps = np.clip(np.searchsorted(line.borders, x, side="right") - 1, 0, line.top - 1)
-    lengths = line.lengths[steps]
-    places = (x - line.borders[steps]) / lengths
-    coordinates = np.clip(places, 0, line.coordinates - 1).astype(np.intp)
-    unsure = np.abs(places - np.rint(places)) * lengths <= slack
-    unsure |= places >= line.coordinates
-    for j in np.flatnonzero(unsure).tolist():
-        guess = int(steps[j]) * line.coordinates + int(coordinates[j])
-        cell = _exact_cell(line, points, int(rows[j]), int(columns[j]), guess)
-        steps[j], coordinates[j] = divmod(cell, line.coordinates)
-    on_line = steps < line.top
-    return (steps, coordinates) if on_line.all() else (steps[on_line], coordinates[on_line])
-
-
-def _exact_cell(line: JumpLine, points: _Points, row: int, column: int, guess: int) -> int:
-    def passes(cell: int) -> bool:
-        start = row * points.row_length
-
-        def border(length: int) -> Bounds:
-            low, high = line.border(cell, length)
-            return low - (start << length), high - (start << length)
-
-        return points.passes(row, column, border)
-
-    cell, last = guess, line.top * line.coordinates
-    while cell > 0 and not passes(cell):
-        cell -= 1
-    while cell < last and passes(cell + 1):
-        cell += 1
-    return cell
+def _run_lengths(sorted_values: NDArray[np.generic], borders: NDArray[np.generic]) -> NDArray[np.intp]:
+    """How many of the values lie between each border and the next."""
+    return np.diff(np.searchsorted(sorted_values, borders))

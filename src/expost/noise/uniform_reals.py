@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
@@ -66,7 +66,7 @@ class UniformReals:
         gaps -= thresholds
         above = gaps > 0
         for index in np.flatnonzero(np.abs(gaps) <= error + MINUS_LOG_ERROR).tolist():
-            above[index] = is_above(partial(self.minus_log_bounds, index), exact(index), partial(self.refine, index))
+            above[index] = is_above(partial(self.minus_log_bounds, (index,)), exact(index), partial(self.refine, index))
         return above
 
     def digits(self, index: int) -> tuple[int, int]:
@@ -79,12 +79,30 @@ class UniformReals:
         self._refined[index] = prefix << _MORE | self._bits.integer(_MORE), length + _MORE
         return self._refined[index]
 
-    def minus_log_bounds(self, index: int, length: int) -> Bounds:
-        """Bounds on -ln U times 2^length, as tight as the digits drawn so far allow."""
-        prefix, known = self.digits(index)
-        while prefix == 0:
-            prefix, known = self.refine(index)
-        work = max(known, length)
-        low, _ = minus_log((prefix + 1) << (work - known), work)
-        _, high = minus_log(prefix << (work - known), work)
-        return low >> (work - length), -(-high >> (work - length))
+    def minus_log_bounds(self, indices: Iterable[int], length: int) -> Bounds:
+        """Bounds on the sum of -ln U over some reals, as tight as the digits drawn so far allow.
+
+        The product of the reals is kept to ``length`` and some more bits, rounded down and up.
+        """
+        low, low_length, high, high_length = 1, 0, 1, 0
+        for index in indices:
+            prefix, known = self.digits(index)
+            while prefix == 0:
+                prefix, known = self.refine(index)
+            low, low_length = _shortened(low * prefix, low_length + known, length + _MORE)
+            high, high_length = _shortened(high * -(prefix + 1), high_length + known, length + _MORE)
+            high = -high
+        _, most = minus_log(low, low_length)
+        least, _ = minus_log(high, high_length)
+        return _scaled(least, high_length, length), -_scaled(-most, low_length, length)
+
+
+def _shortened(numerator: int, length: int, keep: int) -> tuple[int, int]:
+    """The quotient numerator / 2^length, rounded down to ``keep`` significant bits."""
+    excess = max(0, numerator.bit_length() - keep)
+    return numerator >> excess, length - excess
+
+
+def _scaled(value: int, length: int, wanted: int) -> int:
+    """The number value / 2^length as a multiple of 2^-wanted, rounded down."""
+    return value >> (length - wanted) if length > wanted else value << (wanted - length)
