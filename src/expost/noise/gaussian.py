@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.noise.bits import BitSource, source_of
 from expost.noise.enclosure import Real, ratio
 from expost.noise.laplace import draw_laplace
-from expost.noise.parameter import Parameter, blocks
+from expost.noise.parameter import LARGEST_SCALE, Parameter, blocks
 from expost.noise.uniform_reals import UniformReals
 
 __all__ = ["discrete_gaussian"]
@@ -33,7 +33,7 @@ def discrete_gaussian(variance: object, size: object = None, *, bits: BitSource 
     >>> discrete_gaussian(100, (2, 3), bits=SeededBits(1)).shape
     (2, 3)
     """
-    parameter = Parameter.read(variance, size, "variance")
+    parameter = Parameter.read(variance, size, "variance", largest=LARGEST_SCALE**2)
     return parameter.shaped(draw_gaussian(parameter, source_of(bits)))
 
 

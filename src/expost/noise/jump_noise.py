@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Ladder
 from expost.noise.bits import BitSource
 from expost.noise.jumps import JumpLine, draw_jumps
-from expost.noise.parameter import Parameter
+from expost.noise.parameter import LARGEST_SCALE, Parameter
 
 __all__ = ["JumpNoise", "check_rung", "narrowed", "refuse_copies"]
 
 Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
 
 _LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
-_LARGEST_SCALE = 1 << 60
 
 
 class JumpNoise:
@@ -103,7 +102,7 @@ def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:
             got=ladder.cap,
             do="Lower the cap",
         )
-    if sensitivity > _LARGEST_SCALE * ladder[0]:
+    if sensitivity > LARGEST_SCALE * ladder[0]:
         raise InvalidRequest(
             "Expected noise of a scale below 2^60 lattice units", got=ladder[0], do="Raise the lowest rung"
         )

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 
-__all__ = ["Parameter", "as_shape", "blocks"]
+__all__ = ["BLOCK", "LARGEST_SCALE", "Parameter", "as_shape", "blocks"]
 
+LARGEST_SCALE = 1 << 60  # lattice units; values beyond 62 bits are Python integers
 BLOCK = 1 << 15  # elements worked on at a time: their temporaries stay in the cache
 
 
@@ -47,10 +48,12 @@ class Parameter:
         self.count = math.prod(shape or ()) if index is None else index.size
 
     @classmethod
-    def read(cls, value: object, size: object, name: str, *, positive: bool = True) -> Parameter:
+    def read(
+        cls, value: object, size: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE
+    ) -> Parameter:
         """The parameter a caller typed: a number with a size, or a sequence or array of numbers."""
         if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-            return cls.of_table([rational(value, name, positive=positive)], None, as_shape(size))
+            return cls.of_table([_exactly(value, name, positive, largest)], None, as_shape(size))
         given = value if isinstance(value, np.ndarray) else _array(value, name)
         if size is not None and as_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
@@ -59,7 +62,7 @@ class Parameter:
         else:
             kept, index = np.unique(given.ravel(), return_inverse=True)
             table = kept.tolist()
-        return cls.of_table([rational(each, name, positive=positive) for each in table], index, given.shape)
+        return cls.of_table([_exactly(each, name, positive, largest) for each in table], index, given.shape)
 
     @classmethod
     def of_table(
@@ -91,6 +94,14 @@ class Parameter:
         """The parameter of some of the elements, as a flat column."""
         index = None if self.index is None else self.index[elements]
         return Parameter(self.floats, self._exact, index, (len(elements),))
+
+
+def _exactly(value: object, name: str, positive: bool, largest: int) -> Fraction:
+    if isinstance(value, int | Fraction | np.integer) and not isinstance(value, bool) and value > 1:
+        if value > largest:
+            raise InvalidRequest(f"Expected {name} of at most {largest}", got=value, do=f"Pass a smaller {name}")
+        return Fraction(int(value) if isinstance(value, np.integer) else value)
+    return rational(value, name, positive=positive)
 
 
 def as_shape(size: object) -> tuple[int, ...] | None:
