@@ -1,0 +1,48 @@
+"""Every code block in the documents runs.
+
+Blocks marked ``python`` run in order, one namespace a page; blocks marked ``console`` run the lines that begin with
+``$ expost``. Each page has an empty folder of its own.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from expost.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.S | re.M)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_code_block_of_a_page_runs(page: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__page__"}
+    for kind, text in blocks(page):
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(text, str(page), "exec"), names)
+        else:
+            run_commands(text)
+
+
+def run_commands(text: str) -> None:
+    for line in text.splitlines():
+        if line.startswith("$ expost "):
+            result = CliRunner().invoke(app, shlex.split(line.removeprefix("$ expost ")))
+            assert result.exit_code == 0, (line, result.output, result.exception)
+
+
+def test_the_runner_notices_a_broken_block() -> None:
+    with pytest.raises(AssertionError):
+        run_commands("$ expost ledger show no-such.ledger")
