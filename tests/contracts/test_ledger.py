@@ -48,7 +48,7 @@ def _place(kind, tmp_path):
         return f"sqlite:///{tmp_path}/flights.ledger"
     if reason := _postgres_server().missing():
         pytest.skip(reason)
-    return _postgres_server().shared_server().new_database()
+    return _postgres_server().shared_server().new_place()
 
 
 @pytest.fixture(autouse=True)

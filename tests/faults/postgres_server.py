@@ -8,6 +8,7 @@ import glob
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -55,11 +56,19 @@ class Server:
         settings = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": self.folder}
         settings |= {"max_connections": "200", "shared_buffers": "32MB"} | options
         arguments = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
-        self._log = open(os.path.join(self.folder, "log"), "wb")
-        command = [_binary("postgres"), "-D", data, *arguments]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, cwd=self.folder, **self._as)
+        self._command = [_binary("postgres"), "-D", data, *arguments]
+        self._log = open(os.path.join(self.folder, "log"), "wb")  # noqa: SIM115  (open as long as the server)
+        self.start()
         atexit.register(self.stop)
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log, cwd=self.folder, **self._as)
         self._wait()
+
+    def crash(self) -> None:
+        """Stop without writing anything down; the next start recovers from the log."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(20)
 
     def _run(self, command: list[str | None]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, **self._as)
@@ -78,15 +87,16 @@ class Server:
     def url(self, database: str) -> str:
         return f"postgresql://owner@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
+    def new_place(self) -> str:
+        """The URL of an empty schema of its own."""
         name = "ledger_" + uuid.uuid4().hex[:12]
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return self.url(name)
+            connection.execute(f"CREATE SCHEMA {name}")
+        return self.url("postgres") + f"?options=-csearch_path%3D{name}"
 
     def stop(self) -> None:
         if self._process.poll() is None:
-            self._process.send_signal(2)  # fast shutdown
+            self._process.send_signal(signal.SIGINT)  # fast shutdown
             try:
                 self._process.wait(20)
             except subprocess.TimeoutExpired:
@@ -98,5 +108,5 @@ class Server:
 
 @functools.cache
 def shared_server() -> Server:
-    """The server that all tests of one run share; each test has a database of its own."""
+    """The server that all tests of one run share; each test has a schema of its own."""
     return Server()

@@ -22,7 +22,7 @@ from expost.core import (
 )
 from expost.core.rational import round_up
 
-__all__ = ["Rule", "add", "held_charge", "left", "rule_for", "settled_charge", "used_parts"]
+__all__ = ["Rule", "add", "held_charge", "left", "rounded", "rule_for", "settled_charge", "used_parts"]
 
 PARTS = 10**18
 """Parts of a budget in the integer column that a database compares by itself."""
@@ -126,7 +126,7 @@ def add(spent: Loss, charge: Loss, *, released: Loss | None = None) -> Loss:
     zero = dict.fromkeys(spent.amounts(), Fraction(0))
     back = zero if released is None else released.amounts()
     plus = charge.amounts()
-    return spent._with({name: _short(amount + plus[name] - back[name]) for name, amount in spent.amounts().items()})
+    return spent._with({name: rounded(amount + plus[name] - back[name]) for name, amount in spent.amounts().items()})
 
 
 def left(budget: Guarantee, spent: Loss) -> Loss:
@@ -153,7 +153,8 @@ def _parts(gone: Fraction, total: Fraction) -> int:
     return PARTS + 1 if total == 0 else -(-(gone * PARTS) // total)
 
 
-def _short(amount: Fraction) -> Fraction:
+def rounded(amount: Fraction) -> Fraction:
+    """A total as it is stored: exact, or rounded up where it is dust or its denominator has grown too long."""
     amount = _no_dust(amount)
     return amount if amount.denominator <= _LONGEST_DENOMINATOR else round_up(amount, relative=Fraction(0))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError
 
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
 from expost.ledger.sql import PATIENCE_SECONDS, SqlLedger
@@ -19,8 +20,6 @@ _PASSING = {"40001", "40P01"}  # serialization failure, deadlock: the server und
 _EXPLANATIONS = {
     "23": ("Expected totals within their budgets and entries that only grow", "Restore the ledger"),
     "25": ("Expected a ledger that can be written", "Connect to the primary server with a role that may write"),
-    "28": ("Expected a role that may use the ledger", "Check user and password"),
-    "3D": ("Expected a database that exists", "Create it on the server first"),
     "40": ("Expected the ledger to be free; others kept it busy", "Try again later"),
     "42": ("Expected a role that owns the ledger's tables", "Grant it the rights on the database"),
     "53": ("Expected room on the server for the next entry", "Make room on the server"),
@@ -39,6 +38,7 @@ class PostgresLedger(SqlLedger):
     def __init__(self, url: str, *, key: str | bytes | None = None) -> None:
         if importlib.util.find_spec("psycopg") is None:
             raise MissingExtra("postgres", package="psycopg")
+        self._failures = (importlib.import_module("psycopg").Error,)
         self.url = url
         try:
             self._address = make_url(url).set(drivername="postgresql+psycopg")
@@ -77,12 +77,12 @@ class PostgresLedger(SqlLedger):
     def _prepare_lock(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
 
-    def _passes(self, error: SQLAlchemyError) -> bool:
+    def _passes(self, error: Exception) -> bool:
         return _state(error) in _PASSING
 
-    def _explained(self, error: SQLAlchemyError) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         expected, do = _EXPLANATIONS.get(
-            _state(error)[:2], ("Expected a server that answers", "Check the address and the server")
+            _state(error)[:2], ("Expected a server that answers", "Check server, database, user and password")
         )
         return LedgerUnsound(expected, do=do)
 
@@ -90,6 +90,6 @@ class PostgresLedger(SqlLedger):
         return f"PostgresLedger({make_url(self.url).render_as_string(hide_password=True)})"
 
 
-def _state(error: SQLAlchemyError) -> str:
+def _state(error: Exception) -> str:
     """The five-character code of PostgreSQL, empty if the server did not answer."""
-    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) or ""

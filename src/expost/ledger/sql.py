@@ -27,7 +27,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 30.0
 """How long a writer waits for its turn before it gives up with nothing changed."""
 
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.002
 
 
 class SqlLedger(Ledger):
@@ -35,12 +35,13 @@ class SqlLedger(Ledger):
 
     durable = True
     url: str
+    _failures: tuple[type[Exception], ...]  # what the driver raises before SQLAlchemy can wrap it
 
     def __init__(self, *, key: str | bytes | None) -> None:
         super().__init__(Safe(key))
         self._guard = threading.Lock()
         self._engine: Engine | None = None
-        self._process = -1
+        self._process = os.getpid()
         self._inherited: list[Engine] = []
         self._seen: Entry | None = None
         if not self._attempted(self._is_current):
@@ -60,11 +61,11 @@ class SqlLedger(Ledger):
         """Be alone while the schema changes."""
 
     @abstractmethod
-    def _passes(self, error: SQLAlchemyError) -> bool:
+    def _passes(self, error: Exception) -> bool:
         """Whether the database undid the transaction and it may succeed when run again."""
 
     @abstractmethod
-    def _explained(self, error: SQLAlchemyError) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         """Our own error for the database's."""
 
     def _check_place(self, page: Page) -> None:
@@ -117,21 +118,25 @@ class SqlLedger(Ledger):
     def _attempted(self, transaction: Callable[[], T]) -> T:
         """Run a transaction, again and again while others are in the way, until patience ends."""
         deadline = time.monotonic() + PATIENCE_SECONDS
+        failures: tuple[type[Exception], ...] = (SQLAlchemyError, *self._failures)
         while True:
             try:
                 return transaction()
-            except SQLAlchemyError as error:
+            except failures as error:
                 if not self._passes(error) or time.monotonic() > deadline:
                     raise self._explained(error) from None
             time.sleep(_PAUSE_SECONDS)
 
     def _connected(self) -> Engine:
-        """The pool of this process: connections must not be used on both sides of a fork."""
+        """The pool of this process: neither connections nor locks may be used on both sides of a fork."""
+        if self._process != os.getpid():
+            self._guard, self._process = threading.Lock(), os.getpid()
+            if self._engine is not None:
+                self._inherited.append(self._engine)  # kept: closing it here would disturb the parent's files
+                self._engine = None
         with self._guard:
-            if self._engine is None or self._process != os.getpid():
-                if self._engine is not None:
-                    self._inherited.append(self._engine)  # closing it here would disturb the parent's files
-                self._engine, self._process = self._create_engine(), os.getpid()
+            if self._engine is None:
+                self._engine = self._create_engine()
                 weakref.finalize(self, _dispose, self._engine, self._process)
             return self._engine
 

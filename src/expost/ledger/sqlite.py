@@ -7,7 +7,6 @@ import sqlite3
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound
@@ -19,6 +18,10 @@ from expost.ledger.sql import PATIENCE_SECONDS, SqlLedger
 __all__ = ["SqliteLedger"]
 
 _OURS = 0x45585054  # "EXPT", the application id of a ledger file
+
+# How long SQLite itself polls for its turn. It polls ever more rarely, so that newcomers overtake those who waited
+# long; starting it anew after a short while lets 32 busy processes all have their turn.
+_TURN_SECONDS = 0.05
 
 _EXPLANATIONS = {
     sqlite3.SQLITE_BUSY: ("Expected the ledger to be free; another process kept it locked", "Try again later"),
@@ -45,6 +48,8 @@ class SqliteLedger(SqlLedger):
     1
     """
 
+    _failures = (sqlite3.Error,)
+
     def __init__(self, path: str, *, key: str | bytes | None = None) -> None:
         self.path = os.path.abspath(path.removeprefix("sqlite:///"))
         self.url = f"sqlite:///{self.path}"
@@ -63,7 +68,7 @@ class SqliteLedger(SqlLedger):
             pool_size=1,
             max_overflow=0,
             pool_timeout=PATIENCE_SECONDS,
-            connect_args={"timeout": PATIENCE_SECONDS, "isolation_level": None, "check_same_thread": False},
+            connect_args={"timeout": _TURN_SECONDS, "isolation_level": None, "check_same_thread": False},
         )
         event.listen(engine, "connect", self._on_connect)
         return engine
@@ -97,10 +102,10 @@ class SqliteLedger(SqlLedger):
     def _note_place(self, committed: Entry) -> None:
         self._head.note(committed)
 
-    def _passes(self, error: SQLAlchemyError) -> bool:
+    def _passes(self, error: Exception) -> bool:
         return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
-    def _explained(self, error: SQLAlchemyError) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         code = sqlite3.SQLITE_BUSY if isinstance(error, PoolTimeout) else _code(error)
         expected, do = _EXPLANATIONS.get(code, ("Expected a ledger that works", "Check the file and its disk"))
         return LedgerUnsound(expected, do=do)
@@ -114,6 +119,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _code(error: SQLAlchemyError) -> int:
+def _code(error: Exception) -> int:
     """The primary result code of SQLite."""
-    return getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF
+    code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
+    return code & 0xFF

@@ -1,0 +1,219 @@
+"""Kills spenders at chosen instants and checks the books after each death; run as a script, single-threaded.
+
+usage: crash_driver.py URL lines|deep|random|crowd COUNT [careless]
+
+A spender tells through a pipe what was acknowledged to it: ``held`` after hold, ``released`` when the answer leaves.
+The driver exits with an error when an acknowledged spend is missing, the total exceeds the budget, the books do not
+verify, or an answer left uncharged. ``careless`` lets the answer leave before the bill: the driver must notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from fractions import Fraction
+
+import expost.ledger
+from expost.core import BudgetExceeded, PureGuarantee, PureLoss, Receipt, epsilon
+from expost.ledger import Kind, Ledger, open_ledger
+
+ACCOUNTS = ["dataset:flights", "analyst:ann"]
+WORST, PAID = Fraction(1, 50), Fraction(1, 200)
+BUDGET = epsilon(10)
+RECEIPT = Receipt(question="count", method="test", promise=PureGuarantee(WORST), bill=PureLoss(PAID))
+DEATHS_PER_LEDGER = 15
+HOUSE = os.path.dirname(expost.ledger.__file__)
+
+
+def measure() -> int:
+    """Stands for the exact answer and its noise."""
+    exact = 41
+    noise = 1
+    return exact + noise
+
+
+def spend(ledger: Ledger, tell, *, careless: bool) -> None:
+    """The way of one answer; a careless spender lets it leave before the bill is written."""
+    hold = ledger.hold(ACCOUNTS, PureLoss(WORST), question="count")
+    tell("held", hold.id)
+    answer = measure()
+    if careless:
+        tell("released", answer)
+    ledger.settle(hold, RECEIPT)
+    if not careless:
+        tell("released", answer)
+
+
+class Spender:
+    """A child process that spends, and what it had been told when it died."""
+
+    def __init__(self, body) -> None:
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(reading)
+            status = 1
+            try:
+                body(lambda word, what: os.write(writing, json.dumps([word, what]).encode() + b"\n"))
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        os.close(writing)
+        self._pipe, self._words = os.fdopen(reading, "rb"), b""
+
+    def first_word(self) -> None:
+        """Wait until it tells something."""
+        self._words += self._pipe.readline()
+
+    def told(self) -> tuple[list, int]:
+        """All it told, and how it ended."""
+        with self._pipe:
+            lines = [json.loads(line) for line in (self._words + self._pipe.read()).splitlines()]
+        _, status = os.waitpid(self.pid, 0)
+        return lines, status
+
+
+def tracer(limit: int, counter: list[int], *, deep: bool):
+    """Counts executed lines and kills its own process at one of them."""
+
+    def on_line(frame, event, argument):
+        if event == "line":
+            counter[0] += 1
+            if counter[0] == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return on_line
+
+    def on_call(frame, event, argument):
+        file = frame.f_code.co_filename
+        return on_line if deep or file.startswith(HOUSE) or file == __file__ else None
+
+    return on_call
+
+
+def check(ledger: Ledger, held: set[str], releases: int) -> None:
+    """The promises of the ledger, from its record and from what was acknowledged."""
+    ledger.verify()
+    entries = ledger.history()
+    holds = {entry.id for entry in entries if entry.kind is Kind.HOLD}
+    settled = {entry.body["hold"] for entry in entries if entry.kind is Kind.SETTLE}
+    total = PureLoss(PAID * len(settled) + WORST * len(holds - settled))
+
+    assert held <= holds, "an acknowledged hold is missing"
+    assert releases <= len(settled), "an answer left uncharged"
+    assert {hold.id for hold in ledger.open_holds()} == holds - settled, "an unsettled hold was given back"
+    for account in ACCOUNTS:
+        assert ledger.spent(account) == total, "the total is not the sum of the charges"
+        assert total.within(BUDGET), "the total exceeds the budget"
+
+
+def kill_at_lines(url: str, *, stride: int, deep: bool, careless: bool) -> Counter:
+    """One death a line, on a fresh ledger every now and then so that checking the books stays quick."""
+
+    def body(limit):
+        def run(tell):
+            counter = [0]
+            ledger.budget(ACCOUNTS[0])  # this process connects before the count starts
+            sys.settrace(tracer(limit, counter, deep=deep))
+            spend(ledger, tell, careless=careless)
+            sys.settrace(None)
+            tell("lines", counter[0])
+
+        return run
+
+    ledger = prepared(url, "count")
+    last = dict(Spender(body(-1)).told()[0])["lines"]
+    seen = Counter(lines=last)
+    for death, limit in enumerate(range(1, last, stride)):
+        if death % DEATHS_PER_LEDGER == 0:
+            ledger, held, releases = prepared(url, death), set(), 0
+        told, status = Spender(body(limit)).told()
+        if not os.WIFSIGNALED(status):
+            assert limit > 0.9 * last, f"the spender survived line {limit}"  # runs differ by a few cached lines
+            seen["survived"] += 1
+            continue
+        held |= {what for word, what in told if word == "held"}
+        releases += sum(word == "released" for word, _ in told)
+        seen[told[-1][0] if told else "nothing"] += 1
+        check(ledger, held, releases)
+    return seen
+
+
+def kill_at_random(ledger: Ledger, *, count: int, careless: bool) -> Counter:
+    def forever(tell):
+        while True:
+            spend(ledger, tell, careless=careless)  # the first one connects and tells the driver that it runs
+
+    held, releases, seen = set(), 0, Counter()
+    instants = random.Random(1)
+    for _ in range(count):
+        spender = Spender(forever)
+        spender.first_word()
+        time.sleep(instants.uniform(0, 0.03))
+        os.kill(spender.pid, signal.SIGKILL)
+        told, _ = spender.told()
+        held |= {what for word, what in told if word == "held"}
+        releases += sum(word == "released" for word, _ in told)
+        seen[told[-1][0] if told else "nothing"] += 1
+        check(ledger, held, releases)
+    return seen
+
+
+def crowd(ledger: Ledger, *, count: int) -> Counter:
+    """Many processes spend the whole budget at once; all connect first, then a gate opens for all of them."""
+    waiting, gate = os.pipe()
+
+    def until_refused(tell):
+        os.close(gate)
+        ledger.budget(ACCOUNTS[0])
+        tell("ready", None)
+        os.read(waiting, 1)
+        while True:
+            try:
+                spend(ledger, tell, careless=False)
+            except BudgetExceeded:
+                return
+
+    for account in ACCOUNTS:
+        ledger.change_budget(account, epsilon(1))
+    spenders = [Spender(until_refused) for _ in range(count)]
+    for spender in spenders:
+        spender.first_word()
+    os.close(gate)
+    told = [spender.told() for spender in spenders]
+    assert all(status == 0 for _, status in told), "a spender failed"
+    words = Counter(word for lines, _ in told for word, _ in lines)
+    assert words["held"] == words["released"] == len([e for e in ledger.history() if e.kind is Kind.SETTLE])
+    check(ledger, {what for lines, _ in told for word, what in lines if word == "held"}, words["released"])
+    rest = ledger.remaining(ACCOUNTS[0])
+    assert not PureLoss(WORST).within(rest), "the budget was not used up"
+    assert ledger.spent(ACCOUNTS[0]) == PureLoss(PAID * words["released"])
+    return words + Counter(busy=sum(len(lines) > 1 for lines, _ in told))
+
+
+def prepared(url: str, name: object = "") -> Ledger:
+    """A ledger with open accounts; the URL may have a place for a name."""
+    ledger = open_ledger(url.replace("NAME", str(name)))
+    for account in ACCOUNTS:
+        ledger.open_account(account, BUDGET)
+    return ledger
+
+
+def main(url: str, mode: str, count: str, *flags: str) -> None:
+    careless = "careless" in flags
+    if mode in {"lines", "deep"}:
+        seen = kill_at_lines(url, stride=int(count), deep=mode == "deep", careless=careless)
+    elif mode == "random":
+        seen = kill_at_random(prepared(url), count=int(count), careless=careless)
+    else:
+        seen = crowd(prepared(url), count=int(count))
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

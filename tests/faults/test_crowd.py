@@ -1,0 +1,95 @@
+"""Many writers at once: the budget is used up to the last whole question, never more."""
+
+import json
+import threading
+
+import psycopg
+import pytest
+
+from expost.core import LedgerUnsound, PureLoss, epsilon
+from expost.ledger import open_ledger
+
+
+def test_32_processes_spend_one_budget_exactly(drive, place):
+    done = drive(place.replace("NAME", ""), "crowd", 32)
+
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    # Refunds let each spend cost 1/200 in the end while 1/50 must fit: 197 fit into 1, however they interleave.
+    assert seen["released"] == 197
+    assert seen["busy"] > 10
+
+
+def test_two_threads_that_open_a_new_ledger_together_begin_one_chain(place):
+    place, opened = place.replace("NAME", ""), []
+    threads = [threading.Thread(target=lambda: opened.append(open_ledger(place))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    heads = {ledger.history()[0].hash for ledger in opened}
+    for ledger in opened:
+        ledger.close()
+
+    assert len(opened) == 4
+    assert len(heads) == 1
+
+
+def test_a_crash_of_the_server_loses_no_acknowledged_spend(postgres):
+    server = postgres.Server()
+    try:
+        ledger = open_ledger(server.new_place())
+        ledger.open_account("dataset:flights", epsilon(1))
+        held = [ledger.hold(["dataset:flights"], PureLoss(0.125), question="count").id for _ in range(4)]
+        server.crash()
+        with pytest.raises(LedgerUnsound, match="Expected a server that answers"):
+            ledger.hold(["dataset:flights"], PureLoss(0.125), question="count")
+        server.start()
+
+        assert [hold.id for hold in ledger.open_holds()] == held
+        assert ledger.spent("dataset:flights") == PureLoss(0.5)
+        ledger.verify()
+        ledger.close()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit", "fsync", "full_page_writes"])
+def test_a_server_that_may_forget_commits_is_refused(postgres, setting):
+    if setting == "synchronous_commit":
+        place = postgres.shared_server().new_place() + "%20-csynchronous_commit%3Doff"
+        with pytest.raises(LedgerUnsound, match=f"with {setting} on"):
+            open_ledger(place)
+        return
+    server = postgres.Server(**{setting: "off"})
+    try:
+        with pytest.raises(LedgerUnsound, match=f"with {setting} on"):
+            open_ledger(server.new_place())
+    finally:
+        server.stop()
+
+
+def test_a_server_that_others_keep_locked_is_given_up_with_nothing_changed(postgres_place, monkeypatch):
+    monkeypatch.setattr("expost.ledger.postgres.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("expost.ledger.sql.PATIENCE_SECONDS", 1.0)
+    with open_ledger(postgres_place) as ledger:
+        ledger.open_account("dataset:flights", epsilon(1))
+        address = postgres_place
+        with psycopg.connect(address) as other:
+            other.execute("LOCK TABLE ledger_entries IN EXCLUSIVE MODE")
+            with pytest.raises(LedgerUnsound, match="kept it busy"):
+                ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+            assert ledger.remaining("dataset:flights") == PureLoss(1)  # reading needs no lock
+
+
+@pytest.mark.parametrize("wrong", ["port", "database"])
+def test_a_server_that_cannot_be_used_is_refused_without_naming_the_password(postgres, wrong):
+    port = 1 if wrong == "port" else postgres.shared_server().port
+    database = "nowhere" if wrong == "database" else "postgres"
+
+    with pytest.raises(LedgerUnsound, match="Expected a server that answers") as caught:
+        open_ledger(f"postgresql://owner:hunter2@127.0.0.1:{port}/{database}")
+
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
