@@ -63,14 +63,14 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("pure", "approx"): Rule(_pure_as_approx, True, "docs/proofs/ledger-mixed-composition.md"),
     # Approximate ex-post loss is not closed under post-processing (RKH25): what was held stays charged.
     ("approx", "approx"): Rule(
-        _same, False, "RRUV16, basic composition filter; docs/proofs/ledger-mixed-composition.md"
+        _same, False, "RRUV16; docs/proofs/ledger-mixed-composition.md"
     ),
     # exp((order - 1)(loss - sum of what ran)) is a supermartingale, so what did not run costs nothing.
-    ("zcdp", "zcdp"): Rule(_same, True, "FZ21, Theorem 3.1; WRRW23"),
-    ("rdp", "rdp"): Rule(_same, True, "FZ21, Theorem 3.1"),
+    ("zcdp", "zcdp"): Rule(_same, True, "FZ21; WRRW23; docs/proofs/ledger-mixed-composition.md"),
+    ("rdp", "rdp"): Rule(_same, True, "FZ21; docs/proofs/ledger-mixed-composition.md"),
     ("gdp", "gdp"): Rule(_same, True, "ST22; KTH23"),
     # Each Gaussian step that ran is a zCDP step of mu^2 / 2, hence the line above applies.
-    ("gdp", "zcdp"): Rule(_gaussian_as_zcdp, True, "BS16, Proposition 1.6; FZ21, Theorem 3.1"),
+    ("gdp", "zcdp"): Rule(_gaussian_as_zcdp, True, "BS16, Proposition 1.6; docs/proofs/ledger-mixed-composition.md"),
     # Holds for the cap, known before the run; the realised epsilon is no zCDP parameter, so nothing is given back.
     ("pure", "zcdp"): Rule(_pure_as_zcdp, False, "BS16, Proposition 1.4"),
 }
