@@ -1,0 +1,385 @@
+"""Filters: refuse before a step that could overrun, so that a whole adaptive interaction keeps one promise.
+
+A step is *reserved* at its worst case and *settled* at what it was found to cost; what pure ex-post steps leave unused is
+given back where a theorem allows it. Events, their parameters and the moment to stop may all depend on every answer so
+far. Proofs: docs/proofs/filters.md and docs/proofs/ex-post-composition.md.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from expost.accounting import approx, gaussian, pure, zcdp
+from expost.accounting.events import Event
+from expost.accounting.price import Price, price_of, promised
+from expost.accounting.renyi import divergences
+from expost.accounting.rounding import Floats, float_down, float_up, widen
+from expost.accounting.scenario import check_adjacency
+from expost.accounting.shares import conversion, default_shares
+from expost.core.adjacency import Adjacency
+from expost.core.errors import BudgetExceeded, InvalidRequest
+from expost.core.guarantee import (
+    ApproxGuarantee,
+    GaussianGuarantee,
+    Guarantee,
+    PureGuarantee,
+    RenyiGuarantee,
+    ZeroConcentratedGuarantee,
+)
+from expost.core.rational import rational
+
+__all__ = [
+    "ApproxFilter",
+    "BasicFilter",
+    "ConcentratedFilter",
+    "Filter",
+    "GaussianFilter",
+    "PureFilter",
+    "RenyiFilter",
+    "Reservation",
+    "filter_for",
+]
+
+_ROUNDING = 2.0**-48  # of the two additions in a comparison of floats: 16 ulps
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A step that may run: what was asked for, and its worst case.
+
+    >>> from expost.accounting import PureEvent
+    >>> PureFilter(1).reserve(PureEvent(0.5)).event
+    PureEvent(epsilon=Fraction(1, 2))
+    """
+
+    number: int
+    event: Event
+    price: Price
+
+
+class Filter(abc.ABC):
+    """A budget that fully adaptive steps are checked against before they run; safe to share between threads.
+
+    >>> from expost.accounting import ExPostEvent, PureEvent
+    >>> filter = PureFilter(1)
+    >>> step = filter.reserve(ExPostEvent.promise(0.9))
+    >>> filter.settle(step, ExPostEvent(0.2, 0.9))
+    >>> filter.admits(PureEvent(0.8)), filter.admits(PureEvent(0.81))
+    (True, False)
+    """
+
+    refunds: ClassVar[bool] = True
+    """Whether a pure ex-post step is charged what it cost; otherwise it stays charged at its cap."""
+
+    def __init__(self, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
+        self.adjacency = Adjacency.parse(adjacency)
+        self._total = Price(Fraction(0), self._nothing())
+        self._open: dict[int, Reservation] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    @property
+    @abc.abstractmethod
+    def budget(self) -> Guarantee:
+        """What the whole interaction keeps."""
+
+    @property
+    def spent(self) -> Price:
+        """What is charged so far: settled steps, and the worst cases of open ones."""
+        with self._lock:
+            return self._sum()
+
+    def admits(self, event: Event) -> bool:
+        """Whether the event's worst case fits in what is left; nothing is charged."""
+        return self._fits(self.spent + self._price(promised(event)))
+
+    def reserve(self, event: Event) -> Reservation:
+        """Charge the worst case, or refuse with ``BudgetExceeded``."""
+        price = self._price(promised(event))
+        with self._lock:
+            self._checked(price)
+            reservation = Reservation(next(self._numbers), event, price)
+            self._open[reservation.number] = reservation
+        return reservation
+
+    def settle(self, reservation: Reservation, outcome: Event | None = None) -> None:
+        """Close a reservation; ``outcome`` is the same event with the losses that its ex-post parts came to."""
+        price = reservation.price if outcome is None else self._outcome_price(reservation, outcome)
+        with self._lock:
+            if self._open.get(reservation.number) is not reservation:
+                raise InvalidRequest("Expected an open reservation of this filter", do="Settle each reservation once")
+            del self._open[reservation.number]
+            self._total = self._total + price
+
+    def charge(self, event: Event) -> None:
+        """Reserve and settle at once: for steps whose cost is known."""
+        if promised(event) is not event:
+            self.settle(self.reserve(event), event)
+            return
+        price = self._price(event)
+        with self._lock:
+            total = self._checked(price)
+            self._total = self._total + price if self._open else total
+
+    def _checked(self, price: Price) -> Price:
+        total = self._sum() + price
+        if not self._fits(total):
+            raise BudgetExceeded("Expected a worst case within what is left of the budget", do="Ask for less")
+        return total
+
+    def _sum(self) -> Price:
+        """Settled steps and open ones."""
+        return sum((held.price for held in self._open.values()), self._total)
+
+    def _outcome_price(self, reservation: Reservation, outcome: Event) -> Price:
+        if promised(outcome) != promised(reservation.event):
+            raise InvalidRequest("Expected the outcome of the event that was reserved", do="Change its losses only")
+        return self._price(outcome) if self.refunds else reservation.price
+
+    def _price(self, event: Event) -> Price:
+        check_adjacency(event, self.adjacency)
+        return price_of(event, self._cost_of, self._nothing(), ex_post=self.refunds)
+
+    def _nothing(self) -> Any:
+        return Fraction(0)
+
+    @abc.abstractmethod
+    def _cost_of(self, leaf: Event) -> Any:
+        """What a leaf costs in the filter's currency, or None."""
+
+    @abc.abstractmethod
+    def _fits(self, total: Price) -> bool:
+        """Whether a total keeps the promise."""
+
+
+class BasicFilter(Filter):
+    """(epsilon, delta) by plain sums; pure ex-post steps are refunded (docs/proofs/ex-post-composition.md, Theorem 3).
+
+    >>> BasicFilter(1, 1e-6).budget
+    ApproxGuarantee(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
+    """
+
+    def __init__(
+        self, epsilon: float | Fraction, delta: float | Fraction, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE
+    ) -> None:
+        self._epsilon = rational(epsilon, "epsilon")
+        self._delta = rational(delta, "delta", positive=False)
+        super().__init__(adjacency)
+
+    @property
+    def budget(self) -> Guarantee:
+        """The sum of epsilons and the sum of deltas."""
+        return ApproxGuarantee(self._epsilon, self._delta)
+
+    def _cost_of(self, leaf: Event) -> Fraction | None:
+        pair = approx.cost_of(leaf)
+        return None if pair is None else pair[0]
+
+    def _fits(self, total: Price) -> bool:
+        return bool(total.loss + total.cost <= self._epsilon) and total.failure <= self._delta
+
+
+class PureFilter(BasicFilter):
+    """Pure epsilon by the exact sum, ex-post losses included (docs/proofs/ex-post-composition.md, Theorem 2).
+
+    >>> PureFilter(1).budget
+    PureGuarantee(epsilon=Fraction(1, 1))
+    """
+
+    def __init__(self, epsilon: float | Fraction, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
+        super().__init__(epsilon, 0, adjacency=adjacency)
+
+    @property
+    def budget(self) -> Guarantee:
+        """The sum of epsilons."""
+        return PureGuarantee(self._epsilon)
+
+    def _cost_of(self, leaf: Event) -> Fraction | None:
+        return pure.cost_of(leaf)
+
+
+class ConcentratedFilter(Filter):
+    """rho by the exact sum (WRRW23, Theorem 1; docs/proofs/filters.md, Theorem 1), outside a sum of deltas.
+
+    >>> float(ConcentratedFilter.for_approx(1, 1e-6).budget.rho).__round__(4)
+    0.0244
+    """
+
+    refunds = False
+
+    def __init__(
+        self,
+        rho: float | Fraction,
+        *,
+        failure: float | Fraction = 0,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ) -> None:
+        self._rho, self._failure = rational(rho, "rho"), rational(failure, "failure", positive=False)
+        super().__init__(adjacency)
+
+    @classmethod
+    def for_approx(
+        cls, epsilon: float | Fraction, delta: float | Fraction, *, failure: float | Fraction = 0
+    ) -> ConcentratedFilter:
+        """The filter that ends at (epsilon, delta): adaptive advanced composition, with the optimised conversion."""
+        target = rational(epsilon, "epsilon")
+        spare = rational(delta, "delta") - rational(failure, "failure", positive=False)
+        low, high = Fraction(0), target  # at rho = epsilon no order brings the conversion below epsilon
+        for _ in range(60):
+            middle = (low + high) / 2
+            inside = zcdp.ConcentratedTotal(middle, Fraction(0)).epsilon(spare) <= float_down(target)
+            low, high = (middle, high) if inside else (low, middle)
+        return cls(low, failure=failure)
+
+    @property
+    def budget(self) -> ZeroConcentratedGuarantee:
+        """The sum of rhos."""
+        return ZeroConcentratedGuarantee(self._rho)
+
+    def _cost_of(self, leaf: Event) -> Fraction | None:
+        return zcdp.cost_of(leaf)
+
+    def _fits(self, total: Price) -> bool:
+        return bool(total.cost <= self._rho) and total.failure <= self._failure
+
+
+class GaussianFilter(Filter):
+    """The square of mu by the exact sum (ST22, Theorem 1; docs/proofs/filters.md, Theorem 3): adaptivity is free.
+
+    >>> GaussianFilter(4).budget.mu
+    2.0
+    """
+
+    refunds = False
+
+    def __init__(self, mu_squared: float | Fraction, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
+        self._mu_squared = rational(mu_squared, "mu_squared")
+        super().__init__(adjacency)
+
+    @property
+    def budget(self) -> GaussianGuarantee:
+        """The sum of squares of mu."""
+        return GaussianGuarantee(self._mu_squared)
+
+    def _cost_of(self, leaf: Event) -> Fraction | None:
+        return gaussian.cost_of(leaf)
+
+    def _fits(self, total: Price) -> bool:
+        return bool(total.cost <= self._mu_squared) and total.failure == 0
+
+
+class RenyiFilter(Filter):
+    """A Renyi curve, every order within its limit (FZ21, Theorem 3.1); ex-post losses count in full at each order.
+
+    >>> from expost.accounting import PureEvent
+    >>> RenyiFilter(((2, 1), (8, 3))).admits(PureEvent(0.5))
+    True
+    """
+
+    def __init__(
+        self,
+        curve: Sequence[tuple[float | Fraction, float | Fraction]],
+        *,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ) -> None:
+        exact = tuple((rational(order, "order"), rational(limit, "epsilon", positive=False)) for order, limit in curve)
+        self._budget = RenyiGuarantee(exact)
+        # An order is rounded up, a limit down: divergences grow with the order.
+        self._orders = tuple(float_up(order) for order, _ in self._budget.curve)
+        self._limits = np.array([float_down(limit) for _, limit in self._budget.curve])
+        super().__init__(adjacency)
+
+    @property
+    def budget(self) -> RenyiGuarantee:
+        """The limits, order by order."""
+        return self._budget
+
+    def _nothing(self) -> Floats:
+        return np.zeros(len(self._orders))
+
+    def _cost_of(self, leaf: Event) -> Floats:
+        return widen(divergences(leaf, self._orders))
+
+    def _fits(self, total: Price) -> bool:
+        amounts = (total.cost + float_up(total.loss)) * (1 + _ROUNDING)
+        return bool(np.all(amounts <= self._limits)) and total.failure == 0
+
+
+class ApproxFilter(Filter):
+    """(epsilon, delta) over a grid of Renyi orders, each with a share of delta; prices every event.
+
+    Continues while some order alone still proves the promise with its share (docs/proofs/filters.md, Theorem 2). Pure
+    ex-post steps cost what they came to at every order; deltas of approximate steps come out of ``failure``.
+
+    >>> from expost.accounting import ExPostEvent
+    >>> ApproxFilter(1, 1e-6).admits(ExPostEvent.promise(0.2))
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float | Fraction,
+        delta: float | Fraction,
+        *,
+        failure: float | Fraction = 0,
+        shares: Mapping[float, float] | None = None,
+        adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
+    ) -> None:
+        self._budget = ApproxGuarantee(rational(epsilon, "epsilon"), rational(delta, "delta"))
+        self._failure = rational(failure, "failure", positive=False)
+        spare = self._budget.delta - self._failure
+        if spare <= 0:
+            raise InvalidRequest("Expected a failure below delta", got=failure, do="Lower the failure")
+        given = default_shares(self._budget.epsilon, spare) if shares is None else dict(shares)
+        if not given or min(given.values()) <= 0 or min(given) <= 1 or math.fsum(given.values()) > 1 + 1e-12:
+            raise InvalidRequest("Expected orders above 1 with positive shares that sum to 1", do="Divide by their sum")
+        self._room = float_down(self._budget.epsilon)
+        self._orders = tuple(sorted(given))
+        slices = (float_down(spare) * given[order] * (1 - 2e-12) for order in self._orders)
+        self._conversion = np.array([conversion(order, part) for order, part in zip(self._orders, slices, strict=True)])
+        super().__init__(adjacency)
+
+    @property
+    def budget(self) -> ApproxGuarantee:
+        """What some order proves at every stop."""
+        return self._budget
+
+    def _nothing(self) -> Floats:
+        return np.zeros(len(self._orders))
+
+    def _cost_of(self, leaf: Event) -> Floats:
+        return widen(divergences(leaf, self._orders))
+
+    def _fits(self, total: Price) -> bool:
+        # The conversions are already widened; the comparison's own roundings are taken off the room.
+        room = (self._room - float(total.loss)) * (1 - _ROUNDING) - _ROUNDING * self._room
+        return bool((total.cost + self._conversion).min() <= room) and total.failure <= self._failure
+
+
+def filter_for(budget: Guarantee, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Filter:
+    """The filter whose promise is this budget.
+
+    >>> type(filter_for(PureGuarantee(1))).__name__
+    'PureFilter'
+    """
+    match budget:
+        case PureGuarantee(epsilon):
+            return PureFilter(epsilon, adjacency=adjacency)
+        case ApproxGuarantee(epsilon, delta):
+            return ApproxFilter(epsilon, delta, adjacency=adjacency)
+        case ZeroConcentratedGuarantee(rho):
+            return ConcentratedFilter(rho, adjacency=adjacency)
+        case GaussianGuarantee(mu_squared):
+            return GaussianFilter(mu_squared, adjacency=adjacency)
+        case RenyiGuarantee(curve):
+            return RenyiFilter(curve, adjacency=adjacency)
+    raise InvalidRequest("Expected a budget of a known definition", do="Pass one of expost.core's guarantees")

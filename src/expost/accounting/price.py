@@ -1,0 +1,131 @@
+"""What an event costs in one currency, before and after it ran: what filters and odometers add up."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from expost.accounting.events import (
+    Event,
+    ExPostEvent,
+    Parallel,
+    PoissonSampled,
+    PureEvent,
+    Repeat,
+    SampledWithoutReplacement,
+    Sequence,
+)
+from expost.accounting.rounding import Floats, add_up
+from expost.accounting.scenario import Scenario, scenarios
+from expost.accounting.zcdp import failure_of
+from expost.core.errors import InvalidRequest
+
+__all__ = ["Price", "price_of", "promised"]
+
+_ZERO = Fraction(0)
+_LONGEST = 128  # bits of an exact denominator; sums of unrelated fractions would otherwise grow without bound
+
+CostOf = Callable[[Event], Any]
+"""The cost of a leaf, a Fraction or an array over orders, or None where the currency cannot price it."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """The pure ex-post part, the rest in the currency at hand, and the probability outside which both hold.
+
+    >>> (Price(Fraction(1), Fraction(2)) + Price(Fraction(1), Fraction(0))).loss
+    Fraction(2, 1)
+    """
+
+    loss: Fraction
+    cost: Any
+    failure: Fraction = Fraction(0)
+
+    def __add__(self, other: Price) -> Price:
+        return Price(
+            _plus(self.loss, other.loss) if other.loss else self.loss,
+            _plus(self.cost, other.cost),
+            _plus(self.failure, other.failure) if other.failure else self.failure,
+        )
+
+
+def price_of(event: Event, cost_of: CostOf, nothing: Fraction | Floats, *, ex_post: bool = True) -> Price:
+    """The price of a whole event, the dearest way through its parallel parts.
+
+    Where the currency cannot take realised losses (``ex_post`` false), the ex-post part is a pure event at its cap.
+
+    >>> price_of(PureEvent(1), lambda leaf: leaf.epsilon, Fraction(0)).cost
+    Fraction(1, 1)
+    """
+    if event.is_leaf:
+        return _leaf_price(event, cost_of)
+    if ex_post and isinstance(event, ExPostEvent):
+        return Price(event.loss, nothing)
+    prices = [_scenario_price(one if ex_post else _at_cap(one), cost_of, nothing) for one in scenarios(event)]
+    if len(prices) == 1:
+        return prices[0]
+    losses, costs, failures = zip(*((price.loss, price.cost, price.failure) for price in prices), strict=True)
+    # Part by part the maximum bounds every scenario.
+    cost = np.max(costs, axis=0) if isinstance(nothing, np.ndarray) else max(costs)
+    return Price(max(losses), cost, max(failures))
+
+
+def promised(event: Event) -> Event:
+    """The event as it stands before its run: ex-post parts at their caps.
+
+    >>> promised(ExPostEvent(0.1, 1))
+    ExPostEvent(loss=Fraction(1, 1), cap=Fraction(1, 1))
+    """
+    if event.is_leaf:
+        return event
+    match event:
+        case ExPostEvent(loss, cap):
+            return event if loss == cap else ExPostEvent(cap, cap)
+        case Sequence(events) | Parallel(events):
+            before = tuple(map(promised, events))
+            return event if all(map(operator.is_, before, events)) else replace(event, events=before)
+        case Repeat() | PoissonSampled() | SampledWithoutReplacement():
+            inner = promised(event.event)
+            return event if inner is event.event else replace(event, event=inner)
+    return event
+
+
+def _scenario_price(scenario: Scenario, cost_of: CostOf, nothing: Fraction | Floats) -> Price:
+    cost, failure = nothing, Fraction(0)
+    for leaf, count in scenario.leaves:
+        one = _leaf_price(leaf, cost_of)
+        cost = _plus(cost, one.cost * count)
+        failure += one.failure * count
+    return Price(scenario.loss, cost, failure)
+
+
+def _leaf_price(leaf: Event, cost_of: CostOf) -> Price:
+    cost = cost_of(leaf)
+    if cost is None:
+        raise InvalidRequest(
+            "Expected an event with a price in this currency", got=leaf.kind, do="Use another currency"
+        )
+    return Price(_ZERO, cost, failure_of(leaf))
+
+
+def _at_cap(scenario: Scenario) -> Scenario:
+    if not scenario.cap:
+        return scenario
+    rest = replace(scenario, loss=Fraction(0), cap=Fraction(0))
+    return rest.joined(Scenario(((PureEvent(scenario.cap), 1),)))
+
+
+def _plus(one: Any, other: Any) -> Any:
+    """A sum, upwards where it must be rounded: floats always, rationals once their denominators explode."""
+    if isinstance(one, np.ndarray):
+        return add_up(one, other)
+    exact = one + other
+    if exact.denominator.bit_length() <= _LONGEST:
+        return exact
+    return Fraction(math.ceil(exact * (1 << _LONGEST)), 1 << _LONGEST)

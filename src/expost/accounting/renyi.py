@@ -1,0 +1,240 @@
+"""Renyi privacy over a grid of orders: the moments accountant, with every curve rounded up."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from expost.accounting import approx, pure
+from expost.accounting.amplification import (
+    poisson_gaussian_renyi,
+    poisson_renyi,
+    poisson_renyi_symmetric,
+    without_replacement_renyi,
+)
+from expost.accounting.events import (
+    ApproxEvent,
+    ConcentratedEvent,
+    DiscreteGaussianEvent,
+    DiscreteLaplaceEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampled,
+    PureEvent,
+    RenyiEvent,
+    Repeat,
+    SampledWithoutReplacement,
+    Sequence,
+)
+from expost.accounting.rounding import Floats, add_up, float_down, float_up, widen
+from expost.accounting.scenario import Scenario
+from expost.accounting.zcdp import failure_of, rdp_to_delta, rdp_to_epsilon
+from expost.core.errors import InvalidRequest
+
+__all__ = ["ORDERS", "RenyiTotal", "divergences", "total"]
+
+ORDERS: tuple[float, ...] = tuple(
+    [1 + tenths / 10 for tenths in range(1, 100)] + [float(order) for order in (*range(11, 64), 128, 256, 512, 1024)]
+)
+"""The usual grid: tenths up to 11, whole numbers to 63, then powers of two."""
+
+_NEAR_RANDOMIZED_RESPONSE = (
+    LaplaceEvent,
+    DiscreteLaplaceEvent,
+    ExponentialEvent,
+    PoissonSampled,
+    SampledWithoutReplacement,
+)
+_LARGEST_SINH = 600.0
+_TINY = Fraction(1, 4096)  # below it the absolute slack of a log moment would show
+_MOMENT_SLACK = 2.0**-46  # absolute error of a log moment whose moment is near 1: 64 ulps
+
+
+@dataclass(frozen=True)
+class RenyiTotal:
+    """Renyi divergences of a whole scenario, outside an event of probability ``failure``.
+
+    >>> round(RenyiTotal((2.0, 8.0), np.array([0.2, 0.8]), Fraction(0)).epsilon(Fraction(1, 1000)), 3)
+    1.356
+    """
+
+    orders: tuple[float, ...]
+    costs: Floats
+    failure: Fraction
+
+    def epsilon(self, delta: Fraction) -> float:
+        """The epsilon at this delta by the best order of the grid (CKS20, Proposition 12)."""
+        if not self.costs.any() and delta >= self.failure:
+            return 0.0
+        if delta <= self.failure:
+            return math.inf
+        return float(np.min(rdp_to_epsilon(np.array(self.orders), self.costs, float_down(delta - self.failure))))
+
+    def delta(self, epsilon: Fraction) -> float:
+        """The delta at this epsilon by the best order of the grid (CKS20, Proposition 12)."""
+        if not self.costs.any():
+            return float_up(self.failure)
+        best = float(np.min(rdp_to_delta(np.array(self.orders), self.costs, float_down(epsilon))))
+        return min(1.0, math.nextafter(best + float_up(self.failure), math.inf))
+
+    def best_order(self, delta: Fraction) -> float:
+        """The order that proves the epsilon at this delta."""
+        bounds = rdp_to_epsilon(np.array(self.orders), self.costs, float_down(delta - self.failure))
+        return self.orders[int(np.argmin(bounds))]
+
+
+def total(scenario: Scenario, orders: tuple[float, ...] = ORDERS) -> RenyiTotal | None:
+    """Sums over all leaves at each order (Mir17, Proposition 1), or None where no order has a finite sum."""
+    costs, failure = np.zeros(len(orders)), Fraction(0)
+    for leaf, count in scenario.leaves:
+        costs = add_up(costs, widen(divergences(leaf, orders) * count))
+        failure += failure_of(leaf) * count
+    return RenyiTotal(orders, costs, failure) if np.isfinite(costs).any() and failure < 1 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def divergences(event: Event, orders: tuple[float, ...]) -> Floats:
+    """Upper bounds on the Renyi divergences of a leaf, both directions; infinite where none is known.
+
+    >>> divergences(GaussianEvent(2), (8.0,)).round(9).tolist()
+    [1.0]
+    """
+    bound = widen(_divergences(event, _grid(orders)))
+    if isinstance(event, _NEAR_RANDOMIZED_RESPONSE):
+        epsilon = pure.cost_of(event)
+        if epsilon is not None and (epsilon < _TINY or not event.is_leaf):
+            # No pure mechanism is worse than randomised response (KOV15, Theorem 2.1), whose formula keeps all digits.
+            bound = np.minimum(bound, widen(_randomized_response(float_up(epsilon), _grid(orders))))
+    bound.flags.writeable = False
+    return bound
+
+
+@functools.lru_cache(maxsize=256)
+def _grid(orders: tuple[float, ...]) -> Floats:
+    grid = np.array(orders, dtype=np.float64)
+    if not np.all(grid > 1):
+        raise InvalidRequest("Expected Renyi orders above 1", do="Drop the others")
+    grid.flags.writeable = False
+    return grid
+
+
+def _divergences(event: Event, orders: Floats) -> Floats:
+    curve = _CURVES.get(type(event))
+    return np.full(len(orders), np.inf) if curve is None else curve(event, orders)
+
+
+def _nested(event: Sequence | Repeat, orders: Floats) -> Floats:
+    """The sum inside a sampled event."""
+    grid = tuple(orders.tolist())
+    if isinstance(event, Repeat):
+        return divergences(event.event, grid) * event.count
+    return functools.reduce(add_up, (divergences(inner, grid) for inner in event.events), np.zeros(len(grid)))
+
+
+def _sampled(event: PoissonSampled | SampledWithoutReplacement, orders: tuple[float, ...]) -> Floats:
+    inner, rate = event.event, float_up(event.rate)
+    pair = approx.cost_of(event)
+    if pair is not None and pair[1] > 0:
+        return _randomized_response(float_up(pair[0]), np.array(orders))  # BBG18, Theorems 8 and 9
+
+    def curve(at: tuple[float, ...]) -> Floats:
+        return divergences(inner, at)
+
+    if failure_of(event) > 0:
+        return curve(orders)  # failures inside: no amplification is claimed, and none is lost (joint quasi-convexity)
+    if isinstance(event, SampledWithoutReplacement):
+        return without_replacement_renyi(orders, rate, curve)
+    if isinstance(inner, GaussianEvent):
+        return poisson_gaussian_renyi(orders, rate, float(inner.noise_multiplier) * (1 - 2.0**-52))
+    if isinstance(inner, PureEvent | LaplaceEvent | DiscreteLaplaceEvent):
+        return poisson_renyi_symmetric(orders, rate, curve)
+    return poisson_renyi(orders, rate, curve)
+
+
+def _randomized_response(epsilon: float, orders: Floats) -> Floats:
+    """log(cosh((a - 1/2) e) / cosh(e / 2)) / (a - 1): the worst case of pure privacy (docs/proofs/pure-to-zcdp.md)."""
+    if epsilon == 0:
+        return np.zeros_like(orders)
+    high, low = _log_cosh((orders - 0.5) * epsilon), float(_log_cosh(np.array([epsilon / 2]))[0])
+    # A difference of two roundings: move both ends apart by 16 ulps. Never above epsilon itself.
+    return np.minimum((high * (1 + 2.0**-48) - low * (1 - 2.0**-48)) / (orders - 1), epsilon)
+
+
+def _log_cosh(x: Floats) -> Floats:
+    """Log cosh x for x >= 0, without cancellation near 0 and without overflow."""
+    if x[-1] < _LARGEST_SINH and x[0] < _LARGEST_SINH:
+        return np.asarray(np.log1p(2 * np.sinh(x / 2) ** 2))
+    return np.where(x < 1, np.log1p(2 * np.sinh(np.minimum(x, 1) / 2) ** 2), x + np.log1p(np.exp(-2 * x)) - math.log(2))
+
+
+def _laplace(epsilon: float, orders: Floats) -> Floats:
+    """log(a/(2a - 1) e^((a - 1) e) + (a - 1)/(2a - 1) e^(-a e)) / (a - 1) (Mir17, Proposition 6)."""
+    top = (orders - 1) * epsilon
+    # Factored by its largest term, which cannot overflow.
+    log_moment = top + np.log((orders + (orders - 1) * np.exp(-top - orders * epsilon)) / (2 * orders - 1))
+    return _from_log_moment(log_moment, orders, top)
+
+
+def _discrete_laplace(scale: float, sensitivity: int, orders: Floats) -> Floats:
+    """The same on the lattice: a geometric sum over the losses (s - 2j)/scale (docs/proofs/laplace-domination.md)."""
+    epsilon = sensitivity / scale
+    top = (orders - 1) * epsilon
+    log_total = math.log1p(math.exp(-1 / scale))
+    ends = np.logaddexp(top, -orders * epsilon)
+    if sensitivity > 1:
+        ratio = -(2 * orders - 1) / scale  # ln of the geometric ratio
+        inner = (
+            top + np.log(np.expm1(-1 / scale) / np.expm1(ratio)) + ratio + np.log(-np.expm1(ratio * (sensitivity - 1)))
+        )
+        ends = np.logaddexp(ends, inner)
+    return _from_log_moment(ends - log_total, orders, top)
+
+
+def _bounded_range(epsilon: float, orders: Floats) -> Floats:
+    """The worst divergence of a loss confined to an interval of length epsilon (docs/proofs/bounded-range.md)."""
+    if epsilon == 0:
+        return np.zeros_like(orders)
+    log_a = epsilon + np.log(-np.expm1(-orders * epsilon))
+    log_b = np.log(-np.expm1(-(orders - 1) * epsilon))
+    log_y = np.log1p(-1 / orders) + log_a - log_b
+    log_moment = (orders - 1) * log_y + log_a - np.log(orders) - (epsilon + math.log(-math.expm1(-epsilon)))
+    sharp = _from_log_moment(log_moment, orders, (orders - 1) * (np.abs(log_y) + 2))
+    return np.minimum(sharp, orders * epsilon**2 / 8)
+
+
+def _from_log_moment(log_moment: Floats, orders: Floats, size: Floats) -> Floats:
+    """A divergence from its log moment, whose absolute error grows with the size of the terms in it."""
+    return np.maximum(log_moment + _MOMENT_SLACK * (1 + size), 0.0) / (orders - 1)
+
+
+def _listed(curve: tuple[tuple[Fraction, Fraction], ...], orders: Floats) -> Floats:
+    """A listed curve at other orders: (a - 1) R(a) is convex and vanishes at 1, so chords bound it (WBK19, Corollary 10)."""
+    known = np.array([1.0, *(float(order) for order, _ in curve)])
+    moments = np.array([0.0, *(float_up((order - 1) * cost) for order, cost in curve)])
+    chords = np.interp(orders, known, moments) / (orders - 1)
+    return np.where(orders <= known[-1], chords, np.inf)
+
+
+_CURVES: dict[type[Event], Callable[[Any, Floats], Floats]] = {
+    PureEvent: lambda event, orders: _randomized_response(float_up(event.epsilon), orders),
+    ApproxEvent: lambda event, orders: _randomized_response(float_up(event.epsilon), orders),
+    ConcentratedEvent: lambda event, orders: orders * float_up(event.rho),
+    GaussianEvent: lambda event, orders: orders * float_up(event.mu_squared / 2),  # Mir17, Proposition 7
+    DiscreteGaussianEvent: lambda event, orders: orders * float_up(event.rho),  # CKS20, Theorems 4 and 14
+    RenyiEvent: lambda event, orders: _listed(event.curve, orders),
+    LaplaceEvent: lambda event, orders: _laplace(float_up(1 / event.noise_multiplier), orders),
+    DiscreteLaplaceEvent: lambda event, orders: _discrete_laplace(float(event.scale), event.sensitivity, orders),
+    ExponentialEvent: lambda event, orders: _bounded_range(float_up(event.epsilon), orders),
+    Sequence: lambda event, orders: _nested(event, orders),
+    Repeat: lambda event, orders: _nested(event, orders),
+    PoissonSampled: lambda event, orders: _sampled(event, tuple(orders.tolist())),
+    SampledWithoutReplacement: lambda event, orders: _sampled(event, tuple(orders.tolist())),
+}

@@ -1,0 +1,110 @@
+"""What an attacker can do: false alarms against missed detections, and how sure anyone can become.
+
+Proofs of the inequalities: docs/proofs/interpretation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from expost.accounting.rounding import Floats
+from expost.core.errors import InvalidRequest
+from expost.core.picture import draw
+
+__all__ = ["TradeoffCurve", "guess_rate", "loss_bound", "plot_tradeoff", "tradeoff_curve"]
+
+_POINTS = 300
+_ROUNDING = 2.0**-48  # of sums of a few probabilities
+
+DeltaAt = Callable[[float], float]
+"""A privacy profile: a delta, never too small, for each epsilon >= 0."""
+
+
+@dataclass(frozen=True)
+class TradeoffCurve:
+    """For each false-alarm rate, the smallest missed-detection rate that any test for one unit can have.
+
+    The values are never above the true ones: no attacker does better than the curve (DRS22, Definition 2.1).
+
+    >>> curve = tradeoff_curve(lambda epsilon: 0.0 if epsilon >= 1 else 1.0, 1.0)
+    >>> round(float(curve.missed_detection(0.1)), 4)
+    0.7282
+    >>> round(curve.risk(0.01), 4)
+    0.0272
+    """
+
+    epsilons: Floats
+    deltas: Floats
+
+    def missed_detection(self, false_alarm: float | Floats) -> Floats:
+        """The smallest missed-detection rate at these false-alarm rates (DRS22, Proposition 2.12)."""
+        rate = np.asarray(false_alarm, dtype=np.float64)
+        if not np.all((rate >= 0) & (rate <= 1)):
+            raise InvalidRequest("Expected false-alarm rates between 0 and 1", do="Pass probabilities")
+        spread = rate[..., None]
+        with np.errstate(over="ignore"):
+            growth = np.exp(self.epsilons)
+            lines = np.maximum(1 - self.deltas - growth * spread, (1 - self.deltas - spread) / growth)
+        return np.asarray(np.maximum(0.0, np.max(lines, axis=-1) - _ROUNDING))
+
+    def risk(self, without: float) -> float:
+        """The largest probability, with a unit's data, of anything that has probability ``without`` without them."""
+        return float(1 - self.missed_detection(without))
+
+    def plot(self, path: str | None = None, **options: Any) -> Any:
+        """Draw the curve; to a PNG or SVG file if ``path`` is given."""
+        return plot_tradeoff(self, path=path, **options)
+
+
+def plot_tradeoff(subject: TradeoffCurve, *, path: str | None = None, **options: Any) -> Any:
+    """Draw a curve, or several in a dictionary by name, with what is installed for the picture "tradeoff"."""
+    return draw("tradeoff", subject, path=path, **options)
+
+
+def tradeoff_curve(delta_at: DeltaAt, largest: float) -> TradeoffCurve:
+    """The curve of a privacy profile, by its (epsilon, delta) pairs from 0 to ``largest``.
+
+    >>> tradeoff_curve(lambda epsilon: 0.0, 0.0).risk(0.25).__round__(9)
+    0.25
+    """
+    epsilons = np.concatenate([[0.0], largest * np.geomspace(1e-3, 1, _POINTS)]) if largest > 0 else np.zeros(1)
+    return TradeoffCurve(epsilons, np.array([min(1.0, delta_at(float(epsilon))) for epsilon in epsilons]))
+
+
+def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:
+    """The largest probability of guessing right whether a unit is in the data, starting from this prior.
+
+    >>> round(guess_rate(lambda epsilon: 0.0 if epsilon >= 1 else 0.4621), 3)
+    0.731
+    """
+    check_prior(prior)
+    low, high = sorted((prior, 1 - prior))
+    return min(1.0, high + low * delta_at(math.log(high / low)) + _ROUNDING)
+
+
+def loss_bound(delta_at: DeltaAt, failure_probability: float, largest: float) -> float:
+    """A loss that is exceeded with the failure probability at most: P[L > x] <= delta(e) / (1 - e^(e - x)), any e < x.
+
+    The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does.
+
+    >>> loss_bound(lambda epsilon: 0.0 if epsilon >= 1 else 1.0, 0.01, 1.0)
+    1.0
+    """
+    if largest <= 0:
+        return 0.0
+    epsilons = np.linspace(0.0, largest, _POINTS)
+    ratios = np.array([delta_at(float(epsilon)) for epsilon in epsilons]) / failure_probability
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounds = np.where(ratios < 1, epsilons - np.log1p(-np.minimum(ratios, 1.0)) * (1 + _ROUNDING), np.inf)
+    return float(np.min(bounds))
+
+
+def check_prior(prior: float) -> None:
+    """Refuse a prior that is not strictly between 0 and 1."""
+    if not 0 < prior < 1:
+        raise InvalidRequest("Expected a prior between 0 and 1, both excluded", got=prior, do="Pass a probability")
