@@ -32,7 +32,7 @@ class LaplaceMechanism:
     Sensitivity: L1, over all coordinates together, in lattice units.
     Accuracy: all |errors| <= half_width(...) with probability 1 - failure_probability, exact law of the noise.
     Numerics: exact; integers only, the sampler is exact and the sum cannot wrap around. Floats enter through Grid.
-    Reference: GRS12, Definition 2.1 (geometric mechanism); DMNS06, Proposition 1 (l1 sensitivity).
+    Reference: GRS09, Example 2.1 (geometric mechanism); DMNS06, Proposition 1 (l1 sensitivity).
 
     >>> from expost.noise import SeededBits
     >>> mechanism = LaplaceMechanism(0.5)

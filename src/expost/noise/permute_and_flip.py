@@ -35,7 +35,7 @@ class PermuteAndFlip:
     Sensitivity: Linf, the most that one unit moves any single score.
     Accuracy: the score picked is at most shortfall(...) below the best with probability 1 - failure_probability.
     Numerics: exact; a coin is the event that exact geometric noise reaches the gap.
-    Reference: MS20, Theorem 1 (guarantee); docs/proofs/permute-and-flip.md (this form, and integers).
+    Reference: MS20, Theorem 1 (guarantee); DKSSWXZ21 (as noisy max); docs/proofs/permute-and-flip.md (integers).
 
     >>> from expost.noise import SeededBits
     >>> scores = Sealed([10, 90, 30], Sensitivity(1, Norm.LINF))

@@ -19,8 +19,10 @@ from expost.noise.sorted_records import Bounds
 
 __all__ = ["SmoothNoise"]
 
-_SLIDE = {2: Fraction(1), 4: Fraction(2_279_508, 10**6)}  # (power - 1)^((power - 1) / power), rounded up
-_STRETCH_SLACK = Fraction(1, 10**5)  # what the integer lattice adds to power - 1 at scales >= 4
+# docs/proofs/smooth-sensitivity.md: per unit of epsilon, how far the answer may move in units of the scale, and how
+# far the logarithm of the scale may move; the worst point of the two together costs at most epsilon.
+_SLIDE = {2: Fraction(7071, 10**4), 4: Fraction(27, 100)}
+_STRETCH = {2: Fraction(7071, 10**4), 4: Fraction(1, 6)}
 _SCALE_BITS = 30
 _ROUNDING = Fraction(1, 1 << _SCALE_BITS)  # relative; rounding of the scale and floats of the smooth bound, both sides
 _FLOATS = 1 + 1e-11  # the smooth bound errs by less than 1e-12
@@ -30,9 +32,8 @@ _FLOATS = 1 + 1e-11  # the smooth bound errs by less than 1e-12
 class SmoothNoise:
     """Adds integers of law 1 / (scale^power + |k|^power) with scale = steepness * S, S a smooth bound.
 
-    S must bound the local sensitivity and change by at most a factor exp(smoothness) between neighbours. Half of
-    epsilon pays for the move of the answer, half for the move of S. Power 4 has a variance and the lighter tail;
-    power 2 (Cauchy) allows a smoothness three times as large.
+    S must bound the local sensitivity and change by at most a factor exp(smoothness) between neighbours. Power 4 has
+    a variance and the lighter tail; power 2 (Cauchy) allows four times the smoothness at less than half the scale.
 
     Guarantee: pure DP with the given epsilon, known before the run, if S is smooth as said.
     Adjacency: the one under which S is smooth.
@@ -40,12 +41,12 @@ class SmoothNoise:
     Accuracy: depends on S, which is private; the noise has the scale steepness * S.
     Numerics: the noise is exact; S is computed in floats and rounded up to a dyadic scale, a relative error below
         2^-31 that is inside the smoothness.
-    Reference: NRS07, Lemma 2.5 and Definition 2.1 (framework); the constants, on integers, are proved in
-        docs/proofs/smooth-sensitivity.md and are sharper than NRS07's epsilon / (2 (power + 1)).
+    Reference: NRS07, Definition 2.1 and Lemma 2.5 (framework, constants epsilon / (2 (power + 1)) for both moves);
+        docs/proofs/smooth-sensitivity.md (sharper constants, on integers).
 
     >>> noise = SmoothNoise(1, power=2)
-    >>> round(noise.smoothness, 3), float(noise.steepness)
-    (0.5, 2.0)
+    >>> round(noise.smoothness, 3), round(float(noise.steepness), 3)
+    (0.707, 1.414)
     """
 
     epsilon: Fraction
@@ -69,9 +70,7 @@ class SmoothNoise:
         return PureLoss(self.epsilon)
 
     def _smoothness(self) -> Fraction:
-        # docs/proofs/smooth-sensitivity.md: a stretch by exp(t) costs at most (power - 1)(1 + slack) t.
-        stretch = (self.power - 1) * (1 + _STRETCH_SLACK)
-        return self.epsilon / (2 * stretch) - _ROUNDING
+        return _STRETCH[self.power] * self.epsilon - _ROUNDING
 
     @property
     def smoothness(self) -> float:
@@ -81,8 +80,7 @@ class SmoothNoise:
     @property
     def steepness(self) -> Fraction:
         """The scale of the noise in units of S."""
-        # docs/proofs/smooth-sensitivity.md: a shift by S costs at most slide * S / scale.
-        return 2 * _SLIDE[self.power] / self.epsilon
+        return 1 / (_SLIDE[self.power] * self.epsilon)
 
     def scale(self, smooth_bound: float) -> Fraction:
         """The scale for this bound, a dyadic number that is never too small."""

@@ -64,7 +64,7 @@ class SmoothQuantile(_Smooth):
     Guarantee: pure DP with the given epsilon, known before the run.
     Adjacency: replace-one, or add/remove (the rank then moves with the number of records, which the bound covers).
     Sensitivity: the number of records one unit has; the records themselves are clamped to public bounds.
-    Accuracy: noise of scale 2 slide / epsilon times the smooth sensitivity, which is private; compare with
+    Accuracy: noise of scale steepness times the smooth sensitivity, which is private; compare with
         ExponentialQuantile, whose rank error is bounded beforehand.
     Numerics: see SmoothNoise.
     Reference: NRS07, Claim 3.3 and Lemma 2.5; docs/proofs/smooth-sensitivity.md.
@@ -143,7 +143,7 @@ class SmoothVariance(_Smooth):
     Guarantee: pure DP with the given epsilon, known before the run.
     Adjacency: replace-one only; the number of records, at least two, is public.
     Sensitivity: the number of records one unit has; the records themselves are clamped to public bounds.
-    Accuracy: noise of scale 2 slide / epsilon times the smooth sensitivity, which is private.
+    Accuracy: noise of scale steepness times the smooth sensitivity, which is private.
     Numerics: see SmoothNoise.
     Reference: NRS07, Lemma 2.5; docs/proofs/smooth-sensitivity.md (this bound).
 

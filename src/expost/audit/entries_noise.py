@@ -1,0 +1,325 @@
+"""Attacks on the mechanisms of fixed epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+
+from expost.audit.claim import Claim
+from expost.audit.entry import Entry
+from expost.audit.law import Law, LawPair
+from expost.audit.noise_laws import (
+    choice_law,
+    laplace_law,
+    noisy_max_law,
+    permute_and_flip_law,
+    response_law,
+    tested_law,
+)
+from expost.audit.pair import Outcomes, Pair, Sampler
+from expost.core import Adjacency, Guarantee, Norm, Sensitivity, approx, zcdp
+from expost.noise import (
+    Bounds,
+    ExponentialMechanism,
+    ExponentialQuantile,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoisyMax,
+    PermuteAndFlip,
+    ProposedQuantile,
+    RandomizedResponse,
+    SmoothInterquartileRange,
+    SmoothNoise,
+    SmoothQuantile,
+    SmoothVariance,
+    StableMode,
+)
+from expost.noise.bits import BitSource
+
+__all__ = ["entries"]
+
+_HALF, _THIRD = Fraction(1, 2), Fraction(1, 3)
+_REPLACE = Sensitivity(1, adjacency=Adjacency.REPLACE_ONE)
+_ADD = Sensitivity(1)
+
+
+class _Mechanism(Protocol):
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    def simulate(self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None) -> Any: ...
+
+
+def entries() -> Iterable[Entry]:
+    """One entry a mechanism."""
+    return (
+        Entry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws),
+        Entry("expost.noise.GaussianMechanism", _gaussian),
+        Entry("expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law)),
+        Entry("expost.noise.PermuteAndFlip", _permute_and_flip, lambda: _selection_laws(permute_and_flip_law)),
+        Entry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws),
+        Entry("expost.noise.ExponentialQuantile", _exponential_quantile),
+        Entry("expost.noise.RandomizedResponse", _response, _response_laws),
+        Entry("expost.noise.SmoothNoise", _smooth_noise),
+        Entry("expost.noise.SmoothQuantile", _smooth_quantile),
+        Entry("expost.noise.SmoothInterquartileRange", _smooth_range),
+        Entry("expost.noise.SmoothVariance", _smooth_variance),
+        Entry("expost.noise.StableMode", _stable_mode, _stable_mode_laws),
+        Entry("expost.noise.ProposedQuantile", _proposed_quantile, _proposed_quantile_laws),
+    )
+
+
+def _both(
+    mechanism: _Mechanism, name: str, left: object, right: object, sensitivity: Sensitivity, claim: Claim | None = None
+) -> Pair:
+    """The mechanism on two neighbouring answers."""
+    return Pair(
+        name,
+        mechanism.guarantee if claim is None else claim,
+        _runs_of(mechanism, left, sensitivity),
+        _runs_of(mechanism, right, sensitivity),
+    )
+
+
+def _runs_of(mechanism: _Mechanism, exact: object, sensitivity: Sensitivity) -> Sampler:
+    return lambda runs, bits: Outcomes.of(mechanism.simulate(exact, sensitivity, runs=runs, bits=bits))
+
+
+# ---------------------------------------------------------------------------------------------------------- noise
+
+
+def _laplace() -> Sequence[Pair]:
+    return (
+        _both(LaplaceMechanism(_one()), "one count, 0 or 1", 0, 1, Sensitivity(1)),
+        _both(LaplaceMechanism(_HALF), "two coordinates move", [0, 0], [7, -3], Sensitivity(10)),
+        _both(LaplaceMechanism(_one()), "one of three moves", [5, 5, 5], [5, 6, 5], Sensitivity(1)),
+        _both(LaplaceMechanism(_one()), "a fine grid", 0, 1 << 20, Sensitivity(1 << 20)),
+    )
+
+
+def _one() -> Fraction:
+    return Fraction(1)
+
+
+def _laplace_laws() -> Sequence[LawPair]:
+    a, ends = Fraction(2, 3), (-12, 12)
+    left, right = (Law(laplace_law(center, a, ends)) for center in (0, 3))
+    return (LawPair("a clamped integer moves by 3", left, right, ratio=a**-3),)
+
+
+def _gaussian() -> Sequence[Pair]:
+    l2 = Sensitivity(10, Norm.L2)
+    return (
+        _both(GaussianMechanism(zcdp(_HALF)), "one number, zCDP", 0, 10, l2),
+        _both(GaussianMechanism(zcdp(_HALF)), "two coordinates, zCDP", [0, 0], [6, 8], l2),
+        # A delta that a sample of this size can see at all.
+        _both(GaussianMechanism(approx(1, Fraction(1, 100))), "one number", 0, 10, l2),
+        _both(GaussianMechanism(approx(1, Fraction(1, 100))), "small integers", 0, 1, Sensitivity(1, Norm.L2)),
+        _both(GaussianMechanism(approx(3, Fraction(1, 100))), "a large epsilon", [0, 0], [6, 8], l2),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ selection
+
+_SCORES = Sensitivity(1, Norm.LINF)
+
+
+def _exponential() -> Sequence[Pair]:
+    return _selection(ExponentialMechanism(Fraction(2)), ExponentialMechanism(_one(), monotone=True))
+
+
+def _permute_and_flip() -> Sequence[Pair]:
+    return _selection(PermuteAndFlip(Fraction(2)), PermuteAndFlip(_one(), monotone=True))
+
+
+def _noisy_max() -> Sequence[Pair]:
+    return _selection(NoisyMax(Fraction(2)), NoisyMax(_one(), monotone=True))
+
+
+def _selection(general: _Mechanism, monotone: _Mechanism) -> Sequence[Pair]:
+    one_up = [1] + [0] * 5
+    return (
+        _both(general, "two candidates swap", [1, 0], [0, 1], _SCORES),
+        _both(general, "one falls, five rise", one_up, [0] + [1] * 5, _SCORES),
+        _both(monotone, "one of forty rises", [0] * 40, [1] + [0] * 39, _SCORES),
+        _both(monotone, "all but one of forty rise", [0] * 40, [0] + [1] * 39, _SCORES),
+    )
+
+
+def _selection_laws(law: Callable[[Sequence[int], Fraction], dict[Any, Fraction]]) -> Sequence[LawPair]:
+    a = Fraction(3, 5)
+
+    def pair(name: str, left: Sequence[int], right: Sequence[int], moves: int) -> LawPair:
+        ours, theirs = (Law(law([max(side) - score for score in side], a)) for side in (left, right))
+        return LawPair(name, ours, theirs, ratio=a**-moves)
+
+    return (
+        pair("two candidates swap", (1, 0), (0, 1), 2),
+        pair("one falls, four rise", (2, 1, 1, 1, 1), (1, 2, 2, 2, 2), 2),
+        pair("monotone: one of six rises", (0,) * 6, (1, 0, 0, 0, 0, 0), 1),
+    )
+
+
+def _noisy_max_laws() -> Sequence[LawPair]:
+    a, window = _HALF, 60
+
+    def pair(name: str, left: Sequence[int], right: Sequence[int], moves: int) -> LawPair:
+        ours, theirs = (Law(noisy_max_law(side, a, window), error=8 * a**window) for side in (left, right))
+        return LawPair(name, ours, theirs, ratio=a**-moves)
+
+    return (
+        pair("two candidates swap", (1, 0), (0, 1), 2),
+        pair("one falls, three rise", (1, 0, 0, 0), (0, 1, 1, 1), 2),
+        pair("monotone: one of four rises", (0, 0, 0, 0), (1, 0, 0, 0), 1),
+    )
+
+
+def _exponential_quantile() -> Sequence[Pair]:
+    median = ExponentialQuantile(_one(), Bounds(0, 6))
+    lower = ExponentialQuantile(_one(), Bounds(0, 6), Fraction(1, 4))
+    even = [0] * 4 + [6] * 4
+    return (
+        _both(median, "a record arrives", even, [*even, 6], _ADD),
+        _both(median, "a record crosses", even, [*even[:-1], 0], _REPLACE),
+        _both(lower, "lower quartile, a record arrives", even, [0, *even], _ADD),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- response
+
+
+def _response() -> Sequence[Pair]:
+    return (
+        _both(RandomizedResponse(_one()), "yes or no", [0], [1], _REPLACE),
+        _both(RandomizedResponse(_one(), categories=4), "four categories", [0, 2], [3, 2], _REPLACE),
+        _both(
+            RandomizedResponse(_one(), categories=3),
+            "a unit with two records",
+            [0, 0],
+            [1, 2],
+            Sensitivity(2, adjacency=Adjacency.REPLACE_ONE),
+        ),
+    )
+
+
+def _response_laws() -> Sequence[LawPair]:
+    left, right = (Law(response_law(truth, 4, _THIRD)) for truth in (0, 1))
+    return (LawPair("four categories", left, right, ratio=1 / _THIRD),)
+
+
+# ------------------------------------------------------------------------------------------------------ smoothness
+
+
+def _smooth_noise() -> Sequence[Pair]:
+    return [pair for power in (2, 4) for pair in _smooth_noise_of(SmoothNoise(_one(), power))]
+
+
+def _smooth_noise_of(noise: SmoothNoise) -> Sequence[Pair]:
+    near, far = 10.0, 10.0 * math.exp(noise.smoothness)
+
+    def runs_of(exact: int, bound: float) -> Sampler:
+        wide = Bounds(-(1 << 40), 1 << 40)
+        return lambda runs, bits: Outcomes.of(noise.add(exact, bound, wide, runs=runs, bits=bits))
+
+    return (
+        Pair(f"power {noise.power}, the answer moves", noise.guarantee, runs_of(0, near), runs_of(10, near)),
+        Pair(f"power {noise.power}, the scale moves", noise.guarantee, runs_of(0, near), runs_of(0, far)),
+        Pair(f"power {noise.power}, both move", noise.guarantee, runs_of(0, near), runs_of(10, far)),
+    )
+
+
+def _smooth_quantile() -> Sequence[Pair]:
+    crowded, wide = [50] * 30, Bounds(0, 1000)
+    hole = [0] * 15 + [1000] * 14
+    return (
+        _both(SmoothQuantile(_one(), wide), "a hole at the median", [*hole, 1000], [*hole, 0], _REPLACE),
+        _both(SmoothQuantile(_one(), wide, power=2), "the same under Cauchy", [*hole, 1000], [*hole, 0], _REPLACE),
+        _both(SmoothQuantile(_one(), wide), "a hole, a record leaves", [*hole, 1000], hole, _ADD),
+        _both(SmoothQuantile(_one(), wide), "a crowd, one outlier", crowded, [*crowded[1:], 1000], _REPLACE),
+    )
+
+
+def _smooth_range() -> Sequence[Pair]:
+    records = [0] * 10 + [100] * 10 + [900] * 10 + [1000] * 10
+    return (
+        _both(
+            SmoothInterquartileRange(_one(), Bounds(0, 1000)),
+            "a record crosses",
+            records,
+            [1000, *records[1:]],
+            _REPLACE,
+        ),
+        _both(SmoothInterquartileRange(_one(), Bounds(0, 1000)), "a record leaves", records, records[1:], _ADD),
+    )
+
+
+def _smooth_variance() -> Sequence[Pair]:
+    middle = [5] * 20
+    return (
+        _both(
+            SmoothVariance(_one(), Bounds(0, 10)), "from the middle to the edge", middle, [*middle[1:], 10], _REPLACE
+        ),
+        _both(SmoothVariance(_one(), Bounds(0, 10)), "at the edge", [0] * 20, [0] * 19 + [10], _REPLACE),
+    )
+
+
+# -------------------------------------------------------------------------------------------- propose-test-release
+
+_DELTA = Fraction(1, 100)  # large enough for a sample to see
+
+
+def _stable_mode() -> Sequence[Pair]:
+    mode = StableMode(_one(), _DELTA)
+    replace = Sensitivity(2, adjacency=Adjacency.REPLACE_ONE)
+    return (
+        _both(mode, "another mode", [10, 10], [10, 11], _ADD),
+        _both(mode, "a small lead", [10, 14], [10, 15], _ADD),
+        _both(mode, "one record moves over", [10, 12], [11, 11], replace),
+    )
+
+
+def _stable_mode_laws() -> Sequence[LawPair]:
+    a, line = _HALF, 4
+    delta = a ** (line + 1) / (1 + a)
+    laws = {
+        (lead, winner): Law(tested_law(max(lead - 1, 0), line, a, {winner: Fraction(1)}))
+        for lead, winner in ((1, "first"), (1, "second"), (5, "first"), (6, "first"))
+    }
+    return (
+        LawPair("another mode", laws[1, "first"], laws[1, "second"], ratio=1 / a, delta=delta),
+        LawPair("a lead of five or six", laws[5, "first"], laws[6, "first"], ratio=1 / a, delta=delta),
+    )
+
+
+def _proposed_quantile() -> Sequence[Pair]:
+    dense, jumpy = [10, 10, 10, 11, 12, 12, 12], [10, 10, 10, 10, 20, 20, 20]
+    quantile = ProposedQuantile(Fraction(2), _DELTA, Bounds(0, 30), proposal=1)
+
+    def runs_of(records: Sequence[int], sensitivity: Sensitivity) -> Sampler:
+        def sampler(runs: int, bits: BitSource) -> Outcomes:
+            passed, values = quantile.simulate(records, sensitivity, runs=runs, bits=bits)
+            return Outcomes.of(np.where(passed, values, -1))
+
+        return sampler
+
+    return (
+        Pair("near a hole", quantile.guarantee, runs_of(jumpy, _REPLACE), runs_of([*jumpy[1:], 20], _REPLACE)),
+        Pair("dense records", quantile.guarantee, runs_of(dense, _REPLACE), runs_of([*dense[1:], 12], _REPLACE)),
+        Pair("a record leaves", quantile.guarantee, runs_of(dense, _ADD), runs_of(dense[1:], _ADD)),
+    )
+
+
+def _proposed_quantile_laws() -> Sequence[LawPair]:
+    a, line, ends = _HALF, 3, (-20, 20)
+    delta = a ** (line + 1) / (1 + a)
+    near, moved, far = (laplace_law(center, a, ends) for center in (0, 1, 9))
+    stable, still = (Law(tested_law(distance, line, a, values)) for distance, values in ((6, near), (5, moved)))
+    broken, jumped = (Law(tested_law(0, line, a, values)) for values in (near, far))
+    return (
+        LawPair("the quantile moves by the proposal", stable, still, ratio=a**-2, delta=delta),
+        LawPair("it moves by more, and the test says so", broken, jumped, ratio=a**-2, delta=delta),
+    )

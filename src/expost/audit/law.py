@@ -1,0 +1,115 @@
+"""Output laws written out in exact rationals, and the loss between two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from expost.audit.attack import Finding
+from expost.core import InvalidRequest
+
+__all__ = ["Law", "LawPair", "compare"]
+
+_UNDECIDED = Fraction(1, 10**9)  # how much of a ratio the error of an enumeration may hide
+
+
+@dataclass(frozen=True)
+class Law:
+    """The probabilities of some or all outcomes; each entry is exact, or too low by at most ``error``.
+
+    >>> Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)}).unlisted
+    Fraction(0, 1)
+    """
+
+    mass: Mapping[Any, Fraction]
+    error: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if self.unlisted < 0 or min(self.mass.values(), default=0) < 0:
+            raise InvalidRequest("Expected probabilities that sum to at most 1", do="Check the enumeration")
+
+    @property
+    def unlisted(self) -> Fraction:
+        """What the entries leave of 1."""
+        return 1 - sum(self.mass.values(), Fraction(0))
+
+
+@dataclass(frozen=True)
+class LawPair:
+    """Two neighbouring inputs whose output laws are known, and how far they may differ.
+
+    ``ratio`` is e^epsilon as a rational, or for ex-post claims a function from the outcome to it. The noise of these
+    laws has a rational decay, so that no logarithm or exponential is ever rounded: the mechanism at the decay
+    ``a`` is the mechanism at epsilon = -ln a in its place.
+
+    >>> coin = Law({"heads": Fraction(1, 3), "tails": Fraction(2, 3)})
+    >>> LawPair("coins", coin, coin, ratio=Fraction(1)).delta
+    Fraction(0, 1)
+    """
+
+    name: str
+    left: Law
+    right: Law
+    ratio: Fraction | Callable[[Hashable], Fraction]
+    delta: Fraction = Fraction(0)
+
+    def allowed(self, outcome: Hashable) -> Fraction:
+        """The largest ratio that this outcome may have."""
+        return self.ratio(outcome) if callable(self.ratio) else self.ratio
+
+
+def compare(pair: LawPair) -> Finding:
+    """The worst loss between the two laws; the decision is exact, the numbers shown are floats.
+
+    >>> left = Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)})
+    >>> right = Law({"heads": Fraction(1, 4), "tails": Fraction(3, 4)})
+    >>> compare(LawPair("coins", left, right, ratio=Fraction(2))).violated
+    False
+    >>> compare(LawPair("coins", left, right, ratio=Fraction(3, 2))).violated
+    True
+    """
+    ways = (pair.left, pair.right), (pair.right, pair.left)
+    findings = [_hockey_stick(pair, *way) if pair.delta else _worst_outcome(pair, *way) for way in ways]
+    return max(findings, key=lambda finding: finding.found - finding.allowed)
+
+
+def _worst_outcome(pair: LawPair, ours: Law, theirs: Law) -> Finding:
+    found = [_judge(pair, outcome, p, theirs, ours.error) for outcome, p in ours.mass.items() if p]
+    return max(found, key=lambda finding: finding.found - finding.allowed)
+
+
+def _judge(pair: LawPair, outcome: Hashable, p: Fraction, theirs: Law, error: Fraction) -> Finding:
+    q, ratio = theirs.mass.get(outcome, Fraction(0)), pair.allowed(outcome)
+    limit, loss = _log(ratio), _log(p / q) if q else math.inf
+    if p > ratio * (q + theirs.error):
+        return Finding(pair.name, max(loss, math.nextafter(limit, math.inf)), limit, exact=True)
+    if p + error > ratio * q * (1 + _UNDECIDED):
+        raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
+    return Finding(pair.name, min(loss, limit), limit, exact=True)
+
+
+def _hockey_stick(pair: LawPair, ours: Law, theirs: Law) -> Finding:
+    """For (epsilon, delta): what one law has in excess of e^epsilon times the other must stay within delta."""
+    ratio = pair.allowed(None)
+    limit = _log(ratio)
+    if _excess(ours, theirs, ratio) > pair.delta + ratio * theirs.error * len(ours.mass):
+        return Finding(pair.name, math.nextafter(limit, math.inf), limit, exact=True)
+    if _excess(ours, theirs, ratio) + ours.unlisted > pair.delta * (1 + _UNDECIDED):
+        raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
+    low, high = 0.0, limit
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta else (low, middle)
+    return Finding(pair.name, low, limit, exact=True)
+
+
+def _excess(ours: Law, theirs: Law, ratio: Fraction) -> Fraction:
+    terms = (p - ratio * theirs.mass.get(outcome, Fraction(0)) for outcome, p in ours.mass.items())
+    return sum((term for term in terms if term > 0), Fraction(0))
+
+
+def _log(ratio: Fraction) -> float:
+    return math.log(ratio.numerator) - math.log(ratio.denominator)

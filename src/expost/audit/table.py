@@ -1,0 +1,169 @@
+"""The table of all attacks: what each mechanism claims, and the most that was found against it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from expost.audit.attack import Finding, attack
+from expost.audit.claim import unit_of
+from expost.audit.entry import Entry
+from expost.audit.law import compare
+from expost.audit.pair import Pair
+from expost.audit.registry import all_entries
+from expost.core import InvalidRequest
+from expost.noise.bits import BitSource, SeededBits, system_bits
+
+__all__ = ["PROFILES", "Profile", "Row", "Verdict", "audit_entry", "audit_table"]
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How many runs a side: for batched pairs, and for those that loop in Python.
+
+    >>> PROFILES["quick"].runs_of(slow=False)
+    100000
+    """
+
+    runs: int
+    slow_runs: int
+
+    def runs_of(self, *, slow: bool) -> int:
+        """The runs a side of one pair."""
+        return self.slow_runs if slow else self.runs
+
+
+PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(4_000_000, 40_000)}
+
+
+class Verdict(enum.Enum):
+    """How one mechanism fared.
+
+    >>> Verdict.HOLDS.value
+    'no violation found'
+    """
+
+    HOLDS = "no violation found"
+    VIOLATED = "VIOLATED"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mechanism: its claim, the largest loss found against it, and how hard it was attacked.
+
+    ``found`` and ``allowed`` are those of a violation if there is one, else of the sampled pair that came closest to
+    its claim. ``laws`` of the pairs were decided by their exact output law, the others by ``samples`` runs.
+
+    >>> Row("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=Verdict.HOLDS).text
+    ('noise.Coin', 'epsilon 1', '0.9 of 1 epsilon', '2 (1 exact)', '1,000', 'no violation found')
+    """
+
+    mechanism: str
+    claim: str
+    unit: str
+    found: float
+    allowed: float
+    pairs: int
+    laws: int
+    samples: int
+    verdict: Verdict
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """The cells of the printed table: mechanism, claim, bound found, pairs, samples, verdict."""
+        pairs = f"{self.pairs} ({self.laws} exact)" if self.laws else str(self.pairs)
+        found = f"{self.found:.3g} of {self.allowed:.3g} {self.unit}"
+        return self.mechanism, self.claim, found, pairs, f"{self.samples:,}", self.verdict.value
+
+
+def audit_table(
+    profile: str | Profile = "quick",
+    progress: Progress | None = None,
+    *,
+    entries: Sequence[Entry] | None = None,
+    confidence: float = 0.999,
+    seed: int | None = 0,
+) -> list[Row]:
+    """Attack every registered mechanism; one row each.
+
+    All bounds of the table hold together with probability ``confidence``: a sound package shows a violation with
+    probability at most 1 - ``confidence``. A seed makes the table reproducible; ``None`` draws fresh bits.
+    ``progress`` is told (done, total, name) before each mechanism.
+
+    >>> from expost.audit.registry import all_entries
+    >>> laplace = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
+    >>> [row.verdict.value for row in audit_table(Profile(2000, 100), entries=laplace)]
+    ['no violation found']
+    """
+    settings = _profile(profile)
+    chosen = all_entries() if entries is None else tuple(entries)
+    pairs = {entry.mechanism: tuple(entry.pairs()) for entry in chosen}
+    tries = max(1, sum(map(len, pairs.values())))
+    rows = []
+    for done, entry in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen), entry.short_name)
+        bits = system_bits() if seed is None else _bits_of(entry, seed)
+        risk = (1 - confidence) / tries
+        rows.append(audit_entry(entry, settings, bits=bits, failure_probability=risk, pairs=pairs[entry.mechanism]))
+    if progress is not None:
+        progress(len(chosen), len(chosen), "done")
+    return rows
+
+
+def audit_entry(
+    entry: Entry,
+    profile: Profile,
+    *,
+    bits: BitSource,
+    failure_probability: float,
+    pairs: Sequence[Pair] | None = None,
+) -> Row:
+    """Attack one mechanism; each of its sampled pairs errs with probability at most ``failure_probability``."""
+    sampled = tuple(entry.pairs()) if pairs is None else pairs
+    judged = list(_judged(entry, sampled, profile, bits, failure_probability))
+    finding, claim, unit = max(judged, key=lambda item: (item[0].violated, not item[0].exact, item[0].share))
+    return Row(
+        mechanism=entry.short_name,
+        claim=claim,
+        unit=unit,
+        found=finding.found,
+        allowed=finding.allowed,
+        pairs=len(judged),
+        laws=len(judged) - len(sampled),
+        samples=sum(item.samples for item, _, _ in judged),
+        verdict=Verdict.VIOLATED if finding.violated else Verdict.HOLDS,
+    )
+
+
+def _judged(
+    entry: Entry, pairs: Sequence[Pair], profile: Profile, bits: BitSource, risk: float
+) -> Iterator[tuple[Finding, str, str]]:
+    for pair in pairs:
+        runs = profile.runs_of(slow=pair.slow)
+        yield attack(pair, runs, bits=bits, failure_probability=risk), str(pair.claim), unit_of(pair.claim)
+    for law in entry.laws():
+        finding = compare(law)
+        yield (
+            finding,
+            f"epsilon {finding.allowed:.4g}" + (f", delta {float(law.delta):.2g}" * bool(law.delta)),
+            "epsilon",
+        )
+
+
+def _bits_of(entry: Entry, seed: int) -> SeededBits:
+    """Bits of its own for each mechanism, so that a new entry does not change the others' numbers."""
+    digest = hashlib.sha256(f"{seed} {entry.mechanism}".encode()).digest()
+    return SeededBits(int.from_bytes(digest, "big"))
+
+
+def _profile(profile: str | Profile) -> Profile:
+    if isinstance(profile, Profile):
+        return profile
+    if profile not in PROFILES:
+        raise InvalidRequest(f"Expected profile to be one of {', '.join(PROFILES)}", got=profile, do="Name one of them")
+    return PROFILES[profile]

@@ -1,0 +1,25 @@
+"""The registered attacks, at a size that fits the test run; the command line runs them larger."""
+
+import pytest
+
+from expost.audit import Profile, Verdict, all_entries, audit_table
+
+SMALL = Profile(runs=12_000, slow_runs=200)
+
+
+@pytest.mark.parametrize("entry", all_entries(), ids=lambda entry: entry.short_name)
+def test_no_violation_is_found_in(entry):
+    (row,) = audit_table(SMALL, entries=[entry])
+
+    assert row.verdict is Verdict.HOLDS
+    assert row.pairs >= 1
+    assert row.samples >= 400
+
+
+def test_progress_is_reported_for_each_mechanism():
+    chosen = [entry for entry in all_entries() if entry.short_name in ("noise.StableMode", "noise.NoisyMax")]
+    told = []
+
+    audit_table(Profile(1000, 100), lambda *step: told.append(step), entries=chosen)
+
+    assert told == [(0, 2, "noise.NoisyMax"), (1, 2, "noise.StableMode"), (2, 2, "done")]
