@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Keystream:
-    """AES-256 in counter mode: the zeros it enciphers come out as uniform bits (SP800-38A, section 6.5)."""
+    """AES-256 in counter mode: the zeros it enciphers come out as uniform bits (NIST01, section 6.5)."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

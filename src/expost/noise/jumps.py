@@ -46,10 +46,11 @@ class JumpLine:
         heights = (falling[0] - falling) + order * np.log(np.expm1(-falling[0]) / np.expm1(-falling))
         heights = np.maximum.accumulate(heights)
         self.borders = heights * coordinates
-        self.densities = 1 / np.maximum(np.diff(heights), 2.0**-1000)  # cells per unit of line
-        # Rates err by 2^-50, expm1 and log by 4 units in the last place: docs/proofs/jump-line.md.
+        # Rates err by 2^-51, expm1 and log by 4 units in the last place: docs/proofs/jump-line.md.
         height_error = 2.0**-46 + (rates[-1] + heights[-1]) * 2.0**-49
         self.error = float(3 * coordinates * height_error + self.borders[-1] * 2.0**-50)
+        # Cells per unit of line. Of a step with cells shorter than the error every point is decided exactly.
+        self.densities = 1 / np.maximum(np.diff(heights), self.error)
 
     @property
     def cells(self) -> int:
@@ -122,12 +123,15 @@ class _Rows:
         def passes(cell: int) -> bool:
             return self._passes(row, column, partial(line.border, cell, start))
 
-        cell = guess
-        while cell > 0 and not passes(cell):
-            cell -= 1
-        while cell < line.cells and passes(cell + 1):
-            cell += 1
-        return cell
+        low, high, width = guess, guess + 1, 1
+        while low > 0 and not passes(low):
+            low, high, width = max(0, low - width), low, 2 * width
+        while high <= line.cells and passes(high):
+            low, high, width = high, min(high + width, line.cells + 1), 2 * width
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if passes(middle) else (low, middle)
+        return low
 
     def _passes(self, row: int, column: int, border: Real) -> bool:
         """Whether a point lies beyond a border, both seen from the start of its row."""

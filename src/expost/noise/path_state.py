@@ -42,6 +42,6 @@ def unpack_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, NDA
             raise ValueError
         for name in header["wide"]:
             arrays[name] = np.array([int(text) for text in arrays[name].tolist()], dtype=object)
-    except (ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile):
+    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile):
         raise InvalidRequest(f"Expected the state of a {kind}", do="Pass what state() returned, unchanged") from None
     return header["facts"], arrays

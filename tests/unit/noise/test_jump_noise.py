@@ -1,0 +1,71 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from expost.core import InvalidRequest, Ladder
+from expost.noise import SeededBits
+from expost.noise.jump_noise import JumpNoise, check_rates, check_rung, narrowed
+from expost.noise.laplace import draw_laplace
+
+LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
+
+
+def example() -> JumpNoise:
+    """Two coordinates; the first jumps at rungs 2 and 0, the second at rung 1."""
+    return JumpNoise(np.array([1, 2]), np.array([2, 1, 0]), np.array([0, 1, 0]), np.array([10, 200, 3000]))
+
+
+def test_a_rung_adds_the_jumps_of_its_own_and_of_less_private_rungs() -> None:
+    noise = example()
+
+    assert noise.at(3).tolist() == [1, 2]
+    assert noise.at(2).tolist() == [11, 2]
+    assert noise.at(1).tolist() == [11, 202]
+    assert noise.at(0).tolist() == [3011, 202]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (3, 4), (0, 1)])
+def test_a_block_holds_its_rungs(start: int, stop: int) -> None:
+    noise = example()
+
+    assert (noise.block(start, stop) == np.array([noise.at(rung) for rung in range(start, stop)])).all()
+
+
+def test_reach_bounds_every_rung() -> None:
+    noise = JumpNoise.draw(LADDER, Fraction(1), 500, order=2, sampler=draw_laplace, bits=SeededBits(1))
+
+    assert (np.abs(noise.block(0, 4)) <= noise.reach()).all()
+
+
+def test_wide_noise_is_the_same_noise() -> None:
+    noise = example().widened()
+
+    assert noise.block(0, 4).dtype == object
+    assert noise.block(0, 4).tolist() == example().block(0, 4).tolist()
+
+
+def test_a_new_top_leaves_the_rungs_below_as_they_were() -> None:
+    longer = example().under(np.array([0, 2]), 3)
+
+    assert longer.at(4).tolist() == [0, 2]
+    assert (longer.block(0, 4) == example().block(0, 4)).all()
+
+
+def test_values_are_narrowed_only_when_they_fit() -> None:
+    assert narrowed(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
+    assert narrowed(np.array([1, 2**63], dtype=object)).dtype == object
+
+
+def test_noise_that_is_none_and_noise_without_end_are_refused() -> None:
+    check_rates(Ladder.of([1, 1000]), Fraction(1))
+    with pytest.raises(InvalidRequest, match="highest rung"):
+        check_rates(Ladder.of([1, 1001]), Fraction(1))
+    with pytest.raises(InvalidRequest, match=r"2\^60"):
+        check_rates(Ladder.of([1]), Fraction(2**60 + 1))
+
+
+@pytest.mark.parametrize("rung", [-1, 4, 1.0, True, None])
+def test_only_an_index_names_a_rung(rung) -> None:
+    with pytest.raises(InvalidRequest, match="rung from 0 to 3"):
+        check_rung(LADDER, rung)
