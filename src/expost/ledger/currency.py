@@ -62,9 +62,7 @@ _RULES: dict[tuple[str, str], Rule] = {
     # The same argument with the delta of the other releases carried along.
     ("pure", "approx"): Rule(_pure_as_approx, True, "docs/proofs/ledger-mixed-composition.md"),
     # Approximate ex-post loss is not closed under post-processing (RKH25): what was held stays charged.
-    ("approx", "approx"): Rule(
-        _same, False, "RRUV16; docs/proofs/ledger-mixed-composition.md"
-    ),
+    ("approx", "approx"): Rule(_same, False, "RRUV16; docs/proofs/ledger-mixed-composition.md"),
     # exp((order - 1)(loss - sum of what ran)) is a supermartingale, so what did not run costs nothing.
     ("zcdp", "zcdp"): Rule(_same, True, "FZ21; WRRW23; docs/proofs/ledger-mixed-composition.md"),
     ("rdp", "rdp"): Rule(_same, True, "FZ21; docs/proofs/ledger-mixed-composition.md"),

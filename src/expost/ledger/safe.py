@@ -39,7 +39,7 @@ class Safe:
 
     def __init__(self, key: str | bytes | None = None) -> None:
         if key is None:
-            key = os.environ.get(_KEY_VARIABLE)
+            key = os.environ.get(_KEY_VARIABLE) or None
         self.__cipher = None if key is None else AESGCM(_key_bytes(key))
 
     @property

@@ -1,0 +1,40 @@
+from fractions import Fraction
+
+import pytest
+
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, RenyiGuarantee, epsilon
+from expost.ledger.account import Account, checked_name, is_template, template_fits
+
+
+def test_a_charge_takes_the_place_of_the_hold_it_releases():
+    account = Account.opened("dataset:a", epsilon(1), entry=1).charged(PureLoss(0.75), entry=2)
+
+    settled = account.charged(PureLoss(0.25), entry=3, released=PureLoss(0.75))
+
+    assert (settled.spent, settled.entry) == (PureLoss(0.25), 3)
+
+
+def test_a_price_is_refused_by_one_part_in_a_billion_billion():
+    account = Account.opened("dataset:a", epsilon(1), entry=1)
+    crumb = Fraction(1, 10**18)
+
+    assert account.price(PureLoss(1)) == PureLoss(1)
+    with pytest.raises(BudgetExceeded):
+        account.price(PureLoss(1 + crumb))
+
+
+def test_a_renyi_budget_keeps_its_orders():
+    account = Account.opened("dataset:a", RenyiGuarantee(((2, 1), (4, 2))), entry=1)
+
+    assert account.with_budget(RenyiGuarantee(((2, 3), (4, 3))), entry=2).budget.amounts()["epsilon at order 2"] == 3
+    with pytest.raises(InvalidRequest, match="the currency of account"):
+        account.with_budget(RenyiGuarantee(((2, 3),)), entry=2)
+
+
+def test_a_star_makes_a_template_only_where_one_is_allowed():
+    assert checked_name("window:*", template=True) == "window:*"
+    assert is_template("window:*") and not is_template("window:1")
+    assert template_fits("window:*", "window:1") and not template_fits("window:*", "dataset:1")
+    assert not template_fits("window:*", "window:2*")
+    with pytest.raises(InvalidRequest):
+        checked_name("window:*")

@@ -1,0 +1,45 @@
+import subprocess
+import sys
+
+import pytest
+
+from expost.core import InvalidRequest
+from expost.ledger import MemoryLedger, open_ledger
+
+
+def test_a_path_and_its_url_name_one_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = f"sqlite:///{tmp_path}/flights.ledger"
+    names = ["flights.ledger", "sqlite:///flights.ledger", address, tmp_path / "flights.ledger"]
+    ledgers = [open_ledger(name) for name in names]
+
+    assert {ledger.url for ledger in ledgers} == {address}
+    assert len({ledger.history()[0].hash for ledger in ledgers}) == 1
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_nothing_names_a_ledger_in_memory_and_a_ledger_names_itself():
+    ledger = open_ledger()
+
+    assert isinstance(ledger, MemoryLedger)
+    assert open_ledger(ledger) is ledger
+
+
+@pytest.mark.parametrize("where", ["", ":memory:", "sqlite://", "sqlite:///", "mysql://user:secret@host/db", "a\x00b"])
+def test_other_places_are_refused_without_repeating_a_password(where):
+    with pytest.raises(InvalidRequest, match="in a file or in PostgreSQL") as caught:
+        open_ledger(where)
+
+    assert "secret" not in str(caught.value)
+
+
+def test_the_room_loads_no_database_library_until_one_is_used(tmp_path):
+    code = (
+        "import sys; from expost.ledger import open_ledger; open_ledger(None);"
+        "assert not {'sqlalchemy', 'psycopg'} & set(sys.modules);"
+        f"open_ledger({str(tmp_path / 'a.ledger')!r}).close();"
+        "assert 'sqlalchemy' in sys.modules and 'psycopg' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True)
