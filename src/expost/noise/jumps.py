@@ -173,7 +173,7 @@ def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Cells, Cells]:
         for first in range(0, count, at_once)
     ]
     cells = np.concatenate(parts)
-    cells = cells[np.append(True, cells[1:] != cells[:-1])]
+    cells = cells[np.append(cells[:1] >= 0, cells[1:] != cells[:-1])]  # the first of each run; none of none
     cells = cells[: np.searchsorted(cells, line.cells)]
     steps = np.repeat(np.arange(line.steps), _run_lengths(cells, np.arange(line.steps + 1) * line.coordinates))
     return steps, cells - steps * line.coordinates

@@ -132,6 +132,14 @@ def test_a_ladder_of_one_rung_has_no_jumps() -> None:
     assert steps.size == coordinates.size == 0
 
 
+def test_short_lines_often_have_no_jump_at_all() -> None:
+    near = Ladder.of([1, Fraction(11, 10)])
+    jumped = sum(draw_jumps(line(near, coordinates=1), SeededBits(seed))[0].size for seed in range(2000))
+
+    probability = 1 - float(stay(2, near[0], near[1]))
+    assert abs(jumped - 2000 * probability) < 6 * (2000 * probability * (1 - probability)) ** 0.5
+
+
 def test_no_coordinates_have_no_jumps() -> None:
     assert draw_jumps(line(coordinates=0), SeededBits(6))[0].size == 0
 
