@@ -24,7 +24,7 @@ from expost.noise.parameter import Parameter
 __all__ = ["GaussianMechanism", "gaussian_delta"]
 
 _RELATIVE = 1e-10  # margin for floats, far above the error of math.erfc (the tests compare with 50 digits)
-_SMOOTHING = ((1, 2.2e-8), (2, 3.0e-16))  # variance t^2, and 4 times sum_j 2 exp(-2 pi^2 t^2 j^2) per coordinate
+_SMOOTHING = ((1, 2.3e-8), (2, 3.0e-16))  # variance t^2, and 4 times sum_j 2 exp(-2 pi^2 t^2 j^2) per coordinate
 _ORDERS = 1 + np.geomspace(1e-3, 1e5, 2000)
 
 
