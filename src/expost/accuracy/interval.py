@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from expost.core import InvalidRequest
 from expost.core.rational import rational, round_up
 
-__all__ = ["epsilon_for_radius", "noise_radius", "noise_tail"]
+__all__ = ["epsilon_for_radius", "noise_radii", "noise_radius", "noise_tail"]
 
 _SLACK = 1e-12  # relative error allowed for the float formulas below; always spent on the safe side
 
@@ -41,6 +44,17 @@ def noise_radius(failure_probability: float | Fraction, scale: float | Fraction)
     while noise_tail(radius, scale) > failure:
         radius += 1
     return radius
+
+
+def noise_radii(failure_probability: float, rates: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The radius of each rate (1 / scale), as ``noise_radius`` but for many rates at once.
+
+    >>> noise_radii(0.05, np.array([0.1, 10.0])).tolist()
+    [30, 0]
+    """
+    logs = np.log(2 / failure_probability) - np.log1p(np.exp(-rates))
+    radii: NDArray[np.int64] = np.maximum(np.ceil(logs / rates * (1 + _SLACK)) - 1, 0).astype(np.int64)
+    return radii
 
 
 def epsilon_for_radius(radius: int, failure_probability: Fraction, sensitivity: Fraction | int = 1) -> Fraction:

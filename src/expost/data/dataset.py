@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
-from expost.data.schema import Schema
+from expost.data.axis import Categories
+from expost.data.bounding import Limits
+from expost.data.check import check_filter, kind_of
+from expost.data.clamp import Clamp
+from expost.data.expression import ColumnName, Expression, Lookup, Plain, col
+from expost.data.form import CountForm, Form
+from expost.data.rows import matrix_batches
+from expost.data.schema import Kind, Schema
+from expost.data.sensitivity import unit_sensitivity
+from expost.data.shards import MEMORY_LIMIT
 from expost.data.source import open_source
+from expost.data.sql import parse_sql
+from expost.data.tally import Measured, Tally
+from expost.data.totals import exact_sums
+from expost.data.window import Period
 
 __all__ = ["Dataset"]
 
@@ -18,7 +35,9 @@ class Dataset:
     """A table with its public description: unit of protection, bounds, categories, neighbours.
 
     Everything said here is public and must not be read off the rows. The number of rows is private under
-    add/remove; under replace-one it is public and given as ``rows``.
+    add/remove; under replace-one it is public and given as ``rows``. With an id as the unit, each id contributes at
+    most ``max_rows_per_unit`` rows, and to at most ``max_groups_per_unit`` groups of a grouped question: a uniformly
+    random part is kept, drawn with a fresh secret for every question.
 
     >>> people = Dataset(pa.table({"age": [41, 17, 65]}), name="people", bounds={"age": (0, 120)})
     >>> people
@@ -37,47 +56,218 @@ class Dataset:
         categories: Mapping[str, Sequence[Any]] | None = None,
         adjacency: str | Adjacency = "add-remove",
         rows: int | None = None,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self._engine, suggested = open_source(source)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.unit = _unit(unit)
         self.adjacency = Adjacency.parse(adjacency)
-        self.max_rows_per_unit = max_rows_per_unit
-        self.max_groups_per_unit = max_groups_per_unit
+        self.max_rows_per_unit = _limit(max_rows_per_unit, "max_rows_per_unit")
+        self.max_groups_per_unit = _limit(max_groups_per_unit, "max_groups_per_unit")
         self.bounds = dict(bounds or {})
         self.categories = {column: tuple(values) for column, values in (categories or {}).items()}
-        self.rows = rows
+        self.rows = _limit(rows, "rows")
+        self._memory_limit = memory_limit
+        self._derived: dict[str, Expression] = {}
+        self._filter: Expression | None = None
         self._check()
 
     def _check(self) -> None:
-        for column in (*self.bounds, *self.categories):
-            self.schema.kind(column)
+        for column in self.bounds:
+            self.clamp(col(column))
+        for column in self.categories:
+            self.axis(col(column))
+        for named in (self.unit.column, self.unit.time_column):
+            if named is not None:
+                kind_of(col(named), self.schema)
+        if self.unit.time_column is not None and self.schema.kind(self.unit.time_column) is not Kind.TIME:
+            raise InvalidRequest("Expected a column of times", got=self.unit.time_column, do="Name a time column")
+        if self.unit.is_row and (self.max_rows_per_unit or self.max_groups_per_unit):
+            raise InvalidRequest(
+                "Expected limits per unit only beside an id column", do='Pass unit="the id column", or drop the limits'
+            )
         if self.adjacency.public_size and self.rows is None and self.unit.is_row:
             raise InvalidRequest(
                 "Expected the public number of rows under replace-one adjacency", do="Pass rows=, or use add-remove"
             )
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of some columns; for the rooms of questions, which seal what they add up."""
-        return self._engine.batches(columns)
+    # Views -------------------------------------------------------------------------------------------------------
+
+    def where(self, condition: Expression | str) -> Self:
+        """The same table with fewer rows: those for which a condition is known to hold. Charged to the same account."""
+        view = copy.copy(self)
+        found = self.condition(condition)
+        view._filter = found if self._filter is None or found is None else self._filter & found
+        view.rows = None  # how many rows are left is private
+        return view
+
+    def derive(self, **columns: Expression | str) -> Self:
+        """The same table with further columns, each computed from a row.
+
+        >>> people = Dataset(pa.table({"born": [1980, 2001]})).derive(age=2024 - col("born"))
+        >>> list(people.schema)
+        ['born', 'age']
+        """
+        view = copy.copy(self)
+        view._derived = dict(self._derived)
+        kinds = dict(self.schema.kinds)
+        for name, formula in columns.items():
+            expression = formula if isinstance(formula, Expression) else parse_sql(formula)
+            if name in kinds:
+                raise InvalidRequest("Expected a new column name", got=name, do="Choose another name")
+            kinds[name] = kind_of(expression, self.schema, self._derived) or Kind.REAL
+            view._derived[name] = expression
+        view.schema = Schema(kinds)
+        return view
+
+    def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
+        """The same table with the columns of a public table looked up by the key ``on``; no row is added or lost."""
+        public = table if isinstance(table, pa.Table) else pa.table(table)
+        keys: tuple[Plain, ...] = tuple(public.column(on).to_pylist())
+        if len(set(keys)) != len(keys):
+            raise InvalidRequest(f"Expected each {on} once in the public table", do="Drop its repeated keys")
+        looked_up: dict[str, Expression | str] = {
+            prefix + name: Lookup(col(on), keys, tuple(public.column(name).to_pylist()), label=repr(prefix + name))
+            for name in public.column_names
+            if name != on
+        }
+        return self.derive(**looked_up)
+
+    def within_window(self, start: str) -> Self:
+        """The rows of one time window of a user-time unit, as a dataset with a name and so an account of its own.
+
+        Rows of different windows belong to different units, so what is spent on one window is not spent on another;
+        what is spent on the whole table is spent on all of them.
+        """
+        period = Period.of(self.unit, start)
+        view = self.where(period.condition)
+        view.name = f"{self.name or 'table'}@{period.label}"
+        return view
+
+    # What questions are made of ----------------------------------------------------------------------------------
+
+    def expression(self, column: Expression | str) -> Expression:
+        """A column by name, or an expression, checked against the schema."""
+        expression = col(column) if isinstance(column, str) else column
+        if not isinstance(expression, Expression):
+            raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
+        kind_of(expression, self.schema, self._derived)
+        return expression
+
+    def condition(self, condition: Expression | str | None) -> Expression | None:
+        """A filter as an expression, checked."""
+        if condition is None:
+            return None
+        found = parse_sql(condition) if isinstance(condition, str) else self.expression(condition)
+        check_filter(found, self.schema, self._derived)
+        return found
+
+    def clamp(self, column: Expression, bounds: object = None) -> Clamp:
+        """The clamp of a number, from the bounds given here or declared for the column."""
+        kind = kind_of(column, self.schema, self._derived)
+        if kind is None or not kind.is_number:
+            raise InvalidRequest("Expected a column of numbers", got=repr(column), do="Name a numeric column")
+        if kind is Kind.BOOLEAN and bounds is None:
+            bounds = (0, 1)
+        if bounds is None and isinstance(column, ColumnName):
+            bounds = self.bounds.get(column.name)
+        if bounds is None:
+            raise InvalidRequest(
+                f"Expected public bounds for {column!r}", do='Pass bounds=(0, 120), or bounds="private" to pay for some'
+            )
+        return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
+
+    def axis(self, column: Expression | str, values: Sequence[Any] | None = None) -> Categories:
+        """The categories of a column, from those given here or declared for it."""
+        expression = self.expression(column)
+        if values is None and isinstance(expression, ColumnName):
+            values = self.categories.get(expression.name)
+            if values is None and kind_of(expression, self.schema, self._derived) is Kind.BOOLEAN:
+                values = [False, True]
+        if values is None:
+            raise InvalidRequest(
+                f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'
+            )
+        return Categories.of(expression, values)
+
+    def tally(self, **parts: Any) -> Tally:
+        """A tally of this table: its filter, derived columns and unit filled in."""
+        where = parts.pop("where", None)
+        both = where if self._filter is None else self._filter if where is None else self._filter & where
+        return Tally(where=both, derived=self._derived, unit=self.unit, **parts)
+
+    def limits(self, tally: Tally, *, once: bool = False) -> Limits | None:
+        """What a unit may contribute to a tally; None when a unit is a row."""
+        if self.unit.is_row:
+            return None
+        groups = self.max_groups_per_unit if tally.axes else None
+        if once:
+            return Limits(groups=groups if tally.axes else 1, once=True)
+        if self.max_rows_per_unit is None:
+            raise InvalidRequest(
+                f"Expected a limit on the rows of one {self.unit.column}", do="Pass Dataset(..., max_rows_per_unit=10)"
+            )
+        return Limits(groups=groups, rows=self.max_rows_per_unit)
+
+    def sensitivity(self, form: Form, tally: Tally, *, once: bool = False) -> Sensitivity:
+        """How far one unit can move the coordinates of a form, in L1."""
+        return unit_sensitivity(form, tally, self.limits(tally, once=once), self.adjacency)
+
+    def total(self, form: Form, tally: Tally, *, secret: bytes, once: bool = False) -> Sealed:
+        """The exact coordinates of all cells, cell after cell, sealed. ``secret`` decides what each unit keeps."""
+        keyed = replace(tally, key=secret)
+        sums = exact_sums(self._engine, keyed, self.limits(tally, once=once), secret, memory_limit=self._memory_limit)
+        coordinates = form.coordinates(sums)
+        return Sealed(coordinates.T.ravel(), self.sensitivity(form, tally, once=once))
 
     def row_sensitivity(self) -> Sensitivity:
         """How far one unit can move the number of rows."""
-        return Sensitivity(1, adjacency=self.adjacency, unit=self.unit)
+        return self.sensitivity(CountForm(), self.tally())
 
     def total_rows(self) -> Sealed:
-        """The exact number of rows, sealed."""
-        first = next(iter(self.schema))
-        exact = sum(batch.num_rows for batch in self.batches([first]))
-        return Sealed(exact, self.row_sensitivity())
+        """The exact number of rows, sealed, where a unit is a row."""
+        return self.total(CountForm(), self.tally(), secret=b"")
+
+    # Rows, for the rooms that seal what they add up --------------------------------------------------------------
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The stored rows of some columns, unfiltered."""
+        return self._engine.batches(columns)
+
+    def matrix_batches(
+        self, features: Sequence[str], target: str | None = None, *, rows_per_batch: int = 1 << 16, secret: bytes = b""
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+        """Feature rows and targets as floats, streamed, after filter and contribution bounding.
+
+        Rows that miss a value are left out; values are clamped where bounds are declared. With an id as the unit,
+        the same ``secret`` gives the same rows again.
+        """
+        names = [*features] if target is None else [*features, target]
+        clamps = [self.clamp(col(name)) if name in self.bounds else None for name in names]
+        tally = self.tally(measured=tuple(Measured(col(name), _ANY) for name in names))
+        limits = self.limits(tally)
+        rows = matrix_batches(
+            self._engine, tally, clamps, limits, secret, rows_per_batch=rows_per_batch, memory_limit=self._memory_limit
+        )
+        for block in rows:
+            yield (block, None) if target is None else (block[:, :-1], block[:, -1])
 
     def __repr__(self) -> str:
         name = f"{self.name!r}: " if self.name else ""
         return f"Dataset({name}{self.schema}; {self.unit}, {self.adjacency.value})"
 
 
+_ANY = Clamp.of((0, 1))  # stands where a column is read as it is
+
+
 def _unit(unit: str | Unit) -> Unit:
     if isinstance(unit, Unit):
         return unit
     return Unit.row() if unit == "row" else Unit.of(unit)
+
+
+def _limit(value: int | None, name: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+        raise InvalidRequest(f"Expected {name} to be a whole number >= 1", got=value, do=f"Pass a positive {name}")
+    return None if value is None else int(value)

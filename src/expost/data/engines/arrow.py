@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.parallel import in_parallel
 
 __all__ = ["ArrowEngine"]
+
+T = TypeVar("T")
 
 
 class ArrowEngine:
@@ -28,3 +32,10 @@ class ArrowEngine:
 
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         yield from self._table.select(list(columns)).to_batches(max_chunksize=rows_per_batch)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return in_parallel(function, self.batches(columns), threads=1 if self._small else None)
+
+    @property
+    def _small(self) -> bool:
+        return bool(self._table.num_rows <= ROWS_PER_BATCH)

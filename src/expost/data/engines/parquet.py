@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from expost.core import InvalidRequest
 from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.parallel import in_parallel
 
 __all__ = ["ParquetEngine"]
+
+T = TypeVar("T")
 
 
 class ParquetEngine:
@@ -21,7 +26,9 @@ class ParquetEngine:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
-        self._schema = pq.read_schema(self._paths[0])
+        self._schema = pq.read_schema(self._paths[0]).remove_metadata()
+        if any(not pq.read_schema(path).remove_metadata().equals(self._schema) for path in self._paths[1:]):
+            raise InvalidRequest("Expected files of one schema", do="Convert the files to one schema")
 
     @property
     def schema(self) -> pa.Schema:
@@ -31,3 +38,19 @@ class ParquetEngine:
         for path in self._paths:
             with pq.ParquetFile(path) as file:
                 yield from file.iter_batches(batch_size=rows_per_batch, columns=list(columns))
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        for results in in_parallel(lambda part: self._run(function, columns, *part), self._parts()):
+            yield from results
+
+    def _parts(self) -> Iterator[tuple[Path, int]]:
+        for path in self._paths:
+            yield from ((path, group) for group in range(pq.read_metadata(path).num_row_groups))
+
+    def _run(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str], path: Path, group: int) -> list[T]:
+        # One thread a row group, each with its own file handle: reading scales with the threads, memory with a group.
+        with pq.ParquetFile(path) as file:
+            batches = file.iter_batches(
+                batch_size=ROWS_PER_BATCH, row_groups=[group], columns=list(columns), use_threads=False
+            )
+            return [function(batch) for batch in batches]

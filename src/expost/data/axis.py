@@ -1,0 +1,125 @@
+"""Public axes along which rows are told apart: categories and bins."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+from expost.data.evaluate import evaluate
+from expost.data.expression import Expression, Plain
+from expost.data.values import Numbers, Texts, Times, Truths
+
+__all__ = ["Axis", "Bins", "Categories"]
+
+_MOST_PLACES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """A public list of values; rows with any other value belong nowhere on this axis.
+
+    >>> from expost.data.expression import col
+    >>> axis = Categories.of(col("origin"), ["EWR", "JFK"])
+    >>> axis.codes(pa.record_batch({"origin": ["JFK", "XXX", None]}), {}).tolist()
+    [1, -1, -1]
+    """
+
+    expression: Expression
+    values: tuple[Plain, ...]
+
+    @classmethod
+    def of(cls, expression: Expression, values: Sequence[Plain]) -> Categories:
+        """The axis of a public list without repeats."""
+        listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+        if not listed or len(set(listed)) != len(listed) or len(listed) > _MOST_PLACES:
+            raise InvalidRequest(
+                f"Expected different public categories for {expression!r}", do='Pass categories={"city": ["Rome", ...]}'
+            )
+        return cls(expression, listed)
+
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        return len(self.values)
+
+    @property
+    def labels(self) -> tuple[Plain, ...]:
+        """What each place stands for."""
+        return self.values
+
+    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
+        """The place of each row, or -1."""
+        values = evaluate(self.expression, batch, derived)
+        missing = values.missing
+        if isinstance(values, Texts):
+            places = _places(values.texts, [v if isinstance(v, str) else None for v in self.values], pa.large_string())
+        elif isinstance(values, Times):
+            moments = [v if isinstance(v, datetime.date) else None for v in self.values]
+            places = _places(pa.array(values.moments), moments, pa.timestamp("us"))
+        else:
+            numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
+            floats = [float(v) if isinstance(v, int | float) else None for v in self.values]
+            places = _places(pa.array(numbers), floats, pa.float64())
+        absent = self.values.index(None) if None in self.values else -1
+        return np.where(missing, absent, places)
+
+
+def _places(column: pa.Array, values: list[Any], kind: pa.DataType) -> NDArray[np.int64]:
+    found = pc.index_in(column, value_set=pa.array(values, kind), skip_nulls=True)
+    return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Public edges of a histogram; a bin holds its lower edge, the last one both. Other values belong nowhere.
+
+    >>> from expost.data.expression import col
+    >>> axis = Bins.of(col("age"), [0, 18, 65])
+    >>> axis.codes(pa.record_batch({"age": [0.0, 18.0, 65.0, 70.0, None]}), {}).tolist()
+    [0, 1, 1, -1, -1]
+    """
+
+    expression: Expression
+    edges: tuple[float, ...]
+
+    @classmethod
+    def of(cls, expression: Expression, edges: Sequence[float]) -> Bins:
+        """The axis of increasing finite edges."""
+        found = tuple(float(edge) for edge in edges)
+        rising = all(low < high for low, high in itertools.pairwise(found))
+        if not 2 <= len(found) <= _MOST_PLACES or not rising or not all(map(math.isfinite, found)):
+            raise InvalidRequest("Expected increasing public edges", do="Pass edges such as [0, 18, 65, 120]")
+        return cls(expression, found)
+
+    @property
+    def size(self) -> int:
+        """The number of bins."""
+        return len(self.edges) - 1
+
+    @property
+    def labels(self) -> tuple[Plain, ...]:
+        """The lower edge of each bin."""
+        return self.edges[:-1]
+
+    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
+        """The bin of each row, or -1."""
+        values = evaluate(self.expression, batch, derived)
+        assert isinstance(values, Numbers | Truths)
+        numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
+        edges = np.array(self.edges)
+        place = np.searchsorted(edges, numbers, side="right") - 1
+        place = np.where(numbers == edges[-1], self.size - 1, place)
+        return np.where(values.missing | (place >= self.size), -1, place)
+
+
+Axis = Categories | Bins

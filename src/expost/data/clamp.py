@@ -1,0 +1,89 @@
+"""Public bounds of a number, cut into whole steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+from expost.core.rational import rational
+
+__all__ = ["MOST_STEPS", "Clamp"]
+
+MOST_STEPS = 1 << 20
+"""Steps between the bounds of a column that is not a short range of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """Clamps numbers to public bounds and counts them in whole steps from the lower one.
+
+    A value becomes an integer from 0 to ``steps`` by a function of that value alone, so integer totals do not depend
+    on order, batch, engine or thread. The rounding moves a value by at most half a step.
+
+    >>> clamp = Clamp.of((0, 120), whole=True)
+    >>> clamp.to_steps(np.array([41.0, -5.0, 500.0, np.inf])).tolist()
+    [41, 0, 120, 120]
+    >>> clamp.to_value(41)
+    41.0
+    """
+
+    low: Fraction
+    high: Fraction
+    steps: int
+
+    @classmethod
+    def of(cls, bounds: object, *, whole: bool = False) -> Clamp:
+        """The clamp for public bounds; ``whole`` says that the values are integers, which need no rounding."""
+        low, high = _bounds(bounds)
+        width = high - low
+        if whole and low.denominator == high.denominator == 1 and width <= MOST_STEPS:
+            return cls(low, high, int(width))
+        return cls(low, high, MOST_STEPS)
+
+    @property
+    def step(self) -> Fraction:
+        """The distance of two neighbouring steps."""
+        return (self.high - self.low) / self.steps
+
+    @property
+    def exact(self) -> bool:
+        """Whether integers between the bounds are kept as they are."""
+        return self.step == 1
+
+    def to_steps(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Each number, clamped and rounded to the nearest step; missing numbers must be taken out before."""
+        low, high = float(self.low), float(self.high)
+        scaled = (np.clip(values, low, high) - low) * (self.steps / (high - low))
+        # The product may err beyond the last step by a rounding; the second clamp keeps the sensitivity exact.
+        return np.clip(np.rint(scaled), 0, self.steps).astype(np.int64)
+
+    def to_value(self, steps: float | Fraction) -> float:
+        """The number at a (possibly fractional) step."""
+        return float(self.low + Fraction(steps) * self.step)
+
+    def to_terms(self) -> list[float]:
+        """The bounds, for a receipt."""
+        return [float(self.low), float(self.high)]
+
+
+def _bounds(bounds: object) -> tuple[Fraction, Fraction]:
+    do = "Pass bounds such as (0, 120) that hold whatever the data"
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=do)
+    low, high = (_signed(end, do) for end in bounds)
+    if low >= high:
+        raise InvalidRequest("Expected the lower bound below the upper one", got=f"{bounds[0]}, {bounds[1]}", do=do)
+    if not (math.isfinite(float(low)) and float(high) - float(low) > 0):
+        raise InvalidRequest("Expected finite bounds that floats can tell apart", do=do)
+    return low, high
+
+
+def _signed(value: object, do: str) -> Fraction:
+    negative = isinstance(value, int | float) and value < 0
+    size = rational(-value if negative else value, "bound", positive=False, do=do)  # type: ignore[operator]
+    return -size if negative else size

@@ -1,0 +1,107 @@
+"""Exact integer power sums per cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PowerSums"]
+
+Integers = NDArray[np.int64]
+
+_EXACT = 1 << 53  # sums of whole numbers below this are exact in floats
+_ROOM = 1 << 62  # totals below this cannot wrap in 64 bits
+_HALF = 20  # bits of the lower part of a product
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSums:
+    """Numbers of rows, sums of steps and sums of products of steps, one column a cell.
+
+    ``first`` has one row a measured column, ``second`` one row a pair (0,0), (0,1), ..., (1,1), ...; each is empty
+    below its degree. All entries are integers, so that adding is exact whatever the order.
+
+    >>> sums = PowerSums.of(np.array([0, 1, 1]), np.array([[3, 4, 5]]), cells=2, degree=2)
+    >>> sums.rows.tolist(), sums.first.tolist(), sums.second.tolist()
+    ([1, 2], [[3, 9]], [[9, 41]])
+    """
+
+    rows: NDArray[Any]
+    first: NDArray[Any]
+    second: NDArray[Any]
+
+    @classmethod
+    def zero(cls, *, columns: int, cells: int, degree: int) -> PowerSums:
+        """No rows at all."""
+        pairs = columns * (columns + 1) // 2 if degree >= 2 else 0
+        shapes = (cells,), (columns if degree >= 1 else 0, cells), (pairs, cells)
+        return cls(*(np.zeros(shape, np.int64) for shape in shapes))
+
+    @classmethod
+    def of(cls, cell: Integers | None, steps: Integers, *, cells: int, degree: int) -> PowerSums:
+        """The sums over rows; ``cell`` is each row's place (None when there is but one), ``steps`` below 2^21."""
+        columns, count = steps.shape
+        if cell is None:
+            return _of_one_cell(steps, count, degree)
+        rows = np.bincount(cell, minlength=cells)
+        first = [_bincount(cell, column, cells) for column in steps] if degree >= 1 else []
+        second = []
+        if degree >= 2:
+            for i in range(columns):
+                for j in range(i, columns):
+                    second.append(_bincount(cell, steps[i] * steps[j], cells))
+        return cls(rows, _stacked(first, cells), _stacked(second, cells))
+
+    def __add__(self, other: PowerSums) -> PowerSums:
+        return PowerSums(_plus(self.rows, other.rows), _plus(self.first, other.first), _plus(self.second, other.second))
+
+
+def _stacked(parts: list[Integers], cells: int) -> Integers:
+    return np.array(parts, dtype=np.int64).reshape(len(parts), cells)
+
+
+def _of_one_cell(steps: Integers, count: int, degree: int) -> PowerSums:
+    columns = len(steps)
+    first = steps.sum(axis=1, keepdims=True) if degree >= 1 else np.zeros((0, 1), np.int64)
+    second = np.zeros((0, 1), np.int64)
+    if degree >= 2:
+        upper = np.triu_indices(columns)
+        second = _gram(steps)[upper][:, None]
+    return PowerSums(np.array([count]), first, second)
+
+
+def _gram(steps: Integers) -> Integers:
+    """All sums of products, by float matrix products over chunks short enough to be exact."""
+    columns, count = steps.shape
+    most = int(steps.max(initial=1))
+    chunk = max(_EXACT // max(most * most, 1), 1)
+    gram = np.zeros((columns, columns), np.int64)
+    floats = steps.astype(np.float64)
+    for start in range(0, count, chunk):
+        part = floats[:, start : start + chunk]
+        gram += (part @ part.T).astype(np.int64)
+    return gram
+
+
+def _bincount(cell: Integers, weights: Integers, cells: int) -> Integers:
+    """Exact grouped sums of non-negative integers below 2^42, by two float passes that cannot round."""
+    if int(weights.max(initial=0)) * len(weights) < _EXACT:
+        return np.bincount(cell, weights, cells).astype(np.int64)
+    high, low = weights >> _HALF, weights & ((1 << _HALF) - 1)
+    return (np.bincount(cell, high, cells).astype(np.int64) << _HALF) + np.bincount(cell, low, cells).astype(np.int64)
+
+
+def _plus(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """The sum; in Python integers as soon as 64 bits might not do."""
+    if object not in (left.dtype, right.dtype) and _size(left) + _size(right) < _ROOM:
+        total: NDArray[Any] = left + right
+        return total
+    wide: NDArray[Any] = left.astype(object) + right.astype(object)
+    return wide
+
+
+def _size(part: NDArray[Any]) -> int:
+    return int(part.max(initial=0))

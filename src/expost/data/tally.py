@@ -1,0 +1,128 @@
+"""What is added up: which rows, into which cells, which columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from expost.core import Unit
+from expost.data.atoms import Atoms
+from expost.data.axis import Axis
+from expost.data.clamp import Clamp
+from expost.data.evaluate import evaluate
+from expost.data.expression import Expression
+from expost.data.identity import unit_words
+from expost.data.sums import PowerSums
+from expost.data.values import Numbers, Truths
+
+__all__ = ["Measured", "Tally"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A number of each row, clamped to public bounds."""
+
+    expression: Expression
+    clamp: Clamp
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A pure function of a batch of rows: filter, place in a cell, clamp, and add up powers of whole steps.
+
+    Rows that fail the filter, belong to no cell or miss a measured number are left out before anything is bounded.
+
+    >>> from expost.data.expression import col
+    >>> tally = Tally((Measured(col("age"), Clamp.of((0, 120), whole=True)),), where=col("age") > 1, degree=1)
+    >>> sums = tally.sums(tally.atoms(pa.record_batch({"age": [1, 41, None, 500]})))
+    >>> sums.rows.tolist(), sums.first.tolist()
+    ([2], [[161]])
+    """
+
+    measured: tuple[Measured, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    where: Expression | None = None
+    degree: int = 0
+    derived: Mapping[str, Expression] = field(default_factory=dict)
+    unit: Unit = Unit()
+    key: bytes = b""
+
+    @cached_property
+    def cells(self) -> int:
+        """The number of places rows can fall into."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The source's columns that are read."""
+        expressions = [each.expression for each in (*self.measured, *self.axes)]
+        named = {name for each in expressions for name in each.columns()}
+        named |= self.where.columns() if self.where is not None else set()
+        named |= {name for name in (self.unit.column, self.unit.time_column) if name is not None}
+        return tuple(sorted(_sources(named, self.derived)))
+
+    def atoms(self, batch: pa.RecordBatch) -> Atoms:
+        """The rows of a batch as integers."""
+        words, cell, columns = self.read(batch)
+        steps = np.empty((len(columns), len(cell)), np.int64)
+        for row, (each, column) in enumerate(zip(self.measured, columns, strict=True)):
+            steps[row] = each.clamp.to_steps(column)
+        return Atoms(words, cell, steps)
+
+    def read(
+        self, batch: pa.RecordBatch
+    ) -> tuple[list[NDArray[np.uint64]], NDArray[np.int64], list[NDArray[np.float64]]]:
+        """Unit, cell and measured numbers of the rows that count."""
+        kept = np.ones(batch.num_rows, bool)
+        if self.where is not None:
+            condition = evaluate(self.where, batch, self.derived)
+            kept &= condition.certain if isinstance(condition, Truths) else False
+        cell = self._cells(batch, kept)
+        columns = [self._numbers(each, batch, kept) for each in self.measured]
+        words: list[NDArray[np.uint64]] = []
+        if not self.unit.is_row:
+            words, known = unit_words(self.unit, batch, self.derived, self.key)
+            kept &= known
+        if kept.all():
+            return words, cell, columns
+        return [word[kept] for word in words], cell[kept], [column[kept] for column in columns]
+
+    def _cells(self, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+        cell = np.zeros(batch.num_rows, np.int64)
+        for axis in self.axes:
+            codes = axis.codes(batch, self.derived)
+            kept &= codes >= 0
+            cell = cell * axis.size + codes
+        return cell
+
+    def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        values = evaluate(each.expression, batch, self.derived)
+        assert isinstance(values, Numbers | Truths)
+        kept &= ~values.missing
+        return values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
+
+    def sums(self, atoms: Atoms) -> PowerSums:
+        """The power sums of some rows."""
+        cell = None if self.cells == 1 else atoms.cell.astype(np.int64)
+        steps = atoms.steps.astype(np.int64)
+        if cell is None and not len(steps):
+            return PowerSums(np.array([len(atoms)]), np.zeros((0, 1), np.int64), np.zeros((0, 1), np.int64))
+        return PowerSums.of(cell, steps, cells=self.cells, degree=self.degree)
+
+    def zero(self) -> PowerSums:
+        """The sums of no rows."""
+        return PowerSums.zero(columns=len(self.measured), cells=self.cells, degree=self.degree)
+
+
+def _sources(names: set[str], derived: Mapping[str, Expression]) -> set[str]:
+    """The stored columns behind some names, derived ones resolved."""
+    found: set[str] = set()
+    for name in names:
+        found |= _sources(set(derived[name].columns()), derived) if name in derived else {name}
+    return found
