@@ -161,7 +161,7 @@ def test_a_disk_on_which_the_settings_do_not_take_is_refused(tmp_path, monkeypat
             return super().execute("PRAGMA synchronous = 1" if statement == "PRAGMA synchronous = 2" else statement)
 
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3.dbapi2, "connect", lambda *a, **k: connect(*a, factory=Stubborn, **k))
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=Stubborn, **k))
 
     with pytest.raises(LedgerUnsound, match="supports synchronous = 2"):
         open_ledger(tmp_path / "a.ledger")

@@ -43,7 +43,7 @@ class Account:
         charge = held_charge(self.budget, worst_case)
         if not add(self.spent, charge).within(self.budget):
             raise BudgetExceeded(
-                f"Expected a worst case of at most {self.remaining} in account {self.name!r}",
+                f"Expected a worst case of at most {self.remaining.text(down=True)} in account {self.name!r}",
                 got=str(charge),
                 do="Ask for less, or have the owner raise the budget",
             )

@@ -16,11 +16,13 @@ _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_ledger(where: str | os.PathLike[str] | Ledger | None = None, *, key: str | bytes | None = None) -> Ledger:
-    """The ledger at a file, a server, or in memory when nothing is named; created if it is not there.
+def open_ledger(
+    where: str | os.PathLike[str] | Ledger | None = None, *, key: str | bytes | None = None, create: bool = True
+) -> Ledger:
+    """The ledger at a file, a server, or in memory when nothing is named.
 
     ``where`` is a path, ``"sqlite:///path"`` or ``"postgresql://user@host/database"``. ``key`` opens the kept secrets;
-    without it ``EXPOST_LEDGER_KEY`` is read.
+    without it ``EXPOST_LEDGER_KEY`` is read. With ``create=False`` a ledger that is not there is an error.
 
     >>> open_ledger(None)
     MemoryLedger()
@@ -37,11 +39,13 @@ def open_ledger(where: str | os.PathLike[str] | Ledger | None = None, *, key: st
         raise _unknown(text)
     # A database library is loaded only when a database is used.
     if text.startswith(_POSTGRES):
-        return cast(Ledger, importlib.import_module("expost.ledger.postgres").PostgresLedger(text, key=key))
+        return cast(
+            Ledger, importlib.import_module("expost.ledger.postgres").PostgresLedger(text, key=key, create=create)
+        )
     path = text.removeprefix(_SQLITE)
     if "://" in path or path in {"", ":memory:"}:
         raise _unknown(text)
-    return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(path, key=key))
+    return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(path, key=key, create=create))
 
 
 def _unknown(where: object) -> InvalidRequest:

@@ -35,7 +35,7 @@ class PostgresLedger(SqlLedger):
     alone. Serializable isolation and the CHECK on totals stand behind that lock.
     """
 
-    def __init__(self, url: str, *, key: str | bytes | None = None) -> None:
+    def __init__(self, url: str, *, key: str | bytes | None = None, create: bool = True) -> None:
         if importlib.util.find_spec("psycopg") is None:
             raise MissingExtra("postgres", package="psycopg")
         self._failures = (importlib.import_module("psycopg").Error,)
@@ -47,7 +47,7 @@ class PostgresLedger(SqlLedger):
             raise InvalidRequest(
                 "Expected the URL of a PostgreSQL database", do='Pass "postgresql://user@host:5432/database"'
             ) from None
-        super().__init__(key=key)
+        super().__init__(key=key, create=create)
 
     def _create_engine(self) -> Engine:
         engine = create_engine(self._address, pool_pre_ping=True, pool_timeout=PATIENCE_SECONDS)

@@ -21,12 +21,12 @@ from expost.ledger.page import HoldRow, Page, unsound
 __all__ = ["Report", "verify"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """What a sound ledger holds; ``head`` names its newest line and may be written down elsewhere as an anchor.
 
     >>> print(Report(entries=3, accounts=1, holds=1, open_holds=0, head="2-9f86d081884c7d65"))
-    sound: 3 entries, 1 account, 1 hold, 0 open, head 2-9f86d081884c7d65
+    3 entries, 1 account, 1 hold, 0 open, head 2-9f86d081884c7d65
     """
 
     entries: int
@@ -44,7 +44,7 @@ class Report:
                 (self.holds, "hold", "holds"),
             )
         )
-        return f"sound: {counted}, {self.open_holds} open, head {self.head}"
+        return f"{counted}, {self.open_holds} open, head {self.head}"
 
 
 @dataclass(slots=True)

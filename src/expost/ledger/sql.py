@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from expost.core import InvalidRequest
 from expost.ledger.entry import Entry
 from expost.ledger.ledger import Ledger, begin
 from expost.ledger.migrations import is_current, migrate
@@ -37,15 +38,19 @@ class SqlLedger(Ledger):
     url: str
     _failures: tuple[type[Exception], ...]  # what the driver raises before SQLAlchemy can wrap it
 
-    def __init__(self, *, key: str | bytes | None) -> None:
+    def __init__(self, *, key: str | bytes | None, create: bool) -> None:
         super().__init__(Safe(key))
         self._guard = threading.Lock()
         self._engine: Engine | None = None
         self._process = os.getpid()
         self._inherited: list[Engine] = []
         self._seen: Entry | None = None
+        self._create = create
         if not self._attempted(self._is_current):
+            if not create:
+                raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
             self._attempted(self._prepare)
+        self._create = False  # from now on a ledger that is gone is an error, not a reason to begin a new one
         self.verify()
 
     @abstractmethod
@@ -151,8 +156,8 @@ class SqlLedger(Ledger):
         return _reopen, (type(self), self.url)
 
 
-def _reopen(kind: Callable[[str], SqlLedger], url: str) -> SqlLedger:
-    return kind(url)
+def _reopen(kind: Callable[..., SqlLedger], url: str) -> SqlLedger:
+    return kind(url, create=False)
 
 
 def _dispose(engine: Engine, process: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound
@@ -50,7 +51,7 @@ class SqliteLedger(SqlLedger):
 
     _failures = (sqlite3.Error,)
 
-    def __init__(self, path: str, *, key: str | bytes | None = None) -> None:
+    def __init__(self, path: str, *, key: str | bytes | None = None, create: bool = True) -> None:
         self.path = os.path.abspath(path.removeprefix("sqlite:///"))
         self.url = f"sqlite:///{self.path}"
         self._head = HeadFile(self.path)
@@ -58,20 +59,26 @@ class SqliteLedger(SqlLedger):
         folder = os.path.dirname(self.path)
         if not os.path.isdir(folder) or os.path.isdir(self.path):
             raise InvalidRequest("Expected a ledger file in an existing folder", got=path, do="Create the folder first")
-        super().__init__(key=key)
+        if not create and not os.path.exists(self.path):
+            raise InvalidRequest("Expected a ledger file that exists", got=path, do="Check its path")
+        super().__init__(key=key, create=create)
 
     def _create_engine(self) -> Engine:
         # One connection a process: its threads take turns in the pool instead of polling the file.
         engine = create_engine(
-            URL.create("sqlite", database=self.path),
+            "sqlite://",
+            creator=self._connect,
             poolclass=QueuePool,
             pool_size=1,
             max_overflow=0,
             pool_timeout=PATIENCE_SECONDS,
-            connect_args={"timeout": _TURN_SECONDS, "isolation_level": None, "check_same_thread": False},
         )
         event.listen(engine, "connect", self._on_connect)
         return engine
+
+    def _connect(self) -> sqlite3.Connection:
+        address = f"file:{quote(self.path)}?mode={'rwc' if self._create else 'rw'}"
+        return sqlite3.connect(address, uri=True, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False)
 
     def _on_connect(self, connection: sqlite3.Connection, _: Any) -> None:
         """Every setting that keeps an acknowledged entry through a power cut, and a check that it took."""

@@ -43,3 +43,21 @@ def test_the_room_loads_no_database_library_until_one_is_used(tmp_path):
     )
 
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_ledger_that_is_not_there_is_created_only_when_asked(tmp_path):
+    with pytest.raises(InvalidRequest, match="ledger file that exists"):
+        open_ledger(tmp_path / "a b?c#d%20.ledger", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+    open_ledger(tmp_path / "a b?c#d%20.ledger").close()
+    open_ledger(tmp_path / "a b?c#d%20.ledger", create=False).close()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a b?c#d%20.ledger"]
+
+
+def test_an_empty_database_is_no_ledger_unless_one_is_created(tmp_path):
+    (tmp_path / "a.ledger").touch()
+
+    with pytest.raises(InvalidRequest, match="Expected a ledger that exists"):
+        open_ledger(tmp_path / "a.ledger", create=False)

@@ -1,10 +1,12 @@
+import os
+import pickle
 import sqlite3
 import threading
 from fractions import Fraction
 
 import pytest
 
-from expost.core import LedgerUnsound, PureLoss, epsilon
+from expost.core import InvalidRequest, LedgerUnsound, PureLoss, epsilon
 from expost.ledger.sqlite import SqliteLedger
 
 
@@ -67,3 +69,15 @@ def test_an_unknown_failure_of_the_driver_is_our_error_without_its_words(ledger)
     with pytest.raises(LedgerUnsound, match="Expected a ledger that works") as caught:
         ledger._write(fail)
     assert "secret" not in str(caught.value)
+
+
+def test_a_ledger_that_vanished_is_not_begun_anew(ledger):
+    reference = pickle.dumps(ledger)
+    ledger.close()
+    os.unlink(ledger.path)
+
+    with pytest.raises(LedgerUnsound, match="file that can be opened"):
+        ledger.remaining("dataset:a")
+    with pytest.raises(InvalidRequest, match="that exists"):
+        pickle.loads(reference)
+    assert not os.path.exists(ledger.path)
