@@ -82,7 +82,7 @@ class SqliteLedger(SqlLedger):
 
     def _on_connect(self, connection: sqlite3.Connection, _: Any) -> None:
         """Every setting that keeps an acknowledged entry through a power cut, and a check that it took."""
-        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "trusted_schema": 0}
+        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "trusted_schema": 0, "secure_delete": 1}
         for name, value in wanted.items():
             connection.execute(f"PRAGMA {name} = {value}")
             if connection.execute(f"PRAGMA {name}").fetchone()[0] != value:
