@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from expost import __version__
+from expost.cli.account import account
+from expost.cli.audit import audit
 from expost.cli.demo import demo
 from expost.cli.describe import describe
 from expost.cli.ledger import ledger
@@ -35,5 +37,7 @@ def root(
 
 
 app.command()(demo)
+app.command()(account)
+app.command()(audit)
 app.add_typer(describe, name="describe")
 app.add_typer(ledger, name="ledger")

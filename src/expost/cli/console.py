@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from expost.core import ExpostError, Receipt, Release, TargetNotMet
 
-__all__ = ["emit", "fail", "out", "print_receipt", "print_release", "print_table"]
+__all__ = ["emit", "err", "fail", "out", "print_receipt", "print_release", "print_table"]
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -65,7 +66,7 @@ def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:
             document["receipt"] = error.receipt.to_dict()
         emit(document)
     else:
-        err.print(f"[red]{error.code}[/red]: {error}", markup=True)
+        err.print(f"[red]{error.code}[/red]: {escape(str(error))}")
         err.print(f"cost: {error.cost}")
         if isinstance(error, TargetNotMet):
             print_receipt(error.receipt)

@@ -21,10 +21,9 @@ def demo(
 
     Example: [bold]expost demo --output /tmp/demo[/bold]
     """
-    # The rooms load here, not with the command line, so that other commands start fast.
-    from expost.curator import Session  # noqa: PLC0415
-    from expost.data import Dataset  # noqa: PLC0415
-    from expost.experiments.generated import CARRIERS, ORIGINS, generated_flights  # noqa: PLC0415
+    from expost.curator import Session
+    from expost.data import Dataset
+    from expost.experiments.generated import CARRIERS, ORIGINS, generated_flights
 
     output.mkdir(parents=True, exist_ok=True)
     flights = Dataset(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from expost.cli.console import emit, out, print_table
 from expost.core import InvalidRequest
-from expost.data import Dataset
-from expost.data.description import Description, template
+
+if TYPE_CHECKING:
+    from expost.data import Dataset
 
 __all__ = ["describe"]
 
@@ -27,6 +28,9 @@ def init(
 
     Example: [bold]expost describe init flights.parquet[/bold]
     """
+    from expost.data import Dataset
+    from expost.data.description import template
+
     target = output or Path(source).with_suffix(".toml")
     if target.exists() and not force:
         raise InvalidRequest("Expected a new file", got=str(target), do="Pass --force to overwrite it")
@@ -44,6 +48,8 @@ def check(
 
     Example: [bold]expost describe check flights.toml[/bold]
     """
+    from expost.data.description import Description
+
     dataset = Description.read(description).open()
     if as_json:
         emit({"name": dataset.name, "unit": str(dataset.unit), "columns": dict(_columns(dataset))})

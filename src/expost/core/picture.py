@@ -23,6 +23,8 @@ def draw(kind: str, subject: Any, **options: Any) -> Any:
         try:
             artist = point.load()
         except ModuleNotFoundError as error:
+            if (error.name or "").startswith("expost"):
+                raise
             raise MissingExtra("plots", package=error.name or "matplotlib") from None
         return artist(subject, **options)
     raise InvalidRequest(
