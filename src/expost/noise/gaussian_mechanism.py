@@ -23,6 +23,7 @@ from expost.noise.parameter import Parameter
 
 __all__ = ["GaussianMechanism", "gaussian_delta"]
 
+_LEAST = 1e-300  # what underflows is taken to be this
 _RELATIVE = 1e-10  # margin for floats, far above the error of math.erfc (the tests compare with 50 digits)
 _SMOOTHING = ((1, 2.3e-8), (2, 3.0e-16))  # variance t^2, and 4 times sum_j 2 exp(-2 pi^2 t^2 j^2) per coordinate
 _ORDERS = 1 + np.geomspace(1e-3, 1e5, 2000)
@@ -118,7 +119,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     gained = math.erfc(-here / math.sqrt(2)) / 2 * (1 + _RELATIVE)
     # e^epsilon times the density at ``there`` is the density at ``here``: no exponential can overflow.
     lost = math.exp(-here * here / 2) / math.sqrt(2 * math.pi) * _mills_ratio(there) * (1 - _RELATIVE)
-    return max(gained - lost, 0.0)
+    return max(gained - lost, _LEAST)
 
 
 def _mills_ratio(x: float) -> float:
