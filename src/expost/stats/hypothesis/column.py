@@ -1,0 +1,112 @@
+"""Columns as tests need them; total functions, so that no row can raise an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+from expost.data import Dataset, Kind
+
+__all__ = ["GRID", "bounded", "check_values", "codes", "matches", "measured", "public_rows", "truths"]
+
+GRID = 1 << 20
+"""Lattice points over the width of a column's bounds: values are clipped and rounded to it."""
+
+
+def public_rows(dataset: Dataset) -> int:
+    """The public number of rows; tests need it, and rows that are independent people."""
+    if not dataset.adjacency.public_size or dataset.rows is None:
+        raise InvalidRequest(
+            "Expected a dataset with a public number of rows",
+            got=dataset.adjacency.value,
+            do='Declare it with adjacency="replace-one" and rows=',
+        )
+    if not dataset.unit.is_row:
+        raise InvalidRequest(
+            "Expected rows of different people, as the test takes them for independent",
+            got=str(dataset.unit),
+            do="Reduce the table to one row per person first",
+        )
+    return dataset.rows
+
+
+def check_values(dataset: Dataset, column: str, values: Iterable[Any]) -> None:
+    """Refuse values that a column of this kind cannot hold; reads no rows."""
+    kind = dataset.schema.kind(column)
+    types = _HELD.get(kind, ())
+    for value in values:
+        if not isinstance(value, types) or (isinstance(value, bool) and kind is not Kind.BOOLEAN):
+            raise InvalidRequest(
+                f"Expected a value of a column that holds {kind.value} values",
+                got=value,
+                do="Pass a value of that kind",
+            )
+
+
+def matches(batch: pa.RecordBatch, column: str, value: Any) -> int:
+    """How many rows of a batch equal the value; nulls do not."""
+    return int((codes(batch, column, (value,)) == 0).sum())
+
+
+def codes(batch: pa.RecordBatch, column: str, categories: Sequence[Any]) -> NDArray[np.int64]:
+    """The position of each row's value among public categories; -1 where it is none of them."""
+    values = _plain(batch.column(column))
+    found = pc.index_in(values, value_set=pa.array(list(categories), type=values.type))
+    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+
+
+def measured(batch: pa.RecordBatch, column: str) -> NDArray[np.float64]:
+    """A numeric column as floats; nulls become NaN."""
+    return np.asarray(batch.column(column).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def bounded(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]:
+    """Values clipped to public bounds and rounded to the lattice, centred: from -GRID/2 to GRID/2.
+
+    NaN becomes the middle, which is 0.
+
+    >>> bounded([0.0, 5.0, 99.0, float("nan")], (0, 10))
+    array([-524288,       0,  524288,       0])
+    """
+    low, high = float(bounds[0]), float(bounds[1])
+    if not low < high or not np.isfinite([low, high]).all():
+        raise InvalidRequest("Expected bounds (low, high) with low < high", do="Pass public finite bounds")
+    x = np.nan_to_num(np.asarray(values, np.float64), nan=(low + high) / 2, posinf=high, neginf=low)
+    share = (np.clip(x, low, high) - low) / (high - low)
+    return np.rint((np.clip(share, 0.0, 1.0) - 0.5) * GRID).astype(np.int64)
+
+
+def truths(values: Any) -> NDArray[np.bool_]:
+    """An array of true/false values; zero and NaN are false, every other number is true.
+
+    >>> truths([1, 0, True])
+    array([ True, False,  True])
+    """
+    given = np.asarray(values)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "biuf":
+        raise InvalidRequest("Expected a non-empty list of true/false values", do="Pass booleans, or zeros and ones")
+    truth: NDArray[np.bool_] = np.nan_to_num(given) != 0
+    return truth
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """The widest type of the column's kind, so that any public value of that kind can be compared with it."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    wide = _WIDE.get(Kind.of(values.type))
+    return values if wide is None else values.cast(wide, safe=False)
+
+
+_HELD: dict[Kind, tuple[type, ...]] = {
+    Kind.BOOLEAN: (bool,),
+    Kind.INTEGER: (int,),
+    Kind.REAL: (int, float),
+    Kind.TEXT: (str,),
+}
+_WIDE = {Kind.INTEGER: pa.int64(), Kind.REAL: pa.float64(), Kind.TEXT: pa.large_string()}

@@ -1,0 +1,97 @@
+"""What a private test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from expost.core import Adjacency, InvalidRequest, Measure, Outcome, PureGuarantee, PureLoss, Receipt, Release, Target
+from expost.core.rational import probability
+
+__all__ = ["Alternative", "Verdict", "alternative_of", "two_sided"]
+
+Alternative = Literal["two-sided", "greater", "less"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The released statistic and its p-value; the noise is part of the reference distribution.
+
+    ``p_value`` is the probability, under the null hypothesis and over sampling *and* noise, of a statistic at least as
+    extreme; rejecting when it is at most a level keeps that level.
+
+    >>> Verdict(test="binomial", statistic=61.3, p_value=0.03, estimate=0.61, alternative="greater").rejects(0.05)
+    True
+    """
+
+    test: str
+    statistic: float
+    p_value: float
+    estimate: float | None = None
+    alternative: Alternative = "two-sided"
+
+    def rejects(self, level: object) -> bool:
+        """Whether the null hypothesis is rejected at this level."""
+        return self.p_value <= float(probability(level, "level"))
+
+
+def alternative_of(value: object) -> Alternative:
+    """The alternative a caller named.
+
+    >>> alternative_of("less")
+    'less'
+    """
+    match value:
+        case "two-sided" | "greater" | "less":
+            return value
+    raise InvalidRequest(
+        "Expected alternative to be 'two-sided', 'greater' or 'less'", got=value, do="Name one of them"
+    )
+
+
+def two_sided(upper: Any, alternative: Alternative) -> Any:
+    """The p-value of an alternative from P(statistic >= seen); two-sided is twice the smaller tail.
+
+    >>> float(two_sided(0.01, "two-sided")), two_sided(0.01, "less")
+    (0.02, 0.99)
+    """
+    if alternative == "greater":
+        return upper
+    if alternative == "less":
+        return 1 - upper
+    return 2 * np.minimum(upper, 1 - upper)
+
+
+def released(
+    verdict: Verdict,
+    *,
+    question: str,
+    method: str,
+    epsilon: Fraction,
+    interval: tuple[float, float] | None,
+    power: tuple[Fraction, Fraction] | None,
+    private: bool,
+    terms: Mapping[str, Any],
+    breakdown: Mapping[str, Fraction] | None = None,
+    citations: tuple[str, ...],
+) -> Release[Verdict]:
+    """The verdict with its receipt; ``power`` is (power, level) when the test was priced by its power."""
+    target = None if power is None else Target(Measure.POWER, power[0], power[1])
+    receipt = Receipt(
+        question=question,
+        method=method,
+        promise=PureGuarantee(epsilon),
+        bill=PureLoss(epsilon),
+        adjacency=Adjacency.REPLACE_ONE,
+        outcome=Outcome.FIXED if target is None else Outcome.CERTIFIED,
+        target=target,
+        terms=terms,
+        breakdown=breakdown or {},
+        citations=citations,
+        simulation=not private,
+    )
+    return Release(verdict, receipt, interval)

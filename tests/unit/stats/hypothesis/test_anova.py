@@ -1,0 +1,110 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from expost.core import InvalidRequest
+from expost.data import Dataset
+from expost.noise import SeededBits, discrete_laplace
+from expost.stats.hypothesis import AnovaTest, anova_power, anova_test
+from expost.stats.hypothesis.anova import anova_p_values
+from expost.stats.hypothesis.groups import GRID, NoisyGroups, Shares
+
+RNG = np.random.default_rng(9)
+LAWS = {
+    "normal": lambda shape: RNG.normal(0.5, 0.1, shape),
+    "rare": lambda shape: (RNG.random(shape) < 0.1).astype(float),
+}
+
+
+def simulated(law, sizes, strength, *, public_sizes, runs, means=None, noise=1):
+    shares = Shares.of(Fraction(strength), rows=sum(sizes), public_sizes=public_sizes)
+    shifts = [0.0] * len(sizes) if means is None else means
+    values = [np.clip(law((runs, size)) + shift, 0, 1) - 0.5 for size, shift in zip(sizes, shifts, strict=True)]
+    sums = np.stack([value.sum(1) for value in values], axis=1)
+    sums = sums + discrete_laplace(noise * GRID / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
+    counts = np.broadcast_to(np.array(sizes, float), sums.shape)
+    if shares.sizes is not None:
+        counts = counts + discrete_laplace(noise * 2 / shares.sizes, sums.shape, bits=SeededBits(2))
+    squares = None
+    if shares.squares is not None:
+        exact = sum((value**2).sum(1) for value in values)
+        squares = exact + discrete_laplace(noise * (1 << 18) / shares.squares, runs, bits=SeededBits(3)) / (1 << 20)
+    return NoisyGroups.of(sums, counts, squares, shares), values
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("strength", ["0.05", "1", "8"])
+@pytest.mark.parametrize(("sizes", "public_sizes"), [((10, 10, 10), True), ((100, 60, 40, 30), False)])
+def test_the_level_is_kept_at_small_n_and_small_epsilon(name, strength, sizes, public_sizes, keeps_level):
+    groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=public_sizes, runs=1000)
+
+    assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
+
+
+def test_a_reference_with_too_little_noise_is_caught(keeps_level):
+    groups, _ = simulated(LAWS["normal"], (10, 10, 10), "0.05", public_sizes=True, runs=4000, noise=Fraction(13, 10))
+
+    assert not keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
+
+
+@pytest.mark.parametrize("public_sizes", [True, False])
+def test_the_power_formula_is_close_to_what_happens(public_sizes):
+    sizes, shifts, spread = (100, 100, 100), (-0.07, 0.0, 0.07), 0.2
+
+    def law(shape):
+        return RNG.normal(0.45, spread, shape)
+
+    groups, values = simulated(law, sizes, "1", public_sizes=public_sizes, runs=800, means=shifts)
+    happened = (anova_p_values(groups, draws=499, bits=SeededBits(5)) <= 0.05).mean()
+    promised = anova_power(
+        sizes, [0.45 + s for s in shifts], deviation=spread, bounds=(0, 1), epsilon=1.0, public_sizes=public_sizes
+    )
+
+    assert happened == pytest.approx(promised, abs=0.06)
+    assert happened <= (stats.f_oneway(*values, axis=1).pvalue <= 0.05).mean()
+
+
+def test_the_power_is_bought_at_the_smallest_epsilon():
+    x = [RNG.normal(mean, 1.0, 200) for mean in (4, 5, 6)]
+
+    release = anova_test(*x, bounds=(0, 10), power=0.8, effect=[4, 5, 6], deviation=1.0, bits=SeededBits(1))
+
+    paid = release.receipt.epsilon
+    assert anova_power([200] * 3, [4, 5, 6], deviation=1.0, bounds=(0, 10), epsilon=paid) >= 0.82
+    assert anova_power([200] * 3, [4, 5, 6], deviation=1.0, bounds=(0, 10), epsilon=paid * 0.9) < 0.85
+    assert release.receipt.target is not None
+
+
+def test_a_dataset_is_tested_by_its_public_categories():
+    rng = np.random.default_rng(1)
+    table = pa.table(
+        {
+            "delay": np.concatenate([rng.normal(mean, 5, 2000) for mean in (10, 10, 14)]),
+            "at": ["A"] * 2000 + ["B"] * 2000 + ["C"] * 2000,
+        }
+    )
+    dataset = Dataset(
+        table, adjacency="replace-one", rows=6000, bounds={"delay": (-20, 60)}, categories={"at": ["A", "B", "C"]}
+    )
+    request = AnovaTest("delay", by="at", epsilon=1)
+    request.check(dataset)
+
+    release = request.climb(request.measure(dataset), SeededBits(1))
+
+    assert release.value.rejects(0.01)
+    assert release.receipt.epsilon == 1.0
+
+
+def test_nonsense_costs_nothing():
+    table = pa.table({"x": [1.0], "g": ["a"]})
+    dataset = Dataset(table, adjacency="replace-one", rows=1, bounds={"x": (0, 1)})
+
+    with pytest.raises(InvalidRequest, match="two groups"):
+        anova_test([1.0, 2.0], bounds=(0, 1), epsilon=1)
+    with pytest.raises(InvalidRequest, match="mean of each group"):
+        anova_test([1.0, 2.0], [1.0, 2.0], bounds=(0, 1), power=0.8)
+    with pytest.raises(InvalidRequest, match="public categories"):
+        AnovaTest("x", by="g", epsilon=1).check(dataset)

@@ -1,0 +1,124 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import BudgetExceeded, InvalidRequest, Outcome, PureLoss, epsilon
+from expost.curator import answer
+from expost.data import Dataset
+from expost.ledger import open_ledger
+from expost.noise import SeededBits, discrete_laplace
+from expost.stats.hypothesis import BinomialTest, binomial_power, binomial_test
+from expost.stats.hypothesis.binomial import binomial_p_values
+from expost.stats.hypothesis.draw import uniforms
+
+
+def statistics(rows, chance, strength, runs, seed=1):
+    """Released statistics of so many runs at once: noisy count plus uniform number."""
+    bits = SeededBits(seed)
+    counts = np.random.default_rng(seed).binomial(rows, chance, runs)
+    return counts + discrete_laplace(1 / Fraction(strength), runs, bits=bits) + uniforms((runs,), bits) - 0.5
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize(("rows", "strength"), [(3, "0.01"), (12, "0.2"), (40, "2")])
+def test_the_level_is_exact_at_small_n_and_small_epsilon(rows, strength, alternative):
+    seen = statistics(rows, 0.3, strength, 40_000)
+
+    p = binomial_p_values(seen, rows, 0.3, epsilon=float(strength), alternative=alternative)
+
+    for level in (0.01, 0.05, 0.2):
+        assert (p <= level).mean() == pytest.approx(level, abs=4 * np.sqrt(level * (1 - level) / 40_000))
+
+
+def test_one_release_has_the_p_value_of_its_statistic():
+    verdict = binomial_test([True] * 60 + [False] * 40, 0.5, epsilon=0.5, bits=SeededBits(1)).value
+
+    assert verdict.p_value == binomial_p_values(np.array([verdict.statistic]), 100, 0.5, epsilon=0.5)[0]
+
+
+def test_intervals_cover_the_true_proportion():
+    rng = np.random.default_rng(3)
+    bits = SeededBits(6)
+    intervals = [binomial_test(rng.random(60) < 0.2, 0.5, epsilon=0.5, bits=bits).interval for _ in range(300)]
+
+    covered = np.mean([low <= 0.2 <= high for low, high in intervals])
+
+    assert covered == pytest.approx(0.95, abs=4 * np.sqrt(0.05 * 0.95 / 300))
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+def test_the_power_formula_is_what_happens(alternative):
+    seen = statistics(150, 0.62, "0.3", 40_000)
+    p = binomial_p_values(seen, 150, 0.5, epsilon=0.3, alternative=alternative)
+
+    promised = binomial_power(150, 0.5, 0.62, epsilon=0.3, alternative=alternative)
+
+    assert (p <= 0.05).mean() == pytest.approx(promised, abs=0.01)
+
+
+def test_power_rises_with_epsilon_towards_the_test_without_privacy():
+    powers = [binomial_power(200, 0.5, 0.6, epsilon=e) for e in (0.01, 0.1, 1.0, 10.0, float("inf"))]
+
+    assert powers == sorted(powers)
+    assert powers[-1] - powers[2] < 0.02 < powers[-1] - powers[1]
+
+
+def test_the_smallest_epsilon_for_a_power_is_bought():
+    release = binomial_test([True, False] * 250, 0.5, power=0.9, effect=0.6, bits=SeededBits(1))
+    paid = release.receipt.epsilon
+
+    assert binomial_power(500, 0.5, 0.6, epsilon=paid) >= 0.9 > binomial_power(500, 0.5, 0.6, epsilon=0.999 * paid)
+    assert release.receipt.outcome is Outcome.CERTIFIED
+    assert str(release.receipt.target) == "power >= 0.9 with probability 0.95"
+
+
+def test_a_power_beyond_the_cap_is_refused_before_the_data_is_touched():
+    with pytest.raises(BudgetExceeded, match=r"costs at most epsilon 0\.01"):
+        binomial_test([True, False] * 250, 0.5, power=0.9, effect=0.6, max_epsilon=0.01)
+    with pytest.raises(InvalidRequest, match="without privacy"):
+        binomial_test([True, False] * 5, 0.5, power=0.99, effect=0.51)
+
+
+def test_a_dataset_is_billed_through_the_curator():
+    people = pa.table({"late": [True] * 70 + [False] * 30 + [None] * 4})
+    dataset = Dataset(people, adjacency="replace-one", rows=104)
+    ledger = open_ledger(None)
+    ledger.open_account("dataset:flights", epsilon(1))
+    request = BinomialTest("late", equals=True, null=0.2, alternative="greater", epsilon=0.5)
+
+    release = answer(request, dataset, ledger=ledger, accounts=["dataset:flights"], bits=SeededBits(1), simulation=True)
+
+    assert release.value.rejects(0.01)
+    assert 0.5 < release.value.estimate < 0.85
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: binomial_test([], 0.5, epsilon=1), "non-empty list"),
+        (lambda: binomial_test([1, 0], 1.5, epsilon=1), "null between 0 and 1"),
+        (lambda: binomial_test([1, 0], 0.5), "either epsilon or power"),
+        (lambda: binomial_test([1, 0], 0.5, epsilon=-1), "epsilon > 0"),
+        (lambda: binomial_test([1, 0], 0.5, power=0.8), "proportion at which the power"),
+        (lambda: binomial_test([1, 0], 0.5, epsilon=1, alternative="both"), "alternative"),
+        (lambda: binomial_test([1, 0], 0.5, power=0.01, effect=0.6), "above the level"),
+    ],
+)
+def test_nonsense_costs_nothing(build, words):
+    with pytest.raises(InvalidRequest, match=words):
+        build()
+
+
+def test_a_dataset_without_public_size_is_refused():
+    table = pa.table({"late": [True], "id": ["a"]})
+    request = BinomialTest("late", equals=True, null=0.2, epsilon=0.5)
+
+    with pytest.raises(InvalidRequest, match="public number of rows"):
+        request.check(Dataset(table))
+    with pytest.raises(InvalidRequest, match="different people"):
+        request.check(Dataset(table, unit="id", max_rows_per_unit=1, adjacency="replace-one", rows=1))
+    with pytest.raises(InvalidRequest, match="boolean values"):
+        BinomialTest("late", equals="yes", null=0.2, epsilon=0.5).check(Dataset(table, adjacency="replace-one", rows=1))

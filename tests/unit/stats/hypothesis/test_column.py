@@ -1,0 +1,44 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import InvalidRequest
+from expost.data import Dataset
+from expost.stats.hypothesis.column import GRID, bounded, check_values, codes, matches, measured, truths
+
+
+def batch(**columns):
+    return pa.record_batch(columns)
+
+
+def test_nothing_in_a_row_can_raise():
+    rows = batch(x=pa.array([1, None, 300], pa.int16()), s=pa.array(["a", None, "c"]).dictionary_encode())
+
+    assert matches(rows, "x", 10**12) == 0
+    assert codes(rows, "s", ("c", "a")).tolist() == [1, -1, 0]
+    assert np.isnan(measured(rows, "x")[1])
+    assert bounded(measured(rows, "x"), (0, 2)).tolist() == [0, 0, GRID // 2]
+    assert bounded([np.inf, -np.inf], (0, 2)).tolist() == [GRID // 2, -GRID // 2]
+
+
+def test_decimals_and_booleans_are_numbers():
+    import decimal
+
+    rows = batch(d=pa.array([decimal.Decimal("1.5"), None]), b=pa.array([True, False]))
+
+    assert measured(rows, "d")[0] == 1.5
+    assert measured(rows, "b").tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("column", "value"), [("n", "x"), ("n", True), ("s", 1), ("b", 1), ("t", 0)])
+def test_values_of_another_kind_are_refused_without_reading_rows(column, value):
+    table = pa.table({"n": [1], "s": ["a"], "b": [True], "t": pa.array([0], pa.timestamp("s"))})
+
+    with pytest.raises(InvalidRequest, match="column that holds"):
+        check_values(Dataset(table), column, [value])
+
+
+def test_truths_are_read_from_any_number():
+    assert truths([0.0, 2.0, float("nan")]).tolist() == [False, True, False]
+    with pytest.raises(InvalidRequest):
+        truths(["yes"])

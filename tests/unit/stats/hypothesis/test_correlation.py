@@ -1,0 +1,142 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from expost.core import InvalidRequest
+from expost.data import Dataset
+from expost.noise import SeededBits, discrete_laplace
+from expost.stats.hypothesis import CorrelationTest, correlation_power, correlation_test
+from expost.stats.hypothesis.correlation import _score, correlation_p_values
+
+RNG = np.random.default_rng(11)
+
+
+def scores(rows, runs, *, linear=0.0, ties=False):
+    """Kendall's score of so many samples, pair by pair."""
+    x = RNG.normal(size=(runs, rows))
+    y = linear * x + np.sqrt(1 - linear**2) * RNG.normal(size=(runs, rows))
+    if ties:
+        x, y = np.round(2 * x), np.round(2 * y)
+    total = np.zeros(runs)
+    for i in range(rows):
+        total += (np.sign(x[:, i : i + 1] - x[:, i + 1 :]) * np.sign(y[:, i : i + 1] - y[:, i + 1 :])).sum(1)
+    return total, x, y
+
+
+def noisy(exact, rows, strength, noise=1):
+    return exact + discrete_laplace(noise * 2 * (rows - 1) / Fraction(strength), len(exact), bits=SeededBits(rows))
+
+
+def test_the_score_counts_pairs_exactly_ties_included():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        x, y = rng.integers(0, 6, 35), rng.integers(0, 9, 35)
+        pairs = np.triu(np.sign(x[:, None] - x) * np.sign(y[:, None] - y), 1).sum()
+        ranks = [np.unique(column, return_inverse=True)[1] for column in (x, y)]
+
+        assert _score(*ranks) == pairs
+
+
+def test_replacing_a_row_moves_the_score_by_at_most_the_declared_sensitivity():
+    order = np.arange(20.0)
+    last = order.copy()
+    last[0] = 99.0  # the row that every other one agreed with now disagrees with all
+
+    def exact(x, y):
+        return _score(*[np.unique(column, return_inverse=True)[1] for column in (x, y)])
+
+    assert exact(order, order) - exact(order, last) == 2 * (20 - 1)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("rows", [5, 30])
+@pytest.mark.parametrize("strength", ["0.1", "1", "20"])
+def test_the_level_is_kept_whatever_the_columns(rows, strength, ties, keeps_level):
+    exact, _, _ = scores(rows, 10_000, ties=ties)
+
+    assert keeps_level(correlation_p_values(noisy(exact, rows, strength), rows, epsilon=float(strength)))
+
+
+def test_ten_per_cent_more_noise_than_the_reference_knows_is_caught(keeps_level):
+    exact, _, _ = scores(30, 20_000)
+
+    p = correlation_p_values(noisy(exact, 30, "0.1", Fraction(11, 10)), 30, epsilon=0.1)
+
+    assert not keeps_level(p)
+
+
+@pytest.mark.parametrize(("rows", "linear", "strength"), [(200, 0.3, "0.5"), (100, 0.3, "2")])
+def test_the_power_formula_is_close_to_what_happens(rows, linear, strength):
+    exact, x, y = scores(rows, 1500, linear=linear)
+    happened = (correlation_p_values(noisy(exact, rows, strength), rows, epsilon=float(strength)) <= 0.05).mean()
+    public = np.mean([stats.pearsonr(a, b).pvalue <= 0.05 for a, b in zip(x[:300], y[:300], strict=True)])
+
+    assert happened == pytest.approx(correlation_power(rows, linear, epsilon=float(strength)), abs=0.05)
+    assert happened <= public + 0.05
+
+
+def test_intervals_cover_tau():
+    truth = 2 * np.arcsin(0.5) / np.pi
+    covered = []
+    bits = SeededBits(2)
+    for _ in range(150):
+        x = RNG.normal(size=100)
+        low, high = correlation_test(x, 0.5 * x + np.sqrt(0.75) * RNG.normal(size=100), epsilon=1, bits=bits).interval
+        covered.append(low <= truth <= high)
+
+    assert np.mean(covered) >= 0.95 - 4 * np.sqrt(0.05 * 0.95 / 150)
+
+
+def test_a_dataset_gives_the_same_score_as_its_arrays():
+    x, y = RNG.normal(size=300), RNG.normal(size=300)
+    dataset = Dataset(pa.table({"x": x, "y": y + x}), adjacency="replace-one", rows=300)
+    request = CorrelationTest("x", "y", epsilon=1, alternative="greater")
+    request.check(dataset)
+
+    release = request.climb(request.measure(dataset), SeededBits(5))
+
+    direct = correlation_test(x, y + x, epsilon=1, alternative="greater", bits=SeededBits(5))
+    assert release.value == direct.value
+    assert release.value.rejects(0.01)
+
+
+def test_missing_values_and_constant_columns_do_not_raise():
+    x = np.array([1.0, np.nan, np.inf, -np.inf, 3.0] * 10)
+
+    assert correlation_test(x, np.ones(50), epsilon=1, bits=SeededBits(1)).value.p_value > 0.01
+    assert correlation_test(x, x, epsilon=5, bits=SeededBits(1)).value.rejects(0.05)
+
+
+def test_a_table_longer_than_declared_is_cut():
+    dataset = Dataset(pa.table({"x": np.arange(50.0), "y": np.arange(50.0)}), adjacency="replace-one", rows=10)
+    request = CorrelationTest("x", "y", epsilon=100)
+    request.check(dataset)
+
+    release = request.climb(request.measure(dataset), SeededBits(1))
+
+    assert abs(release.value.statistic) <= 45 + 20
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: correlation_test([1, 2], [1, 2], epsilon=1), "Expected between 3"),
+        (lambda: correlation_test([1, 2, 3], [1, 2], epsilon=1), "equal length"),
+        (lambda: correlation_test([1, 2, 3], [1, 2, 3], power=0.8), "correlation at which"),
+        (lambda: correlation_power(10, 1.5, epsilon=1), "between -1 and 1"),
+    ],
+)
+def test_nonsense_costs_nothing(build, words):
+    with pytest.raises(InvalidRequest, match=words):
+        build()
+
+
+def test_a_power_is_bought_at_the_smallest_epsilon():
+    x = RNG.normal(size=400)
+
+    paid = correlation_test(x, x, power=0.8, effect=0.3, bits=SeededBits(1)).receipt.epsilon
+
+    assert correlation_power(400, 0.3, epsilon=paid) >= 0.82 > correlation_power(400, 0.3, epsilon=0.99 * paid)

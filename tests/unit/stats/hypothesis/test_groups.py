@@ -1,0 +1,94 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import InvalidRequest, SealBroken
+from expost.data import Dataset
+from expost.noise import SeededBits
+from expost.stats.hypothesis.groups import GroupTotals, Shares, column_bounds, group_bounds, samples_of
+
+
+@pytest.mark.parametrize("public_sizes", [True, False])
+@pytest.mark.parametrize(("epsilon", "rows"), [("0.001", 20), ("0.3", 500), ("5", 10_000)])
+def test_the_parts_add_up_to_epsilon(epsilon, rows, public_sizes):
+    shares = Shares.of(Fraction(epsilon), rows=rows, public_sizes=public_sizes)
+
+    assert sum(shares.breakdown().values()) == Fraction(epsilon)
+    assert (shares.sizes is None) == public_sizes
+
+
+def test_squares_that_cannot_say_anything_are_not_bought():
+    assert Shares.of(Fraction(1, 100), rows=100, public_sizes=True).squares is None
+    assert Shares.of(Fraction(1), rows=1000, public_sizes=True).squares is not None
+
+
+def test_totals_are_sealed():
+    totals = GroupTotals.of_arrays([np.arange(4.0), np.arange(3.0)], (0, 10))
+
+    with pytest.raises(SealBroken):
+        float(totals.sums)
+    assert "sealed" in repr(totals.sums)
+
+
+def test_with_hardly_any_noise_the_totals_are_those_of_the_clipped_values():
+    groups = [np.array([-5.0, 2.0, 4.0, np.nan]), np.array([10.0, 99.0, 5.0])]
+
+    noisy = GroupTotals.of_arrays(groups, (0, 10)).release(
+        Shares(Fraction(10**6), Fraction(10**6), Fraction(800)), public_sizes=None, bits=SeededBits(1)
+    )
+
+    np.testing.assert_allclose(noisy.sizes, [4, 3])
+    np.testing.assert_allclose(noisy.sums, [-0.5 - 0.3 - 0.1 + 0, 0.5 + 0.5 + 0], atol=1e-4)
+    assert noisy.squares == pytest.approx(0.25 + 0.09 + 0.01 + 0.25 + 0.25, abs=2e-3)
+
+
+def test_replacing_a_row_moves_the_totals_by_at_most_the_declared_sensitivity():
+    bounds, shares = (0.0, 1.0), Shares(Fraction(10**6), Fraction(10**6), Fraction(800))
+
+    def released(groups):
+        return GroupTotals.of_arrays(groups, bounds).release(shares, public_sizes=None, bits=SeededBits(1))
+
+    here = released([np.array([0.0, 0.4]), np.array([0.2, 0.9])])
+    there = released([np.array([0.4]), np.array([0.2, 0.9, 1.0])])
+
+    # The worst replacement: a value at one bound leaves its group and enters the other at the other bound.
+    assert np.abs(here.sums - there.sums).sum() == pytest.approx(1.0, abs=1e-4)
+    assert np.abs(here.sizes - there.sizes).sum() == 2
+    assert abs(here.squares - there.squares) <= 0.25 + 1e-3
+
+
+def test_a_dataset_gives_the_same_totals_as_its_arrays():
+    table = pa.table({"x": [1.0, 2.0, None, 50.0, 3.0], "g": ["a", "b", "a", "b", "other"]})
+    dataset = Dataset(table, adjacency="replace-one", rows=5, bounds={"x": (0, 10)})
+    shares = Shares(Fraction(10**6), Fraction(10**6), Fraction(800))
+
+    from_dataset = GroupTotals.of_dataset(dataset, "x", "g", ("a", "b"), (0.0, 10.0))
+    from_arrays = GroupTotals.of_arrays([np.array([1.0, np.nan]), np.array([2.0, 50.0])], (0, 10))
+
+    first = from_dataset.release(shares, public_sizes=None, bits=SeededBits(2))
+    second = from_arrays.release(shares, public_sizes=None, bits=SeededBits(2))
+    np.testing.assert_array_equal(first.sums, second.sums)
+    np.testing.assert_array_equal(first.sizes, second.sizes)
+
+
+@pytest.mark.parametrize("bounds", [(1, 1), (2, 1), (0, float("inf")), "ab c", (1,)])
+def test_bounds_must_be_an_interval(bounds):
+    with pytest.raises(InvalidRequest):
+        group_bounds(bounds)
+
+
+def test_a_column_needs_public_bounds():
+    table = pa.table({"x": [1.0], "g": ["a"]})
+    dataset = Dataset(table, adjacency="replace-one", rows=1)
+
+    with pytest.raises(InvalidRequest, match="public bounds"):
+        column_bounds(dataset, "x")
+    with pytest.raises(InvalidRequest, match="numeric"):
+        column_bounds(dataset, "g")
+
+
+def test_a_sample_of_one_value_is_refused():
+    with pytest.raises(InvalidRequest, match="two numbers"):
+        samples_of([np.array([1.0]), np.array([1.0, 2.0])])

@@ -1,0 +1,159 @@
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from expost.core import InvalidRequest, PureLoss, epsilon
+from expost.curator import answer
+from expost.data import Dataset
+from expost.ledger import open_ledger
+from expost.noise import SeededBits, discrete_laplace
+from expost.stats.hypothesis import MeanDifferenceTest, mean_difference_power, mean_difference_test
+from expost.stats.hypothesis.groups import GRID, NoisyGroups, Shares
+from expost.stats.hypothesis.means import mean_difference_p_values
+
+RNG = np.random.default_rng(8)
+LAWS = {
+    "uniform": lambda shape: RNG.random(shape),
+    "normal": lambda shape: RNG.normal(0.5, 0.1, shape),
+    "rare": lambda shape: (RNG.random(shape) < 0.1).astype(float),
+    "skewed": lambda shape: RNG.beta(0.3, 3, shape),
+}
+
+
+def simulated(law, sizes, strength, *, public_sizes, runs, shift=0.0, noise=1):
+    """Released totals and the exact values behind them, one row a run."""
+    shares = Shares.of(Fraction(strength), rows=sum(sizes), public_sizes=public_sizes)
+    values = [np.clip(law((runs, size)) + shift * (group == 0), 0, 1) - 0.5 for group, size in enumerate(sizes)]
+    sums = np.stack([value.sum(1) for value in values], axis=1)
+    sums = sums + discrete_laplace(noise * GRID / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
+    counts = np.broadcast_to(np.array(sizes, float), sums.shape)
+    if shares.sizes is not None:
+        counts = counts + discrete_laplace(noise * 2 / shares.sizes, sums.shape, bits=SeededBits(2))
+    squares = None
+    if shares.squares is not None:
+        exact = sum((value**2).sum(1) for value in values)
+        squares = exact + discrete_laplace(noise * (1 << 18) / shares.squares, runs, bits=SeededBits(3)) / (1 << 20)
+    return NoisyGroups.of(sums, counts, squares, shares), values
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("strength", ["0.05", "1", "8"])
+@pytest.mark.parametrize(("sizes", "public_sizes"), [((10, 10), True), ((50, 20), True), ((150, 150), False)])
+def test_the_level_is_kept_at_small_n_and_small_epsilon(name, strength, sizes, public_sizes, keeps_level):
+    groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=public_sizes, runs=3000)
+
+    assert keeps_level(mean_difference_p_values(groups))
+
+
+def test_a_reference_that_forgets_a_tenth_of_the_noise_is_caught(keeps_level):
+    """The power of the level test: with 30 % more noise than the reference knows, the level is seen to break."""
+    groups, _ = simulated(LAWS["normal"], (10, 10), "0.05", public_sizes=True, runs=20_000, noise=Fraction(13, 10))
+
+    assert not keeps_level(mean_difference_p_values(groups))
+
+
+@pytest.mark.parametrize("public_sizes", [True, False])
+@pytest.mark.parametrize(
+    ("sizes", "shift", "spread", "strength"), [((200, 200), 0.1, 0.2, "1"), ((500, 500), 0.05, 0.15, "0.5")]
+)
+def test_the_power_formula_is_close_to_what_happens(sizes, shift, spread, strength, public_sizes):
+    def law(shape):
+        return RNG.normal(0.45, spread, shape)
+
+    groups, values = simulated(law, sizes, strength, public_sizes=public_sizes, runs=3000, shift=shift)
+    happened = (mean_difference_p_values(groups) <= 0.05).mean()
+
+    promised = mean_difference_power(
+        sizes, shift, deviation=spread, bounds=(0, 1), epsilon=float(strength), public_sizes=public_sizes
+    )
+
+    assert happened == pytest.approx(promised, abs=0.03)
+    assert happened <= (stats.ttest_ind(*values, axis=1).pvalue <= 0.05).mean()
+
+
+def test_at_a_large_epsilon_the_power_is_nearly_that_of_students_test():
+    groups, values = simulated(LAWS["normal"], (100, 100), "30", public_sizes=True, runs=4000, shift=0.045)
+    private = (mean_difference_p_values(groups) <= 0.05).mean()
+    public = (stats.ttest_ind(*values, axis=1).pvalue <= 0.05).mean()
+
+    assert 0.7 < public < 0.95
+    assert public - private < 0.1
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_intervals_cover_the_true_difference(alternative):
+    bits = SeededBits(4)
+    covered = []
+    for _ in range(200):
+        x, y = RNG.normal(4.0, 1.5, 80), RNG.normal(5.0, 1.5, 60)
+        low, high = mean_difference_test(
+            x, y, bounds=(-2, 12), epsilon=1, alternative=alternative, confidence=0.9, bits=bits
+        ).interval
+        covered.append(low <= -1.0 <= high)
+
+    assert np.mean(covered) >= 0.9 - 4 * np.sqrt(0.09 / 200)
+
+
+def test_a_power_is_bought_at_the_smallest_epsilon():
+    x = RNG.normal(5, 2, 400)
+    release = mean_difference_test(x, x + 1, bounds=(0, 10), power=0.9, effect=1.0, deviation=2.0, bits=SeededBits(1))
+    paid = release.receipt.epsilon
+
+    def power(level):
+        return mean_difference_power((400, 400), 1.0, deviation=2.0, bounds=(0, 10), epsilon=level)
+
+    assert power(paid) >= 0.92 > power(0.99 * paid)
+
+
+def test_a_dataset_keeps_its_group_sizes_private():
+    rng = np.random.default_rng(1)
+    table = pa.table(
+        {"delay": np.concatenate([rng.normal(10, 5, 3000), rng.normal(14, 5, 2000)]), "at": ["A"] * 3000 + ["B"] * 2000}
+    )
+    dataset = Dataset(
+        table, adjacency="replace-one", rows=5000, bounds={"delay": (-20, 60)}, categories={"at": ["A", "B"]}
+    )
+    ledger = open_ledger(None)
+    ledger.open_account("dataset:x", epsilon(1))
+    request = MeanDifferenceTest("delay", by="at", groups=("A", "B"), epsilon=0.5)
+
+    release = answer(request, dataset, ledger=ledger, accounts=["dataset:x"], bits=SeededBits(1), simulation=True)
+
+    assert release.value.rejects(0.01)
+    assert release.interval[0] <= -4 <= release.interval[1]
+    assert release.receipt.terms["sizes"] == "private"
+    assert set(release.receipt.breakdown) == {"sums", "squares", "group sizes"}
+    assert ledger.spent("dataset:x") == PureLoss(0.5)
+
+
+def test_an_empty_group_is_hardly_ever_called_different():
+    table = pa.table({"x": [1.0, 2.0] * 10, "g": ["a"] * 20})
+    dataset = Dataset(table, adjacency="replace-one", rows=20, bounds={"x": (0, 10)})
+    request = MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=1)
+    request.check(dataset)
+    bits = SeededBits(1)
+
+    releases = [request.climb(request.measure(dataset), bits) for _ in range(200)]
+
+    assert np.mean([release.value.rejects(0.05) for release in releases]) < 0.05
+    unusable = [release for release in releases if release.value.p_value == 1.0]
+    assert len(unusable) > 150
+    assert {release.interval for release in unusable} == {(-10.0, 10.0)}
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: mean_difference_test([1], [1, 2], bounds=(0, 1), epsilon=1), "two numbers"),
+        (lambda: mean_difference_test([1, 2], [1, 2], bounds=(1, 0), epsilon=1), "low < high"),
+        (lambda: mean_difference_test([1, 2], [1, 2], bounds=(0, 1), power=0.8), "standard deviation"),
+        (lambda: MeanDifferenceTest("x", by="g", groups=("a", "a"), epsilon=1), "different groups"),
+        (lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), power=0.8).worst_case, "price the power"),
+    ],
+)
+def test_nonsense_costs_nothing(build, words):
+    with pytest.raises(InvalidRequest, match=words):
+        build()
