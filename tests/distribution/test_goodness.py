@@ -44,10 +44,10 @@ def test_coarse_laws_are_told_apart_too(scale: float) -> None:
 
 def test_p_values_of_the_right_law_are_uniform() -> None:
     rng = np.random.default_rng(6)
-    values = [p_value(rng.integers(0, 1000, 2000), uniform_cdf(1000), cells=20) for _ in range(200)]
+    values = [p_value(rng.integers(0, 1000, 2000), uniform_cdf(1000), cells=20) for _ in range(100)]
 
     assert 0.4 < np.mean(values) < 0.6
-    assert np.mean(np.array(values) < 0.1) < 0.2
+    assert np.mean(np.array(values) < 0.1) < 0.25
 
 
 def test_a_value_outside_the_support_fails() -> None:

@@ -10,14 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss, unseal
+from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss
 from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian import draw_gaussian
-from expost.noise.jump_noise import check_rung, narrowed, refuse_copies
-from expost.noise.laplace_path import exact_column
-from expost.noise.parameter import Parameter
+from expost.noise.parameter import LARGEST_SCALE, Parameter
+from expost.noise.path import (
+    OneHolder,
+    check_block,
+    check_norm,
+    check_rung,
+    exact_column,
+    ladder_of,
+    narrowed,
+    refuse_copies,
+)
+from expost.noise.path_state import pack_state, unpack_state
 
 __all__ = ["GaussianPath"]
+
+_KIND = "Gaussian path"
 
 
 class GaussianPath:
@@ -32,7 +43,7 @@ class GaussianPath:
     Adjacency: whichever one the sensitivity was computed for.
     Sensitivity: L2, over all coordinates together, in lattice units.
     Accuracy: error of rung i is sub-Gaussian with proxy sensitivity^2 / (2 rho_i), per coordinate.
-    Numerics: releases are exact integers; estimates are their exact weighted mean, rounded once to a float.
+    Numerics: releases are exact integers; estimates are computed from them, in floats or (``fractions``) exactly.
     Reference: CKS20, Theorem 4 (one release), BS16, Lemma 2.3 (their sum); docs/proofs/gaussian-path.md.
 
     >>> from expost.core import Sensitivity
@@ -48,15 +59,14 @@ class GaussianPath:
     def __init__(
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
-        if not isinstance(sealed, Sealed):
-            raise InvalidRequest("Expected a sealed exact answer", do="Seal it with its sensitivity")
-        if sealed.sensitivity.norm is not Norm.L2:
-            raise InvalidRequest("Expected an L2 sensitivity", got=sealed.sensitivity.norm.value, do="Seal it with one")
-        self._bits = source_of(bits)
-        self.ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
-        self._square = sealed.sensitivity.square
-        self._exact = exact_column(unseal(sealed))
+        self._square = check_norm(sealed, Norm.L2) ** 2
+        self._bits, self._holder = source_of(bits), OneHolder()
+        self._drawn_privately = self._bits.private
+        self.ladder = ladder_of(ladder)
+        self._exact = exact_column(sealed)
         self._releases: list[NDArray[Any]] = []
+        if max(self._variance(rung) for rung in range(len(self.ladder))) > LARGEST_SCALE**2:
+            raise InvalidRequest("Expected noise below 2^60 lattice units", do="Raise the lowest rung or the gaps")
 
     @property
     def size(self) -> int:
@@ -65,8 +75,8 @@ class GaussianPath:
 
     @property
     def private(self) -> bool:
-        """Whether the bits come from a private source; false means simulation."""
-        return self._bits.private
+        """Whether all bits come from a private source; false means simulation."""
+        return self._drawn_privately and self._bits.private
 
     def loss(self, rung: int) -> ZeroConcentratedLoss:
         """What reading every rung up to this one costs (BS16, Lemma 2.3: the rho of independent releases add)."""
@@ -83,7 +93,7 @@ class GaussianPath:
     def release(self, rung: int) -> NDArray[Any]:
         """The integers released at one rung alone."""
         self._draw_up_to(check_rung(self.ladder, rung))
-        return self._releases[rung]
+        return self._releases[rung].copy()
 
     def fractions(self, rung: int) -> list[Fraction]:
         """The estimate at one rung, exactly."""
@@ -101,30 +111,59 @@ class GaussianPath:
 
     def block(self, start: int, stop: int) -> NDArray[np.float64]:
         """The estimates at rungs ``start`` to ``stop - 1``, one row a rung; reading it costs its last rung."""
-        first, last = check_rung(self.ladder, start), check_rung(self.ladder, stop - 1)
-        if first > last:
-            raise InvalidRequest("Expected start below stop", got=start, do="Ask for at least one rung")
-        self._draw_up_to(last)
-        releases = np.array([release.astype(float) for release in self._releases[: last + 1]])
-        steps = np.array([float(self._step(j)) for j in range(last + 1)])
-        levels = np.array([float(rung) for rung in self.ladder.rungs[: last + 1]])
+        first, end = check_block(self.ladder, start, stop)
+        self._draw_up_to(end - 1)
+        releases = np.array([release.astype(float) for release in self._releases[:end]])
+        steps = np.array([float(self._step(j)) for j in range(end)])
+        levels = np.array([float(rung) for rung in self.ladder.rungs[:end]])
         estimates: NDArray[np.float64] = np.cumsum(steps[:, None] * releases, axis=0)[first:] / levels[first:, None]
         return estimates
+
+    def state(self) -> bytes:
+        """Everything needed to go on after a restart. SECRET: it holds the exact answer; store it encrypted only.
+
+        Of all paths made from one state only one may draw further rungs.
+        """
+        facts = {
+            "ladder": [str(rung) for rung in self.ladder],
+            "square": str(self._square),
+            "private": self.private,
+            "drawn": len(self._releases),
+        }
+        releases = {f"release {rung}": release for rung, release in enumerate(self._releases)}
+        return pack_state(_KIND, facts, {"exact": self._exact, **releases})
+
+    @classmethod
+    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> GaussianPath:
+        """The path that ``state`` described; ``bits`` are used for the rungs not yet drawn."""
+        facts, arrays = unpack_state(_KIND, state)
+        path = cls.__new__(cls)
+        path._bits, path._holder = source_of(bits), OneHolder()
+        path._drawn_privately = facts["private"]
+        path.ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
+        path._square = Fraction(facts["square"])
+        path._exact = arrays["exact"]
+        path._releases = [arrays[f"release {rung}"] for rung in range(facts["drawn"])]
+        return path
 
     def _step(self, rung: int) -> Fraction:
         return self.ladder[rung] - (self.ladder[rung - 1] if rung else 0)
 
+    def _variance(self, rung: int) -> Fraction:
+        return self._square / (2 * self._step(rung))  # CKS20, Theorem 4: rho = sensitivity^2 / (2 variance)
+
     def _draw_up_to(self, rung: int) -> None:
         """Draw the releases not read before, all in one batch."""
-        new = range(len(self._releases), rung + 1)
-        if not new:
+        if rung < len(self._releases):
             return
-        variances = [self._square / (2 * self._step(each)) for each in new]
-        parameter = Parameter.of_table(variances, np.repeat(np.arange(len(new)), self.size))
-        noise = draw_gaussian(parameter, self._bits).reshape(len(new), self.size)
-        self._releases += [narrowed(self._exact.astype(object) + row) for row in noise]
+        with self._holder:
+            new = range(len(self._releases), rung + 1)
+            table = [self._variance(each) for each in new]
+            variances = Parameter.of_table(table, np.repeat(np.arange(len(new)), self.size))
+            noise = draw_gaussian(variances, self._bits).reshape(len(new), self.size)
+            self._releases += [narrowed(self._exact.astype(object) + row) for row in noise]
 
     def __repr__(self) -> str:
-        return f"<Gaussian path of {self.size} coordinates over {len(self.ladder)} rungs>"
+        return f"<{_KIND} of {self.size} coordinates over {len(self.ladder)} rungs>"
 
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = refuse_copies

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Ladder, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import draw_geometric
-from expost.noise.jump_noise import JumpNoise, check_rung, narrowed, refuse_copies
+from expost.noise.jump_noise import JumpNoise
+from expost.noise.path import check_block, check_rung, ladder_of, narrowed, refuse_copies
 
 __all__ = ["GeometricPath"]
 
@@ -48,7 +49,7 @@ class GeometricPath:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidRequest("Expected at least one coordinate", got=size, do="Pass size >= 1")
         source = source_of(bits)
-        self.ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
+        self.ladder = ladder_of(ladder)
         self.size, self.private = size, source.private
         amount = Fraction(sensitivity.amount)
         noise = JumpNoise.draw(self.ladder, amount, size, order=1, sampler=draw_geometric, bits=source)
@@ -60,10 +61,7 @@ class GeometricPath:
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
         """The noise of rungs ``start`` to ``stop - 1``, one row a rung."""
-        first, last = check_rung(self.ladder, start), check_rung(self.ladder, stop - 1)
-        if first > last:
-            raise InvalidRequest("Expected start below stop", got=start, do="Ask for at least one rung")
-        return narrowed(self._noise.block(first, last + 1))
+        return narrowed(self._noise.block(*check_block(self.ladder, start, stop)))
 
     def __repr__(self) -> str:
         return f"<geometric path of {self.size} coordinates over {len(self.ladder)} rungs>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from expost.noise.bits import BitSource
 from expost.noise.jumps import JumpLine, draw_jumps
 from expost.noise.parameter import LARGEST_SCALE, Parameter
 
-__all__ = ["JumpNoise", "check_rung", "narrowed", "refuse_copies"]
+__all__ = ["JumpNoise", "check_rates"]
 
 Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
 
@@ -106,22 +106,3 @@ def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:
         raise InvalidRequest(
             "Expected noise of a scale below 2^60 lattice units", got=ladder[0], do="Raise the lowest rung"
         )
-
-
-def check_rung(ladder: Ladder, rung: int) -> int:
-    """The index a caller passed, if it names a rung."""
-    if isinstance(rung, bool) or not isinstance(rung, int | np.integer) or not 0 <= rung < len(ladder):
-        raise InvalidRequest(f"Expected a rung from 0 to {len(ladder) - 1}", got=rung, do="Pass its index")
-    return int(rung)
-
-
-def narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """The values as int64 if they fit: the type is a function of what is shown, so it tells nothing more."""
-    if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
-        return values.astype(np.int64)
-    return values
-
-
-def refuse_copies(*_: object) -> NoReturn:
-    """What a path answers to pickle and copy."""
-    raise TypeError("Expected a path to stay where it is; its less private rungs are as good as the data.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
@@ -10,15 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed, unseal
+from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed
 from expost.core.rational import rational
 from expost.noise.backward import draw_less_noise
 from expost.noise.bits import BitSource, source_of
-from expost.noise.jump_noise import JumpNoise, check_rates, check_rung, narrowed, refuse_copies
+from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.laplace import draw_laplace
+from expost.noise.path import (
+    OneHolder,
+    check_block,
+    check_norm,
+    check_rung,
+    exact_column,
+    ladder_of,
+    narrowed,
+    refuse_copies,
+)
 from expost.noise.path_state import pack_state, unpack_state
 
-__all__ = ["DiscreteLaplacePath", "exact_column"]
+__all__ = ["DiscreteLaplacePath"]
 
 _ROOM = 2.0**62  # sums below this, in magnitude, cannot wrap in 64 bits
 _KIND = "discrete Laplace path"
@@ -52,11 +61,11 @@ class DiscreteLaplacePath:
     def __init__(
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
-        self._bits = source_of(bits)
+        self._bits, self._holder = source_of(bits), OneHolder()
         self._drawn_privately = self._bits.private
-        self._ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
-        self._sensitivity = _l1_amount(sealed)
-        self._exact = exact_column(unseal(sealed))
+        self._ladder = ladder_of(ladder)
+        self._sensitivity = check_norm(sealed, Norm.L1)
+        self._exact = exact_column(sealed)
         self._noise = JumpNoise.draw(
             self._ladder, self._sensitivity, len(self._exact), order=2, sampler=draw_laplace, bits=self._bits
         )
@@ -87,10 +96,7 @@ class DiscreteLaplacePath:
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
         """The answers at rungs ``start`` to ``stop - 1``, one row a rung; reading it costs its last rung."""
-        first, last = check_rung(self._ladder, start), check_rung(self._ladder, stop - 1)
-        if first > last:
-            raise InvalidRequest("Expected start below stop", got=start, do="Ask for at least one rung")
-        rows = self._noise.block(first, last + 1)
+        rows = self._noise.block(*check_block(self._ladder, start, stop))
         rows += self._exact
         return narrowed(rows)
 
@@ -102,8 +108,12 @@ class DiscreteLaplacePath:
         (docs/proofs/lattice-laplace.md). Two refinements of one path are two rungs of one ladder, never two answers.
         """
         level = rational(to_epsilon, "to_epsilon")
+        with self._holder:
+            return self._refine(level)
+
+    def _refine(self, level: Fraction) -> int:
         if level <= self._ladder.cap:
-            raise InvalidRequest("Expected a level above the top rung", got=to_epsilon, do="Raise it")
+            raise InvalidRequest("Expected a level above the top rung", got=level, do="Raise it")
         longer = Ladder((*self._ladder.rungs, level))
         check_rates(longer, self._sensitivity)
         check_rates(Ladder((level - self._ladder.cap,)), self._sensitivity)
@@ -141,7 +151,7 @@ class DiscreteLaplacePath:
         """The path that ``state`` described; ``bits`` are used if it is refined further."""
         facts, arrays = unpack_state(_KIND, state)
         path = cls.__new__(cls)
-        path._bits = source_of(bits)
+        path._bits, path._holder = source_of(bits), OneHolder()
         path._drawn_privately = facts["private"]
         path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
         path._sensitivity = Fraction(facts["sensitivity"])
@@ -159,28 +169,3 @@ class DiscreteLaplacePath:
         return f"<{_KIND} of {self.size} coordinates over {len(self._ladder)} rungs>"
 
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = refuse_copies
-
-
-def _l1_amount(sealed: Sealed) -> Fraction:
-    if not isinstance(sealed, Sealed):
-        raise InvalidRequest("Expected a sealed exact answer", do="Seal it with its sensitivity")
-    if sealed.sensitivity.norm is not Norm.L1:
-        raise InvalidRequest(
-            "Expected an L1 sensitivity", got=sealed.sensitivity.norm.value, do="Seal the answer with its L1 bound"
-        )
-    return Fraction(sealed.sensitivity.amount)
-
-
-def exact_column(exact: Any) -> NDArray[Any]:
-    """The exact answer as a flat column of integers."""
-    column = np.atleast_1d(np.asarray(exact, dtype=None if isinstance(exact, np.ndarray) else object))
-    if column.ndim != 1 or column.dtype.kind not in "iuO":
-        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round to the grid first")
-    if column.dtype.kind == "i":
-        return column.astype(np.int64)
-    try:
-        whole = [operator.index(value) for value in column.tolist()]
-    except TypeError:
-        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round it first") from None
-    fits = all(abs(value) < 1 << 62 for value in whole)
-    return np.array(whole, dtype=np.int64 if fits else object)

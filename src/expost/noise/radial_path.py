@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed, unseal
 from expost.noise.bits import BitSource, source_of
-from expost.noise.jump_noise import check_rung, refuse_copies
+from expost.noise.path import check_block, check_norm, check_rung, ladder_of, refuse_copies
 
 __all__ = ["RadialLaplacePath"]
 
@@ -41,18 +41,15 @@ class RadialLaplacePath:
     def __init__(
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
-        if not isinstance(sealed, Sealed):
-            raise InvalidRequest("Expected a sealed exact answer", do="Seal it with its sensitivity")
-        if sealed.sensitivity.norm is not Norm.L2:
-            raise InvalidRequest("Expected an L2 sensitivity", got=sealed.sensitivity.norm.value, do="Seal it with one")
+        amount = check_norm(sealed, Norm.L2)
         source = source_of(bits)
         self.private = source.private
-        self.ladder = ladder if isinstance(ladder, Ladder) else Ladder.of(ladder)
+        self.ladder = ladder_of(ladder)
         exact = np.atleast_1d(np.asarray(unseal(sealed), dtype=float))
         if exact.ndim != 1 or not exact.size:
             raise InvalidRequest("Expected a sealed number or a flat array of numbers", do="Flatten it")
         self.size = len(exact)
-        rates = np.array([float(rung) for rung in self.ladder]) / float(sealed.sensitivity.amount)
+        rates = np.array([float(rung) for rung in self.ladder]) / float(amount)
         steps = np.zeros((len(rates), self.size))
         steps[-1] = _radial_laplace(self.size, rates[-1], source)
         spreads = np.sqrt(2 * _mixing_sums(self.size, rates, source))
@@ -70,8 +67,7 @@ class RadialLaplacePath:
 
     def block(self, start: int, stop: int) -> Floats:
         """The answers at rungs ``start`` to ``stop - 1``, one row a rung."""
-        first, last = check_rung(self.ladder, start), check_rung(self.ladder, stop - 1)
-        rows: Floats = self._values[first : last + 1].copy()
+        rows: Floats = self._values[slice(*check_block(self.ladder, start, stop))].copy()
         return rows
 
     def __repr__(self) -> str:

@@ -128,3 +128,22 @@ def test_long_integers_do_not_wrap() -> None:
 
     assert abs(subject.at(2).mean() - 2.0**63) < 2.0**55
     assert all(abs(int(y) - 2**63) < 10**4 for y in subject.release(2))
+
+
+def test_noise_wider_than_exact_sampling_supports_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="2\\^60"):
+        path(sensitivity=2**61)
+
+
+def test_a_state_continues_the_same_path() -> None:
+    subject = path(np.arange(20))
+    early = subject.block(0, 2)
+
+    again = GaussianPath.from_state(subject.state())
+
+    assert (again.block(0, 2) == early).all()
+    assert again.loss(2) == subject.loss(2)
+    assert again.at(2).shape == (20,)
+    assert not again.private
+    with pytest.raises(InvalidRequest, match="Gaussian path"):
+        GaussianPath.from_state(b"nonsense")

@@ -5,7 +5,7 @@ import pytest
 
 from expost.core import InvalidRequest, Ladder
 from expost.noise import SeededBits
-from expost.noise.jump_noise import JumpNoise, check_rates, check_rung, narrowed
+from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.laplace import draw_laplace
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
@@ -52,20 +52,9 @@ def test_a_new_top_leaves_the_rungs_below_as_they_were() -> None:
     assert (longer.block(0, 4) == example().block(0, 4)).all()
 
 
-def test_values_are_narrowed_only_when_they_fit() -> None:
-    assert narrowed(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
-    assert narrowed(np.array([1, 2**63], dtype=object)).dtype == object
-
-
 def test_noise_that_is_none_and_noise_without_end_are_refused() -> None:
     check_rates(Ladder.of([1, 1000]), Fraction(1))
     with pytest.raises(InvalidRequest, match="highest rung"):
         check_rates(Ladder.of([1, 1001]), Fraction(1))
     with pytest.raises(InvalidRequest, match=r"2\^60"):
         check_rates(Ladder.of([1]), Fraction(2**60 + 1))
-
-
-@pytest.mark.parametrize("rung", [-1, 4, 1.0, True, None])
-def test_only_an_index_names_a_rung(rung) -> None:
-    with pytest.raises(InvalidRequest, match="rung from 0 to 3"):
-        check_rung(LADDER, rung)
