@@ -17,8 +17,8 @@ from expost.audit.noise_laws import (
     laplace_law,
     noisy_max_law,
     permute_and_flip_law,
+    proposed_law,
     response_law,
-    tested_law,
 )
 from expost.audit.pair import Outcomes, Pair, Sampler
 from expost.core import Adjacency, Guarantee, Norm, Sensitivity, approx, zcdp
@@ -286,7 +286,7 @@ def _stable_mode_laws() -> Sequence[LawPair]:
     a, line = _HALF, 4
     delta = a ** (line + 1) / (1 + a)
     laws = {
-        (lead, winner): Law(tested_law(max(lead - 1, 0), line, a, {winner: Fraction(1)}))
+        (lead, winner): Law(proposed_law(max(lead - 1, 0), line, a, {winner: Fraction(1)}))
         for lead, winner in ((1, "first"), (1, "second"), (5, "first"), (6, "first"))
     }
     return (
@@ -317,8 +317,8 @@ def _proposed_quantile_laws() -> Sequence[LawPair]:
     a, line, ends = _HALF, 3, (-20, 20)
     delta = a ** (line + 1) / (1 + a)
     near, moved, far = (laplace_law(center, a, ends) for center in (0, 1, 9))
-    stable, still = (Law(tested_law(distance, line, a, values)) for distance, values in ((6, near), (5, moved)))
-    broken, jumped = (Law(tested_law(0, line, a, values)) for values in (near, far))
+    stable, still = (Law(proposed_law(distance, line, a, values)) for distance, values in ((6, near), (5, moved)))
+    broken, jumped = (Law(proposed_law(0, line, a, values)) for values in (near, far))
     return (
         LawPair("the quantile moves by the proposal", stable, still, ratio=a**-2, delta=delta),
         LawPair("it moves by more, and the test says so", broken, jumped, ratio=a**-2, delta=delta),

@@ -23,7 +23,7 @@ __all__ = [
     "permute_and_flip_law",
     "reduced_law",
     "response_law",
-    "tested_law",
+    "proposed_law",
 ]
 
 Mass = dict[Any, Any]
@@ -169,7 +169,7 @@ def response_law(truth: int, categories: int, a: Any) -> Mass:
     return {answer: weight / sum(weights) for answer, weight in enumerate(weights)}
 
 
-def tested_law(distance: int, line: int, a: Any, answers: Mass) -> Mass:
+def proposed_law(distance: int, line: int, a: Any, answers: Mass) -> Mass:
     """Propose-test-release: the answers if distance plus noise passes the line, else None."""
     passed = laplace_reach(a, line + 1 - distance)
     return {answer: passed * p for answer, p in answers.items()} | {None: 1 - passed}
