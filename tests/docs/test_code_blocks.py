@@ -1,10 +1,11 @@
 """Every code block in the documents runs.
 
-Blocks marked ``python`` run in order, one namespace a page; blocks marked ``console`` run the lines that begin with
+Blocks marked ``python`` run in order, one namespace a page (those with ``>>>`` as doctests); blocks marked ``console`` run the lines that begin with
 ``$ expost``. Each page has an empty folder of its own.
 """
 
 import contextlib
+import doctest
 import io
 import re
 import shlex
@@ -30,10 +31,22 @@ def test_every_code_block_of_a_page_runs(page: Path, tmp_path, monkeypatch) -> N
     names: dict[str, object] = {"__name__": "__page__"}
     for kind, text in blocks(page):
         if kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(text, str(page), "exec"), names)
+            run_python(text, names, str(page))
         else:
             run_commands(text)
+
+
+def run_python(text: str, names: dict[str, object], page: str) -> None:
+    if text.lstrip().startswith(">>>"):
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+        runner = doctest.DocTestRunner(optionflags=flags)
+        examples = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
+        runner.run(examples, clear_globs=False)
+        names.update(examples.globs)
+        assert runner.summarize(verbose=False).failed == 0
+        return
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, page, "exec"), names)
 
 
 def run_commands(text: str) -> None:
@@ -44,5 +57,7 @@ def run_commands(text: str) -> None:
 
 
 def test_the_runner_notices_a_broken_block() -> None:
+    with pytest.raises(AssertionError):
+        run_python(">>> 1 + 1\n3\n", {}, "page")
     with pytest.raises(AssertionError):
         run_commands("$ expost ledger show no-such.ledger")
