@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 __all__ = ["Features", "Partition", "partitions"]
 
 _MOST_CELLS = 2000  # among more distinct outcomes than this, single ones are too rare to say much
+_LEAST_SEEN = 20  # an outcome seen less often would be chosen for its luck
 _LEAVES = 64
 
 Features = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -27,7 +28,7 @@ class Partition(Protocol):
         ...
 
     def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The cell of each row; -1 where the row fits none."""
+        """The cell of each row."""
         ...
 
 
@@ -54,23 +55,24 @@ class _Whole:
 
 @dataclass(frozen=True)
 class _Distinct:
-    """Each different outcome is a cell of its own."""
+    """Each outcome seen often enough to judge is a cell of its own, all others together are one more."""
 
     known: NDArray[Any]
 
     @property
     def count(self) -> int:
-        return len(self.known)
+        return len(self.known) + 1
 
     @classmethod
     def learn(cls, values: NDArray[np.float64]) -> _Distinct | None:
-        known = np.unique(_packed(values))
-        return cls(known) if len(known) <= _MOST_CELLS else None
+        outcomes, counts = np.unique(_packed(values), return_counts=True)
+        known = outcomes[counts >= _LEAST_SEEN]
+        return cls(known) if 0 < len(known) <= _MOST_CELLS else None
 
     def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         packed = _packed(values)
         place = np.minimum(np.searchsorted(self.known, packed), len(self.known) - 1)
-        return np.where(self.known[place] == packed, place, -1)
+        return np.where(self.known[place] == packed, place, len(self.known))
 
 
 def _packed(values: NDArray[np.float64]) -> NDArray[Any]:

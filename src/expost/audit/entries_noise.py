@@ -244,16 +244,10 @@ def _smooth_quantile() -> Sequence[Pair]:
 
 
 def _smooth_range() -> Sequence[Pair]:
-    records = [0] * 10 + [100] * 10 + [900] * 10 + [1000] * 10
+    torn, spread = [0] * 10 + [100] * 30, SmoothInterquartileRange(_one(), Bounds(0, 100))
     return (
-        _both(
-            SmoothInterquartileRange(_one(), Bounds(0, 1000)),
-            "a record crosses",
-            records,
-            [1000, *records[1:]],
-            _REPLACE,
-        ),
-        _both(SmoothInterquartileRange(_one(), Bounds(0, 1000)), "a record leaves", records, records[1:], _ADD),
+        _both(spread, "a record crosses at the lower quartile", torn, [*torn[1:], 100], _REPLACE),
+        _both(spread, "a record leaves", [0, *torn], torn, _ADD),
     )
 
 
@@ -296,7 +290,8 @@ def _stable_mode_laws() -> Sequence[LawPair]:
 
 
 def _proposed_quantile() -> Sequence[Pair]:
-    dense, jumpy = [10, 10, 10, 11, 12, 12, 12], [10, 10, 10, 10, 20, 20, 20]
+    jumpy = [10, 10, 10, 10, 20, 20, 20]
+    left, right = [5] * 3 + [10] * 4 + [11] * 7, [5] * 2 + [10] * 4 + [11] * 8  # test and quantile move together
     quantile = ProposedQuantile(Fraction(2), _DELTA, Bounds(0, 30), proposal=1)
 
     def runs_of(records: Sequence[int], sensitivity: Sensitivity) -> Sampler:
@@ -308,8 +303,8 @@ def _proposed_quantile() -> Sequence[Pair]:
 
     return (
         Pair("near a hole", quantile.guarantee, runs_of(jumpy, _REPLACE), runs_of([*jumpy[1:], 20], _REPLACE)),
-        Pair("dense records", quantile.guarantee, runs_of(dense, _REPLACE), runs_of([*dense[1:], 12], _REPLACE)),
-        Pair("a record leaves", quantile.guarantee, runs_of(dense, _ADD), runs_of(dense[1:], _ADD)),
+        Pair("both stages move", quantile.guarantee, runs_of(left, _REPLACE), runs_of(right, _REPLACE)),
+        Pair("a record leaves", quantile.guarantee, runs_of(left, _ADD), runs_of(left[1:], _ADD)),
     )
 
 

@@ -17,6 +17,7 @@ from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.core import Ladder, Norm, Sealed, Sensitivity, epsilon, zcdp
 from expost.noise import DiscreteLaplacePath, GaussianPath, GeometricPath, RadialLaplacePath
 from expost.noise.bits import BitSource
+from expost.noise.gaussian_stream import GaussianStream
 
 __all__ = ["entries", "stopped"]
 
@@ -33,6 +34,7 @@ def entries() -> Iterable[Entry]:
         Entry("expost.noise.GaussianPath", _gaussian),
         Entry("expost.noise.GeometricPath", _geometric),
         Entry("expost.noise.RadialLaplacePath", _radial),
+        Entry("expost.noise.gaussian_stream.GaussianStream", _stream),
     )
 
 
@@ -140,3 +142,21 @@ def _radial() -> Sequence[Pair]:
         return Pair(f"rungs up to {rung}", epsilon(_LADDER[rung]), left, right, slow=True)
 
     return pair(0), pair(2)
+
+
+def _stream() -> Sequence[Pair]:
+    """A noise multiplier of 1 is 1/2-zCDP a release; two releases in a row add."""
+
+    def runs_of(exact: int, releases: int) -> Sampler:
+        def sampler(runs: int, bits: BitSource) -> Outcomes:
+            step = Sensitivity(100, Norm.L2)
+            stream = GaussianStream(1, step, size=runs, bits=bits)
+            sealed = Sealed(np.full(runs, exact), step)
+            return Outcomes.of(np.stack([stream.release(sealed) for _ in range(releases)], axis=1))
+
+        return sampler
+
+    return (
+        Pair("one release", zcdp(Fraction(1, 2)), runs_of(0, 1), runs_of(100, 1)),
+        Pair("two releases", zcdp(1), runs_of(0, 2), runs_of(100, 2)),
+    )

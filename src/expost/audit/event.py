@@ -35,8 +35,7 @@ class Event:
 
     def hits(self, outcomes: Outcomes) -> int:
         """How many of these runs fell into the event."""
-        cells = self.partition.cells(outcomes.values)
-        inside = (cells >= 0) & self.chosen[np.maximum(cells, 0)]
+        inside = self.chosen[self.partition.cells(outcomes.values)]
         return int(np.count_nonzero(inside & _in_cut(outcomes, self.cut)))
 
 
@@ -78,8 +77,7 @@ def _best_union(
 
 
 def _counts(partition: Partition, values: NDArray[np.float64]) -> NDArray[np.intp]:
-    cells = partition.cells(values)
-    return np.bincount(cells[cells >= 0], minlength=partition.count)
+    return np.bincount(partition.cells(values), minlength=partition.count)
 
 
 def _cuts(claim: Claim, left: Outcomes, right: Outcomes) -> Iterator[tuple[Cut | None, float]]:

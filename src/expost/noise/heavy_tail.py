@@ -54,24 +54,27 @@ class _Sampler:
 
     def draw(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Signed proposals, and which of them are kept; a negative zero never is."""
-        proposed = self._propose(count, bits)
+        sizes, wide = self.propose(count, bits)
         negative = (bits.words(count, np.uint8) & 1).astype(bool)
-        kept = self._coins(proposed, bits) & ~(negative & np.array([size == 0 for size in proposed]))
-        sizes = np.array([min(size, _CAP) for size in proposed], dtype=np.int64)
+        kept = self.coins(sizes, wide, bits) & ~(negative & (sizes == 0))
         return np.where(negative, -sizes, sizes), kept
 
-    def _propose(self, count: int, bits: BitSource) -> list[int]:
-        """floor(scale (1 - U) / U) for uniform reals U: P(n or more) = scale / (scale + n)."""
+    def propose(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], dict[int, int]]:
+        """floor(scale (1 - U) / U) for uniform reals U: P(n or more) = scale / (scale + n).
+
+        The dictionary has the exact sizes of those shown as 2^62.
+        """
         words = bits.words(count)
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_WORD
         value = self._float / uniform - self._float
         # The word knows U to half a unit of 2^-64, the rest is rounding; both relative to scale / U.
         error = self._float / uniform * (_FLOAT_ERROR + 2.0**-_WORD / uniform)
         sure = (np.floor(value - error) == np.floor(value + error)) & (value < 2.0**53)
-        sizes: list[int] = np.where(sure, np.floor(value), 0).astype(np.int64).tolist()
-        for place in np.flatnonzero(~sure).tolist():
-            sizes[place] = self._exact_proposal(int(words[place]), bits)
-        return sizes
+        sizes = np.where(sure, np.floor(value), 0).astype(np.int64)
+        exact = {place: self._exact_proposal(int(words[place]), bits) for place in np.flatnonzero(~sure).tolist()}
+        for place, size in exact.items():
+            sizes[place] = min(size, _CAP)
+        return sizes, {place: size for place, size in exact.items() if size > _CAP}
 
     def _exact_proposal(self, prefix: int, bits: BitSource) -> int:
         above, below = self._scale.numerator, self._scale.denominator
@@ -82,18 +85,21 @@ class _Sampler:
                 return low
             prefix, length = prefix << _WORD | bits.integer(_WORD), length + _WORD
 
-    def _coins(self, sizes: list[int], bits: BitSource) -> NDArray[np.bool_]:
+    def coins(self, sizes: NDArray[np.int64], wide: dict[int, int], bits: BitSource) -> NDArray[np.bool_]:
+        """Which proposals are kept: exact coins of probability target over envelope."""
         words = bits.words(len(sizes))
-        r = np.array(sizes, dtype=np.float64) / self._float
-        step = 1 / self._float
-        chance = (1 + r) * (1 + r + step) / (1 + r**self._power) / float(_ENVELOPE[self._power])
+        r = sizes.astype(np.float64)
+        r[list(wide)] = list(wide.values())
+        r /= self._float
+        chance = (1 + r) * (1 + r + 1 / self._float) / (1 + r**self._power) / float(_ENVELOPE[self._power])
         excess = words.astype(np.float64) * 2.0**-_WORD - chance
         coins = excess < 0
         for place in np.flatnonzero(np.abs(excess) <= 2 * _FLOAT_ERROR).tolist():
-            coins[place] = is_below(int(words[place]), _WORD, partial(ratio, self._chance(sizes[place])), bits)
+            exact = partial(ratio, self.chance(wide.get(place, int(sizes[place]))))
+            coins[place] = is_below(int(words[place]), _WORD, exact, bits)
         return coins
 
-    def _chance(self, size: int) -> Fraction:
+    def chance(self, size: int) -> Fraction:
         """Target over envelope: (s + n)(s + n + 1) s^(power - 2) / (c (s^power + n^power)), at most 1."""
         s, n, power = self._scale, size, self._power
         return (s + n) * (s + n + 1) * Fraction(s ** (power - 2)) / (_ENVELOPE[power] * Fraction(s**power + n**power))

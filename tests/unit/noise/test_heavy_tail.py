@@ -40,11 +40,23 @@ def test_the_noise_follows_its_law(power):
 @pytest.mark.parametrize("power", [2, 4])
 def test_the_exact_arithmetic_agrees_with_the_floats_wherever_they_are_sure(power, monkeypatch):
     sampler = module._Sampler(SCALE, power)
-    floats = sampler._propose(400, SeededBits(3)), sampler._coins(list(range(400)), SeededBits(4)).tolist()
-    monkeypatch.setattr(module, "_FLOAT_ERROR", 1e9)  # doubt everything
-    exact = sampler._propose(400, SeededBits(3)), sampler._coins(list(range(400)), SeededBits(4)).tolist()
 
-    assert floats == exact
+    def draws():
+        sizes, wide = sampler.propose(400, SeededBits(3))
+        return sizes.tolist(), wide, sampler.coins(np.arange(400), {}, SeededBits(4)).tolist()
+
+    floats = draws()
+    monkeypatch.setattr(module, "_FLOAT_ERROR", 1e9)  # doubt everything
+
+    assert draws() == floats
+
+
+def test_a_size_beyond_the_cap_keeps_its_own_coin():
+    sampler = module._Sampler(SCALE, 2)
+    far = 1 << 70
+
+    coins = sampler.coins(np.full(4000, 1 << 62), dict.fromkeys(range(4000), far), SeededBits(1))
+    assert abs(coins.mean() - float(sampler.chance(far))) < 0.05
 
 
 @pytest.mark.parametrize("power", [2, 4])
@@ -52,14 +64,14 @@ def test_the_exact_arithmetic_agrees_with_the_floats_wherever_they_are_sure(powe
 def test_the_envelope_covers_the_law(scale, power):
     sampler = module._Sampler(scale, power)
     sizes = {int(scale * Fraction(step, 40)) for step in range(400)} | {0, 1, 10**30}
-    chances = [sampler._chance(size) for size in sizes]
+    chances = [sampler.chance(size) for size in sizes]
 
     assert min(chances) > 0
     assert max(chances) <= 1
 
 
 def test_proposals_have_a_rational_survival():
-    sizes = np.array(module._Sampler(SCALE, 2)._propose(100_000, SeededBits(5)), dtype=float)
+    sizes = module._Sampler(SCALE, 2).propose(100_000, SeededBits(5))[0].astype(float)
     for n in (1, 6, 60, 600):
         expected = 6.25 / (6.25 + n)
         assert abs(np.mean(sizes >= n) - expected) < 6 * np.sqrt(expected / 100_000)

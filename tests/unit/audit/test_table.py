@@ -1,0 +1,80 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from expost.audit import Entry, Law, LawPair, Outcomes, Pair, Profile, Verdict, audit_table
+from expost.core import InvalidRequest, epsilon
+from expost.noise import bernoulli
+
+SMALL = Profile(runs=4000, slow_runs=400)
+
+
+def coin(chance):
+    return lambda runs, bits: Outcomes.of(bernoulli(chance, runs, bits=bits))
+
+
+def entry(left, right, *, laws=(), slow=False, name="expost.noise.NoisyMax"):
+    pair = Pair("coins", epsilon(1), coin(left), coin(right), slow=slow)
+    return Entry(name, pairs=lambda: (pair,), laws=lambda: laws)
+
+
+def test_a_row_says_what_was_claimed_found_and_tried():
+    (row,) = audit_table(SMALL, entries=[entry(0.7, 0.4)])
+
+    assert row.text[:2] == ("noise.NoisyMax", "epsilon 1")
+    assert (row.pairs, row.laws, row.samples) == (1, 0, 8000)
+    assert 0.3 < row.found < 0.7
+    assert row.verdict is Verdict.HOLDS
+
+
+def test_a_violation_is_a_verdict():
+    (row,) = audit_table(SMALL, entries=[entry(0.9, 0.1)])
+
+    assert row.verdict is Verdict.VIOLATED
+    assert row.text[-1] == "VIOLATED"
+
+
+def test_a_violated_law_outweighs_sound_samples():
+    bad = LawPair("law", Law({1: Fraction(1)}), Law({1: Fraction(1, 9), 2: Fraction(8, 9)}), ratio=Fraction(2))
+    (row,) = audit_table(SMALL, entries=[entry(0.5, 0.5, laws=(bad,))])
+
+    assert row.verdict is Verdict.VIOLATED
+    assert (row.pairs, row.laws) == (2, 1)
+
+
+def test_slow_pairs_run_less_often():
+    (row,) = audit_table(SMALL, entries=[entry(0.5, 0.5, slow=True)])
+
+    assert row.samples == 800
+
+
+def test_a_seed_makes_the_table_reproducible_and_entries_independent():
+    one, two = entry(0.7, 0.4), entry(0.6, 0.4, name="expost.noise.PermuteAndFlip")
+    alone = audit_table(SMALL, entries=[one], seed=5)
+    together = audit_table(SMALL, entries=[one, one.__class__(two.mechanism, two.pairs)], seed=5)
+
+    assert audit_table(SMALL, entries=[one], seed=5) == alone
+    # Sharing the risk with another pair makes the bound a little lower, on the same runs.
+    assert together[0].found == pytest.approx(alone[0].found, abs=0.02)
+    assert together[0].found <= alone[0].found
+    assert audit_table(SMALL, entries=[one], seed=6) != alone
+
+
+def test_fresh_bits_are_used_without_a_seed():
+    found = {audit_table(SMALL, entries=[entry(0.7, 0.4)], seed=None)[0].found for _ in range(4)}
+
+    assert len(found) > 1
+
+
+def test_an_unknown_profile_is_refused():
+    with pytest.raises(InvalidRequest, match="quick, full"):
+        audit_table("thorough")
+
+
+def test_outcomes_may_be_wide():
+    wide = lambda shift: lambda runs, bits: Outcomes.of(bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])  # noqa: E731
+    pair = Pair("wide", epsilon(1), wide(0), wide(2))
+    (row,) = audit_table(SMALL, entries=[Entry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
+
+    assert row.verdict is Verdict.VIOLATED
