@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest
 from expost.core.rational import rational, round_up
 
-__all__ = ["epsilon_for_radius", "noise_radii", "noise_radius", "noise_tail"]
+__all__ = ["epsilon_for_radius", "noise_radii", "noise_radius", "noise_tail", "shared_level"]
 
 _SLACK = 1e-12  # relative error allowed for the float formulas below; always spent on the safe side
 
@@ -69,3 +69,17 @@ def epsilon_for_radius(radius: int, failure_probability: Fraction, sensitivity: 
         rate = (low + high) / 2
         low, high = (low, rate) if noise_tail(radius, 1 / rate) <= failure else (rate, high)
     return rational(round_up(high) * Fraction(sensitivity), "epsilon")
+
+
+def shared_level(failure_probability: Fraction, count: int) -> Fraction:
+    """The failure probability of each of ``count`` independent events such that together they fail with at most this.
+
+    For independent noise 1 - (1 - p)^(1/count) is exact (Sidak), a little more than an even split; rounded down.
+
+    >>> float(shared_level(Fraction(1, 20), 2))
+    0.0253...
+    """
+    if count == 1:
+        return failure_probability
+    exact = -math.expm1(math.log1p(-float(failure_probability)) / count)
+    return max(Fraction(exact * (1 - 1e-9)).limit_denominator(10**15), failure_probability / count)

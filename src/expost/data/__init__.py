@@ -1,6 +1,8 @@
 """Any table, its public description, and exact totals that stay sealed."""
 
+from expost.data.clamp import Clamp
 from expost.data.dataset import Dataset
+from expost.data.expression import Expression, col
 from expost.data.schema import Kind, Schema
 
-__all__ = ["Dataset", "Kind", "Schema"]
+__all__ = ["Clamp", "Dataset", "Expression", "Kind", "Schema", "col"]

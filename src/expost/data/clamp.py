@@ -35,6 +35,7 @@ class Clamp:
     low: Fraction
     high: Fraction
     steps: int
+    whole: bool = False
 
     @classmethod
     def of(cls, bounds: object, *, whole: bool = False) -> Clamp:
@@ -42,7 +43,7 @@ class Clamp:
         low, high = _bounds(bounds)
         width = high - low
         if whole and low.denominator == high.denominator == 1 and width <= MOST_STEPS:
-            return cls(low, high, int(width))
+            return cls(low, high, int(width), whole=True)
         return cls(low, high, MOST_STEPS)
 
     @property
@@ -51,9 +52,9 @@ class Clamp:
         return (self.high - self.low) / self.steps
 
     @property
-    def exact(self) -> bool:
-        """Whether integers between the bounds are kept as they are."""
-        return self.step == 1
+    def rounding(self) -> Fraction:
+        """How far a value between the bounds can be from its step."""
+        return Fraction(0) if self.whole else self.step / 2
 
     def to_steps(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Each number, clamped and rounded to the nearest step; missing numbers must be taken out before."""

@@ -1,0 +1,247 @@
+"""Feature rows in the unit ball, on a fixed-point grid: what learning reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, Norm
+from expost.data.dataset import Dataset
+
+__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "read_rows"]
+
+GRID_BITS = 20
+"""Fractional bits of a gridded value. Products have 40, so float64 adds 2^13 of them without rounding."""
+
+CHUNK_ROWS = 1 << 13
+_CHUNK_VALUES = 1 << 22  # wide rows come in smaller chunks, so that a dense chunk stays near 32 MB
+_CACHED_VALUES = 1 << 24  # gridded rows up to this size are kept between passes: 128 MB
+
+Floats = NDArray[np.float64]
+Chunk = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows that can be read again and again, in chunks; the number of rows and columns is public.
+
+    >>> source = read_rows(np.ones((3, 2)), np.zeros(3))
+    >>> source.rows, source.width
+    (3, 2)
+    """
+
+    rows: int
+    width: int
+    names: tuple[str, ...] | None
+    read: Callable[[], Iterator[tuple[Any, Any]]]
+
+    def __repr__(self) -> str:
+        return f"RowSource({self.rows} rows of {self.width} features)"
+
+
+@dataclass(frozen=True)
+class UnitBall:
+    """The public numbers that carry a raw row into the unit ball of a norm.
+
+    Columns with bounds are mapped to [0, 1] first. A row longer than ``bound`` is shortened to it; then it is divided
+    by ``bound``. An intercept is a constant column as long as the bound, which shrinks the row so that both fit.
+
+    >>> UnitBall(width=2, norm=Norm.L1, bound=4.0).into(np.array([[1.0, 1.0], [6.0, 2.0]]))
+    array([[0.25, 0.25],
+           [0.75, 0.25]])
+    """
+
+    width: int
+    norm: Norm = Norm.L1
+    bound: float = 1.0
+    lows: tuple[float, ...] | None = None
+    highs: tuple[float, ...] | None = None
+    intercept: bool = False
+
+    @property
+    def dimension(self) -> int:
+        """The number of coefficients, the intercept's included."""
+        return self.width + self.intercept
+
+    @property
+    def shrinkage(self) -> float:
+        """What a row is multiplied by, beyond 1 / bound, to make room for the constant column."""
+        if not self.intercept:
+            return 1.0
+        return 0.5 if self.norm is Norm.L1 else 0.7071  # below 1/sqrt(2), so that the norm stays within 1
+
+    def into(self, raw: Any) -> Floats:
+        """The rows in the unit ball; missing values count as zero (or as the column's lower bound)."""
+        rows = np.array(raw.toarray() if hasattr(raw, "toarray") else raw, dtype=np.float64, copy=True, order="C")
+        if self.lows is not None:
+            rows -= np.array(self.lows)
+            rows /= np.array(self.highs) - np.array(self.lows)
+            np.clip(rows, 0, 1, out=rows)
+        # One huge value must not turn its whole row into nan: cap it, the norm is clipped anyway.
+        np.nan_to_num(rows, copy=False, nan=0.0, posinf=1e150, neginf=-1e150)
+        np.clip(rows, -1e150, 1e150, out=rows)
+        length = np.abs(rows).sum(axis=1) if self.norm is Norm.L1 else np.linalg.norm(rows, axis=1)
+        rows *= (self.shrinkage / np.maximum(length, self.bound))[:, None]
+        if self.intercept:
+            rows = np.column_stack([rows, np.full(len(rows), self.shrinkage)])
+        return rows
+
+    def out(self, unit_coefficients: Floats, target_bound: float = 1.0) -> tuple[Floats, float]:
+        """The coefficients and the intercept for raw rows, from those for rows in the unit ball."""
+        weights = unit_coefficients[: self.width] * (target_bound * self.shrinkage / self.bound)
+        constant = unit_coefficients[self.width] * target_bound * self.shrinkage if self.intercept else 0.0
+        if self.lows is not None:
+            lows, spans = np.array(self.lows), np.array(self.highs) - np.array(self.lows)
+            weights = weights / spans
+            constant -= float(weights @ lows)
+        return weights, float(constant)
+
+
+class UnitRows:
+    """Gridded rows in the unit ball with their targets; they cannot be printed or pickled.
+
+    Values are integers of at most 2^20 in magnitude, held as float64. They are cut toward zero, so that no norm grows.
+    """
+
+    def __init__(self, source: RowSource, ball: UnitBall, grid_target: Callable[[Any], Floats]) -> None:
+        self.rows, self.ball = source.rows, ball
+        self._source, self._grid_target = source, grid_target
+        self._cache: list[Chunk] | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All rows, as (features, targets) in grid units; at most 2^13 rows at a time, so that sums are exact."""
+        if self._cache is not None:
+            yield from self._cache
+            return
+        keep = self.rows * self.ball.dimension <= _CACHED_VALUES
+        kept: list[Chunk] = []
+        for features, target in self._source.read():
+            # Cut toward zero: a sum of cut magnitudes is an integer not above the bound (docs/proofs/moments.md).
+            chunk = np.trunc(self.ball.into(features) * 2.0**GRID_BITS), self._grid_target(target)
+            if keep:
+                kept.append(chunk)
+            yield chunk
+        if keep:
+            self._cache = kept
+
+    def __repr__(self) -> str:
+        return "<rows of a private table>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expected private rows to stay in their process.")
+
+
+def grid_numbers(bound: float) -> Callable[[Any], Floats]:
+    """Puts numeric targets, clipped to [-bound, bound], on the grid; missing ones count as zero."""
+
+    def onto_grid(target: Any) -> Floats:
+        values = np.nan_to_num(np.asarray(target, dtype=np.float64), nan=0.0)
+        return np.trunc(np.clip(values, -bound, bound) / bound * 2.0**GRID_BITS)
+
+    return onto_grid
+
+
+def read_rows(features: Any, target: Any = None, *, names: tuple[str, ...] | None = None) -> RowSource:
+    """The rows of whatever the caller has: arrays, sparse matrices, frames, Arrow tables, datasets.
+
+    With a ``Dataset``, ``target`` is the name of a column and every other numeric column is a feature; the rows are
+    then streamed from the source.
+    """
+    if isinstance(features, Dataset):
+        return _read_dataset(features, target)
+    names = names or column_names(features)
+    matrix = _as_matrix(features)
+    rows, width = matrix.shape
+    labels = None if target is None else _as_vector(target, rows)
+    if rows == 0 or width == 0:
+        raise InvalidRequest("Expected at least one row and one feature", do="Pass a matrix of shape (rows, features)")
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        for start, stop in _spans(rows, width):
+            yield matrix[start:stop], None if labels is None else labels[start:stop]
+
+    return RowSource(rows, width, names, read)
+
+
+def _read_dataset(dataset: Dataset, target: Any) -> RowSource:
+    if not isinstance(target, str):
+        raise InvalidRequest("Expected the name of the target column beside a Dataset", got=target, do="Pass y='name'")
+    dataset.schema.kind(target)
+    names = tuple(name for name in dataset.schema if name != target and dataset.schema.kind(name).is_number)
+    if not dataset.adjacency.public_size or dataset.rows is None or not dataset.unit.is_row:
+        raise InvalidRequest(
+            "Expected a dataset of single rows whose number is public",
+            do='Describe it with adjacency="replace-one", rows=..., unit="row"',
+        )
+    rows = dataset.rows
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        left = rows
+        for batch in dataset.batches([*names, target]):
+            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+            table, labels = np.column_stack(columns), batch.column(target).to_numpy(zero_copy_only=False)
+            for start, stop in _spans(min(len(labels), left), len(names)):
+                yield table[start:stop], labels[start:stop]
+            left -= min(len(labels), left)
+
+    return RowSource(rows, len(names), names, read)
+
+
+def _spans(rows: int, width: int) -> Iterable[tuple[int, int]]:
+    step = max(1, min(CHUNK_ROWS, _CHUNK_VALUES // max(width, 1)))
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def _as_matrix(features: Any) -> Any:
+    """A two-dimensional array or compressed sparse rows; nothing is copied that need not be."""
+    if hasattr(features, "tocsr"):
+        return features.tocsr()
+    if hasattr(features, "to_numpy") or hasattr(features, "__array__"):
+        matrix = features.to_numpy() if hasattr(features, "to_numpy") else np.asarray(features)
+    elif hasattr(features, "column_names") and hasattr(features, "columns"):  # an Arrow table
+        matrix = np.column_stack([column.to_numpy(zero_copy_only=False) for column in features.columns])
+    else:
+        matrix = np.asarray(features)
+    if matrix.dtype.kind not in "biufO" or matrix.ndim != 2:
+        raise InvalidRequest("Expected a two-dimensional table of numbers", do="Reshape it to (rows, features)")
+    return matrix
+
+
+def _as_vector(target: Any, rows: int) -> NDArray[Any]:
+    labels = target.to_numpy() if hasattr(target, "to_numpy") else np.asarray(target)
+    labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1 or len(labels) != rows:
+        raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+    return labels
+
+
+def column_names(features: Any) -> tuple[str, ...] | None:
+    """The names of a table's columns, if it has them."""
+    columns = getattr(features, "column_names", None)
+    if columns is None:
+        columns = getattr(features, "columns", None)
+    if columns is None or not all(isinstance(name, str) for name in columns):
+        return None
+    return tuple(columns)
+
+
+def squared_bound(norm: Norm, width: int) -> int:
+    """The largest squared 1-norm of a row in the unit ball: 1, or the width when the ball is Euclidean."""
+    return 1 if norm is Norm.L1 else width
+
+
+def summation_error(rows: int) -> float:
+    """A bound on the error of a mean over rows summed chunk by chunk in float64, relative to the mean of magnitudes.
+
+    A sum of k floats errs by at most k u of the sum of magnitudes, u = 2^-53 (Hig02, section 4.2), here first over the
+    rows of a chunk and then over the chunks.
+
+    >>> summation_error(100_000) < 1e-12
+    True
+    """
+    return (CHUNK_ROWS + math.ceil(rows / CHUNK_ROWS) + 2) * math.ldexp(1.0, -53)

@@ -1,0 +1,120 @@
+"""Exact second moments of rows and targets, sealed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, Norm, Sealed, Sensitivity
+from expost.data.matrix import GRID_BITS, UnitBall, UnitRows
+
+__all__ = ["Moments", "MomentLayout"]
+
+_FLUSH = 256  # chunks whose sums of at most 2^53 fit into 62 bits together
+_UNIT = math.ldexp(1.0, -2 * GRID_BITS)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means over rows of x x', x y and, if asked for, y y and y, under noise, in units of the ball."""
+
+    gram: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    square: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class MomentLayout:
+    """How the moments of a table lie in one integer vector.
+
+    First the upper triangle of the sum of x x', off-diagonal entries doubled; then the sum of x y; then, ``with_square``,
+    the sum of y y; then, ``with_sum``, the sum of y. In this layout the 1-norm of one row's contribution is
+    |x|_1^2 + |x|_1 |y| + y^2 + |y|.
+
+    >>> layout = MomentLayout(UnitBall(2), with_square=True)
+    >>> layout.size, layout.sensitivity.amount / 4**GRID_BITS
+    (6, Fraction(17, 4))
+    """
+
+    ball: UnitBall
+    with_square: bool = False
+    with_sum: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        width = self.ball.dimension
+        return width * (width + 1) // 2 + width + self.with_square + self.with_sum
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far replacing one row can move the vector in the 1-norm (docs/proofs/moments.md)."""
+        length = _longest_row(self.ball)
+        # x x' moves by at most 2 length^2. The rest is largest for targets 1 and w, where it is length (1 + |w|) +
+        # (1 - w^2) + (1 - w): concave on each side of 0, so its maximum is at a border or a turning point.
+        turning = (length - self.with_sum) / 2, -(length + self.with_sum) / 2
+        others = [
+            Fraction(1),
+            Fraction(-1),
+            Fraction(0),
+            *(max(min(each, Fraction(1)), Fraction(-1)) for each in turning),
+        ]
+        rest = [
+            length * (1 + abs(other)) + self.with_square * (1 - other**2) + self.with_sum * (1 - other)
+            for other in others
+        ]
+        return Sensitivity((2 * length**2 + max(rest)) * 4**GRID_BITS, Norm.L1, Adjacency.REPLACE_ONE)
+
+    def measure(self, rows: UnitRows) -> Sealed:
+        """The exact sums, sealed; they do not depend on the order or the chunks of the rows."""
+        total: NDArray[Any] = np.zeros(self.size, dtype=object)
+        part = np.zeros(self.size, dtype=np.int64)
+        for index, (features, target) in enumerate(rows.chunks(), start=1):
+            part += self._pack(features, target)
+            if index % _FLUSH == 0:
+                total, part = total + part, np.zeros_like(part)
+        return Sealed(_narrow(total + part), self.sensitivity)
+
+    def _pack(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
+        # Integers below 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.
+        gram = features.T @ features
+        upper = np.triu_indices(self.ball.dimension)
+        packed = [gram[upper] * np.where(upper[0] == upper[1], 1, 2), target @ features]
+        if self.with_square:
+            packed.append(np.array([target @ target]))
+        if self.with_sum:
+            packed.append(np.array([target.sum() * 2.0**GRID_BITS]))
+        return np.concatenate(packed).astype(np.int64)
+
+    def unpack(self, values: NDArray[Any], rows: int) -> Moments:
+        """The moments behind a released vector, as means over this many rows."""
+        width = self.ball.dimension
+        means = np.asarray(values, dtype=np.float64) * (_UNIT / rows)
+        triangle = width * (width + 1) // 2
+        upper = np.triu_indices(width)
+        gram = np.zeros((width, width))
+        gram[upper] = means[:triangle] * np.where(upper[0] == upper[1], 1.0, 0.5)
+        gram += np.triu(gram, 1).T
+        cross = means[triangle : triangle + width]
+        rest = iter(means[triangle + width :].tolist())
+        return Moments(gram, cross, next(rest) if self.with_square else None, next(rest) if self.with_sum else None)
+
+
+def _longest_row(ball: UnitBall) -> Fraction:
+    """The largest 1-norm of a row in the ball, rounded up."""
+    if ball.norm is Norm.L1:
+        return Fraction(1)
+    root = math.isqrt(ball.dimension)
+    if root * root == ball.dimension:
+        return Fraction(root)
+    return Fraction(math.isqrt(ball.dimension << 40) + 1, 1 << 20)
+
+
+def _narrow(total: NDArray[Any]) -> NDArray[Any]:
+    return total.astype(np.int64) if all(abs(value) < 1 << 62 for value in total.tolist()) else total

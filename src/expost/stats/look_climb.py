@@ -1,0 +1,141 @@
+"""The climb of any other statistic: a scout tells where to look, and few looks share the failure probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.accuracy.interval_groups import split_cap
+from expost.accuracy.interval_relative import relative_ladder
+from expost.core import Measure, Sealed, Step, Target
+from expost.noise import BitSource, DiscreteLaplacePath
+from expost.stats.ascent import Ascent
+from expost.stats.readers.contract import Reader
+from expost.stats.reading import Reading
+
+__all__ = ["LookClimb"]
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+
+_RESERVE = 0.05  # of the failure probability: for the intervals of cells that miss the target
+_FIRST = 0.8  # part of a cell's failure probability for its first look; each later look has half of what is left
+_STRIDE = 2  # rungs between looks
+_STEP = 3  # rungs between two looks at the scout
+_SPARE = 1  # rungs that the first look is put above the scout's forecast
+
+
+@dataclass(frozen=True)
+class LookClimb:
+    """Reads each cell at few rungs, chosen from the noise of an independent scout, until its interval is narrow enough.
+
+    Given the scout, the looks of a cell are fixed rungs, so each look's interval holds at its own level and the
+    levels add up: a union over looks, not over the ladder (docs/proofs/stopped-relative-error.md).
+    """
+
+    reader: Reader
+    target: Target
+    cap: Fraction
+
+    def run(self, sealed: Sealed, cells: int, bits: BitSource | None) -> Ascent:
+        """Climb all cells of a sealed vector, ``cells`` times the reader's number of coordinates long."""
+        sensitivity = Fraction(sealed.sensitivity.amount)
+        most, cap = split_cap(self.cap)
+        ladder = relative_ladder(sensitivity, cap)
+        view = _View(self, cells, np.array([float(sensitivity / level) for level in ladder]))
+        scout = DiscreteLaplacePath(sealed, relative_ladder(sensitivity, most), bits=bits)
+        scouted, first = view.scout(scout)
+        return view.look(DiscreteLaplacePath(sealed, ladder, bits=bits), first, scouted)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A climb with its cells and the noise scales of its rungs."""
+
+    climb: LookClimb
+    cells: int
+    scales: Floats
+
+    @property
+    def level(self) -> float:
+        """The failure probability of one cell's looks together."""
+        return float(self.climb.target.failure_probability) * (1 - _RESERVE) / self.cells
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
+        reading = self.climb.reader.read(noisy.reshape(self.cells, -1).T, scale, level)
+        return reading.balanced() if self.climb.target.measure is Measure.RELATIVE_ERROR else reading
+
+    def reaches(self, noisy: NDArray[Any], scale: float, level: float) -> tuple[Reading, Flags]:
+        """A reading, and which cells reach the target with all their entries."""
+        reading = self.read(noisy, scale, level)
+        entries = reading.reaches(self.climb.target).reshape(self.cells, -1)
+        return reading, np.asarray(entries.all(axis=1))
+
+    def forecast(self, noisy: NDArray[Any], scale: float) -> Flags:
+        """Which cells would reach the target at this scale if the scout's values were exact."""
+        return self.reaches(noisy, scale, _FIRST * self.level)[1]
+
+    def scout(self, path: DiscreteLaplacePath) -> tuple[Fraction, Indices]:
+        """The scout's price, and the first look of each cell: beyond the ladder where the forecast is out of reach."""
+        last = len(path.ladder) - 1
+        for rung in range(last % _STEP, last + 1, _STEP):
+            noisy = path.at(rung)
+            afforded = float(path.ladder[last] / path.ladder[rung]) * self.scales[-1]
+            if rung == last or self.forecast(noisy, afforded).all():
+                return path.ladder[rung], self._first_looks(noisy)
+        raise AssertionError("a ladder has a last rung")
+
+    def _first_looks(self, noisy: NDArray[Any]) -> Indices:
+        """The first rung of each cell whose noise would be small enough, by halving, and a rung to spare."""
+        low, high = np.full(self.cells, -1), np.full(self.cells, len(self.scales))
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            flags = np.zeros(self.cells, bool)
+            for rung in np.unique(middle[high - low > 1]).tolist():
+                flags |= (middle == rung) & self.forecast(noisy, self.scales[rung])
+            low, high = np.where(flags, low, np.maximum(middle, low)), np.where(flags, middle, high)
+            low = np.where(high - low < 1, high - 1, low)
+        return np.where(high < len(self.scales), np.minimum(high + _SPARE, len(self.scales) - 1), high)
+
+    def look(self, path: DiscreteLaplacePath, first: Indices, scouted: Fraction) -> Ascent:
+        """Look at each cell until its interval is narrow enough or the ladder ends."""
+        last = len(self.scales) - 1
+        # A cell out of reach is given up, unless none is in reach: then the top rung is what the cap buys.
+        tried = first <= last if (first <= last).any() else np.ones(self.cells, bool)
+        rung = np.where(tried, np.minimum(first, last), 0)
+        met, waiting = np.zeros(self.cells, bool), tried.copy()
+        best: Reading | None = None
+        level = _FIRST * self.level
+        left = self.level - level
+        while waiting.any():
+            for now in np.unique(rung[waiting]).tolist():
+                reading, flags = self.reaches(path.at(now), self.scales[now], level)
+                reached = waiting & (rung == now) & flags
+                best, met = reading.where(reached, best or reading), met | reached
+            waiting &= ~met & (rung < last)
+            rung = np.where(waiting, np.minimum(rung + _STRIDE, last), rung)
+            level, left = left / 2, left / 2
+        top = int(rung.max())
+        flagged = self._flagged(path.at(top), self.scales[top])
+        found = flagged if best is None else best.where(met, flagged)
+        return Ascent(found, np.where(met, rung, top), met, path.ladder, self._steps(path, top), scouted)
+
+    def _flagged(self, noisy: NDArray[Any], scale: float) -> Reading:
+        """Intervals of cells that missed; their rung may depend on their own noise, so they pay for all rungs."""
+        reserve = float(self.climb.target.failure_probability) * _RESERVE
+        return self.read(noisy, scale, reserve / self.cells / len(self.scales))
+
+    def _steps(self, path: DiscreteLaplacePath, top: int) -> tuple[Step, ...]:
+        """The climb of a single cell, for the picture."""
+        if self.cells > 1 or len(self.read(path.at(top), self.scales[top], self.level).value) > 1:
+            return ()
+        rows = [self.read(path.at(rung), self.scales[rung], _FIRST * self.level) for rung in range(top + 1)]
+        return tuple(
+            Step(level, float(row.value[0]), float(row.low[0]), float(row.high[0]))
+            for level, row in zip(path.ladder, rows, strict=False)
+        )

@@ -1,0 +1,34 @@
+"""What a reader does."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from expost.stats.reading import Reading
+
+__all__ = ["Reader"]
+
+
+class Reader(Protocol):
+    """Reads a statistic off the noisy coordinates of all cells; every number here is public."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether the value is one coordinate times a constant, so that its error is known before the run."""
+        ...
+
+    @property
+    def unit(self) -> Fraction:
+        """What one lattice unit of a linear statistic is worth."""
+        ...
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
+        """Values and intervals; ``noisy`` has one row a coordinate and one column a cell.
+
+        Each interval covers its exact answer with probability at least 1 - ``level`` over discrete Laplace noise of
+        this ``scale``, drawn independently for each coordinate.
+        """
+        ...

@@ -1,0 +1,82 @@
+"""Means from two shares: no count is released and divided by, both come from the same two numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.data import Clamp
+from expost.stats.reading import Reading
+
+__all__ = ["MeanReader", "weighted_radius"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MeanReader:
+    """Reads the mean of clamped values off the shares (sum of t, sum of steps - t).
+
+    With f the exact share of t in the total and noises X, Y, the noisy share F of the noisy total T misses by
+    F - f = ((1 - f) X - f Y) / T, a weighted sum of two independent noises over a *known* number. So the interval is
+    that of a ratio without any division by an unknown (docs/proofs/shares.md).
+
+    >>> reader = MeanReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[4000], [6000]]), scale=10.0, level=0.05).value.tolist()
+    [4.0]
+    """
+
+    clamp: Clamp
+    linear = False
+    unit = Fraction(1)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
+        """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
+        up, total = noisy[0].astype(np.float64), noisy.astype(np.float64).sum(axis=0)
+        share, error = share_interval(up, total, scale, level)
+        width = float(self.clamp.high - self.clamp.low)
+        rounding = float(self.clamp.rounding)
+        low, high = np.clip(share - error, 0, 1), np.clip(share + error, 0, 1)
+        ends = (float(self.clamp.low) + width * end for end in (np.clip(share, 0, 1), low, high))
+        value, low, high = ends
+        return Reading(value, low - rounding, high + rounding)
+
+
+def share_interval(up: Floats, total: Floats, scale: float, level: float) -> tuple[Floats, Floats]:
+    """The share of the first number in the total, and its error at this level."""
+    known = total > 0
+    share = np.where(known, up / np.where(known, total, 1.0), 0.5)
+    bound = np.where(known, weighted_radius(np.zeros(1), scale, level) / np.where(known, total, 1.0), 1.0)
+    # Whatever lies outside this first interval is excluded; inside it the weights, and so the radius, are smaller.
+    farthest = np.clip(np.maximum(np.abs(share - 0.5) + bound, 0.0), 0.0, 0.5)
+    radius = weighted_radius(0.5 - farthest, scale, level)
+    return share, np.where(known, radius / np.where(known, total, 1.0), 1.0)
+
+
+def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
+    """The radius of (1 - f) X - f Y for discrete Laplace X, Y of one scale; it is symmetric in f and least at 1/2.
+
+    For continuous noise of scales a > c, P(|S| > y) = (a^2 e^(-y/a) - c^2 e^(-y/c)) / (a^2 - c^2). Discrete noise is
+    the difference of two rounded-down exponentials, so it is coupled to continuous noise within one lattice unit
+    (docs/proofs/shares.md), which is added.
+    """
+    small = np.minimum(share, 1 - share)
+    wide, narrow = scale * (1 - small), scale * small
+    low, high = np.zeros_like(small), np.full_like(small, 2 * scale * np.log(2 / level))
+    for _ in range(50):
+        middle = (low + high) / 2
+        enough = _two_laplace_tail(middle, wide, narrow) <= level
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high * (1 + 1e-9) + 1
+
+
+def _two_laplace_tail(radius: Floats, wide: Floats, narrow: Floats) -> Floats:
+    near = narrow > wide * (1 - 1e-6)
+    below = np.where(near, wide / 2, np.maximum(narrow, 1e-300))
+    apart = (wide**2 * np.exp(-radius / wide) - below**2 * np.exp(-radius / below)) / (wide**2 - below**2)
+    equal = (1 + radius / (2 * wide)) * np.exp(-radius / wide) * (1 + 1e-5)
+    return np.where(near, equal, apart)

@@ -1,0 +1,143 @@
+"""The climb of counts and sums to a relative accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.accuracy.interval import noise_radii
+from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, predicted_rate, split_cap
+from expost.accuracy.interval_relative import RelativeRule, relative_ladder, relative_rule
+from expost.core import Ladder, Sealed, Step
+from expost.noise import BitSource, DiscreteLaplacePath
+from expost.stats.ascent import Ascent
+from expost.stats.reading import Reading
+
+__all__ = ["RelativeClimb"]
+
+Floats = NDArray[np.float64]
+
+_RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
+_HOPELESS = 4.6  # noise scales: a cell that looks out of reach by this much is given up (1 % of error, no promise)
+
+
+@dataclass(frozen=True)
+class RelativeClimb:
+    """Lowers the noise until each cell is within a share of its exact answer, cell by cell.
+
+    One coordinate a cell. The cells' paths are independent, each stops at its own rung, and a unit moves the cells by
+    at most the L1 sensitivity together, so the loss is the highest rung read (docs/proofs/stopped-relative-error.md).
+    With several cells a scout of independent noise is released first and paid for too.
+    """
+
+    share: Fraction
+    failure_probability: Fraction
+    cap: Fraction
+    unit: Fraction = Fraction(1)
+
+    def run(self, sealed: Sealed, cells: int, bits: BitSource | None) -> Ascent:
+        """Climb all cells of a sealed vector."""
+        sensitivity = Fraction(sealed.sensitivity.amount)
+        scouted, cap, levels = Fraction(0), self.cap, [self._certified]
+        if cells > 1:
+            most, cap = split_cap(self.cap)
+            scouted, levels = self._scout(sealed, cells, most, cap, bits)
+        ladder = relative_ladder(sensitivity, cap)
+        path = DiscreteLaplacePath(sealed, ladder, bits=bits)
+        rules = [relative_rule(self.share, level) for level in levels]
+        return self._climb(path, _Table.of(rules, ladder, sensitivity), scouted)
+
+    @property
+    def _certified(self) -> Fraction:
+        return self.failure_probability * (1 - _RESERVE)
+
+    def _scout(
+        self, sealed: Sealed, cells: int, most: Fraction, cap: Fraction, bits: BitSource | None
+    ) -> tuple[Fraction, list[Fraction]]:
+        """The scout's price and each cell's part of the failure probability."""
+        sensitivity = Fraction(sealed.sensitivity.amount)
+        ladder = relative_ladder(sensitivity, most)
+        noisy = np.abs(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
+        share, failure = float(self.share), float(self._certified)
+        rule, best = relative_rule(self.share, self._certified), np.array([float(cap / sensitivity)])
+        reach = int(rule.least(rule.radii(best))[0])  # the smallest count that the cap can serve
+        for rung, level in enumerate(ladder):
+            scale = float(sensitivity / level)
+            hopeful = noisy[rung] + _HOPELESS * scale >= reach
+            last = rung == len(ladder) - 1
+            guess = np.where(hopeful, noisy[rung], np.inf)
+            if last or predicted_rate(guess, share, failure) * float(SCOUT_SHARE) * scale <= 1:
+                parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
+                return level, [parts.level(cell, self._certified) for cell in range(cells)]
+        raise AssertionError("a ladder has a last rung")
+
+    def _climb(self, path: DiscreteLaplacePath, table: _Table, scouted: Fraction) -> Ascent:
+        values: NDArray[Any] = path.block(0, len(path.ladder))
+        sizes = np.abs(values)
+        accepted = sizes >= table.least
+        hopeless = sizes + np.ceil(_HOPELESS / table.rates)[:, None] < table.least[-1]
+        stop, given_up = _first(accepted), _first(hopeless)
+        met = accepted.any(axis=0) & (stop <= given_up)
+        # Whether a cell was met is known only from its rungs up to this one; all of them are paid for.
+        decided = np.where(met, stop, np.minimum(given_up, len(values) - 1))
+        top = int(decided.max())
+        rung = np.where(met, stop, top)
+        cells = np.arange(values.shape[1])
+        noisy, radii = values[rung, cells], table.radii[rung, cells]
+        met_reading = self._met(noisy, radii, table.rules)
+        missed = self._missed(noisy, table.rates[rung], rungs=len(values))
+        reading = Reading(*(np.where(met, a, b) for a, b in zip(met_reading, missed, strict=True)))
+        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top), scouted)
+
+    def _met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
+        rule = rules[0]  # the released value depends on the share alone
+        size = rule.value(np.abs(noisy), radii).astype(np.float64)
+        sign, share, unit = np.where(noisy < 0, -1.0, 1.0), float(self.share), float(self.unit)
+        ends = np.ceil(size / (1 + share) - 1e-9), np.floor(size / (1 - share) + 1e-9)
+        low, high = np.minimum(sign * ends[0], sign * ends[1]), np.maximum(sign * ends[0], sign * ends[1])
+        return sign * size * unit, low * unit, high * unit
+
+    def _missed(self, noisy: NDArray[Any], rates: Floats, *, rungs: int) -> tuple[Floats, ...]:
+        # The rung may depend on a missed cell's own noise, so these intervals pay for all rungs.
+        level = float(self.failure_probability * _RESERVE) / len(noisy) / rungs
+        radius, unit = noise_radii(level, rates), float(self.unit)
+        value = noisy.astype(np.float64)
+        return value * unit, (value - radius) * unit, (value + radius) * unit
+
+    def _steps(self, values: NDArray[Any], table: _Table, top: int) -> tuple[Step, ...]:
+        """The climb of a single cell, for the picture."""
+        if values.shape[1] > 1:
+            return ()
+        unit = float(self.unit)
+        return tuple(
+            Step(level, float(v) * unit, float(v - r) * unit, float(v + r) * unit)
+            for level, v, r in zip(table.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False)
+        )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Radii and least accepted sizes, one row a rung and one column a cell."""
+
+    rules: list[RelativeRule]
+    ladder: Ladder
+    rates: Floats
+    radii: NDArray[np.int64]
+    least: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rules: list[RelativeRule], ladder: Ladder, sensitivity: Fraction) -> _Table:
+        rates = np.array([float(level / sensitivity) for level in ladder])
+        distinct = {rule: rule.radii(rates) for rule in rules}
+        radii = np.stack([distinct[rule] for rule in rules], axis=1)
+        least = {rule: rule.least(radius) for rule, radius in distinct.items()}
+        return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
+
+
+def _first(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The first rung whose flag is set, for each cell; the number of rungs where none is."""
+    return np.where(flags.any(axis=0), flags.argmax(axis=0), len(flags))
