@@ -1,0 +1,1 @@
+"""Models that are as private as their accuracy allows: ridge, logistic regression, Huber support vectors."""

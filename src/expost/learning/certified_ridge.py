@@ -1,0 +1,202 @@
+"""Ridge regression from gradually released moments, stopped by a free certificate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.accuracy.climb import climb
+from expost.accuracy.noise_envelope import NoiseEnvelope
+from expost.accuracy.ridge_certificate import Certified, ExcessRiskCertificate, SquaredErrorCertificate
+from expost.core import Ladder, Loss, Measure, Outcome, PureGuarantee, PureLoss, Release, Sealed, Step
+from expost.core.rational import round_up
+from expost.data.matrix import GRID_BITS, RowSource
+from expost.data.moments import MomentLayout, Moments
+from expost.learning.model import LinearModel
+from expost.learning.problem import Problem
+from expost.noise import BitSource, DiscreteLaplacePath
+
+__all__ = ["CertifiedRidge", "RidgeRelease"]
+
+_RATIO = 1.07
+_LANDINGS = 40  # rungs at which the certificate is asked; the failure probability is shared among them
+_SPAN = 300.0  # the first rung is at most this far below the cap
+_SQUARE_FAILURE = 0.1  # share of a landing's failure probability for the noise of y^2
+_CITATIONS = ("LNRWW17, Theorem 2.7", "docs/proofs/ridge-certificate.md", "docs/proofs/moments.md")
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeRelease(LinearModel):
+    """A model together with the noisy moments it was made of: every other penalty is free post-processing."""
+
+    moments: Moments | None = None
+
+
+class CertifiedRidge:
+    """Releases X'X and X'y (and y'y where a score is asked for) with less and less noise, until a certificate holds.
+
+    Guarantee: pure ex-post DP, known only after the run: the rung at which the climb stopped; at most the cap.
+    Adjacency: replace-one, one row; the number of rows is public.
+    Sensitivity: 4 (L1) for rows of 1-norm and targets at most 1; 17/4 with y'y, 6 with the sum of y too.
+    Accuracy: excess risk, RMSE or R^2 within the target except with the failure probability, over all landings.
+    Numerics: exact integer moments and exact noise; the certificate is computed in floats from released numbers.
+    Reference: LNRWW17, Theorem 2.7; docs/proofs/ridge-certificate.md; docs/proofs/moments.md.
+    """
+
+    question = "ridge regression"
+
+    def __init__(self, problem: Problem, *, rungs: int | None = None) -> None:
+        self._problem = problem
+        measure = None if problem.aim.target is None else problem.aim.target.measure
+        self._layout = MomentLayout(
+            problem.ball, with_square=measure in (Measure.RMSE, Measure.R2), with_sum=measure is Measure.R2
+        )
+        self._ladder = self._build_ladder(rungs)
+        self._landings = self._build_landings()
+
+    # The ladder ---------------------------------------------------------------------------------------------------
+
+    def _scale(self, level: Fraction | float) -> float:
+        """The scale of the noise on the mean moments at this level."""
+        width = self._problem.ball.dimension
+        amount = float(self._layout.sensitivity.amount) / 4.0**GRID_BITS
+        # The lattice's Laplace is within a grid unit of a real one, in each of the entries.
+        return amount / (float(level) * self._problem.rows) * (1 + 1e-9 * width)
+
+    def _build_ladder(self, rungs: int | None) -> Ladder:
+        aim = self._problem.aim
+        if aim.epsilon is not None:
+            return Ladder((aim.epsilon,))
+        lowest = aim.afford(max(self._least(), aim.cap / Fraction(_SPAN)))
+        ratio = max(_RATIO, float(aim.cap / lowest) ** (1 / max(self._most_landings - 1, 1)) * (1 + 1e-9))
+        return Ladder.geometric(lowest, aim.cap, rungs=rungs, ratio=ratio)
+
+    @property
+    def _most_landings(self) -> int:
+        """No more than the table of noise covers, when the failure probability is shared among them."""
+        dimension = self._problem.ball.dimension
+        covered = float(self._problem.aim.failure_probability) / NoiseEnvelope.least_failure(dimension)
+        return max(1, min(_LANDINGS, math.floor(covered * (1 - 2 * _SQUARE_FAILURE))))
+
+    def _least(self) -> Fraction:
+        """Below this level not even data whose best coefficients are zero can be certified."""
+        target = self._problem.aim.target
+        assert target is not None
+        if target.measure is not Measure.EXCESS_RISK:
+            return Fraction(0)
+        goal = self._problem.aim.tolerance / self._problem.risk_unit
+        envelope = NoiseEnvelope.of(self._problem.ball.dimension, 0.2)
+        reach = float(envelope.reach(np.zeros(1))[0])
+        return round_up(reach * self._scale(1) / math.sqrt(2 * self._problem.penalty * goal))
+
+    def _build_landings(self) -> NDArray[np.intp]:
+        total = len(self._ladder)
+        return np.unique(np.linspace(0, total - 1, min(total, self._most_landings)).round().astype(np.intp))
+
+    @property
+    def _failure(self) -> float:
+        """The failure probability of one landing."""
+        return float(self._problem.aim.failure_probability) / len(self._landings)
+
+    @property
+    def worst_case(self) -> Loss:
+        return PureLoss(self._ladder.cap)
+
+    # The way ------------------------------------------------------------------------------------------------------
+
+    def check(self, source: RowSource) -> None:
+        self._problem.check(source)
+
+    def measure(self, source: RowSource) -> Sealed:
+        return self._layout.measure(self._problem.unit_rows(source))
+
+    def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
+        path = DiscreteLaplacePath(sealed, self._ladder, bits=bits)
+        seen: dict[int, Certified] = {}
+
+        def accepts(values: NDArray[Any], start: int) -> NDArray[np.bool_]:
+            verdicts = np.zeros(len(values), dtype=bool)
+            for rung in self._landings[(self._landings >= start) & (self._landings < start + len(values))]:
+                seen[int(rung)] = self._certify(values[rung - start], int(rung))
+                if self._good_enough(seen[int(rung)]):
+                    verdicts[rung - start] = True
+                    break
+            return verdicts
+
+        rung = climb(path, accepts)
+        last = len(self._ladder) - 1 if rung is None else rung
+        return self._release(path.at(last), seen, last, met=rung is not None)
+
+    # The certificate ----------------------------------------------------------------------------------------------
+
+    def _certify(self, values: NDArray[Any], rung: int) -> Certified:
+        """The best coefficients at one rung; the bound is on what the target measures, in the caller's units."""
+        moments = self._layout.unpack(values, self._problem.rows)
+        scale, failure = self._scale(self._ladder[rung]), self._failure
+        dimension, penalty = self._problem.ball.dimension, self._problem.penalty
+        if moments.square is None:
+            best = ExcessRiskCertificate(penalty, NoiseEnvelope.of(dimension, failure)).best(
+                moments.gram, moments.cross, scale=scale
+            )
+            return Certified(best.theta, best.bound * self._problem.risk_unit)
+        own = failure * _SQUARE_FAILURE
+        envelope = NoiseEnvelope.of(dimension, failure * (1 - 2 * _SQUARE_FAILURE))
+        reach = -math.log(2 * own)  # one-sided: the noise of y^2 is below -reach with probability own
+        best = SquaredErrorCertificate(penalty, envelope, reach).best(
+            moments.gram, moments.cross, moments.square, scale=scale
+        )
+        return Certified(best.theta, self._score(best.bound, moments, scale, own))
+
+    def _score(self, squared_error: float, moments: Moments, scale: float, failure: float) -> float:
+        """The target's own measure from a bound on the mean squared error."""
+        assert self._problem.aim.target is not None
+        if self._problem.aim.target.measure is Measure.RMSE:
+            return self._problem.target_bound * math.sqrt(max(squared_error, 0.0))
+        # Var y >= y^2 - (mean y)^2 with both bounded on the side that counts: three tails, one of them paid above.
+        assert moments.square is not None and moments.total is not None
+        reach = -math.log(failure) * scale
+        variance = moments.square - reach - (abs(moments.total) + reach) ** 2
+        return 1 - max(squared_error, 0.0) / variance if variance > 0 else -math.inf
+
+    def _good_enough(self, certified: Certified) -> bool:
+        aim = self._problem.aim
+        if aim.target is None:
+            return True
+        if aim.target.measure.is_loss:
+            return certified.bound <= aim.tolerance
+        return certified.bound >= float(aim.target.tolerance) * (1 + 1e-12)
+
+    # What leaves --------------------------------------------------------------------------------------------------
+
+    def _release(
+        self, values: NDArray[Any], seen: dict[int, Certified], last: int, *, met: bool
+    ) -> Release[LinearModel]:
+        problem = self._problem
+        certified = seen[last]
+        outcome = Outcome.FIXED if problem.aim.target is None else Outcome.CERTIFIED if met else Outcome.NOT_MET
+        bill = self._ladder[last]
+        receipt = problem.receipt(
+            question=self.question,
+            method="gradual release of moments, residual certificate",
+            promise=PureGuarantee(self._ladder.cap),
+            bill=PureLoss(bill),
+            outcome=outcome,
+            achieved=certified.bound if math.isfinite(certified.bound) else None,
+            rung=last,
+            rungs=len(self._ladder),
+            breakdown={"generation": bill, "testing": Fraction(0)},
+            citations=_CITATIONS,
+        )
+        steps = tuple(
+            Step(self._ladder[rung], each.bound, min(each.bound, 0.0), max(each.bound, 0.0))
+            for rung, each in sorted(seen.items())
+            if math.isfinite(each.bound)
+        )
+        model = problem.model(certified.theta)
+        moments = self._layout.unpack(values, problem.rows)
+        return Release(RidgeRelease(model.coefficients, model.intercept, moments), receipt, climb=steps)

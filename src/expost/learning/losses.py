@@ -1,0 +1,156 @@
+"""Losses of a linear score, with the two bounds that privacy needs: on the slope and on the curvature."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from expost.core import InvalidRequest
+
+__all__ = ["HuberHinge", "Logistic", "Loss", "TruncatedSquare"]
+
+Floats = NDArray[np.float64]
+
+
+class Loss(Protocol):
+    """A convex loss of score and target, l(score, target).
+
+    ``steepest`` bounds |dl/dscore| and ``sharpest`` bounds its Lipschitz constant, for every target; ``at_zero`` bounds
+    the loss of the score 0, and no loss is negative.
+    """
+
+    @property
+    def name(self) -> str:
+        """What receipts call it."""
+        ...
+
+    @property
+    def steepest(self) -> float:
+        """The largest slope."""
+        ...
+
+    @property
+    def sharpest(self) -> float:
+        """The largest curvature."""
+        ...
+
+    @property
+    def at_zero(self) -> float:
+        """The largest loss of a score of 0."""
+        ...
+
+    def value(self, score: Floats, target: Floats) -> Floats:
+        """The loss, elementwise."""
+        ...
+
+    def slope(self, score: Floats, target: Floats) -> Floats:
+        """The derivative in the score, elementwise."""
+        ...
+
+    def curvature(self, score: Floats, target: Floats) -> Floats:
+        """The second derivative in the score where it exists, elementwise."""
+        ...
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + exp(-target * score)) for targets of -1 and 1.
+
+    >>> float(Logistic().slope(np.zeros(1), np.ones(1))[0])
+    -0.5
+    """
+
+    name = "logistic loss"
+    steepest = 1.0
+    sharpest = 0.25
+    at_zero = math.log(2)
+
+    def value(self, score: Floats, target: Floats) -> Floats:
+        return np.logaddexp(0.0, -target * score)
+
+    def slope(self, score: Floats, target: Floats) -> Floats:
+        slope: Floats = -target * expit(-target * score)
+        return slope
+
+    def curvature(self, score: Floats, target: Floats) -> Floats:
+        positive = expit(score)
+        curvature: Floats = positive * (1 - positive)
+        return curvature
+
+
+@dataclass(frozen=True)
+class HuberHinge:
+    """The hinge max(0, 1 - m), m = target * score, with its corner rounded over [1 - width, 1 + width].
+
+    CMS11, section 3.4.2 (recalled): (1 + width - m)^2 / (4 width) on the rounded part.
+
+    >>> HuberHinge(0.5).value(np.array([-1.0, 1.0, 3.0]), np.ones(3)).tolist()
+    [2.0, 0.125, 0.0]
+    """
+
+    width: float = 0.5
+    name = "Huber hinge loss"
+    steepest = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.width > 0:
+            raise InvalidRequest("Expected a positive width of the rounded corner", got=self.width, do="Pass 0.5")
+
+    @property
+    def sharpest(self) -> float:
+        return 1 / (2 * self.width)
+
+    @property
+    def at_zero(self) -> float:
+        return 1.0 if self.width <= 1 else (1 + self.width) ** 2 / (4 * self.width)
+
+    def _short(self, score: Floats, target: Floats) -> Floats:
+        return np.clip((1 + self.width - target * score) / (2 * self.width), 0.0, 1.0)
+
+    def value(self, score: Floats, target: Floats) -> Floats:
+        short = self._short(score, target)
+        beyond = np.maximum(1 - self.width - target * score, 0.0)  # the straight part
+        value: Floats = self.width * short**2 + beyond
+        return value
+
+    def slope(self, score: Floats, target: Floats) -> Floats:
+        slope: Floats = -target * self._short(score, target)
+        return slope
+
+    def curvature(self, score: Floats, target: Floats) -> Floats:
+        return np.where(np.abs(1 - target * score) <= self.width, self.sharpest, 0.0)
+
+
+@dataclass(frozen=True)
+class TruncatedSquare:
+    """Half the squared residual, continued as a straight line where the residual exceeds ``reach`` (Huber 1964).
+
+    >>> TruncatedSquare(1.0).value(np.array([0.5, 3.0]), np.zeros(2)).tolist()
+    [0.125, 2.5]
+    """
+
+    reach: float = 1.0
+    name = "half the squared error"
+    sharpest = 1.0
+    at_zero = 0.5  # targets lie between -1 and 1
+
+    @property
+    def steepest(self) -> float:
+        return self.reach
+
+    def value(self, score: Floats, target: Floats) -> Floats:
+        residual = np.abs(score - target)
+        near = np.minimum(residual, self.reach)
+        value: Floats = near**2 / 2 + self.reach * (residual - near)
+        return value
+
+    def slope(self, score: Floats, target: Floats) -> Floats:
+        return np.clip(score - target, -self.reach, self.reach)
+
+    def curvature(self, score: Floats, target: Floats) -> Floats:
+        return (np.abs(score - target) <= self.reach).astype(np.float64)

@@ -1,0 +1,148 @@
+"""The minimum of a regularised mean loss plus a linear term, to a proven distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from expost.core import EngineFailed, Norm
+from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, summation_error
+from expost.learning.losses import Loss
+
+__all__ = ["Objective", "minimise", "solver_distance"]
+
+Floats = NDArray[np.float64]
+
+_GRID = math.ldexp(1.0, -GRID_BITS)
+_STEPS = 100
+_HALVINGS = 40
+_TOLERANCE = 2.0**-38  # of the gradient; Newton's method passes it by orders of magnitude in its last step
+_UNIT = 2.0**-53  # the rounding error of float64
+
+
+@dataclass(frozen=True)
+class Objective:
+    """mean loss + penalty / 2 |theta|^2 + tilt . theta, over gridded rows; targets are in the loss's own units."""
+
+    rows: UnitRows
+    loss: Loss
+    penalty: float
+    tilt: Floats
+    target_scale: float = 1.0
+
+    def _scored(self, theta: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+        """Features in grid units, scores, targets; chunk by chunk."""
+        for features, target in self.rows.chunks():
+            yield features, features @ (theta * _GRID), target * self.target_scale
+
+    def value(self, theta: Floats) -> float:
+        """The objective."""
+        total = sum(float(self.loss.value(score, target).sum()) for _, score, target in self._scored(theta))
+        return total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
+
+    def gradient(self, theta: Floats) -> Floats:
+        """Its gradient."""
+        total = np.zeros(len(theta))
+        for features, score, target in self._scored(theta):
+            total += self.loss.slope(score, target) @ features
+        gradient: Floats = total * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
+        return gradient
+
+    def hessian(self, theta: Floats) -> Floats:
+        """Its matrix of second derivatives; an approximation is enough, it only steers."""
+        total = np.zeros((len(theta), len(theta)))
+        for features, score, target in self._scored(theta):
+            weighted = features * np.sqrt(self.loss.curvature(score, target))[:, None]
+            total += weighted.T @ weighted
+        total *= _GRID**2 / self.rows.rows
+        total[np.diag_indices_from(total)] += self.penalty
+        return total
+
+
+def minimise(objective: Objective, *, radius: float) -> Floats:
+    """A point within ``solver_distance`` of the minimum over the ball |theta| <= radius.
+
+    Damped Newton steps from zero; they converge from anywhere because the objective is strongly convex. The ball is so
+    large that its border is met with negligible probability only; then a heavier penalty finds the minimum on it.
+    """
+    theta = _descend(objective, radius)
+    if np.linalg.norm(theta) <= radius:
+        return theta
+    low, high = 0.0, 2 * (objective.loss.steepest + float(np.linalg.norm(objective.tilt))) / radius
+    for _ in range(60):
+        middle = (low + high) / 2
+        theta = _descend(replace(objective, penalty=objective.penalty + middle), radius)
+        low, high = (middle, high) if np.linalg.norm(theta) > radius else (low, middle)
+    return theta * min(1.0, radius / float(np.linalg.norm(theta)))
+
+
+def solver_distance(loss: Loss, ball: UnitBall, *, rows: int, penalty: float, radius: float, tilt: float) -> float:
+    """How far what ``minimise`` returns can be from the exact minimum; a public number.
+
+    A convex function whose curvature is at least ``penalty`` has its minimum within |gradient| / penalty. The gradient
+    is at most the tolerance as computed, plus what float64 can hide (docs/proofs/objective-perturbation.md). ``tilt``
+    bounds the norm of the linear term.
+    """
+    error = _gradient_error(loss, ball, rows, penalty, radius, tilt)
+    return (_tolerance(error) + error) / penalty
+
+
+def _tolerance(error: float) -> float:
+    return _TOLERANCE + 4 * error
+
+
+def _gradient_error(loss: Loss, ball: UnitBall, rows: int, penalty: float, radius: float, tilt: float) -> float:
+    """How much float64 can put a computed gradient off, in Euclidean norm.
+
+    Rows have norm at most 1. Scores are inner products of ``dimension`` terms, so they are off by at most
+    (dimension + 2) u |theta| and move slopes by ``sharpest`` times that; elementary functions add a few u. The mean of
+    slope times row is then summed chunk by chunk. The last three terms are plain additions.
+    """
+    spread = 1.0 if ball.norm is Norm.L1 else math.sqrt(ball.dimension)  # 1-norm of a row: errors add coordinatewise
+    slope = loss.sharpest * (ball.dimension + 2) * _UNIT * (radius + 1) + 64 * _UNIT * loss.steepest
+    mean = summation_error(rows) * loss.steepest * spread
+    return slope * spread + mean + 4 * _UNIT * (penalty * radius + tilt + loss.steepest)
+
+
+def _descend(objective: Objective, radius: float) -> Floats:
+    tolerance = _tolerance(
+        _gradient_error(
+            objective.loss,
+            objective.rows.ball,
+            objective.rows.rows,
+            objective.penalty,
+            radius,
+            float(np.linalg.norm(objective.tilt)),
+        )
+    )
+    theta = np.zeros(len(objective.tilt))
+    gradient = objective.gradient(theta)
+    for _ in range(_STEPS):
+        if np.linalg.norm(gradient) <= tolerance:
+            return theta
+        theta, gradient = _step(objective, theta, gradient)
+    # Never seen; the run stays charged at its worst case and nothing leaves.
+    raise EngineFailed("Expected the solver to converge", do="Ask for a larger regularization")
+
+
+def _step(objective: Objective, theta: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+    direction = cho_solve(cho_factor(objective.hessian(theta)), gradient)
+    decrease = float(gradient @ direction)
+    size = 1.0
+    start: float | None = None
+    for _ in range(_HALVINGS):
+        ahead = theta - size * direction
+        slope = objective.gradient(ahead)
+        # A full step that shrinks the gradient needs no function values; near the minimum they are all rounding.
+        if np.linalg.norm(slope) <= 0.5 * np.linalg.norm(gradient):
+            return ahead, slope
+        start = objective.value(theta) if start is None else start
+        if objective.value(ahead) <= start - 1e-4 * size * decrease:
+            return ahead, slope
+        size /= 2
+    return ahead, slope

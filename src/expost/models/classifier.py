@@ -1,0 +1,209 @@
+"""Linear classifiers, as accurate as asked and no less private than that needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from expost.core import InvalidRequest, Release, Request
+from expost.data import Dataset
+from expost.data.matrix import RowSource
+from expost.learning.classification import TiltedClassifier, grid_labels
+from expost.learning.losses import HuberHinge, Logistic, Loss
+from expost.learning.model import LinearModel
+from expost.learning.problem import Problem
+from expost.models.estimator import PrivateLinearModel
+from expost.models.score_parameter import ScoreParameter
+
+__all__ = ["HuberSVC", "LogisticRegression"]
+
+_OBSERVED = "observed"
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the two-class estimators."""
+
+    score = ScoreParameter(ClassifierMixin.score)
+    classes: Any
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _checked_target(self, y: Any) -> Any:
+        labels = super()._checked_target(y)
+        if isinstance(self.classes, str) and self.classes == _OBSERVED:
+            # The caller says that which labels occur is public; only then may they be read off the data.
+            check_classification_targets(labels)
+            self._set_classes(np.unique(labels))
+        return labels
+
+    def _set_classes(self, classes: Any) -> None:
+        if len(classes) != 2:
+            count = "one class" if len(classes) == 1 else f"{len(classes)} classes"
+            raise InvalidRequest(
+                f"Only binary classification is supported. Expected two classes, got {count}",
+                do="Pass classes=(negative, positive)",
+            )
+        self.classes_ = np.asarray(classes)
+
+    def _request(self, problem: Problem, source: RowSource) -> Request:
+        if self.method not in {"auto", "objective"}:
+            raise InvalidRequest("Expected method to be auto or objective", got=self.method, do="Name one of them")
+        return TiltedClassifier(problem, self._loss(), grid_labels((self.classes_[0], self.classes_[1])))
+
+    def _read(self, X: Any, y: Any) -> RowSource:
+        if self.classes is None:
+            raise InvalidRequest(
+                "Expected the two classes as public knowledge",
+                do='Pass classes=(negative, positive); or classes="observed" if it is public which labels occur',
+            )
+        if not isinstance(self.classes, str):
+            self._set_classes(list(self.classes))
+        elif self.classes != _OBSERVED or isinstance(X, Dataset):
+            raise InvalidRequest("Expected two classes", got=self.classes, do="Pass classes=(negative, positive)")
+        return super()._read(X, y)
+
+    def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
+        super()._keep(release, names)
+        self.coef_: NDArray[np.float64] = release.value.coefficients[None, :]
+        self.intercept_: NDArray[np.float64] = np.array([release.value.intercept])
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The signed score of each row; positive for the second class."""
+        return self._scored(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The predicted class of each row."""
+        positive = self.decision_function(X) > 0
+        predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return predicted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class LogisticRegression(PrivateClassifier):
+    """Logistic regression, private at the smallest epsilon that reaches the accuracy asked for.
+
+    Say exactly one of: ``excess_risk`` (how far mean logistic loss plus regularization / 2 |coef|^2 may be above its
+    minimum), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, a public number; ``bounds``
+    gives public limits column by column instead (columns are then scaled to [0, 1], and the penalty is that of the
+    scaled problem). ``classes`` are public; a label that is neither counts as the first one.
+
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> label = np.tile([1, 0], 20_000)
+    >>> model = LogisticRegression(excess_risk=0.01, regularization=0.01, classes=(0, 1)).fit(rows, label)
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist(), model.receipt_.epsilon < 0.1
+    ([1, 0], True)
+    """
+
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float = 0.005,
+        classes: Any = None,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.classes = classes
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class, one row a row."""
+        positive = expit(self.decision_function(X))
+        return np.column_stack([1 - positive, positive])
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """The logarithm of ``predict_proba``."""
+        return np.log(self.predict_proba(X))
+
+
+class HuberSVC(PrivateClassifier):
+    """A linear support vector machine with a rounded hinge, private at the smallest epsilon that is accurate enough.
+
+    ``corner`` is the half width over which the hinge is rounded; everything else is as in ``LogisticRegression``.
+
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> label = np.tile([1, -1], 20_000)
+    >>> model = HuberSVC(excess_risk=0.01, regularization=0.01, classes=(-1, 1)).fit(rows, label)
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist()
+    [1, -1]
+    """
+
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float = 0.005,
+        corner: float = 0.5,
+        classes: Any = None,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.corner = corner
+        self.classes = classes
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    def _loss(self) -> Loss:
+        return HuberHinge(float(self.corner))

@@ -1,0 +1,254 @@
+"""What every estimator shares: reading the caller's arguments, paying, and keeping the released model."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import ThreadpoolController
+
+from expost.core import InvalidRequest, Norm, Receipt, Release, Request
+from expost.core.guarantee import PureGuarantee
+from expost.core.picture import draw
+from expost.core.rational import rational
+from expost.curator import answer
+from expost.data import Dataset
+from expost.data.matrix import RowSource, UnitBall, column_names, read_rows
+from expost.learning.aim import Aim
+from expost.learning.model import LinearModel
+from expost.learning.problem import Problem
+from expost.ledger import Ledger, open_ledger
+from expost.noise import SeededBits
+
+__all__ = ["PrivateLinearModel"]
+
+_NORMS = {"l1": Norm.L1, "l2": Norm.L2}
+_TABLE_ACCOUNT = "dataset:table"
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: a linear model that pays for its accuracy from a ledger.
+
+    Parameters are kept as they were given; everything is checked in ``fit``, before the data is touched.
+    """
+
+    _scores: tuple[str, ...] = ()
+
+    # What the subclass's constructor sets.
+    excess_risk: Any
+    epsilon: Any
+    regularization: Any
+    feature_bound: Any
+    feature_norm: Any
+    target_bound: Any = 1.0
+    bounds: Any
+    fit_intercept: bool
+    failure_probability: Any
+    max_epsilon: Any
+    method: str
+    delta: Any
+    ledger: Any
+    account: Any
+    simulation_seed: Any
+
+    # Fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
+        """Fit the model and bill the ledger; raises ``TargetNotMet`` with the best private model under the cap.
+
+        ``X`` is an array, a sparse matrix, a data frame or an Arrow table with ``y`` beside it, or a ``Dataset`` with
+        ``y`` the name of its target column.
+        """
+        if any(value is not None for value in unsupported.values()):
+            name = next(iter(unsupported))
+            raise InvalidRequest(
+                f"Expected no {name}",
+                do="Leave it out: weights change how much one row can move the model, so they are not supported",
+            )
+        source = self._read(X, y)
+        problem = self._problem(source)
+        release = self._pay(self._request(problem, source), source, self._account_of(X))
+        self._fitted_problem = problem
+        self._keep(release, source.names)
+        return self
+
+    def _request(self, problem: Problem, source: RowSource) -> Request:
+        raise NotImplementedError
+
+    def _read(self, X: Any, y: Any) -> RowSource:
+        """The rows; shapes are checked as scikit-learn does, values are not: they are private."""
+        if isinstance(X, Dataset):
+            source = read_rows(X, y)
+            self.n_features_in_ = source.width
+            return source
+        if y is None:
+            raise InvalidRequest(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
+                do="Pass one target a row",
+            )
+        table = _from_arrow(X)
+        matrix = validate_data(self, table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        return read_rows(matrix, self._checked_target(y), names=column_names(X))
+
+    def _checked_target(self, y: Any) -> Any:
+        return column_or_1d(y, warn=True)
+
+    def _pay(self, request: Request, source: RowSource, account: str) -> Release[LinearModel]:
+        seeded = self.simulation_seed is not None
+        ledger = self._open_ledger(account)
+        try:
+            with _one_thread():
+                return answer(
+                    request,
+                    source,
+                    ledger=ledger,
+                    accounts=(account,),
+                    bits=SeededBits(self.simulation_seed) if seeded else None,
+                    simulation=seeded,
+                )
+        finally:
+            ledger.close()
+
+    def _open_ledger(self, account: str) -> Ledger:
+        if self.ledger is None:
+            ledger = open_ledger(None)
+            ledger.open_account(account, PureGuarantee(self._aim().cap))
+            return ledger
+        if not isinstance(self.ledger, str | os.PathLike):
+            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
+            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
+        ledger = open_ledger(self.ledger)
+        if account not in ledger.accounts():
+            ledger.close()
+            raise InvalidRequest(
+                f"Expected the account {account!r} in the ledger",
+                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.epsilon(1.0))",
+            )
+        return ledger
+
+    def _account_of(self, X: Any) -> str:
+        if self.account is not None:
+            return str(self.account)
+        return f"dataset:{X.name}" if isinstance(X, Dataset) and X.name else _TABLE_ACCOUNT
+
+    def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
+        self.release_ = release
+        self._fitted_names = names
+
+    # Reading the arguments ----------------------------------------------------------------------------------------
+
+    def _aim(self) -> Aim:
+        return Aim.of(
+            excess_risk=self.excess_risk,
+            score=self.__dict__["score"],
+            epsilon=self.epsilon,
+            failure_probability=self.failure_probability,
+            max_epsilon=self.max_epsilon,
+            scores=self._scores,
+        )
+
+    def _problem(self, source: RowSource) -> Problem:
+        return Problem(
+            ball=self._ball(source),
+            rows=source.rows,
+            regularization=float(rational(self.regularization, "regularization")),
+            aim=self._aim(),
+            target_bound=float(rational(self.target_bound, "target_bound")),
+        )
+
+    def _ball(self, source: RowSource) -> UnitBall:
+        if self.feature_norm not in _NORMS:
+            raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
+        norm = _NORMS[self.feature_norm]
+        lows, highs = _read_bounds(self.bounds, source)
+        if self.feature_bound is not None:
+            bound = float(rational(self.feature_bound, "feature_bound"))
+        elif lows is None:
+            bound = 1.0
+        else:  # large enough for every row within the column bounds
+            bound = float(source.width) if norm is Norm.L1 else math.sqrt(source.width)
+        return UnitBall(source.width, norm, bound, lows, highs, bool(self.fit_intercept))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of the constructor; ``score`` is the target asked for, not the method of that name."""
+        names = self._get_param_names()
+        return {name: self.__dict__[name] for name in names}
+
+    # What was released --------------------------------------------------------------------------------------------
+
+    @property
+    def receipt_(self) -> Receipt:
+        """What was paid, what was promised, and what reached it."""
+        check_is_fitted(self, "release_")
+        return self.release_.receipt
+
+    def plot_climb(self, path: str | None = None, **options: Any) -> Any:
+        """Draw the climb: rung by rung, what was certified; only methods that climb have one."""
+        check_is_fitted(self, "release_")
+        if not self.release_.climb:
+            raise InvalidRequest(
+                "Expected a fit that climbed", do="Its price was known before the run: see receipt_ for what it bought"
+            )
+        return draw("climb", self.release_, path=path, **options)
+
+    def _scored(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self, "release_")
+        matrix = validate_data(
+            self, _from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
+        )
+        return self.release_.value.predict(self._filled(matrix))
+
+    def _filled(self, matrix: Any) -> Any:
+        """Missing values as they were read in ``fit``: zero, or the column's lower bound."""
+        if hasattr(matrix, "tocsr"):
+            return matrix if np.isfinite(matrix.data).all() else type(matrix)(np.nan_to_num(matrix.toarray()))
+        if matrix.dtype.kind != "f" or not np.isnan(matrix).any():
+            return matrix
+        lows = self._fitted_problem.ball.lows
+        return np.where(np.isnan(matrix), 0.0 if lows is None else np.array(lows), matrix)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True  # a missing value is a value like any other: refusing it would tell of it
+        tags.non_deterministic = self.simulation_seed is None
+        tags.target_tags.required = True
+        return tags
+
+
+def _from_arrow(X: Any) -> Any:
+    """Arrow tables as matrices; everything else as it is."""
+    if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
+        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
+    return X
+
+
+def _read_bounds(bounds: Any, source: RowSource) -> tuple[Any, Any]:
+    if bounds is None:
+        return None, None
+    if isinstance(bounds, Mapping):
+        if source.names is None or set(bounds) != set(source.names):
+            raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
+        pairs: Sequence[Any] = [bounds[name] for name in source.names]
+    else:
+        pairs = list(bounds)
+    if len(pairs) != source.width or not all(len(pair) == 2 and pair[0] < pair[1] for pair in pairs):
+        raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
+    return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_thread() -> Any:
+    """BLAS on one thread: on matrices of this size more threads only wait for each other."""
+    return _threads().limit(limits=1, user_api="blas")

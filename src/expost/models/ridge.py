@@ -1,0 +1,127 @@
+"""Ridge regression, as accurate as asked and no less private than that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from expost.core import InvalidRequest, Measure, Release, Request
+from expost.core.rational import rational
+from expost.data.matrix import RowSource
+from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
+from expost.learning.model import LinearModel
+from expost.learning.problem import Problem
+from expost.learning.tilted_ridge import TiltedRidge
+from expost.models.estimator import PrivateLinearModel
+from expost.models.score_parameter import ScoreParameter
+
+__all__ = ["Ridge"]
+
+_METHODS: dict[str, Callable[..., Request]] = {"certificate": CertifiedRidge, "objective": TiltedRidge}
+
+
+class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Linear regression with an l2 penalty, private at the smallest epsilon that reaches the accuracy asked for.
+
+    Say exactly one of: ``excess_risk`` (how far mean half squared error plus regularization / 2 |coef|^2 may be above
+    its minimum), ``score`` (``("r2", 0.6)`` or ``("rmse", 0.1)``), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, targets to
+    ``target_bound``; these are public numbers and must not be read off the data. ``bounds`` gives public limits
+    column by column instead: columns are then scaled to [0, 1], and the penalty and the risk are those of the scaled
+    problem. The intercept, if any, is penalised like the other coefficients.
+
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> target = np.tile([0.5, -0.2], 20_000)
+    >>> model = Ridge(excess_risk=0.01, regularization=0.01).fit(rows, target)
+    >>> model.receipt_.epsilon < 0.2, model.predict(rows[:1]).shape
+    (True, (1,))
+    """
+
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float = 0.005,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        target_bound: float = 1.0,
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.target_bound = target_bound
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    score = ScoreParameter(RegressorMixin.score)
+    _scores = ("r2", "rmse")
+
+    def _request(self, problem: Problem, source: RowSource) -> Request:
+        # Scores are certified from the moments; for excess risk the tilt is cheaper (docs/learning.md has the table).
+        by_moments = problem.aim.target is not None and problem.aim.target.measure is not Measure.EXCESS_RISK
+        name = ("certificate" if by_moments else "objective") if self.method == "auto" else self.method
+        if name not in _METHODS:
+            raise InvalidRequest(
+                f"Expected method to be one of auto, {', '.join(_METHODS)}", got=self.method, do="Name one of them"
+            )
+        if by_moments and name != "certificate":
+            raise InvalidRequest("Expected a method that certifies scores", got=name, do='Pass method="certificate"')
+        return _METHODS[name](problem)
+
+    def repenalised(self, regularization: float) -> Ridge:
+        """The model with another penalty, from the moments that were paid for; it costs nothing.
+
+        Only after ``method="certificate"``, whose release every penalty is post-processing of. The receipt is the same;
+        its accuracy statement belongs to the penalty that was fitted.
+        """
+        check_is_fitted(self, "release_")
+        moments = getattr(self.release_.value, "moments", None)
+        if moments is None:
+            raise InvalidRequest("Expected a model made of released moments", do='Fit with method="certificate"')
+        problem = replace(self._fitted_problem, regularization=float(rational(regularization, "regularization")))
+        values, vectors = np.linalg.eigh(moments.gram)
+        # The exact matrix has no negative eigenvalues, so those of the noisy one are cut off.
+        theta = vectors @ ((vectors.T @ moments.cross) / (np.maximum(values, 0.0) + problem.penalty))
+        other: Ridge = clone(self).set_params(regularization=regularization)
+        model = problem.model(theta)
+        other.n_features_in_ = self.n_features_in_
+        other._fitted_problem = problem
+        other._keep(
+            replace(self.release_, value=RidgeRelease(model.coefficients, model.intercept, moments)), self._fitted_names
+        )
+        return other
+
+    def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
+        super()._keep(release, names)
+        self.coef_: NDArray[np.float64] = release.value.coefficients
+        self.intercept_: float = release.value.intercept
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The predicted targets."""
+        return self._scored(X)

@@ -1,0 +1,137 @@
+"""Ridge through a truncated loss: the target holds for the squared loss, and the bill adds up."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from expost import BudgetExceeded
+from expost.core import Outcome
+from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, read_rows
+from expost.learning.aim import Aim
+from expost.learning.problem import Problem
+from expost.learning.residual_check import ResidualCheck
+from expost.learning.tilted_ridge import TiltedRidge
+from expost.noise import SeededBits
+
+PENALTY = 0.02
+
+
+def table(rows: int = 3000, *, noise: float = 0.1, slope: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    x = rng.dirichlet(np.ones(4), rows) * np.sign(rng.normal(size=(rows, 4)))
+    y = np.clip(x @ np.array([slope, -slope, 0.3, 0.0]) + noise * rng.normal(size=rows), -1, 1)
+    return x, y
+
+
+def excess(x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> float:
+    gram = x.T @ x / len(y) + PENALTY * np.eye(x.shape[1])
+    away = theta - np.linalg.solve(gram, x.T @ y / len(y))
+    return float(away @ gram @ away) / 2
+
+
+def request_for(x: np.ndarray, **terms: object) -> TiltedRidge:
+    aim = Aim.of(failure_probability=0.2, max_epsilon=terms.pop("max_epsilon", 3.0), **terms)
+    return TiltedRidge(Problem(UnitBall(x.shape[1]), len(x), PENALTY, aim))
+
+
+def test_the_squared_risk_meets_the_target_as_often_as_promised() -> None:
+    x, y = table()
+    request = request_for(x, excess_risk=0.01)
+    rows, bits, runs = request.measure(read_rows(x, y)), SeededBits(1), 150
+
+    releases = [request.climb(rows, bits) for _ in range(runs)]
+
+    missed = np.mean([excess(x, y, release.value.coefficients) > 0.01 for release in releases])
+    assert missed <= 0.2 + 3 * np.sqrt(0.16 / runs)
+    assert all(release.receipt.outcome.met for release in releases)
+    assert all(release.receipt.achieved <= 0.01 for release in releases)
+
+
+def test_the_bill_is_the_sum_of_its_parts_and_within_the_cap() -> None:
+    x, y = table()
+    request = request_for(x, excess_risk=0.01)
+    rows = request.measure(read_rows(x, y))
+
+    for seed in range(20):
+        receipt = request.climb(rows, SeededBits(seed)).receipt
+
+        assert receipt.bill.epsilon == sum(receipt.breakdown.values())
+        assert receipt.bill.epsilon <= 3
+
+
+def test_data_with_large_residuals_is_fitted_with_a_wider_reach() -> None:
+    # Half the targets contradict the other half: many residuals beyond the reach, and the first check must fail.
+    x, y = table(slope=6.0)
+    y = np.where(np.arange(len(y)) % 5 == 0, -np.sign(y), np.sign(y))
+    request = request_for(x, excess_risk=0.01, max_epsilon=50.0)
+    rows = request.measure(read_rows(x, y))
+
+    releases = [request.climb(rows, SeededBits(seed)) for seed in range(10)]
+
+    assert all(release.receipt.outcome.met for release in releases)
+    assert np.median([excess(x, y, release.value.coefficients) for release in releases]) <= 0.01
+    first = request._epsilon
+    assert any(release.receipt.breakdown["generation"] > first for release in releases)
+
+
+def test_a_cap_too_low_for_the_tilt_is_refused_before_the_data_is_touched() -> None:
+    x, _ = table()
+
+    with pytest.raises(BudgetExceeded):
+        request_for(x, excess_risk=0.001, max_epsilon=0.01)
+
+
+def test_a_cap_too_low_for_the_check_ends_as_not_met() -> None:
+    x, y = table()
+    tilt = request_for(x, excess_risk=0.01)._epsilon
+    request = request_for(x, excess_risk=0.01, max_epsilon=tilt * Fraction(1001, 1000))
+
+    release = request.climb(request.measure(read_rows(x, y)), SeededBits(0))
+
+    assert release.receipt.outcome is Outcome.NOT_MET
+    assert release.receipt.bill.epsilon <= tilt * Fraction(1001, 1000)
+
+
+def test_epsilon_first_reports_what_it_buys() -> None:
+    x, y = table()
+    request = request_for(x, epsilon=1.0)
+
+    releases = [request.climb(request.measure(read_rows(x, y)), SeededBits(seed)) for seed in range(10)]
+
+    assert all(release.receipt.outcome is Outcome.FIXED for release in releases)
+    assert all(release.receipt.bill.epsilon <= 1 for release in releases)
+    assert all(excess(x, y, r.value.coefficients) <= r.receipt.achieved for r in releases)
+
+
+def test_units_of_the_caller_change_nothing_but_the_units() -> None:
+    x, y = table()
+    aim = Aim.of(excess_risk=0.01 * 25, failure_probability=0.2, max_epsilon=3)
+    scaled = TiltedRidge(Problem(UnitBall(4, bound=10.0), len(x), PENALTY * 100, aim, target_bound=5.0))
+    plain = request_for(x, excess_risk=0.01)
+
+    big = scaled.climb(scaled.measure(read_rows(10 * x, 5 * y)), SeededBits(3))
+    small = plain.climb(plain.measure(read_rows(x, y)), SeededBits(3))
+
+    assert np.allclose(big.value.coefficients * 2, small.value.coefficients, atol=1e-4)
+    assert big.receipt.epsilon == pytest.approx(small.receipt.epsilon)
+
+
+def test_one_row_moves_the_checked_sum_by_no_more_than_declared() -> None:
+    theta = np.array([3.0, -2.0, 0.5, 0.1])
+    check = ResidualCheck(theta, 1.0, UnitBall(4).norm)
+
+    def contribution(row: np.ndarray, label: float) -> float:
+        beyond = max(abs(row @ theta - label) - 1.0, 0.0)
+        return float(np.linalg.norm(row)) * beyond
+
+    extremes = [contribution(sign * unit, label) for unit in np.eye(4) for sign in (-1, 1) for label in (-1.0, 1.0)]
+    assert max(extremes) == pytest.approx(check.most, rel=1e-6)
+    rows = UnitRows(read_rows(np.eye(4), -np.ones(4)), UnitBall(4), lambda t: t * 2.0**GRID_BITS)
+    assert check._measure(rows).sensitivity.amount >= max(extremes) * 2**GRID_BITS
+
+
+def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
+    check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2).norm)
+
+    assert check.needless

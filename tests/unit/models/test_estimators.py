@@ -1,0 +1,321 @@
+"""The estimators are scikit-learn's in every respect but those that privacy forces."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+import expost
+from expost import Dataset, InvalidRequest, TargetNotMet, open_ledger
+from expost.models import HuberSVC, LogisticRegression, Ridge
+
+# What scikit-learn expects and privacy forbids, with the reason.
+EXPECTED_FAILURES = {
+    "check_supervised_y_no_nan": "a missing target is private: it counts as zero instead of being reported",
+}
+
+
+def regression(rows: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-0.3, 0.3, (rows, 3))
+    return x, np.clip(x @ [1.0, -1.0, 0.5] + 0.05 * rng.normal(size=rows), -1, 1)
+
+
+def classification(rows: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    x, score = regression(rows)
+    return x, (score > 0).astype(int)
+
+
+MODELS = [
+    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bound=5.0, simulation_seed=1),
+    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bound=5.0, method="certificate", simulation_seed=1),
+    LogisticRegression(epsilon=50.0, feature_bound=20.0, classes="observed", simulation_seed=1),
+    HuberSVC(epsilon=50.0, feature_bound=20.0, classes="observed", simulation_seed=1),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{type(model).__name__}-{model.method}")
+def test_scikit_learn_accepts_the_estimator(model: object) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(model, expected_failed_checks=EXPECTED_FAILURES, on_fail=None)
+
+    failed = [(r["check_name"], repr(r["exception"])[:300]) for r in results if r["status"] == "failed"]
+    assert failed == []
+    assert sum(r["status"] == "passed" for r in results) > 35
+
+
+def test_the_documented_exceptions_are_real() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(MODELS[0], on_fail=None)
+
+    assert {result["check_name"] for result in results if result["status"] == "failed"} == set(EXPECTED_FAILURES)
+
+
+def test_score_is_an_argument_and_a_method() -> None:
+    x, y = regression()
+    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50)
+
+    fitted = clone(model).fit(x, y)
+
+    assert fitted.get_params()["score"] == ("rmse", 0.3)
+    assert 0 < fitted.score(x, y) <= 1
+    assert "score=('rmse', 0.3)" in repr(fitted)
+    assert fitted.receipt_.outcome.value == "certified"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda x: x,
+        lambda x: x.astype(np.float32),
+        scipy.sparse.csr_array,
+        lambda x: pd.DataFrame(x, columns=list("abc")),
+        lambda x: pl.DataFrame(x, schema=list("abc")),
+        lambda x: pa.table({name: x[:, i] for i, name in enumerate("abc")}),
+    ],
+    ids=["numpy", "float32", "sparse", "pandas", "polars", "arrow"],
+)
+def test_every_kind_of_table_can_be_fitted_and_predicted(kind) -> None:
+    x, y = regression()
+    x = np.round(x, 2)
+
+    model = Ridge(epsilon=5.0, simulation_seed=3).fit(kind(x), y)
+
+    assert np.allclose(model.coef_, Ridge(epsilon=5.0, simulation_seed=3).fit(x, y).coef_, atol=1e-3)
+    assert model.predict(kind(x)).shape == y.shape
+
+
+def test_a_dataset_is_streamed_and_billed_under_its_name(tmp_path) -> None:
+    x, y = regression()
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "target": y})
+    data = Dataset(table, name="people", adjacency="replace-one", rows=len(y))
+    path = str(tmp_path / "people.ledger")
+    open_ledger(path).open_account("dataset:people", expost.epsilon(10))
+
+    model = Ridge(epsilon=5.0, ledger=path).fit(data, "target")
+
+    assert open_ledger(path).spent("dataset:people") == model.receipt_.bill
+    assert model.predict(table.select(["a", "b", "c"])).shape == y.shape
+
+
+def test_clones_folds_and_processes_bill_the_ledger_they_were_given(tmp_path) -> None:
+    x, y = regression(600)
+    path = str(tmp_path / "table.ledger")
+    ledger = open_ledger(path)
+    ledger.open_account("dataset:table", expost.epsilon(100))
+    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path)
+    labels = (y > 0).astype(int)
+
+    cross_val_score(model, x, labels, cv=3)
+    GridSearchCV(model, {"regularization": [0.01, 0.1]}, cv=2, refit=True).fit(x, labels)
+    Parallel(n_jobs=2, backend="multiprocessing")(delayed(clone(model).fit)(x, labels) for _ in range(2))
+    make_pipeline(FunctionTransformer(), clone(model)).fit(x, labels)
+
+    assert ledger.spent("dataset:table").epsilon == 2 * (3 + (2 * 2 + 1) + 2 + 1)
+    assert ledger.verify()
+
+
+def test_an_exhausted_budget_refuses_the_next_fit(tmp_path) -> None:
+    x, y = classification()
+    path = str(tmp_path / "table.ledger")
+    open_ledger(path).open_account("dataset:table", expost.epsilon(3))
+    model = LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=path).fit(x, y)
+
+    with pytest.raises(expost.BudgetExceeded):
+        clone(model).fit(x, y)
+
+
+def test_a_ledger_without_the_account_is_refused(tmp_path) -> None:
+    x, y = classification()
+
+    with pytest.raises(InvalidRequest, match="open_account"):
+        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=str(tmp_path / "new.ledger")).fit(x, y)
+
+
+def test_a_ledger_in_memory_is_refused_because_clones_would_copy_it() -> None:
+    x, y = classification()
+
+    with pytest.raises(InvalidRequest, match="path or a URL"):
+        LogisticRegression(epsilon=2.0, classes=(0, 1), ledger=open_ledger(None)).fit(x, y)
+
+
+def test_a_fitted_model_survives_pickling() -> None:
+    x, y = regression()
+    model = Ridge(excess_risk=0.05, regularization=0.05, max_epsilon=10).fit(x, y)
+
+    again = pickle.loads(pickle.dumps(model))
+
+    assert np.array_equal(again.predict(x), model.predict(x))
+    assert again.receipt_ == model.receipt_
+
+
+def test_weights_are_refused_with_a_reason() -> None:
+    x, y = regression()
+
+    with pytest.raises(InvalidRequest, match="sample_weight"):
+        Ridge(epsilon=1.0).fit(x, y, sample_weight=np.ones(len(y)))
+
+
+def test_a_missed_target_brings_the_best_private_model() -> None:
+    x, y = regression()
+
+    with pytest.raises(TargetNotMet) as missed:
+        Ridge(score=("r2", 0.999), max_epsilon=2.0).fit(x, y)
+
+    assert missed.value.release.value.coefficients.shape == (3,)
+    assert missed.value.receipt.outcome.value == "not met"
+    assert missed.value.receipt.epsilon == 2.0
+    assert pickle.loads(pickle.dumps(missed.value)).receipt == missed.value.receipt
+
+
+def test_other_penalties_are_free_after_one_release(tmp_path) -> None:
+    x, y = regression()
+    path = str(tmp_path / "table.ledger")
+    ledger = open_ledger(path)
+    ledger.open_account("dataset:table", expost.epsilon(50))
+    model = Ridge(epsilon=40.0, method="certificate", regularization=0.01, ledger=path).fit(x, y)
+    before = ledger.spent("dataset:table")
+
+    others = [model.repenalised(penalty) for penalty in (0.001, 0.1, 10.0)]
+
+    assert ledger.spent("dataset:table") == before
+    lengths = [np.linalg.norm(other.coef_) for other in others]
+    assert lengths == sorted(lengths, reverse=True)
+    exact = np.linalg.solve(x.T @ x / len(y) + 0.1 * np.eye(3), x.T @ y / len(y))
+    assert np.allclose(others[1].coef_, exact, atol=0.05)
+
+
+def test_bounds_by_column_are_undone_in_the_coefficients() -> None:
+    rng = np.random.default_rng(4)
+    age, income = rng.uniform(18, 90, 20_000), rng.uniform(0, 2e5, 20_000)
+    y = 0.01 * age - 2e-6 * income + 0.3
+    frame = pd.DataFrame({"age": age, "income": income})
+
+    model = Ridge(
+        epsilon=50.0,
+        bounds={"age": (18, 90), "income": (0, 2e5)},
+        fit_intercept=True,
+        regularization=1e-5,
+        target_bound=2.0,
+    ).fit(frame, y)
+
+    assert model.score(frame, y) > 0.98
+    assert model.coef_[0] == pytest.approx(0.01, rel=0.2)
+    assert model.coef_[1] == pytest.approx(-2e-6, rel=0.2)
+
+
+def test_the_classes_must_be_public() -> None:
+    x, y = classification()
+
+    with pytest.raises(InvalidRequest, match="public"):
+        LogisticRegression(epsilon=1.0).fit(x, y)
+
+
+def test_a_label_that_is_neither_class_counts_as_the_first() -> None:
+    x, y = classification()
+    strange = np.where(y == 0, 7, 1)
+
+    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, y)
+    other = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, strange)
+
+    assert np.array_equal(plain.coef_, other.coef_)
+
+
+def test_probabilities_and_decisions_agree() -> None:
+    x, y = classification()
+    model = LogisticRegression(epsilon=20.0, classes=("no", "yes")).fit(x, np.where(y == 1, "yes", "no"))
+
+    probability = model.predict_proba(x)
+
+    assert np.allclose(probability.sum(axis=1), 1)
+    assert np.array_equal(probability[:, 1] > 0.5, model.predict(x) == "yes")
+    assert np.allclose(np.exp(model.predict_log_proba(x)), probability)
+    assert model.score(x, np.where(y == 1, "yes", "no")) > 0.8
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (np.full((50, 2), 0.3), np.ones(50)),
+        (np.zeros((50, 2)), np.zeros(50)),
+        (np.ones((1, 2)), np.ones(1)),
+        (np.eye(20)[:5], np.arange(5.0)),
+        (np.column_stack([np.arange(30.0)] * 3), np.arange(30.0)),
+        (np.full((10, 2), np.nan), np.full(10, np.nan)),
+        (np.array([[np.inf, -np.inf], [1e308, 0.0]]), np.array([1e300, -np.inf])),
+    ],
+    ids=["one value", "zeros", "one row", "wide", "repeated columns", "missing", "huge"],
+)
+def test_degenerate_data_is_fitted_like_any_other(x: np.ndarray, y: np.ndarray, seed: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for model in (
+            Ridge(epsilon=900.0, regularization=1.0, simulation_seed=seed),
+            Ridge(epsilon=900.0, regularization=1.0, method="certificate", simulation_seed=seed),
+            LogisticRegression(epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed),
+            HuberSVC(epsilon=900.0, regularization=1.0, classes=(0.0, 1.0), simulation_seed=seed),
+        ):
+            model.fit(x, y)
+
+            assert np.isfinite(model.coef_).all()
+
+
+def test_nothing_exact_is_shown(caplog) -> None:
+    x, y = regression()
+    exact = np.linalg.solve(x.T @ x / len(y) + 0.005 * np.eye(3), x.T @ y / len(y))
+
+    with caplog.at_level("DEBUG"):
+        model = Ridge(epsilon=1.0).fit(x, y)
+
+    shown = repr(model) + str(model.receipt_) + caplog.text + repr(model.release_)
+    assert not any(f"{value:.6f}"[:7] in shown for value in exact)
+    assert not np.allclose(model.coef_, exact, atol=1e-6)
+
+
+def test_only_methods_that_climb_can_draw_their_climb() -> None:
+    x, y = regression()
+
+    with pytest.raises(InvalidRequest, match="climbed"):
+        Ridge(epsilon=1.0).fit(x, y).plot_climb()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {},
+        {"epsilon": 1.0, "excess_risk": 0.1},
+        {"epsilon": -1.0},
+        {"excess_risk": 0.0},
+        {"score": ("accuracy", 0.5)},
+        {"score": "r2"},
+        {"score": ("r2", 1.5)},
+        {"epsilon": 1.0, "method": "magic"},
+        {"epsilon": 1.0, "feature_norm": "l3"},
+        {"epsilon": 1.0, "feature_bound": 0.0},
+        {"epsilon": 1.0, "regularization": 0.0},
+        {"epsilon": 1.0, "bounds": [(0, 1)]},
+        {"epsilon": 1.0, "bounds": [(0, 1), (2, 1), (0, 1)]},
+        {"epsilon": 1.0, "failure_probability": 1.0},
+        {"score": ("r2", 0.5), "method": "objective"},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(terms: dict) -> None:
+    x, y = regression(50)
+
+    with pytest.raises(InvalidRequest):
+        Ridge(**terms).fit(x, y)
