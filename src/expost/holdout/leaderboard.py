@@ -1,0 +1,256 @@
+"""Leaderboards that can be climbed only by real improvement."""
+
+from __future__ import annotations
+
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Sealed
+from expost.core.rational import probability, rational
+from expost.holdout.generalization import Bound, _capped
+from expost.holdout.max_information import _count
+from expost.holdout.noise_level import GRID
+from expost.holdout.plan import plan_holdout
+from expost.holdout.question import SENSITIVITY, lattice_total
+from expost.holdout.thresholdout import Thresholdout
+from expost.holdout.transcript import log_binomial
+from expost.noise import BitSource
+
+__all__ = ["LadderBoard", "Leaderboard", "ParameterFreeBoard", "PrivateBoard", "Standing"]
+
+RowLoss = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a submitter gets to see: the leader's loss, whether this submission set it, and how sure that is.
+
+    >>> Standing(loss=0.25, improved=True, bound=Bound(0.1, "theorem"), submissions_left=9).improved
+    True
+    """
+
+    loss: float
+    improved: bool
+    bound: Bound
+    submissions_left: int
+
+
+class Leaderboard(ABC):
+    """Keeps the labels, scores submissions, and shows a loss only when it falls clearly enough."""
+
+    def __init__(
+        self, labels: Any, *, max_submissions: int, failure_probability: object, loss: RowLoss | None = None
+    ) -> None:
+        self._labels = np.asarray(labels)
+        if self._labels.ndim == 0 or len(self._labels) < 1:
+            raise InvalidRequest("Expected labels of at least one row", do="Pass an array of labels")
+        self._rows = len(self._labels)
+        self._most = _count(max_submissions, "max_submissions")
+        self._failure = probability(failure_probability, "failure_probability")
+        self._row_loss = loss or _zero_one
+        self._shown, self._submitted, self._improved = 1.0, 0, 0
+        self._lock = threading.Lock()
+
+    @property
+    def shown(self) -> float:
+        """The loss at the top of the board; 1 before the first improvement."""
+        return self._shown
+
+    @property
+    def submissions_left(self) -> int:
+        """How many submissions are left."""
+        return self._most - self._submitted
+
+    def submit(self, predictions: Any) -> Standing:
+        """Score predictions for the rows of the labels, in their order."""
+        with self._lock:
+            self._check()
+            given = np.asarray(predictions)
+            if len(given) != self._rows:
+                raise InvalidRequest("Expected one prediction for each label", got=len(given), do="Predict every row")
+            losses = np.asarray(self._row_loss(self._labels, given))
+            bound = self._bound()
+            self._submitted += 1
+            improved = self._judge(losses)
+            self._improved += improved
+            return Standing(loss=self._shown, improved=improved, bound=bound, submissions_left=self.submissions_left)
+
+    def _check(self) -> None:
+        if not self.submissions_left:
+            raise BudgetExceeded("Expected submissions left", got=0, do="Open a board on fresh labels")
+
+    def _mean(self, losses: Any) -> float:
+        return int(lattice_total(losses, self._rows, "scored")) / (self._rows * GRID)
+
+    @abstractmethod
+    def _judge(self, losses: NDArray[Any]) -> bool:
+        """Whether a submission improves, updating what is shown."""
+
+    @abstractmethod
+    def _bound(self) -> Bound:
+        """What the shown loss promises after the submission to come."""
+
+
+class LadderBoard(Leaderboard):
+    """The Ladder: shows a loss rounded to a step, and only when it is more than a step below the one shown.
+
+    What is shown is within ``bound`` of the smallest population loss of all submissions so far, at all times at once,
+    with probability 1 - ``failure_probability`` (BH15, Theorem 3.1, with the count of docs/proofs/generalization.md in
+    the place of its exponent). It is not private: use ``PrivateBoard`` where the labels are secret. ``step`` is chosen
+    to make the bound smallest.
+
+    >>> board = LadderBoard([1, 0, 1, 1] * 1000, max_submissions=100, failure_probability=0.05, step=0.05)
+    >>> board.submit([1, 1, 1, 1] * 1000).loss, board.submit([1, 1, 1, 1] * 1000).improved
+    (0.25, False)
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        max_submissions: int,
+        failure_probability: object,
+        step: object = None,
+        loss: RowLoss | None = None,
+    ) -> None:
+        super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
+        if step is None:
+            steps = [Fraction(1, levels) for levels in range(2, 201)]
+            self.step = min(steps, key=lambda size: self._error(size))
+        else:
+            self.step = rational(step, "step")
+            if self.step >= 1:
+                raise InvalidRequest("Expected a step below 1", got=step, do="Losses lie in [0, 1]")
+
+    def _judge(self, losses: NDArray[Any]) -> bool:
+        mean, step = self._mean(losses), float(self.step)
+        if mean >= self._shown - step:
+            return False
+        self._shown = round(mean / step) * step
+        return True
+
+    def _bound(self) -> Bound:
+        return Bound(_capped(self._error(self.step)), "BH15, Theorem 3.1 (counted)")
+
+    def _error(self, step: Fraction) -> float:
+        # Histories of a falling value on floor(1/step) + 1 levels, over all submissions they may lead to.
+        levels = math.floor(1 / step) + 1
+        histories = log_binomial(self._most + levels, levels + 1)
+        return float(step) + math.sqrt((math.log(2 / self._failure) + histories) / (2 * self._rows))
+
+
+class ParameterFreeBoard(Leaderboard):
+    """The Ladder without a step: a loss counts as better when it is better by one paired standard error.
+
+    What is shown is within ``bound`` of the population loss *of the submission that set it*; the bound grows with the
+    number of improvements so far, which is small as long as people do not chase the board (BH15, Section 3.2;
+    docs/proofs/generalization.md). Not private.
+
+    >>> board = ParameterFreeBoard([1, 0, 1, 1] * 1000, max_submissions=100, failure_probability=0.05)
+    >>> board.submit([1, 1, 1, 1] * 1000).loss
+    0.25
+    """
+
+    def __init__(
+        self, labels: Any, *, max_submissions: int, failure_probability: object, loss: RowLoss | None = None
+    ) -> None:
+        super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
+        self._leader: NDArray[np.float64] = np.ones(self._rows)
+
+    def _judge(self, losses: NDArray[Any]) -> bool:
+        values = np.clip(np.nan_to_num(losses.astype(np.float64), nan=1.0), 0.0, 1.0)
+        spread = float(np.std(values - self._leader, ddof=1)) if self._rows > 1 else 1.0
+        if values.mean() >= self._shown - spread / math.sqrt(self._rows):
+            return False
+        self._leader, self._shown = values, round(float(values.mean()) * self._rows) / self._rows
+        return True
+
+    def _bound(self) -> Bound:
+        done, better = self._submitted, self._improved
+        histories = log_binomial(done, better) + log_binomial(self._rows + 1, min(better, self._rows + 1))
+        share = math.log(2 * self._most * (better + 1) * (better + 2) / self._failure)
+        error = math.sqrt((histories + share) / (2 * self._rows)) + 0.5 / self._rows
+        return Bound(_capped(error), "BH15, Section 3.2 (counted)")
+
+
+class PrivateBoard(Leaderboard):
+    """A leaderboard that protects the labels: improvements are found by a private threshold test.
+
+    The loss shown moves only when the private test finds it lower by more than its threshold; the free gap of the test
+    is the new loss. Ends when ``max_improvements`` are used up.
+
+    Guarantee: pure ex-post for the labelled rows, known only after the run: see ``loss``; at most
+        ``max_improvements * hit_epsilon`` of the plan.
+    Adjacency: replace-one, the number of rows is public.
+    Sensitivity: 1 for the total of losses in [0, 1].
+    Accuracy: the loss shown is within ``bound`` of the population loss of the submission that set it.
+    Numerics: exact integers on a lattice of 2^-20.
+    Reference: DFHPRR15, Theorem 25; BH15, Section 3; docs/proofs/above-threshold.md; docs/proofs/generalization.md.
+
+    >>> from expost.noise import SeededBits
+    >>> labels = np.arange(60_000) % 4 > 0
+    >>> board = PrivateBoard(labels, max_submissions=50, tolerance=0.1, failure_probability=0.05, bits=SeededBits(1))
+    >>> abs(board.submit(np.ones(60_000)).loss - 0.25) < 0.05
+    True
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        max_submissions: int,
+        tolerance: object,
+        failure_probability: object,
+        max_improvements: int | None = None,
+        loss: RowLoss | None = None,
+        bits: BitSource | None = None,
+    ) -> None:
+        super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
+        self.plan = plan_holdout(
+            self._rows,
+            tolerance=tolerance,
+            failure_probability=failure_probability,
+            max_queries=max_submissions,
+            max_hits=max_improvements,
+            variant="improved",
+        )
+        self._rule = Thresholdout(self.plan).rule
+        self._test = self._rule.open(bits=bits)
+
+    @property
+    def loss(self) -> PureLoss:
+        """What the board has cost so far."""
+        return self._test.loss
+
+    def _check(self) -> None:
+        super()._check()
+        if not self._test.hits_left:
+            raise BudgetExceeded("Expected improvements left", got=0, do="Open a board on fresh labels")
+
+    def _judge(self, losses: NDArray[Any]) -> bool:
+        unit = self._rows * GRID
+        total = int(lattice_total(losses, self._rows, "scored"))
+        crossing = self._test.ask(Sealed(round(self._shown * unit) - total, SENSITIVITY))
+        if crossing.gap is None:
+            return False
+        bias = 1 / math.expm1(1 / float(self._rule.query_scale)) - 1 / math.expm1(1 / float(self._rule.threshold_scale))
+        fall = Fraction(self._rule.threshold + crossing.gap - round(bias), unit)
+        step = self.plan.answer_step
+        lower = max(round((Fraction(self._shown) - fall) / step), 0) * step
+        self._shown = min(float(lower), self._shown)
+        return True
+
+    def _bound(self) -> Bound:
+        return self.plan.bound_in_force(self._submitted, self._improved, from_holdout=True)
+
+
+def _zero_one(labels: NDArray[Any], predictions: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(labels != predictions)

@@ -1,0 +1,107 @@
+"""A question about rows: any function into [0, 1], turned into an exact integer total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, EngineFailed, InvalidRequest, Norm, Sensitivity
+from expost.holdout.noise_level import GRID
+
+__all__ = ["Metric", "Question", "Sample", "metric_of", "row_scores"]
+
+Question = Callable[..., Any]
+"""A vectorised function of the rows of a sample, one value in [0, 1] for each."""
+Metric = Callable[[Any, Any], Any]
+"""A vectorised function of true and predicted values, one score in [0, 1] for each row."""
+
+SENSITIVITY = Sensitivity(GRID, Norm.L1, Adjacency.REPLACE_ONE)
+"""How far one row moves a total: the value of each row lies between 0 and GRID."""
+
+
+class Sample:
+    """Rows that questions are asked of; a tuple such as (X, y) hands its parts to the question in order.
+
+    >>> Sample((np.zeros((3, 2)), np.ones(3)), "training").rows
+    3
+    """
+
+    def __init__(self, data: Any, name: str) -> None:
+        self._parts = data if isinstance(data, tuple) else (data,)
+        self._name = name
+        lengths = {_length(part) for part in self._parts}
+        if len(lengths) != 1 or 0 in lengths or None in lengths:
+            raise InvalidRequest(
+                f"Expected a {name} sample of rows", do="Pass an array, a table, or a tuple of parts of equal length"
+            )
+        self.rows: int = lengths.pop()  # type: ignore[assignment]
+
+    def total(self, question: Question) -> NDArray[np.int64]:
+        """The exact total of a question on the lattice: one number for each column of its values.
+
+        Values outside [0, 1] are clipped, NaN counts as 0, so that no row can raise an error here.
+        """
+        return lattice_total(question(*self._parts), self.rows, self._name)
+
+    def sealed_total(self, question: Question) -> NDArray[np.int64]:
+        """The same for rows nobody may see: whatever goes wrong, the error says nothing about them."""
+        try:
+            return self.total(question)
+        except Exception:
+            failed = True
+        assert failed
+        raise EngineFailed(
+            "Expected a question that has an answer on every row", do="Check it on rows like those of the holdout"
+        )
+
+
+def lattice_total(values: Any, rows: int, name: str) -> NDArray[np.int64]:
+    """Values of rows clipped to [0, 1], rounded to the lattice and added up exactly.
+
+    >>> (lattice_total([0.0, 0.5, 7.0, float("nan")], 4, "training") / GRID).tolist()
+    1.5
+    """
+    given = np.asarray(values)
+    if given.dtype == bool:
+        return np.asarray(np.count_nonzero(_shaped(given, rows, name), axis=0) * GRID, np.int64)
+    share = np.clip(np.nan_to_num(_shaped(given.astype(np.float64), rows, name), nan=0.0), 0.0, 1.0)
+    return np.asarray(np.rint(share * GRID).astype(np.int64).sum(axis=0))
+
+
+def metric_of(metric: str | Metric) -> Metric:
+    """The metric a caller named or gave.
+
+    >>> metric_of("accuracy")(np.array([1, 0]), np.array([1, 1])).tolist()
+    [True, False]
+    """
+    if callable(metric):
+        return metric
+    if metric == "accuracy":
+        return lambda truth, predicted: np.asarray(truth) == np.asarray(predicted)
+    raise InvalidRequest(
+        "Expected metric to be 'accuracy' or a function", got=metric, do="Pass a function of true and predicted values"
+    )
+
+
+def row_scores(estimator: Any, metric: str | Metric) -> Question:
+    """The question how well a fitted estimator does on each row of (X, y)."""
+    score = metric_of(metric)
+    return lambda features, truth: score(truth, estimator.predict(features))
+
+
+def _shaped(values: NDArray[Any], rows: int, name: str) -> NDArray[Any]:
+    if values.ndim not in (1, 2) or len(values) != rows:
+        raise InvalidRequest(
+            f"Expected one value for each row of the {name} sample", do="Return an array of that length"
+        )
+    return values
+
+
+def _length(part: Any) -> int | None:
+    shape = getattr(part, "shape", None)
+    if shape:
+        return int(shape[0])
+    return len(part) if hasattr(part, "__len__") and not isinstance(part, str | dict) else None

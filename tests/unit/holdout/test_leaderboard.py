@@ -1,0 +1,141 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss
+from expost.holdout import LadderBoard, ParameterFreeBoard, PrivateBoard
+from expost.holdout.transcript import log_binomial
+from expost.noise import SeededBits
+
+ROWS = 4000
+LABELS = np.random.default_rng(1).random(ROWS) < 0.5
+
+
+def flipped(share, seed=2):
+    """Predictions that are wrong on this share of the rows."""
+    wrong = np.random.default_rng(seed).random(ROWS) < share
+    return LABELS ^ wrong
+
+
+def boards():
+    common = {"max_submissions": 200, "failure_probability": 0.05}
+    return [LadderBoard(LABELS, **common), ParameterFreeBoard(LABELS, **common)]
+
+
+@pytest.mark.parametrize("board", boards(), ids=["ladder", "parameter-free"])
+def test_only_clear_improvement_shows(board):
+    first = board.submit(flipped(0.4))
+    same = board.submit(flipped(0.4, seed=2))
+    better = board.submit(flipped(0.1))
+
+    assert first.improved and better.improved and not same.improved
+    assert first.loss == pytest.approx(0.4, abs=0.04)
+    assert same.loss == first.loss
+    assert better.loss == pytest.approx(0.1, abs=0.04)
+    assert better.submissions_left == 197
+
+
+def test_the_histories_of_a_falling_value_are_counted():
+    """Non-increasing sequences of length k over A + 1 values."""
+    for submissions, levels in ((3, 2), (4, 3)):
+        exact = sum(
+            all(a >= b for a, b in itertools.pairwise(path))
+            for path in itertools.product(range(levels + 1), repeat=submissions)
+        )
+
+        assert math.exp(log_binomial(submissions + levels, levels)) == pytest.approx(exact)
+
+
+class PlainBoard(LadderBoard):
+    """Shows every loss exactly."""
+
+    def _judge(self, losses):
+        self._shown = self._mean(losses)
+        return True
+
+
+def boosting(board, rounds, seed=3):
+    rng = np.random.default_rng(seed)
+    votes = np.zeros(ROWS)
+    for _ in range(rounds):
+        guess = rng.random(ROWS) < 0.5
+        shown = board.submit(guess)
+        if shown.improved and shown.loss < 0.5:
+            votes += np.where(guess, 1, -1)
+    return ((votes > 0) != LABELS).mean()
+
+
+def test_chasing_the_board_finds_no_skill_on_the_ladder_but_does_on_a_plain_board():
+    common = {"max_submissions": 400, "failure_probability": 0.05}
+
+    assert boosting(PlainBoard(LABELS, **common), 400) < 0.45
+    ladder = LadderBoard(LABELS, **common)
+    assert abs(boosting(ladder, 400) - 0.5) < 0.03
+    assert abs(ladder.shown - 0.5) <= ladder._bound().error
+
+
+def test_the_step_is_the_one_with_the_smallest_bound():
+    board = LadderBoard(LABELS, max_submissions=100, failure_probability=0.05)
+
+    assert all(board._error(board.step) <= board._error(other) for other in (board.step / 2, board.step * 3 / 2))
+    with pytest.raises(InvalidRequest):
+        LadderBoard(LABELS, max_submissions=100, failure_probability=0.05, step=1)
+
+
+def test_the_parameter_free_bound_grows_with_improvements():
+    board = ParameterFreeBoard(LABELS, max_submissions=100, failure_probability=0.05)
+    standings = [board.submit(flipped(share)) for share in (0.5, 0.4, 0.3, 0.3)]
+
+    errors = [standing.bound.error for standing in standings]
+    assert errors == sorted(errors)
+
+
+def test_the_private_board_bills_improvements_only():
+    labels = np.random.default_rng(1).random(40_000) < 0.5
+    rng = np.random.default_rng(2)
+    board = PrivateBoard(
+        labels,
+        max_submissions=20,
+        tolerance=0.2,
+        failure_probability=0.05,
+        max_improvements=2,
+        bits=SeededBits(1),
+    )
+    first = board.submit(labels ^ (rng.random(40_000) < 0.4))
+    worse = board.submit(labels ^ (rng.random(40_000) < 0.6))
+
+    assert first.improved and not worse.improved
+    assert first.loss == worse.loss == pytest.approx(0.4, abs=first.bound.error)
+    assert board.loss == PureLoss(board.plan.hit_epsilon + board.plan.threshold_epsilon)
+
+    last = board.submit(labels)
+    assert last.improved
+    assert last.loss == pytest.approx(0.0, abs=0.05)
+    with pytest.raises(BudgetExceeded, match="improvements left"):
+        board.submit(labels)
+
+
+def test_boards_end_and_refuse_nonsense():
+    board = LadderBoard(LABELS, max_submissions=1, failure_probability=0.05)
+    with pytest.raises(InvalidRequest, match="one prediction for each label"):
+        board.submit(LABELS[:-1])
+    board.submit(LABELS)
+
+    with pytest.raises(BudgetExceeded, match="submissions left"):
+        board.submit(LABELS)
+    with pytest.raises(InvalidRequest, match="labels"):
+        LadderBoard([], max_submissions=1, failure_probability=0.05)
+
+
+def test_any_row_loss_in_the_unit_interval_counts():
+    board = LadderBoard(
+        np.linspace(0, 1, 1000),
+        max_submissions=5,
+        failure_probability=0.05,
+        step=0.01,
+        loss=lambda truth, predicted: np.abs(truth - predicted),
+    )
+
+    assert board.submit(np.full(1000, 0.5)).loss == pytest.approx(0.25)
