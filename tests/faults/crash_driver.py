@@ -80,21 +80,25 @@ class Spender:
         return lines, status
 
 
-def tracer(limit: int, counter: list[int], *, deep: bool):
-    """Counts executed lines and kills its own process at one of them."""
+class Tracer:
+    """Counts executed lines, notes where each line first comes in each phase, and kills its process at one count."""
 
-    def on_line(frame, event, argument):
-        if event == "line":
-            counter[0] += 1
-            if counter[0] == limit:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return on_line
+    def __init__(self, limit: int, *, deep: bool) -> None:
+        self.limit, self.deep = limit, deep
+        self.count, self.phase = 0, 0
+        self.first: dict[tuple[int, str, int], int] = {}
 
-    def on_call(frame, event, argument):
+    def on_call(self, frame, event, argument):
         file = frame.f_code.co_filename
-        return on_line if deep or file.startswith(HOUSE) or file == __file__ else None
+        return self.on_line if self.deep or file.startswith(HOUSE) or file == __file__ else None
 
-    return on_call
+    def on_line(self, frame, event, argument):
+        if event == "line":
+            self.count += 1
+            self.first.setdefault((self.phase, frame.f_code.co_filename, frame.f_lineno), self.count)
+            if self.count == self.limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.on_line
 
 
 def check(ledger: Ledger, held: set[str], releases: int) -> None:
@@ -114,28 +118,37 @@ def check(ledger: Ledger, held: set[str], releases: int) -> None:
 
 
 def kill_at_lines(url: str, *, stride: int, deep: bool, careless: bool) -> Counter:
-    """One death a line, on a fresh ledger every now and then so that checking the books stays quick."""
+    """One death for each line of the ledger before and after the hold, at its first execution there.
+
+    A fresh ledger every now and then keeps checking the books quick. ``deep`` counts the lines of all libraries too.
+    """
 
     def body(limit):
         def run(tell):
-            counter = [0]
+            tracer = Tracer(limit, deep=deep)
+
+            def note(word, what):
+                tell(word, what)
+                tracer.phase += 1
+
             ledger.budget(ACCOUNTS[0])  # this process connects before the count starts
-            sys.settrace(tracer(limit, counter, deep=deep))
-            spend(ledger, tell, careless=careless)
+            sys.settrace(tracer.on_call)
+            spend(ledger, note, careless=careless)
             sys.settrace(None)
-            tell("lines", counter[0])
+            for instant in sorted(tracer.first.values()):
+                tell("line", instant)
 
         return run
 
     ledger = prepared(url, "count")
-    last = dict(Spender(body(-1)).told()[0])["lines"]
-    seen = Counter(lines=last)
-    for death, limit in enumerate(range(1, last, stride)):
+    instants = [what for word, what in Spender(body(-1)).told()[0] if word == "line"]
+    seen = Counter(lines=len(instants))
+    for death, limit in enumerate(instants[::stride]):
         if death % DEATHS_PER_LEDGER == 0:
             ledger, held, releases = prepared(url, death), set(), 0
         told, status = Spender(body(limit)).told()
         if not os.WIFSIGNALED(status):
-            assert limit > 0.9 * last, f"the spender survived line {limit}"  # runs differ by a few cached lines
+            assert limit > 0.9 * instants[-1], f"the spender survived line {limit}"  # a few lines are cached
             seen["survived"] += 1
             continue
         held |= {what for word, what in told if word == "held"}

@@ -12,13 +12,13 @@ def test_a_kill_at_any_line_of_the_ledger_loses_no_acknowledged_spend(drive, sql
     seen = summary(drive(sqlite_place, "lines", 1))
 
     # Both sides of the hold's commit were hit, and every single line was tried.
-    assert seen["nothing"] > 100
-    assert seen["held"] > 100
-    assert seen["nothing"] + seen["held"] + seen.get("released", 0) >= 0.98 * (seen["lines"] - 1)
+    assert seen["nothing"] > 80
+    assert seen["held"] > 80
+    assert seen["nothing"] + seen["held"] + seen.get("released", 0) >= 0.98 * seen["lines"]
 
 
 def test_a_kill_inside_the_libraries_loses_no_acknowledged_spend(drive, place):
-    seen = summary(drive(place, "deep", 601))
+    seen = summary(drive(place, "deep", 150))
 
     assert seen["nothing"] > 5
     assert seen["held"] > 5
