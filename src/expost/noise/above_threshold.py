@@ -217,7 +217,7 @@ class ThresholdSession:
         check_query(sealed, self.rule.sensitivity)
         if not self.hits_left:
             raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
-        answers, gaps = self._batch.step(int(integers(unseal(sealed)).item()))
+        answers, gaps = self._batch.step(single_integer(sealed))
         above = bool(answers[0])
         self._open_segment = not above
         return Crossing(above, int(gaps[0]) if above else None)
@@ -229,6 +229,14 @@ class ThresholdSession:
         raise TypeError("Expected a session to stay where it is; a copy would reuse its noise.")
 
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def single_integer(sealed: Sealed) -> int:
+    """The exact query; only its shape can be refused."""
+    values = integers(unseal(sealed))
+    if values.size != 1:
+        raise InvalidRequest("Expected a single integer a query", do="Ask one query after the other")
+    return int(values.item())
 
 
 def check_query(sealed: Sealed, declared: Sensitivity) -> None:

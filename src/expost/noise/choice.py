@@ -40,9 +40,10 @@ def choose(
     starts = np.concatenate([[-np.inf], ends[:-1]])  # nothing lies below the first cell, nothing above the last
     ends[-1] = np.inf
     doubtful = (points - error < starts[picked]) | (points + error > ends[picked])
-    exact = _ExactCells(gaps, rate, weights)
-    for run in np.flatnonzero(doubtful).tolist():
-        picked[run] = exact.cell_of(int(words[run]), bits)
+    if doubtful.any():
+        exact = _ExactCells(gaps, rate, weights)
+        for run in np.flatnonzero(doubtful).tolist():
+            picked[run] = exact.cell_of(int(words[run]), bits)
     return picked
 
 

@@ -14,9 +14,9 @@ from expost.core.guarantee import PureGuarantee
 from expost.core.ladder import Ladder
 from expost.core.loss import PureLoss
 from expost.core.rational import probability
-from expost.core.sealed import Sealed, unseal
+from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
-from expost.noise.above_threshold import Crossing, check_query
+from expost.noise.above_threshold import Crossing, check_query, single_integer
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.geometric_path import GeometricPath
@@ -145,7 +145,7 @@ class ReducedSession:
             raise InvalidRequest("Expected a session that has not stopped", do="Open a new one, which is billed anew")
         if not max(self._rung, 0) <= rung < len(self.rule.ladder):
             raise InvalidRequest("Expected a rung of the ladder, not below the last one", got=rung, do="Go up only")
-        above, gaps = self._batch.step(int(integers(unseal(sealed)).item()), rung)
+        above, gaps = self._batch.step(single_integer(sealed), rung)
         self._rung = rung
         return Crossing(bool(above[0]), int(gaps[0]) if above[0] else None)
 

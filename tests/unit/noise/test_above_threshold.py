@@ -193,3 +193,8 @@ def test_queries_beyond_64_bits_are_exact():
 def test_senseless_rules_are_refused(changes):
     with pytest.raises(InvalidRequest):
         rule(**changes)
+
+
+def test_a_vector_of_queries_at_once_is_refused():
+    with pytest.raises(InvalidRequest, match="single integer"):
+        rule().open(bits=SeededBits(1)).ask(Sealed([1, 2], ONE))
