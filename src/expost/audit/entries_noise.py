@@ -233,13 +233,14 @@ def _smooth_noise_of(noise: SmoothNoise) -> Sequence[Pair]:
 
 
 def _smooth_quantile() -> Sequence[Pair]:
-    crowded, wide = [50] * 30, Bounds(0, 1000)
-    hole = [0] * 15 + [1000] * 14
+    wide = Bounds(-2000, 3000)
+    torn, crossed = [0] * 15 + [1000] * 15, [0] * 14 + [1000] * 16
+    crowded = [50] * 30
     return (
-        _both(SmoothQuantile(_one(), wide), "a hole at the median", [*hole, 1000], [*hole, 0], _REPLACE),
-        _both(SmoothQuantile(_one(), wide, power=2), "the same under Cauchy", [*hole, 1000], [*hole, 0], _REPLACE),
-        _both(SmoothQuantile(_one(), wide), "a hole, a record leaves", [*hole, 1000], hole, _ADD),
-        _both(SmoothQuantile(_one(), wide), "a crowd, one outlier", crowded, [*crowded[1:], 1000], _REPLACE),
+        _both(SmoothQuantile(_one(), wide), "a hole at the median", torn, crossed, _REPLACE),
+        _both(SmoothQuantile(_one(), wide, power=2), "the same under Cauchy", torn, crossed, _REPLACE),
+        _both(SmoothQuantile(_one(), wide), "a hole, a record leaves", torn, torn[1:], _ADD),
+        _both(SmoothQuantile(_one(), wide), "a crowd, one outlier", crowded, [*crowded[1:], 3000], _REPLACE),
     )
 
 

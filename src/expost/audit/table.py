@@ -37,7 +37,7 @@ class Profile:
         return self.slow_runs if slow else self.runs
 
 
-PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(4_000_000, 40_000)}
+PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000)}
 
 
 class Verdict(enum.Enum):

@@ -1,0 +1,70 @@
+"""Attacks on the hypothesis tests: each through its own release, on tables of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from expost.audit.entry import Entry
+from expost.audit.pair import Pair, Sampler, repeat
+from expost.core import PureGuarantee
+from expost.data import Dataset
+from expost.noise.bits import BitSource
+from expost.stats.hypothesis import (
+    AnovaTest,
+    BinomialTest,
+    CorrelationTest,
+    GoodnessOfFitTest,
+    IndependenceTest,
+    MeanDifferenceTest,
+)
+
+__all__ = ["entries"]
+
+_CLAIM = PureGuarantee(Fraction(2))
+_PREFIX = "expost.stats.hypothesis."
+
+# Neighbours: one row is replaced, as badly as its bounds and categories allow.
+_LEFT = {"x": [0.0, 0.2, 0.7], "y": [1.0, 2.0, 3.0], "g": ["a", "a", "b"], "s": [True, True, False]}
+_RIGHT = {"x": [1.0, 0.2, 0.7], "y": [4.0, 2.0, 3.0], "g": ["b", "a", "b"], "s": [False, True, False]}
+
+
+def entries() -> Iterable[Entry]:
+    """One entry a test."""
+    return (
+        _entry("BinomialTest", lambda: BinomialTest("s", equals=True, null=0.5, epsilon=2)),
+        _entry("MeanDifferenceTest", lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=2)),
+        _entry("AnovaTest", lambda: AnovaTest("x", by="g", epsilon=2)),
+        _entry("GoodnessOfFitTest", lambda: GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2)),
+        _entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
+        _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2)),
+    )
+
+
+def _entry(name: str, build: Callable[[], Any]) -> Entry:
+    def pairs() -> Sequence[Pair]:
+        return (Pair("one row replaced", _CLAIM, _released(build(), _LEFT), _released(build(), _RIGHT), slow=True),)
+
+    return Entry(_PREFIX + name, pairs)
+
+
+def _released(request: Any, columns: dict[str, list[Any]]) -> Sampler:
+    dataset = Dataset(
+        pa.table(columns),
+        adjacency="replace-one",
+        rows=3,
+        bounds={"x": (0, 1)},
+        categories={"g": ["a", "b"], "s": [True, False]},
+    )
+    request.check(dataset)
+    sealed = request.measure(dataset)
+
+    def run(bits: BitSource) -> tuple[float, ...]:
+        verdict = request.climb(sealed, bits).value
+        return float(np.round(verdict.statistic, 1)), float(np.round(verdict.p_value, 2)), verdict.estimate or 0.0
+
+    return repeat(run)
