@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 from expost.cli.console import emit, out, print_table
 from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
 from expost.core.picture import draw
-from expost.ledger import Entry, Ledger, open_ledger
+from expost.ledger import Entry, Ledger, new_key, open_ledger
 
 __all__ = ["ledger"]
 
@@ -47,15 +49,19 @@ def show(
 
 
 @ledger.command()
-def verify(where: Where, as_json: Json = False) -> None:
+def verify(
+    where: Where,
+    anchor: Annotated[str | None, typer.Option(help="An entry's id known from elsewhere that must be there.")] = None,
+    as_json: Json = False,
+) -> None:
     """Recompute every total and the whole chain; a changed, removed or reordered entry is found.
 
     Example: [bold]expost ledger verify flights.ledger[/bold]
     """
     with _existing(where) as book:
-        report = book.verify()
+        report = book.verify(anchor=anchor)
     if as_json:
-        emit(vars(report) if hasattr(report, "__dict__") else str(report))
+        emit(asdict(report))
     else:
         out.print(f"[green]sound[/green]: {report}")
 
@@ -67,7 +73,7 @@ def export(where: Where, output: Annotated[Path, typer.Option(help="File to writ
     Example: [bold]expost ledger export flights.ledger --output flights.jsonl[/bold]
     """
     with _existing(where) as book:
-        lines = [entry.text for entry in book.history()]
+        lines = [json.dumps(_line(entry), ensure_ascii=False) for entry in book.history()]
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     out.print(f"{len(lines)} entries written to {output}")
 
@@ -94,6 +100,29 @@ def budget(
     out.print(f"{account}: {amount}")
 
 
+@ledger.command()
+def holds(where: Where, as_json: Json = False) -> None:
+    """Holds that are neither settled nor written off; each stays charged at its worst case.
+
+    Example: [bold]expost ledger holds flights.ledger[/bold]
+    """
+    with _existing(where) as book:
+        rows = [(hold.id, ", ".join(hold.accounts), str(hold.worst_case), hold.question) for hold in book.open_holds()]
+    if as_json:
+        emit([dict(zip(("id", "accounts", "worst_case", "question"), row, strict=True)) for row in rows])
+    else:
+        print_table("open holds", ("hold", "accounts", "worst case", "question"), rows)
+
+
+@ledger.command("new-key")
+def create_key() -> None:
+    """Print a new key for the secrets a ledger keeps; the owner sets it as EXPOST_LEDGER_KEY.
+
+    Example: [bold]expost ledger new-key[/bold]
+    """
+    typer.echo(new_key())
+
+
 @ledger.command("write-off")
 def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's id.")]) -> None:
     """Close a hold whose run was lost; it stays charged at its worst case.
@@ -107,9 +136,7 @@ def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's
 
 def _existing(where: str) -> Ledger:
     """A ledger that is already there: reading must not create one."""
-    if "://" not in where and not Path(where).exists():
-        raise InvalidRequest("Expected a ledger file that exists", got=where, do="Check the path")
-    return open_ledger(where)
+    return open_ledger(where, create=False)
 
 
 def _budget(amount: float | None, delta: float, rho: float | None, mu: float | None) -> Guarantee:
@@ -128,7 +155,15 @@ def _total(name: str, budget: Guarantee, spent: Any, left: Any) -> dict[str, Any
 
 
 def _line(entry: Entry) -> dict[str, Any]:
-    return {"id": entry.id, "at": entry.at, "kind": entry.kind.value, "body": entry.body}
+    return {
+        "id": entry.id,
+        "sequence": entry.sequence,
+        "kind": entry.kind.value,
+        "at": entry.at,
+        "body": entry.body,
+        "previous": entry.previous,
+        "hash": entry.hash,
+    }
 
 
 def _charged(entry: Entry) -> str:
