@@ -19,7 +19,7 @@ from expost.data.evaluate import evaluate
 from expost.data.expression import Expression, Plain
 from expost.data.values import Numbers, Texts, Times, Truths
 
-__all__ = ["Axis", "Bins", "Categories"]
+__all__ = ["Axis", "Bins", "Categories", "LogBins"]
 
 _MOST_PLACES = 1 << 24
 
@@ -91,15 +91,16 @@ class Bins:
 
     expression: Expression
     edges: tuple[float, ...]
+    clamped: bool = False
 
     @classmethod
-    def of(cls, expression: Expression, edges: Sequence[float]) -> Bins:
-        """The axis of increasing finite edges."""
+    def of(cls, expression: Expression, edges: Sequence[float], *, clamped: bool = False) -> Bins:
+        """The axis of increasing finite edges; ``clamped`` puts values beyond the ends into the end bins."""
         found = tuple(float(edge) for edge in edges)
         rising = all(low < high for low, high in itertools.pairwise(found))
         if not 2 <= len(found) <= _MOST_PLACES or not rising or not all(map(math.isfinite, found)):
             raise InvalidRequest("Expected increasing public edges", do="Pass edges such as [0, 18, 65, 120]")
-        return cls(expression, found)
+        return cls(expression, found, clamped)
 
     @property
     def size(self) -> int:
@@ -119,7 +120,48 @@ class Bins:
         edges = np.array(self.edges)
         place = np.searchsorted(edges, numbers, side="right") - 1
         place = np.where(numbers == edges[-1], self.size - 1, place)
+        if self.clamped:
+            place = np.clip(place, 0, self.size - 1)
         return np.where(values.missing | (place >= self.size), -1, place)
 
 
-Axis = Categories | Bins
+@dataclass(frozen=True, slots=True)
+class LogBins:
+    """Bins that double: (scale 2^(i-1), scale 2^i] for i = 0 to ``count`` - 1, the same below zero, the first with zero.
+
+    Places go from the most negative bin to the most positive one. Values beyond the last bin belong into it.
+
+    >>> from expost.data.expression import col
+    >>> axis = LogBins(col("x"), scale=1.0, count=4)
+    >>> axis.codes(pa.record_batch({"x": [0.0, 1.0, 1.5, 8.0, 99.0, -3.0, None]}), {}).tolist()
+    [4, 4, 5, 7, 7, 1, -1]
+    """
+
+    expression: Expression
+    scale: float
+    count: int
+
+    @property
+    def size(self) -> int:
+        """The number of bins on both sides together."""
+        return 2 * self.count
+
+    @property
+    def labels(self) -> tuple[Plain, ...]:
+        """The end of each bin that is away from zero."""
+        ends = [self.scale * 2.0**i for i in range(self.count)]
+        return (*(-end for end in reversed(ends)), *ends)
+
+    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
+        """The bin of each row, or -1."""
+        values = evaluate(self.expression, batch, derived)
+        assert isinstance(values, Numbers | Truths)
+        numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
+        size = np.abs(np.where(values.missing, 0.0, numbers)) / self.scale
+        mantissa, exponent = np.frexp(size)
+        power = np.where(mantissa == 0.5, exponent - 1, exponent)  # the upper end belongs to the bin
+        place = np.where(np.isinf(size), self.count - 1, np.clip(power, 0, self.count - 1))
+        return np.where(values.missing, -1, np.where(numbers < 0, self.count - 1 - place, self.count + place))
+
+
+Axis = Categories | Bins | LogBins

@@ -18,6 +18,7 @@ from expost.data.check import check_filter, kind_of
 from expost.data.clamp import Clamp
 from expost.data.expression import ColumnName, Expression, Lookup, Plain, col
 from expost.data.form import CountForm, Form
+from expost.data.records import found_keys, single_steps
 from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
 from expost.data.sensitivity import unit_sensitivity
@@ -214,12 +215,33 @@ class Dataset:
         """How far one unit can move the coordinates of a form, in L1."""
         return unit_sensitivity(form, tally, self.limits(tally, once=once), self.adjacency)
 
-    def total(self, form: Form, tally: Tally, *, secret: bytes, once: bool = False) -> Sealed:
-        """The exact coordinates of all cells, cell after cell, sealed. ``secret`` decides what each unit keeps."""
+    def total(
+        self, form: Form, tally: Tally, *, secret: bytes, once: bool = False, under: Sensitivity | None = None
+    ) -> Sealed:
+        """The exact coordinates of all cells, cell after cell, sealed. ``secret`` decides what each unit keeps.
+
+        ``under`` replaces the L1 sensitivity by another that the caller has computed.
+        """
         keyed = replace(tally, key=secret)
         sums = exact_sums(self._engine, keyed, self.limits(tally, once=once), secret, memory_limit=self._memory_limit)
         coordinates = form.coordinates(sums)
-        return Sealed(coordinates.T.ravel(), self.sensitivity(form, tally, once=once))
+        return Sealed(coordinates.T.ravel(), under or self.sensitivity(form, tally, once=once))
+
+    def steps(self, tally: Tally, *, secret: bytes) -> Sealed:
+        """The steps of one measured column, one integer a row, sealed with the number of rows a unit may have."""
+        keyed = replace(tally, key=secret)
+        limits = self.limits(tally)
+        exact = single_steps(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        return Sealed(exact, self.rows_per_unit(limits))
+
+    def rows_per_unit(self, limits: Limits | None) -> Sensitivity:
+        """The number of single rows that one unit can add, remove or replace."""
+        amount = 1 if limits is None or limits.rows is None else limits.rows
+        return Sensitivity(amount, adjacency=self.adjacency, unit=self.unit)
+
+    def keys(self, column: Expression, tally: Tally) -> list[Any]:
+        """The values of a column that occur. SECRET: they may leave only after thresholding."""
+        return found_keys(self._engine, tally, column)
 
     def row_sensitivity(self) -> Sensitivity:
         """How far one unit can move the number of rows."""

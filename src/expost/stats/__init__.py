@@ -1,14 +1,20 @@
 """Questions with one answer: counts, sums, means and their relatives."""
 
+from expost.stats.approximate_bounds import ApproximateBounds
 from expost.stats.count import Count, CountDistinct
 from expost.stats.groups import Group, GroupRelease, Groups
 from expost.stats.histogram import ContingencyTable, Histogram
+from expost.stats.private_keys import CountByPrivateKeys
+from expost.stats.quantile import Median, Quantile, Quantiles
+from expost.stats.selection import MostCommon, TopK
 from expost.stats.spread import Covariance, StandardDeviation, Variance
 from expost.stats.total import Mean, Sum
 
 __all__ = [
+    "ApproximateBounds",
     "ContingencyTable",
     "Count",
+    "CountByPrivateKeys",
     "CountDistinct",
     "Covariance",
     "Group",
@@ -16,7 +22,12 @@ __all__ = [
     "Groups",
     "Histogram",
     "Mean",
+    "Median",
+    "MostCommon",
+    "Quantile",
+    "Quantiles",
     "StandardDeviation",
     "Sum",
+    "TopK",
     "Variance",
 ]

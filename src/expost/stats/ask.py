@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from expost.core import InvalidRequest, Measure, Target
+from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
 from expost.core.rational import rational
 
 __all__ = ["Ask"]
@@ -47,3 +47,12 @@ class Ask:
     def relative(self) -> bool:
         """Whether the accuracy depends on the answer, so that the level is found by climbing."""
         return self.target is not None and self.target.measure is Measure.RELATIVE_ERROR
+
+    def check_price(self, price: Fraction) -> None:
+        """Refuse a price above the cap; nothing is spent."""
+        if self.cap is not None and price > self.cap:
+            raise BudgetExceeded(
+                f"Expected a price of at most epsilon {float(self.cap):.4g}",
+                got=f"{float(price):.4g}",
+                do="Raise max_epsilon, or ask for less accuracy",
+            )

@@ -14,7 +14,6 @@ import numpy as np
 
 from expost.accuracy.interval import epsilon_for_radius, shared_level
 from expost.core import (
-    BudgetExceeded,
     InvalidRequest,
     Ladder,
     Loss,
@@ -55,17 +54,23 @@ class Design:
     reader: Reader
     sensitivity: Sensitivity
     once: bool = False
+    leaves: int = 1
 
     @property
     def cells(self) -> int:
         """The number of groups."""
-        return self.tally.cells
+        return self.tally.cells // self.leaves
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The groups' axes; the leaves of a tree are not groups."""
+        return self.tally.axes if self.leaves == 1 else self.tally.axes[:-1]
 
     @property
     def labels(self) -> list[Any]:
         """The label of each group; a tuple where there are several columns."""
-        combined = list(itertools.product(*(axis.labels for axis in self.tally.axes)))
-        return [label[0] for label in combined] if len(self.tally.axes) == 1 else combined
+        combined = list(itertools.product(*(axis.labels for axis in self.axes)))
+        return [label[0] for label in combined] if len(self.axes) == 1 else combined
 
 
 class Question(ABC):
@@ -109,7 +114,7 @@ class Question(ABC):
         """Public conditions for the receipt."""
         bounds = {repr(each.expression): each.clamp.to_terms() for each in design.tally.measured}
         found: dict[str, Any] = {"bounds": bounds} if bounds else {}
-        if design.tally.axes:
+        if design.axes:
             found["groups"] = design.cells
         return found
 
@@ -138,13 +143,7 @@ class Question(ABC):
     def check(self, dataset: Dataset) -> None:
         """Fit the question to the dataset and price it; reads no rows."""
         self._design = self.design(dataset)
-        price = self._price(self._design)
-        if self._ask.cap is not None and price > self._ask.cap:
-            raise BudgetExceeded(
-                f"Expected a price of at most epsilon {float(self._ask.cap):.4g}",
-                got=f"{float(price):.4g}",
-                do="Raise max_epsilon, or ask for less accuracy",
-            )
+        self._ask.check_price(self._price(self._design))
 
     def measure(self, dataset: Dataset) -> Sealed:
         """The exact integers, sealed."""
@@ -203,13 +202,13 @@ class Question(ABC):
     def _release(self, design: Design, ascent: Ascent) -> Release[Any]:
         receipt = self._receipt(design, ascent)
         reading = ascent.reading
-        if not design.tally.axes:
+        if not design.axes:
             value, low, high = (self.shown(float(end[0])) for end in (reading.value, reading.low, reading.high))
             return Release(value, receipt, (low, high), ascent.steps)
         numbers = np.stack([reading.value, reading.low, reading.high])
         levels = [ascent.ladder[rung] for rung in ascent.rung.tolist()]
         rows = group_rows(design.labels, numbers, levels, ascent.met)
-        columns = tuple(_name(axis) for axis in design.tally.axes)
+        columns = tuple(_name(axis) for axis in design.axes)
         return GroupRelease(Groups(columns, rows), receipt)
 
     def shown(self, number: float) -> Any:
@@ -220,7 +219,7 @@ class Question(ABC):
         ask, many = self._ask, len(ascent.ladder) > 1
         terms = self.terms(design)
         missed = [str(label) for label, met in zip(design.labels, ascent.met, strict=False) if not met]
-        if design.tally.axes and missed:
+        if design.axes and missed:
             terms["groups not met"] = missed
         entries = ascent.reading.achieved(relative=ask.relative)
         achieved = entries[np.repeat(ascent.met, len(entries) // len(ascent.met))]

@@ -1,0 +1,62 @@
+"""The measured steps of single rows, and the keys that occur: what quantiles and unknown groups need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from expost.data.bounding import Limits, bound
+from expost.data.engines import Engine
+from expost.data.evaluate import evaluate
+from expost.data.identity import unit_words
+from expost.data.shards import Shards
+from expost.data.tally import Tally
+from expost.data.values import Numbers, Texts, Times, Truths
+
+__all__ = ["found_keys", "single_steps"]
+
+
+def single_steps(
+    engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int
+) -> NDArray[np.int64]:
+    """The steps of the tally's one measured column, row by row, unsealed: whoever calls this must seal them."""
+    blocks = engine.map(tally.atoms, tally.columns)
+    if limits is None:
+        parts = [block.steps[0] for block in blocks]
+    else:
+        with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
+            for block in blocks:
+                shards.add(block)
+            parts = [bound(shard, limits, secret).steps[0].astype(np.int64) for shard in shards]
+    # Sorted, so that neither order nor chunking shows.
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+
+def found_keys(engine: Engine, tally: Tally, expression: Any) -> list[Any]:
+    """The different values of an expression among the rows that count, in order; secret."""
+    found: set[Any] = set()
+    for keys in engine.map(lambda batch: _keys(tally, expression, batch), tally.columns):
+        found |= keys
+    return sorted(found)
+
+
+def _keys(tally: Tally, expression: Any, batch: pa.RecordBatch) -> set[Any]:
+    kept = np.ones(batch.num_rows, bool)
+    if tally.where is not None:
+        condition = evaluate(tally.where, batch, tally.derived)
+        kept &= condition.certain if isinstance(condition, Truths) else False
+    if not tally.unit.is_row:
+        kept &= unit_words(tally.unit, batch, tally.derived, b"")[1]  # nobody's rows open no group
+    values = evaluate(expression, batch, tally.derived)
+    kept &= ~values.missing
+    if isinstance(values, Texts):
+        return set(pc.unique(values.texts.filter(pa.array(kept))).to_pylist())
+    assert isinstance(values, Numbers | Truths | Times)
+    column = (
+        values.numbers if isinstance(values, Numbers) else values.true if isinstance(values, Truths) else values.moments
+    )
+    return set(np.unique(column[kept]).tolist())
