@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 SAMPLES = 100_000
 FALSE_ALARM = 1e-9
@@ -81,7 +81,7 @@ def geometric_cdf(scale: float) -> Cdf:
 def gaussian_cdf(variance: float) -> Cdf:
     """Of P(k) proportional to exp(-k^2 / (2 variance)); by sums below variance 10^4, there the normal law fits."""
     if variance > 1e4:  # midpoints err by less than 1 / (24 variance)
-        return lambda k: np.asarray(stats.norm.cdf((np.floor(k) + 0.5) / np.sqrt(variance)))
+        return lambda k: np.asarray(special.ndtr((np.floor(k) + 0.5) / np.sqrt(variance)))
     reach = int(12 * np.sqrt(variance)) + 12
     weights = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * variance))
     sums = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])

@@ -52,7 +52,11 @@ class _Keystream:
 class BitSource(abc.ABC):
     """A stream of independent uniform bits, handed out as NumPy words.
 
-    It cannot be pickled, and a copy is the same stream: a second holder never repeats the bits of the first.
+    It cannot be pickled, and a copy is the same stream: a second holder never repeats the bits of the first. Another
+    source implements ``_fill``.
+
+    >>> isinstance(system_bits(), BitSource)
+    True
     """
 
     private: bool

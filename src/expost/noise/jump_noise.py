@@ -18,6 +18,7 @@ __all__ = ["JumpNoise", "check_rates"]
 
 Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
 
+_LINE = 1 << 16
 _LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 
 
@@ -40,15 +41,19 @@ class JumpNoise:
         """Noise of scale sensitivity / epsilon at each rung, with the jumps that ``JumpLine`` describes."""
         check_rates(ladder, sensitivity)
         levels, amount = np.array([rung.numerator / rung.denominator for rung in ladder]), float(sensitivity)
-        line = JumpLine(levels / amount, lambda rung: ladder[rung] / sensitivity, order=order, coordinates=count)
-        steps, coordinates = draw_jumps(line, bits)
-        rungs = line.steps - 1 - steps
+        top = len(ladder) - 1
+        lines = [
+            JumpLine(levels / amount, lambda rung: ladder[rung] / sensitivity, order=order, coordinates=size)
+            for size in _shares(count)
+        ]
+        steps, coordinates = _side_by_side([draw_jumps(line, bits) for line in lines])
+        rungs = top - 1 - steps
 
         def sample(at: NDArray[np.intp]) -> NDArray[Any]:
             scale = Parameter(amount / levels, lambda rung: sensitivity / ladder[rung], at, at.shape)
             return sampler(scale, bits)
 
-        return cls(sample(np.full(count, line.steps)), rungs, coordinates, sample(rungs))
+        return cls(sample(np.full(count, top)), rungs, coordinates, sample(rungs))
 
     def at(self, rung: int) -> NDArray[Any]:
         """The noise of one rung."""
@@ -92,6 +97,23 @@ class JumpNoise:
             np.concatenate([moved, self.coordinates]),
             np.concatenate([sizes[moved], self.sizes]),
         )
+
+
+def _shares(count: int) -> list[int]:
+    """Coordinates per line: a long line would leave more points to exact arithmetic."""
+    return [min(_LINE, count - start) for start in range(0, count, _LINE)]
+
+
+def _side_by_side(parts: list[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The jumps of all lines, from the top rung down."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    steps = np.concatenate([steps for steps, _ in parts])
+    coordinates = np.concatenate([_LINE * place + each for place, (_, each) in enumerate(parts)])
+    order = np.argsort(steps, kind="stable")
+    return steps[order], coordinates[order]
 
 
 def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest, Ladder
-from expost.noise import SeededBits
+from expost.noise import SeededBits, jump_noise
 from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.laplace import draw_laplace
 
@@ -58,3 +58,14 @@ def test_noise_that_is_none_and_noise_without_end_are_refused() -> None:
         check_rates(Ladder.of([1, 1001]), Fraction(1))
     with pytest.raises(InvalidRequest, match=r"2\^60"):
         check_rates(Ladder.of([1]), Fraction(2**60 + 1))
+
+
+def test_many_coordinates_are_drawn_on_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jump_noise, "_LINE", 70)
+    noise = JumpNoise.draw(LADDER, Fraction(1), 500, order=2, sampler=draw_laplace, bits=SeededBits(2))
+
+    assert noise.top.shape == (500,)
+    assert (np.diff(noise.rungs) <= 0).all()
+    assert len({*zip(noise.rungs.tolist(), noise.coordinates.tolist(), strict=True)}) == len(noise.rungs)
+    for start in range(0, 500, 70):  # every line jumps about as often: 1 - w(0.1, 1) is 0.99
+        assert np.isin(np.arange(start, min(start + 70, 500)), noise.coordinates).mean() > 0.85
