@@ -54,7 +54,8 @@ class Pair:
     """A mechanism on two neighbouring inputs, chosen to be as bad as possible, and what it claims there.
 
     ``left`` and ``right`` are called with a number of runs and a source of bits. ``slow`` says that they loop in
-    Python, so that a profile asks for fewer runs. ``one_way`` claims only that nothing is much likelier on the left.
+    Python, so that a profile asks for fewer runs; ``most_runs`` caps them for mechanisms that take long (at least
+    100 are needed to say anything). ``one_way`` claims only that nothing is much likelier on the left.
     ``features`` adds columns to what the search for a bad event sees.
 
     >>> from expost.core import PureGuarantee
@@ -68,6 +69,7 @@ class Pair:
     left: Sampler
     right: Sampler
     slow: bool = False
+    most_runs: int | None = None
     one_way: bool = False
     features: Features | None = field(default=None, repr=False)
 

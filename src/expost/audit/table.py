@@ -25,16 +25,17 @@ Progress = Callable[[int, int, str], None]
 class Profile:
     """How many runs a side: for batched pairs, and for those that loop in Python.
 
-    >>> PROFILES["quick"].runs_of(slow=False)
+    >>> PROFILES["quick"].runs
     100000
     """
 
     runs: int
     slow_runs: int
 
-    def runs_of(self, *, slow: bool) -> int:
+    def runs_of(self, pair: Pair) -> int:
         """The runs a side of one pair."""
-        return self.slow_runs if slow else self.runs
+        runs = self.slow_runs if pair.slow else self.runs
+        return runs if pair.most_runs is None else min(runs, pair.most_runs)
 
 
 PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000)}
@@ -144,8 +145,11 @@ def _judged(
     entry: Entry, pairs: Sequence[Pair], profile: Profile, bits: BitSource, risk: float
 ) -> Iterator[tuple[Finding, str, str]]:
     for pair in pairs:
-        runs = profile.runs_of(slow=pair.slow)
-        yield attack(pair, runs, bits=bits, failure_probability=risk), str(pair.claim), unit_of(pair.claim)
+        yield (
+            attack(pair, profile.runs_of(pair), bits=bits, failure_probability=risk),
+            str(pair.claim),
+            unit_of(pair.claim),
+        )
     for law in entry.laws():
         finding = compare(law)
         yield (

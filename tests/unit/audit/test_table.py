@@ -49,6 +49,13 @@ def test_slow_pairs_run_less_often():
     assert row.samples == 800
 
 
+def test_a_pair_may_cap_its_runs():
+    pair = Pair("dear", epsilon(1), coin(0.5), coin(0.5), slow=True, most_runs=150)
+    (row,) = audit_table(SMALL, entries=[Entry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
+
+    assert row.samples == 300
+
+
 def test_a_seed_makes_the_table_reproducible_and_entries_independent():
     one, two = entry(0.7, 0.4), entry(0.6, 0.4, name="expost.noise.PermuteAndFlip")
     alone = audit_table(SMALL, entries=[one], seed=5)
