@@ -61,7 +61,7 @@ def poisson_renyi_symmetric(orders: tuple[float, ...], rate: float, curve: Curve
     """
     whole = _whole_orders(orders)
     excess = _binomial_excess(whole, rate, _log_expm1(_log_moments(curve, whole[-1])))
-    return _interpolated(orders, whole, np.logaddexp(0.0, excess))
+    return np.minimum(curve(orders), _interpolated(orders, whole, np.logaddexp(0.0, excess)))
 
 
 def poisson_renyi(orders: tuple[float, ...], rate: float, curve: Curve) -> Floats:
@@ -174,10 +174,13 @@ def _binomial_excess(whole: tuple[int, ...], rate: float, log_excess: Floats) ->
 
 def _sum_terms(binomials: Floats, log_terms: Floats, whole: tuple[int, ...], rate: float) -> Floats:
     slack = _LOG_SLACK * (1 + np.array(whole) * (2 + abs(math.log(rate)) + abs(math.log1p(-rate))))
-    terms = binomials + log_terms
+    # Powers above the order do not occur, however large (or infinite) their moments are.
+    terms = np.where(binomials > -np.inf, binomials, 0.0) + log_terms
+    terms[binomials == -np.inf] = -np.inf
     largest = terms.max(axis=1, keepdims=True)
-    total: Floats = np.log(np.exp(terms - largest).sum(axis=1)) + largest[:, 0] + slack
-    return total
+    with np.errstate(invalid="ignore"):
+        total: Floats = np.log(np.exp(terms - largest).sum(axis=1)) + largest[:, 0] + slack
+    return np.where(np.isfinite(largest[:, 0]), total, largest[:, 0])
 
 
 @functools.lru_cache(maxsize=64)

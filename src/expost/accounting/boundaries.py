@@ -118,8 +118,11 @@ def normal_mixture_quantile(growth: Floats, log_inverse: float) -> Floats:
         target = np.where(np.isfinite(growth), log_inverse + 0.5 * np.log(growth), 0.0)
     z = np.sqrt(2 * np.maximum(target, 0.0))
     for _ in range(_NEWTON_STEPS):
-        mills = np.exp(-(z**2) / 2 - log_ndtr(z)) / math.sqrt(2 * math.pi)
-        z = z - (z**2 / 2 + log_ndtr(z) - target) / (z + mills)
+        log_mass = log_ndtr(z)
+        step = (z**2 / 2 + log_mass - target) / (z + np.exp(-(z**2) / 2 - log_mass) / math.sqrt(2 * math.pi))
+        z = z - step
+        if np.all(np.abs(step) <= 1e-13 * z):
+            break
     return np.asarray(z * (1 + MARGIN))
 
 

@@ -53,15 +53,15 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without loss; rationals as ``"p/q"``."""
-        return {"event": self.kind} | {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
+        return {"kind": self.kind} | {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Event:
         """The event that ``to_json`` wrote."""
-        kind = Event.kinds.get(str(data.get("event")))
+        kind = Event.kinds.get(str(data.get("kind")))
         if kind is None:
-            raise InvalidRequest("Expected a known event", got=data.get("event"), do="Read it with a newer version")
-        return kind(**{name: _decode(value) for name, value in data.items() if name != "event"})
+            raise InvalidRequest("Expected a known event", got=data.get("kind"), do="Read it with a newer version")
+        return kind(**{name: _decode(value) for name, value in data.items() if name != "kind"})
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

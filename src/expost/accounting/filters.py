@@ -14,14 +14,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from expost.accounting import approx, gaussian, pure, zcdp
 from expost.accounting.events import Event
 from expost.accounting.price import Price, price_of, promised
-from expost.accounting.renyi import divergences
+from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up, widen
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import conversion, default_shares
@@ -49,7 +49,7 @@ __all__ = [
     "filter_for",
 ]
 
-_ROUNDING = 2.0**-48  # of the two additions in a comparison of floats: 16 ulps
+_ROUNDING = 2.0**-48  # of the addition in a comparison of floats: 16 ulps
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,6 @@ class Filter(abc.ABC):
     >>> filter.admits(PureEvent(0.8)), filter.admits(PureEvent(0.81))
     (True, False)
     """
-
-    refunds: ClassVar[bool] = True
-    """Whether a pure ex-post step is charged what it cost; otherwise it stays charged at its cap."""
 
     def __init__(self, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
         self.adjacency = Adjacency.parse(adjacency)
@@ -143,11 +140,15 @@ class Filter(abc.ABC):
     def _outcome_price(self, reservation: Reservation, outcome: Event) -> Price:
         if promised(outcome) != promised(reservation.event):
             raise InvalidRequest("Expected the outcome of the event that was reserved", do="Change its losses only")
-        return self._price(outcome) if self.refunds else reservation.price
+        return self._price(outcome)
 
     def _price(self, event: Event) -> Price:
         check_adjacency(event, self.adjacency)
-        return price_of(event, self._cost_of, self._nothing(), ex_post=self.refunds)
+        return price_of(event, self._cost_of, self._ex_post)
+
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        """What a pure ex-post part costs: what it came to, kept apart from the rest."""
+        return Price(loss, self._nothing())
 
     def _nothing(self) -> Any:
         return Fraction(0)
@@ -214,8 +215,6 @@ class ConcentratedFilter(Filter):
     0.0244
     """
 
-    refunds = False
-
     def __init__(
         self,
         rho: float | Fraction,
@@ -248,6 +247,10 @@ class ConcentratedFilter(Filter):
     def _cost_of(self, leaf: Event) -> Fraction | None:
         return zcdp.cost_of(leaf)
 
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        # No refund: a realised loss must not take the cap's place (docs/proofs/ex-post-renyi.md).
+        return Price(Fraction(0), zcdp.pure_to_zcdp(cap))
+
     def _fits(self, total: Price) -> bool:
         return bool(total.cost <= self._rho) and total.failure <= self._failure
 
@@ -258,8 +261,6 @@ class GaussianFilter(Filter):
     >>> GaussianFilter(4).budget.mu
     2.0
     """
-
-    refunds = False
 
     def __init__(self, mu_squared: float | Fraction, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
         self._mu_squared = rational(mu_squared, "mu_squared")
@@ -273,12 +274,15 @@ class GaussianFilter(Filter):
     def _cost_of(self, leaf: Event) -> Fraction | None:
         return gaussian.cost_of(leaf)
 
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        return Price(Fraction(0), gaussian.pure_to_gdp(cap))  # no refund, as in the concentrated filter
+
     def _fits(self, total: Price) -> bool:
         return bool(total.cost <= self._mu_squared) and total.failure == 0
 
 
 class RenyiFilter(Filter):
-    """A Renyi curve, every order within its limit (FZ21, Theorem 3.1); ex-post losses count in full at each order.
+    """A Renyi curve, every order within its limit (FZ21, Theorem 3.1); ex-post steps are refunded order by order.
 
     >>> from expost.accounting import PureEvent
     >>> RenyiFilter(((2, 1), (8, 3))).admits(PureEvent(0.5))
@@ -309,16 +313,19 @@ class RenyiFilter(Filter):
     def _cost_of(self, leaf: Event) -> Floats:
         return widen(divergences(leaf, self._orders))
 
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
+
     def _fits(self, total: Price) -> bool:
-        amounts = (total.cost + float_up(total.loss)) * (1 + _ROUNDING)
-        return bool(np.all(amounts <= self._limits)) and total.failure == 0
+        return bool(np.all(total.cost <= self._limits)) and total.failure == 0
 
 
 class ApproxFilter(Filter):
     """(epsilon, delta) over a grid of Renyi orders, each with a share of delta; prices every event.
 
     Continues while some order alone still proves the promise with its share (docs/proofs/filters.md, Theorem 2). Pure
-    ex-post steps cost what they came to at every order; deltas of approximate steps come out of ``failure``.
+    ex-post steps cost at each order the smaller of what they came to and of their cap's divergence
+    (docs/proofs/ex-post-renyi.md); deltas of approximate steps come out of ``failure``.
 
     >>> from expost.accounting import ExPostEvent
     >>> ApproxFilter(1, 1e-6).admits(ExPostEvent.promise(0.2))
@@ -342,7 +349,7 @@ class ApproxFilter(Filter):
         given = default_shares(self._budget.epsilon, spare) if shares is None else dict(shares)
         if not given or min(given.values()) <= 0 or min(given) <= 1 or math.fsum(given.values()) > 1 + 1e-12:
             raise InvalidRequest("Expected orders above 1 with positive shares that sum to 1", do="Divide by their sum")
-        self._room = float_down(self._budget.epsilon)
+        self._room = float_down(self._budget.epsilon) * (1 - _ROUNDING)
         self._orders = tuple(sorted(given))
         slices = (float_down(spare) * given[order] * (1 - 2e-12) for order in self._orders)
         self._conversion = np.array([conversion(order, part) for order, part in zip(self._orders, slices, strict=True)])
@@ -359,10 +366,12 @@ class ApproxFilter(Filter):
     def _cost_of(self, leaf: Event) -> Floats:
         return widen(divergences(leaf, self._orders))
 
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
+
     def _fits(self, total: Price) -> bool:
-        # The conversions are already widened; the comparison's own roundings are taken off the room.
-        room = (self._room - float(total.loss)) * (1 - _ROUNDING) - _ROUNDING * self._room
-        return bool((total.cost + self._conversion).min() <= room) and total.failure <= self._failure
+        # The conversions are already widened; the addition's own rounding is taken off the room.
+        return bool((total.cost + self._conversion).min() <= self._room) and total.failure <= self._failure
 
 
 def filter_for(budget: Guarantee, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Filter:

@@ -118,9 +118,9 @@ def cost_of(event: Event) -> Fraction | None:
         case GaussianEvent():
             return event.mu_squared
         case PoissonSampled() | SampledWithoutReplacement():
-            epsilon = pure.cost_of(event)
             # A sample never costs more than the whole: trade-off curves of mixtures are above (DRS22, Section 4).
-            return summed(event.event, cost_of) if epsilon is None else pure_to_gdp(epsilon)
+            epsilon, whole = pure.cost_of(event), summed(event.event, cost_of)
+            return whole if epsilon is None or whole is None else min(whole, pure_to_gdp(epsilon))
     epsilon_alone = pure.cost_of(event)
     return None if epsilon_alone is None else pure_to_gdp(epsilon_alone)
 

@@ -14,13 +14,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from expost.accounting import gaussian, pure, zcdp
 from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
 from expost.accounting.events import Event
 from expost.accounting.price import Price, price_of
-from expost.accounting.renyi import divergences
+from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up, widen
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import default_shares
@@ -35,7 +34,7 @@ _NEWTON_STEPS = 60
 
 
 class Odometer(abc.ABC):
-    """Steps are recorded after they ran; pure ex-post ones at what they came to, in every odometer.
+    """Steps are recorded after they ran, pure ex-post ones at what they came to.
 
     >>> from expost.accounting import ExPostEvent, PureEvent
     >>> odometer = PureOdometer()
@@ -56,7 +55,7 @@ class Odometer(abc.ABC):
     def record(self, event: Event) -> None:
         """Add a step; approximate ones are refused, because their failures are not in the failure probability."""
         check_adjacency(event, self.adjacency)
-        price = price_of(event, self._cost_of, self._nothing())
+        price = price_of(event, self._cost_of, self._ex_post)
         if price.failure > 0:
             raise InvalidRequest("Expected steps without a delta of their own", do="Use a filter, or another mechanism")
         self._total = self._total + price
@@ -70,6 +69,9 @@ class Odometer(abc.ABC):
     def loss(self) -> Loss:
         """The same as a bill."""
         return ApproxLoss(round_up(self.epsilon), self.failure_probability)
+
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        return Price(loss, self._nothing())
 
     def _nothing(self) -> Any:
         return Fraction(0)
@@ -143,6 +145,9 @@ class RenyiOdometer(Odometer):
     def _cost_of(self, leaf: Event) -> Floats:
         return widen(divergences(leaf, self._orders))
 
+    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
+        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
+
     def _rest(self, cost: Floats) -> float:
         """The root in e of sum_j share_j exp((order_j - 1)(e - cost_j)) = 1/delta, from above by Newton's method."""
         if not cost.any():
@@ -153,9 +158,14 @@ class RenyiOdometer(Odometer):
         epsilon = float(np.min(cost + (target - shares) / rates))  # any single order proves this much
         for _ in range(_NEWTON_STEPS):
             terms = shares + rates * (epsilon - cost)
-            value = float(logsumexp(terms))
-            slope = float(np.dot(rates, np.exp(terms - value)))
-            epsilon -= max(value - target, 0.0) / slope
+            top = float(terms.max())
+            weights = np.exp(terms - top)
+            step = (
+                (top + math.log(float(weights.sum())) - target) * float(weights.sum()) / float(np.dot(rates, weights))
+            )
+            if step <= 1e-13 * abs(epsilon):
+                break
+            epsilon -= step
         # The logarithm of the sum is convex and increasing: the iterates descend to the root and stay above it.
         return max(0.0, epsilon + 2.0**-40 * (1 + abs(epsilon) + float(np.max(cost))))
 

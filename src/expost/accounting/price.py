@@ -16,12 +16,11 @@ from expost.accounting.events import (
     ExPostEvent,
     Parallel,
     PoissonSampled,
-    PureEvent,
     Repeat,
     SampledWithoutReplacement,
     Sequence,
 )
-from expost.accounting.rounding import Floats, add_up
+from expost.accounting.rounding import add_up
 from expost.accounting.scenario import Scenario, scenarios
 from expost.accounting.zcdp import failure_of
 from expost.core.errors import InvalidRequest
@@ -34,10 +33,13 @@ _LONGEST = 128  # bits of an exact denominator; sums of unrelated fractions woul
 CostOf = Callable[[Event], Any]
 """The cost of a leaf, a Fraction or an array over orders, or None where the currency cannot price it."""
 
+ExPost = Callable[[Fraction, Fraction], "Price"]
+"""The price of a pure ex-post part, by what it came to and what it could have come to."""
+
 
 @dataclass(frozen=True)
 class Price:
-    """The pure ex-post part, the rest in the currency at hand, and the probability outside which both hold.
+    """The pure ex-post part where it is kept apart, the rest in the currency at hand, and the probability outside which both hold.
 
     >>> (Price(Fraction(1), Fraction(2)) + Price(Fraction(1), Fraction(0))).loss
     Fraction(2, 1)
@@ -55,24 +57,23 @@ class Price:
         )
 
 
-def price_of(event: Event, cost_of: CostOf, nothing: Fraction | Floats, *, ex_post: bool = True) -> Price:
+def price_of(event: Event, cost_of: CostOf, ex_post: ExPost) -> Price:
     """The price of a whole event, the dearest way through its parallel parts.
 
-    Where the currency cannot take realised losses (``ex_post`` false), the ex-post part is a pure event at its cap.
-
-    >>> price_of(PureEvent(1), lambda leaf: leaf.epsilon, Fraction(0)).cost
+    >>> from expost.accounting.events import PureEvent
+    >>> price_of(PureEvent(1), lambda leaf: leaf.epsilon, lambda loss, cap: Price(loss, Fraction(0))).cost
     Fraction(1, 1)
     """
     if event.is_leaf:
         return _leaf_price(event, cost_of)
-    if ex_post and isinstance(event, ExPostEvent):
-        return Price(event.loss, nothing)
-    prices = [_scenario_price(one if ex_post else _at_cap(one), cost_of, nothing) for one in scenarios(event)]
+    if isinstance(event, ExPostEvent):
+        return ex_post(event.loss, event.cap)
+    prices = [_scenario_price(scenario, cost_of, ex_post) for scenario in scenarios(event)]
     if len(prices) == 1:
         return prices[0]
     losses, costs, failures = zip(*((price.loss, price.cost, price.failure) for price in prices), strict=True)
     # Part by part the maximum bounds every scenario.
-    cost = np.max(costs, axis=0) if isinstance(nothing, np.ndarray) else max(costs)
+    cost = np.max(costs, axis=0) if isinstance(costs[0], np.ndarray) else max(costs)
     return Price(max(losses), cost, max(failures))
 
 
@@ -96,13 +97,12 @@ def promised(event: Event) -> Event:
     return event
 
 
-def _scenario_price(scenario: Scenario, cost_of: CostOf, nothing: Fraction | Floats) -> Price:
-    cost, failure = nothing, Fraction(0)
+def _scenario_price(scenario: Scenario, cost_of: CostOf, ex_post: ExPost) -> Price:
+    total = ex_post(scenario.loss, scenario.cap)
     for leaf, count in scenario.leaves:
         one = _leaf_price(leaf, cost_of)
-        cost = _plus(cost, one.cost * count)
-        failure += one.failure * count
-    return Price(scenario.loss, cost, failure)
+        total = total + Price(_ZERO, one.cost * count, one.failure * count)
+    return total
 
 
 def _leaf_price(leaf: Event, cost_of: CostOf) -> Price:
@@ -112,13 +112,6 @@ def _leaf_price(leaf: Event, cost_of: CostOf) -> Price:
             "Expected an event with a price in this currency", got=leaf.kind, do="Use another currency"
         )
     return Price(_ZERO, cost, failure_of(leaf))
-
-
-def _at_cap(scenario: Scenario) -> Scenario:
-    if not scenario.cap:
-        return scenario
-    rest = replace(scenario, loss=Fraction(0), cap=Fraction(0))
-    return rest.joined(Scenario(((PureEvent(scenario.cap), 1),)))
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -36,10 +36,10 @@ from expost.accounting.events import (
 )
 from expost.accounting.rounding import Floats, add_up, float_down, float_up, widen
 from expost.accounting.scenario import Scenario
-from expost.accounting.zcdp import failure_of, rdp_to_delta, rdp_to_epsilon
+from expost.accounting.zcdp import amplifies, failure_of, rdp_to_delta, rdp_to_epsilon
 from expost.core.errors import InvalidRequest
 
-__all__ = ["ORDERS", "RenyiTotal", "divergences", "total"]
+__all__ = ["ORDERS", "RenyiTotal", "divergences", "ex_post_divergences", "total"]
 
 ORDERS: tuple[float, ...] = tuple(
     [1 + tenths / 10 for tenths in range(1, 100)] + [float(order) for order in (*range(11, 64), 128, 256, 512, 1024)]
@@ -117,6 +117,17 @@ def divergences(event: Event, orders: tuple[float, ...]) -> Floats:
     return bound
 
 
+def ex_post_divergences(loss: Fraction, cap: Fraction, orders: tuple[float, ...]) -> Floats:
+    """What a pure ex-post step may be charged at each order: its loss, or its cap's divergence if that is less.
+
+    That the smaller one may be taken after the fact is docs/proofs/ex-post-renyi.md, Theorem 1.
+
+    >>> ex_post_divergences(Fraction(1, 10), Fraction(1), (2.0, 64.0)).round(3).tolist()
+    [0.1, 0.1]
+    """
+    return np.minimum(widen(divergences(PureEvent(cap), orders)), float_up(loss))
+
+
 @functools.lru_cache(maxsize=256)
 def _grid(orders: tuple[float, ...]) -> Floats:
     grid = np.array(orders, dtype=np.float64)
@@ -141,15 +152,13 @@ def _nested(event: Sequence | Repeat, orders: Floats) -> Floats:
 
 def _sampled(event: PoissonSampled | SampledWithoutReplacement, orders: tuple[float, ...]) -> Floats:
     inner, rate = event.event, float_up(event.rate)
-    pair = approx.cost_of(event)
-    if pair is not None and pair[1] > 0:
-        return _randomized_response(float_up(pair[0]), np.array(orders))  # BBG18, Theorems 8 and 9
 
     def curve(at: tuple[float, ...]) -> Floats:
         return divergences(inner, at)
 
     if failure_of(event) > 0:
-        return curve(orders)  # failures inside: no amplification is claimed, and none is lost (joint quasi-convexity)
+        pair = approx.cost_of(event) if amplifies(event) else None
+        return curve(orders) if pair is None else _randomized_response(float_up(pair[0]), _grid(orders))
     if isinstance(event, SampledWithoutReplacement):
         return without_replacement_renyi(orders, rate, curve)
     if isinstance(inner, GaussianEvent):

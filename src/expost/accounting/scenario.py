@@ -36,6 +36,7 @@ from expost.core.errors import InvalidRequest
 
 __all__ = ["Scenario", "check_adjacency", "scenarios"]
 
+_NEARLY_ALL = 1 - Fraction(1, 2**40)  # a rate above it saves less than the rounding of its formulas costs
 _MOST = 10_000  # alternatives a unit may have
 
 
@@ -86,7 +87,7 @@ def scenarios(event: Event) -> tuple[Scenario, ...]:
             return _repeated(scenarios(inner), count)
         case Parallel(events):
             return _distinct(itertools.chain.from_iterable(map(scenarios, events))) or (Scenario(),)
-        case PoissonSampled(rate, inner) if inner.is_leaf and 0 < rate < 1 and not _is_free(inner):
+        case PoissonSampled(rate, inner) if inner.is_leaf and 0 < rate < _NEARLY_ALL and not _is_free(inner):
             return (Scenario(((event, 1),)),)
         case PoissonSampled() | SampledWithoutReplacement():
             return _distinct(_sampled(event, scenario) for scenario in scenarios(event.event))
@@ -179,7 +180,7 @@ def _sampled(event: PoissonSampled | SampledWithoutReplacement, inner: Scenario)
     """One sampled scenario as a leaf; a pure ex-post one stays ex post (docs/proofs/ex-post-composition.md)."""
     if event.rate == 0 or inner == Scenario():
         return Scenario()
-    if event.rate == 1:
+    if event.rate >= _NEARLY_ALL:
         return inner
     if not inner.leaves:
         loss, cap = (amplified_epsilon(amount, event.rate) for amount in (inner.loss, inner.cap))

@@ -25,7 +25,16 @@ from expost.accounting.rounding import SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
 from expost.core.rational import round_up
 
-__all__ = ["ConcentratedTotal", "cost_of", "failure_of", "pure_to_zcdp", "rdp_to_delta", "rdp_to_epsilon", "total"]
+__all__ = [
+    "ConcentratedTotal",
+    "amplifies",
+    "cost_of",
+    "failure_of",
+    "pure_to_zcdp",
+    "rdp_to_delta",
+    "rdp_to_epsilon",
+    "total",
+]
 
 _SLACK = 2.0**-44  # 256 ulps of the largest term: each conversion adds four terms of at most two roundings
 _ZERO = Fraction(0)
@@ -139,16 +148,25 @@ def failure_of(event: Event) -> Fraction:
     if not isinstance(event, _SAMPLED):
         return _ZERO
     inside = summed(event.event, failure_of) or _ZERO
-    # Alone with pure steps a failure is sampled with them (BBG18, Theorems 8 and 9).
-    return inside if not inside or approx.cost_of(event) is None else inside * event.rate
+    return inside * event.rate if inside and amplifies(event) else inside
+
+
+def amplifies(event: PoissonSampled | SampledWithoutReplacement) -> bool:
+    """Whether a sampled event is priced as one (epsilon, delta) mechanism on a sample (BBG18, Theorems 8 and 9).
+
+    Otherwise it is priced as if all units were in the sample; failures go with the choice.
+
+    >>> amplifies(PoissonSampled(0.1, ApproxEvent(1, 1e-6)))
+    True
+    """
+    pair, whole = approx.cost_of(event), summed(event.event, cost_of)
+    return pair is not None and (whole is None or pure_to_zcdp(pair[0]) <= whole)
 
 
 def _sampled_cost(event: PoissonSampled | SampledWithoutReplacement) -> Fraction | None:
-    pair = approx.cost_of(event)
-    if pair is not None:
-        return pure_to_zcdp(pair[0])
-    # Without a pure part concentrated privacy does not amplify; a sample never costs more than the whole (MTZ19, Theorem 4).
-    return summed(event.event, cost_of)
+    # Concentrated privacy does not amplify, but a sample never costs more than the whole (joint quasi-convexity).
+    pair, whole = approx.cost_of(event), summed(event.event, cost_of)
+    return whole if pair is None or whole is None else min(whole, pure_to_zcdp(pair[0]))
 
 
 def _best(bound: Callable[[Floats], Floats], centre: float) -> float:
