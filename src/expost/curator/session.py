@@ -7,18 +7,19 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
 
-from expost.core import Guarantee, InvalidRequest, Loss, Receipt, Release, Request
+from expost.core import Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
 from expost.curator.answer import answer
+from expost.curator.price import Price, likely_cost
+from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
 from expost.noise import BitSource
-from expost.stats import Count
 
 __all__ = ["Session"]
 
 
-class Session:
+class Session(Questions):
     """Asks questions about a dataset and pays for them from a budget kept in a ledger.
 
     Every question takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
@@ -83,14 +84,17 @@ class Session:
             request_id=request_id,
         )
 
-    def count(self, **terms: Any) -> Release[Any]:
-        """How many rows there are; see ``expost.stats.Count`` for the terms."""
-        return self.ask(Count(**self._capped(terms)))
+    def price(self, statistic: str | Request, *subject: Any, **terms: Any) -> Price:
+        """What a question would cost: the worst case, and a guess from receipts that are public already.
 
-    def _capped(self, terms: dict[str, Any]) -> dict[str, Any]:
-        if terms.get("epsilon") is None and terms.get("max_epsilon") is None:
-            terms["max_epsilon"] = self._left()
-        return terms
+        Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
+        """
+        request = self._request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+        request.check(self.dataset)
+        within = terms.get("within")
+        target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
+        receipts = [entry.receipt for entry in self.history() if entry.receipt is not None]
+        return Price(request.question, request.worst_case, likely_cost(request, target, receipts))
 
     def _left(self) -> Fraction:
         left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self._accounts)
