@@ -1,4 +1,4 @@
-"""Attacks on the hypothesis tests: each through its own release, on tables of a few rows."""
+"""Attacks on the hypothesis tests: on what each releases before it computes a p-value, on tables of a few rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from expost.audit.entry import Entry
 from expost.audit.pair import Pair, Sampler, repeat
@@ -29,8 +30,18 @@ _CLAIM = PureGuarantee(Fraction(2))
 _PREFIX = "expost.stats.hypothesis."
 
 # Neighbours: one row is replaced, as badly as its bounds and categories allow.
-_LEFT = {"x": [0.0, 0.2, 0.7], "y": [1.0, 2.0, 3.0], "g": ["a", "a", "b"], "s": [True, True, False]}
-_RIGHT = {"x": [1.0, 0.2, 0.7], "y": [4.0, 2.0, 3.0], "g": ["b", "a", "b"], "s": [False, True, False]}
+_LEFT: dict[str, list[Any]] = {
+    "x": [0.0, 0.2, 0.7],
+    "y": [1.0, 2.0, 3.0],
+    "g": ["a", "a", "b"],
+    "s": [True, True, False],
+}
+_RIGHT: dict[str, list[Any]] = {
+    "x": [1.0, 0.2, 0.7],
+    "y": [0.0, 2.0, 3.0],
+    "g": ["b", "a", "b"],
+    "s": [False, True, False],
+}
 
 
 def entries() -> Iterable[Entry]:
@@ -63,8 +74,8 @@ def _released(request: Any, columns: dict[str, list[Any]]) -> Sampler:
     request.check(dataset)
     sealed = request.measure(dataset)
 
-    def run(bits: BitSource) -> tuple[float, ...]:
-        verdict = request.climb(sealed, bits).value
-        return float(np.round(verdict.statistic, 1)), float(np.round(verdict.p_value, 2)), verdict.estimate or 0.0
+    def run(bits: BitSource) -> NDArray[np.float64]:
+        released: NDArray[np.float64] = np.asarray(request.noisy(sealed, bits), np.float64).round(1)
+        return released
 
     return repeat(run)

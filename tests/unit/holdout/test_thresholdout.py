@@ -1,8 +1,11 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from expost.audit.attack import attack
+from expost.audit.entries_holdout import small_plan, threshold_pair
 from expost.core import PureLoss
 from expost.holdout import Thresholdout, plan_holdout
 from expost.holdout.noise_level import GRID
@@ -94,3 +97,21 @@ def test_the_gap_is_free():
     """For equal scales the published way would pay for the answer as well."""
     assert PLANS["improved"].level.answer_scale is None
     assert PLANS["improved"].hit_epsilon < PLANS["analysed"].hit_epsilon
+
+
+@pytest.mark.parametrize(("variant", "share"), [("improved", Fraction(1, 2)), ("analysed", Fraction(1, 4))])
+def test_the_audit_catches_too_little_noise(variant, share):
+    """The same claim, with a share of its noise: found. With all of it: not found."""
+    honest = small_plan(variant)
+    level = replace(
+        honest.level,
+        threshold_scale=honest.level.threshold_scale * share,
+        query_scale=honest.level.query_scale * share,
+    )
+    faulty = Thresholdout(replace(honest, level=level))
+    rise, fall = [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]
+    right = threshold_pair("right", Thresholdout(honest), rise, fall)
+    wrong = threshold_pair("wrong", Thresholdout(honest), rise, fall, run_instead=faulty)
+
+    assert not attack(right, 60_000, bits=SeededBits(1)).violated
+    assert attack(wrong, 60_000, bits=SeededBits(1)).violated

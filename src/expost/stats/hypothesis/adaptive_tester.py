@@ -48,14 +48,10 @@ class AdaptiveTester:
     (``shows="decisions"``), or private numbers (``shows="verdicts"``). Each test's level is lowered by just that much.
     With decisions, tests that do not reject are free.
 
-    Guarantee: P(some true null hypothesis is rejected) <= ``level`` over the series; the privacy cost is the sum of
-        the tests' own, pure.
-    Adjacency: replace-one, the number of rows is public; rows are independent.
-    Sensitivity: that of the tests.
-    Accuracy: ``tests_left`` and ``most_tests`` say how many more tests keep a given power.
-    Numerics: levels are floats; nothing private enters them.
-    Reference: LeeNotes, Theorem 2.1 and RRST16, Section 1.1 (correction by max-information); DFHPRR15, Section 4
-        (description length); docs/proofs/generalization.md.
+    P(some true null hypothesis is rejected) <= ``level`` over the whole series, for independent rows (LeeNotes, Theorem
+    2.1 and RRST16, Section 1.1: correction by max-information; DFHPRR15, Section 4: description length; proofs in
+    docs/proofs/generalization.md). The privacy cost is the sum of the tests' own; ``tests_left`` and ``most_tests`` say
+    how many more tests keep a given power.
 
     >>> tester = AdaptiveTester(10_000, max_tests=20)
     >>> round(tester.next_level, 5)

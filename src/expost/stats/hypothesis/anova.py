@@ -97,6 +97,14 @@ class AnovaTest:
     def measure(self, dataset: Dataset) -> GroupTotals:
         return GroupTotals.of_dataset(dataset, self._value, self._by, self._groups, self._bounds)
 
+    def noisy(self, sealed: GroupTotals, bits: BitSource | None) -> NDArray[np.float64]:
+        """The numbers that are released; all that follows is post-processing."""
+        assert self._priced is not None
+        shares = Shares.of(self._priced, rows=self._rows, public_sizes=False)
+        groups = sealed.release(shares, public_sizes=None, bits=bits)
+        squares = [] if groups.squares is None else [float(groups.squares)]
+        return np.concatenate([groups.sums, groups.sizes, squares])
+
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
         return _release(sealed, self._priced, self._rows, None, self._bounds, bits, self.question, self._ask)

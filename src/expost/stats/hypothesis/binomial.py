@@ -78,6 +78,11 @@ class BinomialTest:
     def measure(self, dataset: Dataset) -> Sealed:
         return _sealed(sum(matches(batch, self._column, self._equals) for batch in dataset.batches([self._column])))
 
+    def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
+        """The numbers that are released; all that follows is post-processing."""
+        assert self._priced is not None
+        return noisy_count(sealed, self._priced, bits)
+
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
         return self._design.release(sealed, self._rows, self._priced, bits, self.question, self._ask)
@@ -184,7 +189,7 @@ class _Design:
         self, sealed: Sealed, rows: int, epsilon: Fraction, bits: BitSource | None, question: str, ask: Ask
     ) -> Release[Verdict]:
         source = bits or system_bits()
-        noisy = int(DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=source).at(0)[0])
+        noisy = int(noisy_count(sealed, epsilon, source)[0])
         statistic = noisy + float(uniforms((1,), source)[0]) - 0.5
         strength = float(epsilon)
         p_value = float(
@@ -210,6 +215,11 @@ class _Design:
             terms={"rows": rows, "null": self.null, "confidence of the interval": 1 - self._failure},
             citations=_CITATIONS,
         )
+
+
+def noisy_count(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+    """The count under discrete Laplace noise."""
+    return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
 
 
 def _sealed(count: int) -> Sealed:

@@ -67,6 +67,11 @@ class _TableTest:
             np.add.at(counts, tuple(place[inside] for place in places), 1)
         return _sealed(counts)
 
+    def noisy(self, sealed: Sealed, bits: BitSource | None) -> Floats:
+        """The numbers that are released; all that follows is post-processing."""
+        assert self._priced is not None
+        return noisy_counts(sealed, self._priced, bits)
+
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
         return self._release(sealed, self._priced, bits)
@@ -333,7 +338,8 @@ def _price_table(ask: Ask, rows: int, effect: Any) -> Fraction:
     return ask.price(lambda e: independence_power(rows, effect, epsilon=e, level=float(ask.level)) - APPROXIMATE)
 
 
-def _noisy(sealed: Sealed, epsilon: Fraction, bits: BitSource) -> Floats:
+def noisy_counts(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Floats:
+    """The counts under discrete Laplace noise."""
     return np.asarray(DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0), np.float64)
 
 
@@ -341,7 +347,7 @@ def _release_fit(
     sealed: Sealed, rows: int, law: Floats, epsilon: Fraction, bits: BitSource | None, question: str, ask: Ask
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    noisy = _noisy(sealed, epsilon, source)
+    noisy = noisy_counts(sealed, epsilon, source)
     p = fit_p_values(noisy[None], rows, law, epsilon=float(epsilon), bits=source)[0]
     statistic = fit_statistic(noisy[None], rows, law, float(epsilon))[0]
     return _finish("goodness of fit", float(statistic), float(p), rows, epsilon, source, question, ask)
@@ -357,7 +363,7 @@ def _release_table(
     ask: Ask,
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    noisy = _noisy(sealed, epsilon, source).reshape(shape)
+    noisy = noisy_counts(sealed, epsilon, source).reshape(shape)
     p = independence_p_value(noisy, rows, epsilon=float(epsilon), bits=source)
     statistic = table_statistic(Table(noisy[None], rows, float(epsilon)))[0]
     return _finish("independence", float(statistic), p, rows, epsilon, source, question, ask)

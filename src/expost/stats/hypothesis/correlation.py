@@ -87,6 +87,11 @@ class CorrelationTest:
         x, y = (np.concatenate([np.empty(0), *(part[place] for part in parts)]) for place in (0, 1))
         return measure_score(x, y, rows=self._rows)
 
+    def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
+        """The numbers that are released; all that follows is post-processing."""
+        assert self._priced is not None
+        return noisy_score(sealed, self._priced, bits)
+
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
         return _release(
@@ -177,6 +182,11 @@ def measure_score(x: NDArray[np.float64], y: NDArray[np.float64], *, rows: int) 
     return Sealed(exact, Sensitivity(2 * (rows - 1), Norm.L1, Adjacency.REPLACE_ONE))
 
 
+def noisy_score(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+    """The score under discrete Laplace noise."""
+    return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
+
+
 def _score(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
     total = len(first) * (len(first) - 1) // 2
     untied = [total - sum(count * (count - 1) // 2 for count in np.bincount(r).tolist()) for r in (first, second)]
@@ -222,7 +232,7 @@ def _release(
     ask: Ask,
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    score = int(DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=source).at(0)[0])
+    score = int(noisy_score(sealed, epsilon, source)[0])
     pairs = rows * (rows - 1) / 2
     tau = min(max(score / pairs, -1.0), 1.0)
     verdict = Verdict(
