@@ -1,0 +1,94 @@
+"""A stream gives fresh Gaussian noise to every vector, and refuses what it was not opened for."""
+
+import copy
+import pickle
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from tests.distribution.goodness import SAMPLES, WRONG, follows, gaussian_cdf
+
+from expost.core import InvalidRequest, Norm, Sealed, Sensitivity
+from expost.noise import SeededBits
+from expost.noise.gaussian_stream import SMOOTHING, GaussianStream, stream_variance
+
+STEP = Sensitivity(1000, Norm.L2)
+
+
+def opened(multiplier: float = 2.0, size: int = 5, seed: int = 1) -> GaussianStream:
+    return GaussianStream(multiplier, STEP, size=size, bits=SeededBits(seed))
+
+
+def test_the_variance_is_the_multiplier_squared_and_the_smoothing() -> None:
+    assert opened().variance == 2000**2 + SMOOTHING
+    assert stream_variance(Fraction(1, 2), STEP) == 500**2 + 4
+
+
+def test_the_released_noise_follows_the_law() -> None:
+    stream = opened(size=SAMPLES)
+
+    noise = stream.release(Sealed(np.zeros(SAMPLES, np.int64), STEP))
+
+    assert follows(noise, gaussian_cdf(float(stream.variance)))
+    for factor in WRONG:
+        wrong = opened(2 * factor, SAMPLES).release(Sealed(np.zeros(SAMPLES, np.int64), STEP))
+        assert not follows(wrong, gaussian_cdf(2000.0**2))
+
+
+def test_no_release_repeats_the_noise_of_another() -> None:
+    stream, sealed = opened(size=4), Sealed(np.zeros(4, np.int64), STEP)
+
+    rows = np.array([stream.release(sealed) for _ in range(20_000)])
+
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    assert abs(np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1]) < 0.02
+
+
+def test_the_exact_vector_is_added_as_it_is() -> None:
+    exact = np.array([10**15, -(10**15), 0, 1, -1])
+
+    moved = opened().release(Sealed(exact, STEP)) - opened().release(Sealed(np.zeros(5, np.int64), STEP))
+
+    assert moved.tolist() == exact.tolist()
+
+
+@pytest.mark.parametrize(
+    "sealed",
+    [
+        pytest.param(Sealed(np.zeros(5, np.int64), Sensitivity(1001, Norm.L2)), id="larger sensitivity"),
+        pytest.param(Sealed(np.zeros(5, np.int64), Sensitivity(1000, Norm.LINF)), id="other norm"),
+        pytest.param(Sealed(np.zeros(4, np.int64), STEP), id="other size"),
+    ],
+)
+def test_a_vector_it_was_not_opened_for_is_refused(sealed: Sealed) -> None:
+    with pytest.raises(InvalidRequest):
+        opened().release(sealed)
+
+
+def test_only_an_l2_sensitivity_opens_a_stream() -> None:
+    with pytest.raises(InvalidRequest, match="L2"):
+        GaussianStream(1, Sensitivity(10), size=1)
+
+
+def test_a_stream_cannot_be_copied_and_shows_no_noise() -> None:
+    stream = opened()
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError):
+            copied(stream)
+
+    assert repr(stream) == "<Gaussian noise of variance 4e+06 for vectors of 5>"
+    assert not stream.private
+
+
+def test_the_smoothing_keeps_the_slack_that_is_stated() -> None:
+    # docs/proofs/discrete-gaussian-calibration.md with t^2 = SMOOTHING: c(y) is within r of 1, and 2.1 r is the slack.
+    with mpmath.workdps(60):
+        t2 = mpmath.mpf(SMOOTHING)
+        r = 2 * mpmath.fsum(mpmath.exp(-2 * mpmath.pi**2 * t2 * j * j) for j in range(1, 6))
+        for y in (mpmath.mpf(0), mpmath.mpf(1) / 4, mpmath.mpf(1) / 2):
+            masses = (mpmath.exp(-((k - y) ** 2) / (2 * t2)) for k in range(-60, 61))
+            c = mpmath.fsum(masses) / mpmath.sqrt(2 * mpmath.pi * t2)
+            assert abs(c - 1) <= r * (1 + mpmath.mpf("1e-10"))
+
+        assert mpmath.mpf("2.1") * r < mpmath.mpf("2.2e-34")
