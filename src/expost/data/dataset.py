@@ -23,7 +23,7 @@ from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
 from expost.data.sensitivity import unit_sensitivity
 from expost.data.shards import MEMORY_LIMIT
-from expost.data.source import open_source
+from expost.data.source import open_source, source_mark
 from expost.data.sql import parse_sql
 from expost.data.tally import Measured, Tally
 from expost.data.totals import exact_sums
@@ -60,6 +60,7 @@ class Dataset:
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self._engine, suggested = open_source(source)
+        self._mark = source_mark(source)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.unit = _unit(unit)
@@ -92,6 +93,16 @@ class Dataset:
             raise InvalidRequest(
                 "Expected the public number of rows under replace-one adjacency", do="Pass rows=, or use add-remove"
             )
+
+    @property
+    def identity(self) -> str:
+        """A public text that tells this table, its unit and its filter from others; for keeping gradual releases.
+
+        A file is known by its name, size and time of change, so that what was kept for an older file is not used.
+        """
+        source = f"memory {id(self._engine)}" if self._mark is None else self._mark
+        limits = (self.max_rows_per_unit, self.max_groups_per_unit)
+        return repr((self.name, source, self.unit, self.adjacency.value, limits, self._filter, self._derived))
 
     # Views -------------------------------------------------------------------------------------------------------
 

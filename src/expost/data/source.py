@@ -1,33 +1,59 @@
-"""Opens whatever the caller has: a file, a glob, a data frame, an Arrow object."""
+"""Opens whatever the caller has: a file, a glob, a data frame, a query, a database table."""
 
 from __future__ import annotations
 
 import glob
+import importlib
+import os
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
-import pyarrow.csv
 
 from expost.core import InvalidRequest
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 
-__all__ = ["open_source"]
+__all__ = ["open_source", "source_mark"]
 
-_DO = "Pass a Parquet or CSV path, an Arrow table, or a pandas or polars frame"
+_DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, or a DuckDB relation"
+_QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
+_DATABASE = re.compile(r"postgres(ql)?://")
 
 
 def open_source(source: Any) -> tuple[Engine, str | None]:
     """The engine that reads ``source``, and the name its file suggests."""
+    if isinstance(source, str) and _DATABASE.match(source):
+        return _open_database(source)
+    if isinstance(source, str) and _QUERY.match(source):
+        return _duck().DuckEngine.query(source), None
     if isinstance(source, str | Path):
         return _open_path(str(source))
-    if hasattr(source, "batches") and hasattr(source, "schema"):
+    if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
+        return _duck().DuckEngine(source), None
+    if hasattr(source, "batches") and hasattr(source, "map"):
         return source, None
     if isinstance(source, pa.Table):
         return ArrowEngine(source), None
     if hasattr(source, "__arrow_c_stream__"):
         return ArrowEngine(pa.table(source)), None
+    if hasattr(source, "collect") and hasattr(source, "collect_schema"):  # a lazy polars frame
+        return ArrowEngine(pa.table(source.collect())), None
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
+
+
+def source_mark(source: Any) -> str | None:
+    """A public mark of a file's present content (sizes and times of change), or None for what is not a file."""
+    if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
+        return None
+    found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
+    return ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
+
+
+def _duck() -> Any:
+    """DuckDB's engine, loaded when it is first needed."""
+    return importlib.import_module("expost.data.engines.duck")
 
 
 def _open_path(text: str) -> tuple[Engine, str | None]:
@@ -38,7 +64,29 @@ def _open_path(text: str) -> tuple[Engine, str | None]:
     suffixes = {path.suffix.lower() for path in paths}
     if suffixes <= {".parquet", ".pq"}:
         return ParquetEngine(paths), name
-    if suffixes <= {".csv"}:
-        tables = [pyarrow.csv.read_csv(path) for path in paths]
-        return ArrowEngine(pa.concat_tables(tables)), name
-    raise InvalidRequest("Expected a Parquet or CSV file", got=text, do=_DO)
+    if suffixes <= {".csv", ".tsv"}:
+        return importlib.import_module("expost.data.engines.csv").open_csv(paths), name
+    if suffixes <= {".arrow", ".feather", ".ipc"}:
+        return ArrowEngine(pa.concat_tables([_mapped(path) for path in paths])), name
+    raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=text, do=_DO)
+
+
+def _mapped(path: Path) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def _open_database(url: str) -> tuple[Engine, str]:
+    """A PostgreSQL table through DuckDB; the table is named in the URL, ``...?table=public.flights``."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    table = options.pop("table", "")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", table):
+        # The URL may hold a password: it is not repeated.
+        raise InvalidRequest("Expected a table name in the database URL", do="Append ?table=public.flights")
+    plain = urlunsplit(parts._replace(query=urlencode(options)))
+    duck = _duck()
+    attach = f"ATTACH {duck.quoted(plain)} AS source (TYPE postgres, READ_ONLY)"
+    full = table if "." in table else f"public.{table}"
+    engine = duck.DuckEngine.query(f"SELECT * FROM source.{full}", setup=("INSTALL postgres", "LOAD postgres", attach))
+    return engine, table.rpartition(".")[2]

@@ -16,7 +16,7 @@ __all__ = ["Ascent"]
 
 @dataclass(frozen=True)
 class Ascent:
-    """The public result of a climb: ``rung`` is where each cell was read, ``scouted`` was paid besides the rungs."""
+    """The public result of a climb: ``rung`` is where each cell was read, ``scouted`` was paid besides the rungs, ``paid`` before."""
 
     reading: Reading
     rung: NDArray[np.int64]
@@ -24,6 +24,7 @@ class Ascent:
     ladder: Ladder
     steps: tuple[Step, ...] = ()
     scouted: Fraction = Fraction(0)
+    paid: Fraction = Fraction(0)
 
     @property
     def top(self) -> int:
@@ -32,5 +33,5 @@ class Ascent:
 
     @property
     def cost(self) -> Fraction:
-        """Scout and highest rung together."""
-        return self.scouted + self.ladder[self.top]
+        """Scout and highest rung together, less what earlier answers of the same path have paid."""
+        return self.scouted + max(self.ladder[self.top] - self.paid, Fraction(0))

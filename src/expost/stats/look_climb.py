@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,9 +13,10 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval_groups import split_cap
 from expost.accuracy.interval_relative import relative_ladder
-from expost.core import Measure, Sealed, Step, Target
+from expost.core import Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.ascent import Ascent
+from expost.stats.kept import Kept
 from expost.stats.readers.contract import Reader
 from expost.stats.reading import Reading
 
@@ -24,7 +27,7 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
 _RESERVE = 0.05  # of the failure probability: for the intervals of cells that miss the target
-_FIRST = 0.8  # part of a cell's failure probability for its first look; each later look has half of what is left
+_FIRST = 0.8  # part of a cell's failure probability for its first look
 _STRIDE = 2  # rungs between looks
 _STEP = 3  # rungs between two looks at the scout
 _SPARE = 1  # rungs that the first look is put above the scout's forecast
@@ -42,15 +45,33 @@ class LookClimb:
     target: Target
     cap: Fraction
 
-    def run(self, sealed: Sealed, cells: int, bits: BitSource | None) -> Ascent:
+    def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
         """Climb all cells of a sealed vector, ``cells`` times the reader's number of coordinates long."""
-        sensitivity = Fraction(sealed.sensitivity.amount)
-        most, cap = split_cap(self.cap)
-        ladder = relative_ladder(sensitivity, cap)
-        view = _View(self, cells, np.array([float(sensitivity / level) for level in ladder]))
-        scout = DiscreteLaplacePath(sealed, relative_ladder(sensitivity, most), bits=bits)
-        scouted, first = view.scout(scout)
-        return view.look(DiscreteLaplacePath(sealed, ladder, bits=bits), first, scouted)
+        paid, most, cap = kept.paid, Fraction(0), self.cap
+        scout = None
+        if kept.sealed is not None:
+            most, cap = split_cap(self.cap)
+            scout = DiscreteLaplacePath(kept.sealed, relative_ladder(sensitivity, most), bits=bits)
+        path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
+        allowed = [level for level in path.ladder if level <= cap]
+        view = _View(self, cells, np.array([float(sensitivity / level) for level in allowed]))
+        if scout is not None:
+            scouted, first = view.scout(scout)
+            return view.look(path, first, _scouted_levels(), scouted=scouted)
+        # What was read before is no independent scout, so the looks start right above it.
+        start = np.full(cells, min(kept.read + 1, len(allowed) - 1))
+        return view.look(path, start, _blind_levels(), paid=paid)
+
+
+def _scouted_levels() -> Iterator[float]:
+    """The parts of a cell's failure probability for its looks: most for the first, then half of what is left."""
+    yield _FIRST
+    yield from ((1 - _FIRST) / 2**k for k in itertools.count(1))
+
+
+def _blind_levels() -> Iterator[float]:
+    """Parts that fall slowly and add up to one."""
+    yield from (1 / (k * (k + 1)) for k in itertools.count(1))
 
 
 @dataclass(frozen=True)
@@ -102,7 +123,15 @@ class _View:
             low = np.where(high - low < 1, high - 1, low)
         return np.where(high < len(self.scales), np.minimum(high + _SPARE, len(self.scales) - 1), high)
 
-    def look(self, path: DiscreteLaplacePath, first: Indices, scouted: Fraction) -> Ascent:
+    def look(
+        self,
+        path: DiscreteLaplacePath,
+        first: Indices,
+        parts: Iterator[float],
+        *,
+        scouted: Fraction = Fraction(0),
+        paid: Fraction = Fraction(0),
+    ) -> Ascent:
         """Look at each cell until its interval is narrow enough or the ladder ends."""
         last = len(self.scales) - 1
         # A cell out of reach is given up, unless none is in reach: then the top rung is what the cap buys.
@@ -110,20 +139,18 @@ class _View:
         rung = np.where(tried, np.minimum(first, last), 0)
         met, waiting = np.zeros(self.cells, bool), tried.copy()
         best: Reading | None = None
-        level = _FIRST * self.level
-        left = self.level - level
         while waiting.any():
+            level = next(parts) * self.level
             for now in np.unique(rung[waiting]).tolist():
                 reading, flags = self.reaches(path.at(now), self.scales[now], level)
                 reached = waiting & (rung == now) & flags
                 best, met = reading.where(reached, best or reading), met | reached
             waiting &= ~met & (rung < last)
             rung = np.where(waiting, np.minimum(rung + _STRIDE, last), rung)
-            level, left = left / 2, left / 2
         top = int(rung.max())
         flagged = self._flagged(path.at(top), self.scales[top])
         found = flagged if best is None else best.where(met, flagged)
-        return Ascent(found, np.where(met, rung, top), met, path.ladder, self._steps(path, top), scouted)
+        return Ascent(found, np.where(met, rung, top), met, path.ladder, self._steps(path, top), scouted, paid)
 
     def _flagged(self, noisy: NDArray[Any], scale: float) -> Reading:
         """Intervals of cells that missed; their rung may depend on their own noise, so they pay for all rungs."""

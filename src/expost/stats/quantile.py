@@ -84,9 +84,9 @@ class Quantiles(Question):
         assert isinstance(reader, QuantileReader)
         return {"bounds": {str(self._column): reader.clamp.to_terms()}, "leaves": self._form.leaves}
 
-    def _release(self, design: Design, ascent: Ascent) -> Release[Any]:
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
         entries = len(self._probabilities)
-        receipt, reading = self._receipt(design, ascent), ascent.reading
+        receipt, reading = self._receipt(design, ascent, promise), ascent.reading
         labels = [label for label in design.labels for _ in range(entries)] if self._by else [()] * entries
         rows = []
         for place, label in enumerate(labels):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,14 +27,16 @@ from expost.core import (
     Sensitivity,
     Target,
 )
+from expost.core.rational import decimal_text
 from expost.data import Dataset, Expression
 from expost.data.axis import Axis
 from expost.data.form import Form
 from expost.data.tally import Tally
-from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise import BitSource, system_bits
 from expost.stats.ascent import Ascent
 from expost.stats.ask import Ask
 from expost.stats.groups import GroupRelease, Groups, group_rows
+from expost.stats.kept import Answered, Kept, Shelf
 from expost.stats.look_climb import LookClimb
 from expost.stats.readers import Reader
 from expost.stats.relative_climb import RelativeClimb
@@ -42,6 +45,7 @@ __all__ = ["By", "Design", "Question"]
 
 By = str | Expression | Sequence[str | Expression] | None
 
+_GLANCE = Fraction(1, 20)  # of the failure probability: for a free look at what kept paths already show
 _CITATIONS = ("GRS09, Definition 2.1", "LNRWW17, Theorem 2.7")
 
 
@@ -60,6 +64,11 @@ class Design:
     def cells(self) -> int:
         """The number of groups."""
         return self.tally.cells // self.leaves
+
+    def key(self, dataset: Dataset) -> str:
+        """A public name for the sealed vector: equal for questions that add up the same."""
+        text = repr((dataset.identity, self.tally.measured, self.tally.axes, self.tally.where, self.form, self.once))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -94,6 +103,14 @@ class Question(ABC):
         self._where = where
         self._by = () if by is None else (by,) if isinstance(by, str | Expression) else tuple(by)
         self._design: Design | None = None
+        self._shelf: Shelf | None = None
+        self._key: str | None = None
+        self._free: Ascent | None = None
+
+    def on(self, shelf: Shelf) -> Self:
+        """The same question, answered from the paths of a shelf where it can be, and keeping its own there."""
+        self._shelf = shelf
+        return self
 
     # What a statistic says about itself -------------------------------------------------------------------------
 
@@ -105,6 +122,10 @@ class Question(ABC):
     @abstractmethod
     def design(self, dataset: Dataset) -> Design:
         """The question fitted to a dataset; refuses what its public description cannot answer."""
+
+    def alternatives(self, dataset: Dataset) -> list[Design]:
+        """Other designs off whose kept paths the answer can be read, if they happen to be accurate enough."""
+        return []
 
     def axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """The groups' axes."""
@@ -132,33 +153,80 @@ class Question(ABC):
 
     @property
     def worst_case(self) -> Loss:
-        """The price, or the cap of a climb; known after ``check``."""
+        """The price, or the cap of a climb, less what a kept path has paid already; known after ``check``."""
         if self._design is None:
             cap = self._ask.epsilon or self._ask.cap
             if cap is None:
                 raise InvalidRequest("Expected a dataset to price the question", do="Call check(dataset) first")
             return PureLoss(cap)
-        return PureLoss(self._price(self._design))
+        return PureLoss(self._due(self._design))
 
     def check(self, dataset: Dataset) -> None:
         """Fit the question to the dataset and price it; reads no rows."""
-        self._design = self.design(dataset)
+        self._fit(dataset)
+        assert self._design is not None
         self._ask.check_price(self._price(self._design))
 
-    def measure(self, dataset: Dataset) -> Sealed:
-        """The exact integers, sealed."""
-        self._design = design = self.design(dataset)
+    def measure(self, dataset: Dataset) -> Sealed | Kept:
+        """The exact integers, sealed; nothing is read where a kept path has them."""
+        design = self._fit(dataset)
+        if self._free is not None:
+            return Kept()
+        if (kept := self._found()) is not None:
+            return kept
         secret = system_bits().words(4).tobytes()
         return dataset.total(design.form, design.tally, secret=secret, once=design.once)
 
-    def climb(self, sealed: Sealed, bits: BitSource | None = None) -> Release[Any]:
+    def climb(self, sealed: Sealed | Kept, bits: BitSource | None = None) -> Release[Any]:
         """The most private answer that reaches the target, or the best under the cap, flagged."""
-        assert self._design is not None
-        return self._release(self._design, self._ascend(self._design, sealed, bits))
+        design = self._design
+        assert design is not None
+        if self._free is not None:
+            return self._release(design, self._free, Fraction(0))
+        kept = sealed if isinstance(sealed, Kept) else Kept(sealed)
+        promise = self._due(design)
+        ascent = self._from_before(design, kept) or self._ascend(design, kept, bits)
+        kept.read = max(kept.read, ascent.top)
+        kept.answered.append(
+            Answered(self.subject, self._ask.failure_probability, ascent.reading, ascent.met, ascent.rung)
+        )
+        if self._shelf is not None and self._key is not None:
+            self._shelf.put(self._key, kept)
+        return self._release(design, ascent, promise)
 
     # The way up -------------------------------------------------------------------------------------------------
 
+    def _fit(self, dataset: Dataset) -> Design:
+        self._design = design = self.design(dataset)
+        self._key, self._free = None, None
+        if self._shelf is not None:
+            self._key = design.key(dataset)
+            looks = (
+                self._elsewhere(each, self._shelf.find(each.key(dataset), None)) for each in self.alternatives(dataset)
+            )
+            self._free = next((look for look in looks if look is not None), None)
+        return design
+
+    def _elsewhere(self, design: Design, kept: Kept | None) -> Ascent | None:
+        """The answer read off another statistic's path as far as it was paid for, if that is accurate enough."""
+        target = self._ask.target
+        if kept is None or kept.path is None or kept.read < 0 or target is None:
+            return None
+        ladder = kept.path.ladder
+        # How far that path was read may depend on its noise, so the interval pays for all of its rungs.
+        level = float(_GLANCE * target.failure_probability) / design.cells / len(ladder)
+        noisy = kept.path.at(kept.read).reshape(design.cells, -1).T
+        reading = design.reader.read(noisy, float(design.sensitivity.amount / ladder[kept.read]), level)
+        if not reading.reaches(target).all():
+            return None
+        rung = np.full(design.cells, kept.read)
+        return Ascent(reading, rung, np.ones(design.cells, bool), ladder, paid=kept.paid)
+
+    def _found(self) -> Kept | None:
+        return None if self._shelf is None or self._key is None else self._shelf.find(self._key, None)
+
     def _price(self, design: Design) -> Fraction:
+        """What the answer would cost without a kept path."""
         ask = self._ask
         if ask.epsilon is not None:
             return ask.epsilon
@@ -170,6 +238,17 @@ class Question(ABC):
         level = shared_level(ask.failure_probability, design.cells)
         return epsilon_for_radius(radius, level, design.sensitivity.amount)
 
+    def _due(self, design: Design) -> Fraction:
+        """What is still to be paid at most."""
+        kept, price = self._found(), self._price(design)
+        if self._free is not None:
+            return Fraction(0)
+        if kept is None or kept.path is None:
+            return price
+        if self._from_before(design, kept) is not None:
+            return Fraction(0)
+        return max(price if self._climbs(design) else _rung_from(kept.path.ladder, price), kept.paid) - kept.paid
+
     def _climbs(self, design: Design) -> bool:
         """Whether the level is found by climbing rather than priced before."""
         if self._ask.target is None or (design.reader.linear and not self._ask.relative):
@@ -178,29 +257,50 @@ class Question(ABC):
             raise InvalidRequest("Expected a cap: this accuracy depends on the data", do="Pass max_epsilon=")
         return True
 
-    def _ascend(self, design: Design, sealed: Sealed, bits: BitSource | None) -> Ascent:
-        price = self._price(design)
+    def _from_before(self, design: Design, kept: Kept) -> Ascent | None:
+        """An earlier answer that is good enough, for nothing."""
+        if kept.path is None or kept.read < 0:
+            return None
+        ask, ladder = self._ask, kept.path.ladder
+        for answer in reversed(kept.answered):
+            if answer.statistic != self.subject or answer.failure_probability > ask.failure_probability:
+                continue
+            enough = (
+                ask.epsilon <= ladder[int(answer.rung.min())]
+                if ask.epsilon is not None
+                else ask.target is not None and answer.met.all() and answer.reading.reaches(ask.target).all()
+            )
+            if enough:
+                return Ascent(answer.reading, answer.rung, answer.met, ladder, paid=kept.paid)
+        return None
+
+    def _ascend(self, design: Design, kept: Kept, bits: BitSource | None) -> Ascent:
+        price, amount = self._price(design), Fraction(design.sensitivity.amount)
         if not self._climbs(design):
-            return self._at_once(design, sealed, price, bits)
+            return self._at_once(design, kept, price, bits)
         target = self._ask.target
         assert target is not None
+        if self._shelf is not None:
+            target = replace(target, failure_probability=(1 - _GLANCE) * target.failure_probability)
         if design.reader.linear:
             climb = RelativeClimb(target.tolerance, target.failure_probability, price, design.reader.unit)
-            return climb.run(sealed, design.cells, bits)
-        return LookClimb(design.reader, target, price).run(sealed, design.cells, bits)
+            return climb.run(kept, amount, design.cells, bits)
+        return LookClimb(design.reader, target, price).run(kept, amount, design.cells, bits)
 
-    def _at_once(self, design: Design, sealed: Sealed, level: Fraction, bits: BitSource | None) -> Ascent:
-        path = DiscreteLaplacePath(sealed, Ladder((level,)), bits=bits)
+    def _at_once(self, design: Design, kept: Kept, level: Fraction, bits: BitSource | None) -> Ascent:
+        paid = kept.paid
+        path = kept.ladder_to(Ladder((level,)), bits)
+        rung = max(path.ladder.first_at_least(level), kept.read)
         failure = float(shared_level(self._ask.failure_probability, design.cells))
-        noisy = path.at(0).reshape(design.cells, -1).T
-        reading = design.reader.read(noisy, float(design.sensitivity.amount / level), failure)
+        noisy = path.at(rung).reshape(design.cells, -1).T
+        reading = design.reader.read(noisy, float(design.sensitivity.amount / path.ladder[rung]), failure)
         everything = np.ones(design.cells, bool)
-        return Ascent(reading, np.zeros(design.cells, np.int64), everything, path.ladder)
+        return Ascent(reading, np.full(design.cells, rung), everything, path.ladder, paid=paid)
 
     # The way out ------------------------------------------------------------------------------------------------
 
-    def _release(self, design: Design, ascent: Ascent) -> Release[Any]:
-        receipt = self._receipt(design, ascent)
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
+        receipt = self._receipt(design, ascent, promise)
         reading = ascent.reading
         if not design.axes:
             value, low, high = (self.shown(float(end[0])) for end in (reading.value, reading.low, reading.high))
@@ -215,7 +315,7 @@ class Question(ABC):
         """A value or an end of its interval as it leaves."""
         return number
 
-    def _receipt(self, design: Design, ascent: Ascent) -> Receipt:
+    def _receipt(self, design: Design, ascent: Ascent, promise: Fraction) -> Receipt:
         ask, many = self._ask, len(ascent.ladder) > 1
         terms = self.terms(design)
         missed = [str(label) for label, met in zip(design.labels, ascent.met, strict=False) if not met]
@@ -223,11 +323,13 @@ class Question(ABC):
             terms["groups not met"] = missed
         entries = ascent.reading.achieved(relative=ask.relative)
         achieved = entries[np.repeat(ascent.met, len(entries) // len(ascent.met))]
-        breakdown = {"scout": ascent.scouted, "climb": ascent.ladder[ascent.top]} if ascent.scouted else {}
+        breakdown = {"scout": ascent.scouted, "climb": ascent.cost - ascent.scouted} if ascent.scouted else {}
+        if ascent.paid:
+            terms["paid before for the same path"] = f"epsilon {decimal_text(ascent.paid)}"
         return Receipt(
             question=self.question,
             method="discrete Laplace, gradual release" if many else "discrete Laplace",
-            promise=PureGuarantee(self._price(design)),
+            promise=PureGuarantee(promise),
             bill=PureLoss(ascent.cost),
             adjacency=design.sensitivity.adjacency,
             unit=design.sensitivity.unit,
@@ -247,6 +349,12 @@ def _outcome(target: Target | None, ascent: Ascent) -> Outcome:
         return Outcome.FIXED
     # Of many groups some may miss the target: they are flagged, and the rest is what was asked for.
     return Outcome.CERTIFIED if ascent.met.any() else Outcome.NOT_MET
+
+
+def _rung_from(ladder: Ladder, level: Fraction) -> Fraction:
+    """The level that is read when at least ``level`` is needed: a rung that exists, or a new one."""
+    place = ladder.first_at_least(level)
+    return ladder[place] if place < len(ladder) else level
 
 
 def _name(axis: Axis) -> str:

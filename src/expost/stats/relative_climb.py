@@ -15,6 +15,7 @@ from expost.accuracy.interval_relative import RelativeRule, relative_ladder, rel
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.ascent import Ascent
+from expost.stats.kept import Kept
 from expost.stats.reading import Reading
 
 __all__ = ["RelativeClimb"]
@@ -39,17 +40,21 @@ class RelativeClimb:
     cap: Fraction
     unit: Fraction = Fraction(1)
 
-    def run(self, sealed: Sealed, cells: int, bits: BitSource | None) -> Ascent:
-        """Climb all cells of a sealed vector."""
-        sensitivity = Fraction(sealed.sensitivity.amount)
-        scouted, cap, levels = Fraction(0), self.cap, [self._certified]
-        if cells > 1:
-            most, cap = split_cap(self.cap)
-            scouted, levels = self._scout(sealed, cells, most, cap, bits)
-        ladder = relative_ladder(sensitivity, cap)
-        path = DiscreteLaplacePath(sealed, ladder, bits=bits)
-        rules = [relative_rule(self.share, level) for level in levels]
-        return self._climb(path, _Table.of(rules, ladder, sensitivity), scouted)
+    def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
+        """Climb all cells of a sealed vector, from where it was read last."""
+        paid, scouted, cap = kept.paid, Fraction(0), self.cap
+        if kept.parts is None:
+            kept.parts = (self._certified,) * cells
+            if cells > 1 and kept.sealed is not None:
+                most, cap = split_cap(self.cap)
+                scouted, kept.parts = self._scout(kept.sealed, cells, most, cap, bits)
+            elif cells > 1:
+                kept.parts = (self._certified / cells,) * cells
+        path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
+        rules = [relative_rule(self.share, min(level, self._certified)) for level in kept.parts]
+        table = _Table.of(rules, path.ladder, sensitivity)
+        highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
+        return self._climb(path, table, scouted, range(kept.read + 1, highest + 1), paid)
 
     @property
     def _certified(self) -> Fraction:
@@ -57,7 +62,7 @@ class RelativeClimb:
 
     def _scout(
         self, sealed: Sealed, cells: int, most: Fraction, cap: Fraction, bits: BitSource | None
-    ) -> tuple[Fraction, list[Fraction]]:
+    ) -> tuple[Fraction, tuple[Fraction, ...]]:
         """The scout's price and each cell's part of the failure probability."""
         sensitivity = Fraction(sealed.sensitivity.amount)
         ladder = relative_ladder(sensitivity, most)
@@ -72,26 +77,29 @@ class RelativeClimb:
             guess = np.where(hopeful, noisy[rung], np.inf)
             if last or predicted_rate(guess, share, failure) * float(SCOUT_SHARE) * scale <= 1:
                 parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
-                return level, [parts.level(cell, self._certified) for cell in range(cells)]
+                return level, tuple(parts.level(cell, self._certified) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
-    def _climb(self, path: DiscreteLaplacePath, table: _Table, scouted: Fraction) -> Ascent:
-        values: NDArray[Any] = path.block(0, len(path.ladder))
-        sizes = np.abs(values)
-        accepted = sizes >= table.least
-        hopeless = sizes + np.ceil(_HOPELESS / table.rates)[:, None] < table.least[-1]
+    def _climb(
+        self, path: DiscreteLaplacePath, table: _Table, scouted: Fraction, rungs: range, paid: Fraction
+    ) -> Ascent:
+        values: NDArray[Any] = path.block(0, rungs.stop)
+        sizes = np.abs(values[rungs.start :])
+        accepted = sizes >= table.least[rungs.start : rungs.stop]
+        scales = np.ceil(_HOPELESS / table.rates[rungs.start : rungs.stop])
+        hopeless = sizes + scales[:, None] < table.least[rungs.stop - 1]
         stop, given_up = _first(accepted), _first(hopeless)
         met = accepted.any(axis=0) & (stop <= given_up)
         # Whether a cell was met is known only from its rungs up to this one; all of them are paid for.
-        decided = np.where(met, stop, np.minimum(given_up, len(values) - 1))
+        decided = np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
         top = int(decided.max())
-        rung = np.where(met, stop, top)
+        rung = np.where(met, stop + rungs.start, top)
         cells = np.arange(values.shape[1])
         noisy, radii = values[rung, cells], table.radii[rung, cells]
         met_reading = self._met(noisy, radii, table.rules)
-        missed = self._missed(noisy, table.rates[rung], rungs=len(values))
+        missed = self._missed(noisy, table.rates[rung], rungs=len(table.rates))
         reading = Reading(*(np.where(met, a, b) for a, b in zip(met_reading, missed, strict=True)))
-        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top), scouted)
+        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top), scouted, paid)
 
     def _met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
         rule = rules[0]  # the released value depends on the share alone

@@ -165,8 +165,8 @@ class TopK(Count):
         """The question in public words; the categories are its subject, not its groups."""
         return self.subject + ("" if self._where is None else f" where {self._where}")
 
-    def _release(self, design: Design, ascent: Ascent) -> Release[Any]:
-        everything = super()._release(design, ascent)
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
+        everything = super()._release(design, ascent, promise)
         assert isinstance(everything, GroupRelease)
         order = np.argsort([-row.value for row in everything.value.rows], kind="stable")[: self._k]
         rows = tuple(everything.value.rows[place] for place in order.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Covariance(Question):
         tally = dataset.tally(measured=measured, where=dataset.condition(self._where), degree=2)
         return Design(tally, form, CovarianceReader(form), dataset.sensitivity(form, tally))
 
-    def _release(self, design: Design, ascent: Ascent) -> Release[Any]:
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
         size = len(self._columns)
         upper = np.triu_indices(size)
         matrices = []
@@ -125,4 +126,4 @@ class Covariance(Question):
             matrix[upper] = entries
             matrices.append(np.triu(matrix) + np.triu(matrix, 1).T)
         value, low, high = matrices
-        return Release(value, self._receipt(design, ascent), (low, high))
+        return Release(value, self._receipt(design, ascent, promise), (low, high))

@@ -6,18 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from expost.data import Dataset, Expression
-from expost.data.form import ShareForm, TotalForm
+from expost.data.form import ShareForm, SquareForm, TotalForm
 from expost.data.tally import Measured
+from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.question import Design, Question
-from expost.stats.readers import MeanReader, TotalReader
+from expost.stats.readers import CombinationReader, MeanReader, SquareMeanReader, TotalReader
 
 __all__ = ["ColumnQuestion", "Mean", "Sum"]
 
 
 class ColumnQuestion(Question):
-    """A question about the numbers of one column; ``bounds`` overrides those declared for it."""
+    """A question about the numbers of one column; ``bounds`` overrides those declared for it.
 
-    def __init__(self, column: str | Expression, *, bounds: Sequence[float] | None = None, **terms: Any) -> None:
+    With ``bounds="private"`` the question becomes a ``PrivatelyBounded`` one.
+    """
+
+    def __new__(cls, column: str | Expression, *, bounds: Sequence[float] | str | None = None, **terms: Any) -> Any:
+        if bounds == "private":
+            return PrivatelyBounded(cls, column, **terms)
+        return super().__new__(cls)
+
+    def __init__(self, column: str | Expression, *, bounds: Sequence[float] | str | None = None, **terms: Any) -> None:
         super().__init__(**terms)
         self._column, self._bounds = column, bounds
 
@@ -68,6 +77,17 @@ class Sum(ColumnQuestion):
         )
         return self.fitted(dataset, form, reader, measured)
 
+    def alternatives(self, dataset: Dataset) -> list[Design]:
+        """A kept path of the mean or of the variance has the sum in it."""
+        measured = self.measured(dataset)
+        low, high, steps = measured.clamp.low, measured.clamp.high, measured.clamp.steps
+        shares = CombinationReader((high / steps, low / steps))
+        squares = CombinationReader(tuple(each / steps**2 for each in (high, (low + high) / 2, low)))
+        return [
+            self.fitted(dataset, ShareForm(measured.clamp), shares, measured),
+            self.fitted(dataset, SquareForm(measured.clamp), squares, measured),
+        ]
+
 
 class Mean(ColumnQuestion):
     """The mean of a column's clamped values, in all or in each group.
@@ -97,3 +117,8 @@ class Mean(ColumnQuestion):
         """The question fitted to a dataset."""
         measured = self.measured(dataset)
         return self.fitted(dataset, ShareForm(measured.clamp), MeanReader(measured.clamp), measured)
+
+    def alternatives(self, dataset: Dataset) -> list[Design]:
+        """A kept path of the variance has the mean in it."""
+        measured = self.measured(dataset)
+        return [self.fitted(dataset, SquareForm(measured.clamp), SquareMeanReader(measured.clamp), measured)]

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from expost.data import Clamp
 from expost.data.form_tree import BRANCHES, TreeForm
+from expost.stats.readers.combination import combination_radius
 from expost.stats.reading import Reading
 
-__all__ = ["QuantileReader", "sum_radius"]
+__all__ = ["QuantileReader"]
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +37,8 @@ class QuantileReader:
         """Values and intervals, group by group, the probabilities of each one after the other."""
         before = self.form.prefixes(noisy.astype(np.float64))
         each = level / (self.form.leaves + 1)
-        radii = sum_radius(self.form.levels * (BRANCHES - 1), scale, each), sum_radius(BRANCHES, scale, each)
+        most = self.form.levels * (BRANCHES - 1)
+        radii = combination_radius(np.ones(most), scale, each), combination_radius(np.ones(BRANCHES), scale, each)
         edges = float(self.clamp.low) + np.linspace(0, 1, self.form.leaves + 1) * float(
             self.clamp.high - self.clamp.low
         )
@@ -51,18 +53,3 @@ class QuantileReader:
         high = np.where(excess > radius, np.arange(len(edges))[:, None], len(edges) - 1).min(axis=0)
         middle = np.clip(np.abs(np.maximum.accumulate(excess, axis=0)).argmin(axis=0), low, high)
         return edges[middle], edges[low], edges[high]
-
-
-def sum_radius(count: int, scale: float, level: float) -> float:
-    """A radius that the sum of ``count`` independent discrete Laplace noises exceeds in size with at most ``level``.
-
-    Chernoff: E exp(h S) = ((1 - a)^2 / (1 - 2 a cosh h + a^2))^count with a = exp(-1 / scale), for |h| < 1 / scale;
-    the best h on a fixed grid is taken.
-
-    >>> sum_radius(1, 10.0, 0.05) > 30
-    True
-    """
-    a = np.exp(-1 / scale)
-    h = np.linspace(0.01, 0.99, 99) / scale
-    log_moment = count * (2 * np.log1p(-a) - np.log(1 - 2 * a * np.cosh(h) + a * a))
-    return float(((log_moment + np.log(2 / level)) / h).min() * (1 + 1e-9))

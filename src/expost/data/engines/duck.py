@@ -1,0 +1,77 @@
+"""Everything DuckDB can read: CSV files, SQL queries, its own relations, PostgreSQL tables."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from expost.core import InvalidRequest
+from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.parallel import in_parallel, workers
+
+__all__ = ["DuckEngine"]
+
+T = TypeVar("T")
+
+_MEMORY = "2GB"
+_SPILL = "100GB"
+
+
+class DuckEngine:
+    """Streams a DuckDB relation; the owner's SQL runs here, an analyst's never does.
+
+    Rows may come in any order: nothing in the house depends on it, so insertion order is not preserved and no ORDER BY
+    is relied on (DuckDB's DB-API reader breaks one at batch borders). The relation is run anew for every pass.
+
+    >>> DuckEngine.query("select 41 as age").schema.names
+    ['age']
+    """
+
+    def __init__(self, relation: Any) -> None:
+        self._relation = relation
+        self._schema = relation.limit(0).to_arrow_table().schema
+
+    @classmethod
+    def query(cls, sql: str, *, setup: Sequence[str] = ()) -> DuckEngine:
+        """An engine over the result of the owner's query, on a connection of its own with bounded memory."""
+        connection = duckdb.connect(config={"threads": str(workers()), "memory_limit": _MEMORY})
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute(f"SET temp_directory = {quoted(os.path.join(tempfile.gettempdir(), 'expost-duckdb'))}")
+        connection.execute(f"SET max_temp_directory_size = '{_SPILL}'")
+        try:
+            for statement in setup:
+                connection.execute(statement)
+            return cls(connection.sql(sql))
+        except duckdb.Error:
+            broken = True
+        assert broken  # DuckDB's own message may repeat a password or a row
+        raise InvalidRequest("Expected a query or table that DuckDB can read", do="Try the query in DuckDB first")
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        chosen = self._relation.project(", ".join(_name(column) for column in columns)) if columns else self._relation
+        with chosen.to_arrow_reader(rows_per_batch) as reader:
+            for batch in reader:
+                # DuckDB rounds its batches up to whole vectors.
+                for start in range(0, batch.num_rows, rows_per_batch):
+                    yield batch.slice(start, rows_per_batch)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return in_parallel(function, self.batches(columns))
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def quoted(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
