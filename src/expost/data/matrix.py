@@ -230,9 +230,32 @@ def column_names(features: Any) -> tuple[str, ...] | None:
     return tuple(columns)
 
 
-def squared_bound(norm: Norm, width: int) -> int:
-    """The largest squared 1-norm of a row in the unit ball: 1, or the width when the ball is Euclidean."""
-    return 1 if norm is Norm.L1 else width
+def split_rows(source: RowSource, every: int) -> tuple[RowSource, RowSource]:
+    """Two disjoint parts of a table by row number alone: each ``every``-th row is in the second part.
+
+    >>> first, second = split_rows(read_rows(np.ones((10, 1)), np.zeros(10)), 5)
+    >>> first.rows, second.rows
+    (8, 2)
+    """
+    if not 2 <= every <= source.rows:
+        raise InvalidRequest("Expected a split that leaves rows on both sides", got=every, do="Take a larger table")
+
+    def part(second: bool) -> Callable[[], Iterator[tuple[Any, Any]]]:
+        def read() -> Iterator[tuple[Any, Any]]:
+            start = 0
+            for features, target in source.read():
+                count = features.shape[0]
+                chosen = ((np.arange(start, start + count) % every) == every - 1) == second
+                start += count
+                yield features[chosen], target[chosen]
+
+        return read
+
+    later = source.rows // every
+    return (
+        RowSource(source.rows - later, source.width, source.names, part(False)),
+        RowSource(later, source.width, source.names, part(True)),
+    )
 
 
 def summation_error(rows: int) -> float:

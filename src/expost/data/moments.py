@@ -35,7 +35,7 @@ class MomentLayout:
 
     First the upper triangle of the sum of x x', off-diagonal entries doubled; then the sum of x y; then, ``with_square``,
     the sum of y y; then, ``with_sum``, the sum of y. In this layout the 1-norm of one row's contribution is
-    |x|_1^2 + |x|_1 |y| + y^2 + |y|.
+    |x|_1^2 + |x|_1 |y| + y^2 + |y|. ``full`` lays out the whole matrix instead, which is noisier: for comparison only.
 
     >>> layout = MomentLayout(UnitBall(2), with_square=True)
     >>> layout.size, layout.sensitivity.amount / 4**GRID_BITS
@@ -45,12 +45,26 @@ class MomentLayout:
     ball: UnitBall
     with_square: bool = False
     with_sum: bool = False
+    full: bool = False
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
+        return self._matrix_size + self.ball.dimension + self.with_square + self.with_sum
+
+    @property
+    def _matrix_size(self) -> int:
         width = self.ball.dimension
-        return width * (width + 1) // 2 + width + self.with_square + self.with_sum
+        return width * width if self.full else width * (width + 1) // 2
+
+    def _entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+        """Rows and columns of the laid out entries of the matrix, and how often each is counted."""
+        width = self.ball.dimension
+        if self.full:
+            row, column = (each.ravel() for each in np.indices((width, width)))
+            return row, column, np.ones(width * width)
+        row, column = np.triu_indices(width)
+        return row, column, np.where(row == column, 1.0, 2.0)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -84,8 +98,8 @@ class MomentLayout:
     def _pack(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         # Integers below 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.
         gram = features.T @ features
-        upper = np.triu_indices(self.ball.dimension)
-        packed = [gram[upper] * np.where(upper[0] == upper[1], 1, 2), target @ features]
+        row, column, count = self._entries()
+        packed = [gram[row, column] * count, target @ features]
         if self.with_square:
             packed.append(np.array([target @ target]))
         if self.with_sum:
@@ -94,13 +108,12 @@ class MomentLayout:
 
     def unpack(self, values: NDArray[Any], rows: int) -> Moments:
         """The moments behind a released vector, as means over this many rows."""
-        width = self.ball.dimension
+        width, triangle = self.ball.dimension, self._matrix_size
         means = np.asarray(values, dtype=np.float64) * (_UNIT / rows)
-        triangle = width * (width + 1) // 2
-        upper = np.triu_indices(width)
+        row, column, count = self._entries()
         gram = np.zeros((width, width))
-        gram[upper] = means[:triangle] * np.where(upper[0] == upper[1], 1.0, 0.5)
-        gram += np.triu(gram, 1).T
+        gram[row, column] = means[:triangle] / count
+        gram = (gram + gram.T) / 2 if self.full else gram + np.triu(gram, 1).T
         cross = means[triangle : triangle + width]
         rest = iter(means[triangle + width :].tolist())
         return Moments(gram, cross, next(rest) if self.with_square else None, next(rest) if self.with_sum else None)

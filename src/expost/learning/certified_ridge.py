@@ -199,4 +199,4 @@ class CertifiedRidge:
         )
         model = problem.model(certified.theta)
         moments = self._layout.unpack(values, problem.rows)
-        return Release(RidgeRelease(model.coefficients, model.intercept, moments), receipt, climb=steps)
+        return Release(RidgeRelease(model.coefficients, model.intercept, moments=moments), receipt, climb=steps)

@@ -21,11 +21,13 @@ class LinearModel:
 
     coefficients: NDArray[np.float64]
     intercept: float = 0.0
+    limit: float | None = None
+    """Predictions are kept within this magnitude, where the accuracy was tested so."""
 
     def predict(self, features: Any) -> NDArray[np.float64]:
         """The scores of raw rows."""
         scores: NDArray[np.float64] = features @ self.coefficients + self.intercept
-        return scores
+        return scores if self.limit is None else np.clip(scores, -self.limit, self.limit)
 
     def __eq__(self, other: object) -> bool:
         return (

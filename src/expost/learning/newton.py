@@ -19,7 +19,8 @@ __all__ = ["Objective", "minimise", "solver_distance"]
 Floats = NDArray[np.float64]
 
 _GRID = math.ldexp(1.0, -GRID_BITS)
-_STEPS = 100
+_STEPS = 200
+_FLAT = 1e-11  # relative decrease of the objective below which its values are mostly rounding
 _HALVINGS = 40
 _TOLERANCE = 2.0**-38  # of the gradient; Newton's method passes it by orders of magnitude in its last step
 _UNIT = 2.0**-53  # the rounding error of float64
@@ -42,16 +43,20 @@ class Objective:
 
     def value(self, theta: Floats) -> float:
         """The objective."""
-        total = sum(float(self.loss.value(score, target).sum()) for _, score, target in self._scored(theta))
-        return total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
+        return self.evaluate(theta)[0]
 
     def gradient(self, theta: Floats) -> Floats:
         """Its gradient."""
-        total = np.zeros(len(theta))
+        return self.evaluate(theta)[1]
+
+    def evaluate(self, theta: Floats) -> tuple[float, Floats]:
+        """Value and gradient, in one pass over the rows."""
+        total, slopes = 0.0, np.zeros(len(theta))
         for features, score, target in self._scored(theta):
-            total += self.loss.slope(score, target) @ features
-        gradient: Floats = total * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
-        return gradient
+            total += float(self.loss.value(score, target).sum())
+            slopes += self.loss.slope(score, target) @ features
+        value = total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
+        return value, slopes * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
 
     def hessian(self, theta: Floats) -> Floats:
         """Its matrix of second derivatives; an approximation is enough, it only steers."""
@@ -121,28 +126,25 @@ def _descend(objective: Objective, radius: float) -> Floats:
         )
     )
     theta = np.zeros(len(objective.tilt))
-    gradient = objective.gradient(theta)
+    value, gradient = objective.evaluate(theta)
     for _ in range(_STEPS):
         if np.linalg.norm(gradient) <= tolerance:
             return theta
-        theta, gradient = _step(objective, theta, gradient)
+        theta, value, gradient = _step(objective, theta, value, gradient)
     # Never seen; the run stays charged at its worst case and nothing leaves.
     raise EngineFailed("Expected the solver to converge", do="Ask for a larger regularization")
 
 
-def _step(objective: Objective, theta: Floats, gradient: Floats) -> tuple[Floats, Floats]:
+def _step(objective: Objective, theta: Floats, value: float, gradient: Floats) -> tuple[Floats, float, Floats]:
+    """A Newton step, halved until it descends (Armijo); where values differ by rounding only, gradients decide."""
     direction = cho_solve(cho_factor(objective.hessian(theta)), gradient)
     decrease = float(gradient @ direction)
+    flat = decrease <= _FLAT * max(1.0, abs(value))
     size = 1.0
-    start: float | None = None
     for _ in range(_HALVINGS):
         ahead = theta - size * direction
-        slope = objective.gradient(ahead)
-        # A full step that shrinks the gradient needs no function values; near the minimum they are all rounding.
-        if np.linalg.norm(slope) <= 0.5 * np.linalg.norm(gradient):
-            return ahead, slope
-        start = objective.value(theta) if start is None else start
-        if objective.value(ahead) <= start - 1e-4 * size * decrease:
-            return ahead, slope
+        there, slope = objective.evaluate(ahead)
+        if np.linalg.norm(slope) < np.linalg.norm(gradient) if flat else there <= value - 1e-4 * size * decrease:
+            break
         size /= 2
-    return ahead, slope
+    return ahead, there, slope

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,20 @@ from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from expost.core import InvalidRequest, Release, Request
+from expost.accuracy.paper2017 import Task
+from expost.core import InvalidRequest, Measure, Release, Request
 from expost.data import Dataset
 from expost.data.matrix import RowSource
 from expost.learning.classification import TiltedClassifier, grid_labels
+from expost.learning.doubling import Doubling
 from expost.learning.losses import HuberHinge, Logistic, Loss
 from expost.learning.model import LinearModel
+from expost.learning.noise_reduction import NoiseReduction
+from expost.learning.output_fit import OutputFit
+from expost.learning.paper_fit import PaperFit
 from expost.learning.problem import Problem
+from expost.learning.tested_fit import TestedFit
+from expost.learning.theory import TheoryInversion
 from expost.models.estimator import PrivateLinearModel
 from expost.models.score_parameter import ScoreParameter
 
@@ -25,11 +33,35 @@ __all__ = ["HuberSVC", "LogisticRegression"]
 _OBSERVED = "observed"
 
 
+_Way = Callable[["PrivateClassifier", Problem], Request]
+_METHODS: dict[str, _Way] = {
+    "objective": lambda model, problem: TiltedClassifier(problem, model._loss(), model._labels()),
+    "output": lambda model, problem: OutputFit(problem, model._loss(), model._labels()),
+    "test": lambda model, problem: TestedFit(
+        problem, model._loss(), model._labels(), validation=int(model.validation_every or 0)
+    ),
+}
+
+
+def _paper(way: Callable[[PaperFit], Request]) -> _Way:
+    return lambda model, problem: way(PaperFit(problem, Task.LOGISTIC_OUTPUT, model._labels()))
+
+
+_PAPER_METHODS: dict[str, _Way] = {
+    "output_nr": _paper(NoiseReduction),
+    "doubling": _paper(Doubling),
+    "theory": _paper(TheoryInversion),
+    "paper2017": _paper(lambda fit: NoiseReduction(fit, authors=True)),
+}
+
+
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base of the two-class estimators."""
 
     score = ScoreParameter(ClassifierMixin.score)
     classes: Any
+    validation_every: Any
+    _methods: dict[str, _Way] = _METHODS
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -52,9 +84,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.classes_ = np.asarray(classes)
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
-        if self.method not in {"auto", "objective"}:
-            raise InvalidRequest("Expected method to be auto or objective", got=self.method, do="Name one of them")
-        return TiltedClassifier(problem, self._loss(), grid_labels((self.classes_[0], self.classes_[1])))
+        asked = problem.aim.target
+        scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
+        name = ("test" if scored else "objective") if self.method == "auto" else self.method
+        if name not in self._methods:
+            raise InvalidRequest(
+                f"Expected method to be one of auto, {', '.join(self._methods)}", got=self.method, do="Name one of them"
+            )
+        if scored != (name == "test"):
+            do = 'Pass method="test"' if scored else "Pass score= to test for one"
+            raise InvalidRequest("Expected a method that fits the target", got=name, do=do)
+        return self._methods[name](self, problem)
+
+    def _labels(self) -> Callable[[Any], NDArray[np.float64]]:
+        return grid_labels((self.classes_[0], self.classes_[1]))
 
     def _read(self, X: Any, y: Any) -> RowSource:
         if self.classes is None:
@@ -93,9 +136,10 @@ class LogisticRegression(PrivateClassifier):
     """Logistic regression, private at the smallest epsilon that reaches the accuracy asked for.
 
     Say exactly one of: ``excess_risk`` (how far mean logistic loss plus regularization / 2 |coef|^2 may be above its
-    minimum), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, a public number; ``bounds``
+    minimum), ``score`` (``("accuracy", 0.9)`` or ``("log_loss", 0.4)``), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, a public number; ``bounds``
     gives public limits column by column instead (columns are then scaled to [0, 1], and the penalty is that of the
-    scaled problem). ``classes`` are public; a label that is neither counts as the first one.
+    scaled problem). ``classes`` are public; a label that is neither counts as the first one. With ``validation_every`` k
+    scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> label = np.tile([1, 0], 20_000)
@@ -116,6 +160,7 @@ class LogisticRegression(PrivateClassifier):
         feature_norm: str = "l1",
         bounds: Any = None,
         fit_intercept: bool = False,
+        validation_every: int | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float = 1.0,
         method: str = "auto",
@@ -133,6 +178,7 @@ class LogisticRegression(PrivateClassifier):
         self.feature_norm = feature_norm
         self.bounds = bounds
         self.fit_intercept = fit_intercept
+        self.validation_every = validation_every
         self.failure_probability = failure_probability
         self.max_epsilon = max_epsilon
         self.method = method
@@ -140,6 +186,9 @@ class LogisticRegression(PrivateClassifier):
         self.ledger = ledger
         self.account = account
         self.simulation_seed = simulation_seed
+
+    _scores = ("accuracy", "log_loss")
+    _methods = _METHODS | _PAPER_METHODS
 
     def _loss(self) -> Loss:
         return Logistic()
@@ -179,6 +228,7 @@ class HuberSVC(PrivateClassifier):
         feature_norm: str = "l1",
         bounds: Any = None,
         fit_intercept: bool = False,
+        validation_every: int | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float = 1.0,
         method: str = "auto",
@@ -197,6 +247,7 @@ class HuberSVC(PrivateClassifier):
         self.feature_norm = feature_norm
         self.bounds = bounds
         self.fit_intercept = fit_intercept
+        self.validation_every = validation_every
         self.failure_probability = failure_probability
         self.max_epsilon = max_epsilon
         self.method = method
@@ -204,6 +255,8 @@ class HuberSVC(PrivateClassifier):
         self.ledger = ledger
         self.account = account
         self.simulation_seed = simulation_seed
+
+    _scores = ("accuracy",)
 
     def _loss(self) -> Loss:
         return HuberHinge(float(self.corner))

@@ -93,7 +93,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
                 do="Pass one target a row",
             )
-        table = _from_arrow(X)
+        table = from_arrow(X)
         matrix = validate_data(self, table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
         return read_rows(matrix, self._checked_target(y), names=column_names(X))
 
@@ -104,7 +104,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         seeded = self.simulation_seed is not None
         ledger = self._open_ledger(account)
         try:
-            with _one_thread():
+            with one_thread():
                 return answer(
                     request,
                     source,
@@ -201,7 +201,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _scored(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
         matrix = validate_data(
-            self, _from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
+            self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
         )
         return self.release_.value.predict(self._filled(matrix))
 
@@ -223,7 +223,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _from_arrow(X: Any) -> Any:
+def from_arrow(X: Any) -> Any:
     """Arrow tables as matrices; everything else as it is."""
     if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
         return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
@@ -249,6 +249,6 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _one_thread() -> Any:
+def one_thread() -> Any:
     """BLAS on one thread: on matrices of this size more threads only wait for each other."""
     return _threads().limit(limits=1, user_api="blas")

@@ -11,19 +11,44 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from expost.accuracy.paper2017 import Task
 from expost.core import InvalidRequest, Measure, Release, Request
 from expost.core.rational import rational
-from expost.data.matrix import RowSource
+from expost.data.matrix import RowSource, grid_numbers
 from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
+from expost.learning.doubling import Doubling
+from expost.learning.losses import TruncatedSquare
 from expost.learning.model import LinearModel
+from expost.learning.noise_reduction import NoiseReduction
+from expost.learning.output_fit import OutputFit
+from expost.learning.paper_fit import PaperFit
 from expost.learning.problem import Problem
+from expost.learning.tested_fit import TestedFit
+from expost.learning.theory import TheoryInversion
 from expost.learning.tilted_ridge import TiltedRidge
 from expost.models.estimator import PrivateLinearModel
 from expost.models.score_parameter import ScoreParameter
 
 __all__ = ["Ridge"]
 
-_METHODS: dict[str, Callable[..., Request]] = {"certificate": CertifiedRidge, "objective": TiltedRidge}
+
+def _paper(task: Task, way: Callable[[PaperFit], Request]) -> Callable[[Problem], Request]:
+    return lambda problem: way(PaperFit(problem, task))
+
+
+_REACH = TruncatedSquare(1.0)
+_METHODS: dict[str, Callable[[Problem], Request]] = {
+    "objective": TiltedRidge,
+    "certificate": CertifiedRidge,
+    "output": lambda problem: OutputFit(problem, _REACH, grid_numbers(problem.target_bound)),
+    "test": lambda problem: TestedFit(problem, _REACH, grid_numbers(problem.target_bound)),
+    "cov_nr": _paper(Task.RIDGE_COVARIANCE, NoiseReduction),
+    "output_nr": _paper(Task.RIDGE_OUTPUT, NoiseReduction),
+    "doubling": _paper(Task.RIDGE_COVARIANCE, Doubling),
+    "theory": _paper(Task.RIDGE_COVARIANCE, TheoryInversion),
+    "paper2017": _paper(Task.RIDGE_COVARIANCE, lambda fit: NoiseReduction(fit, authors=True)),
+}
+_FOR_SCORES = ("test", "certificate")
 
 
 class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
@@ -83,15 +108,17 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     _scores = ("r2", "rmse")
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
-        # Scores are certified from the moments; for excess risk the tilt is cheaper (docs/learning.md has the table).
-        by_moments = problem.aim.target is not None and problem.aim.target.measure is not Measure.EXCESS_RISK
-        name = ("certificate" if by_moments else "objective") if self.method == "auto" else self.method
+        asked = problem.aim.target
+        scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
+        # The cheapest way on every table measured (docs/learning.md).
+        name = ("test" if scored else "objective") if self.method == "auto" else self.method
         if name not in _METHODS:
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(_METHODS)}", got=self.method, do="Name one of them"
             )
-        if by_moments and name != "certificate":
-            raise InvalidRequest("Expected a method that certifies scores", got=name, do='Pass method="certificate"')
+        if scored != (name == "test") and not (scored and name in _FOR_SCORES):
+            fitting = " or ".join(_FOR_SCORES) if scored else "another one"
+            raise InvalidRequest("Expected a method that fits the target", got=name, do=f"Pass method={fitting}")
         return _METHODS[name](problem)
 
     def repenalised(self, regularization: float) -> Ridge:
@@ -113,7 +140,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         other.n_features_in_ = self.n_features_in_
         other._fitted_problem = problem
         other._keep(
-            replace(self.release_, value=RidgeRelease(model.coefficients, model.intercept, moments)), self._fitted_names
+            replace(self.release_, value=RidgeRelease(model.coefficients, model.intercept, moments=moments)),
+            self._fitted_names,
         )
         return other
 

@@ -61,3 +61,20 @@ def test_the_distance_shrinks_with_the_penalty_and_covers_perturbed_arithmetic()
         Logistic().slope(x @ theta.astype(np.longdouble) / 2**GRID_BITS, y)[::-1] @ x[::-1] for x, y in exact
     )
     assert np.linalg.norm(np.float64(gradient) / 400 / 2**GRID_BITS + 0.1 * theta) / 0.1 < near
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_solver_converges_on_kinked_and_repeated_data(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, width = int(rng.integers(1, 12)), int(rng.integers(1, 5))
+    features = np.repeat(rng.choice([-1.0, 0.0, 0.5, 1.0], (rows, width)) / width, 3, axis=0)
+    signs = np.repeat(rng.choice([-1.0, 1.0], rows), 3)
+    penalty = float(10.0 ** rng.uniform(-4, 1))
+    tilt = rng.laplace(size=width) * 10.0 ** rng.uniform(-6, 2)
+    for loss in (HuberHinge(0.05), HuberHinge(2.0), TruncatedSquare(0.1), Logistic()):
+        unit = UnitRows(read_rows(features, signs), UnitBall(width), lambda y: y)
+        objective = Objective(unit, loss, penalty, tilt)
+
+        theta = minimise(objective, radius=1e7)
+
+        assert np.linalg.norm(objective.gradient(theta)) < 1e-6 * (1 + np.linalg.norm(tilt))

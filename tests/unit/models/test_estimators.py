@@ -66,7 +66,7 @@ def test_the_documented_exceptions_are_real() -> None:
 
 def test_score_is_an_argument_and_a_method() -> None:
     x, y = regression()
-    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50)
+    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50, method="certificate")
 
     fitted = clone(model).fit(x, y)
 
@@ -177,7 +177,7 @@ def test_a_missed_target_brings_the_best_private_model() -> None:
 
     assert missed.value.release.value.coefficients.shape == (3,)
     assert missed.value.receipt.outcome.value == "not met"
-    assert missed.value.receipt.epsilon == 2.0
+    assert missed.value.receipt.epsilon <= 2.0
     assert pickle.loads(pickle.dumps(missed.value)).receipt == missed.value.receipt
 
 

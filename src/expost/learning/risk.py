@@ -1,0 +1,80 @@
+"""The exact regularised risk of many hypotheses at once; private numbers that leave only as sealed queries."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, Sealed, Sensitivity
+from expost.data.matrix import GRID_BITS, UnitRows
+from expost.learning.losses import Loss, TruncatedSquare
+from expost.learning.newton import Objective, minimise
+
+__all__ = ["ExactRisk"]
+
+Floats = NDArray[np.float64]
+
+_GRID = math.ldexp(1.0, -GRID_BITS)
+_QUERY_BITS = 24  # a query's grid is this much finer than its tolerance
+
+
+class ExactRisk:
+    """Mean loss plus penalty / 2 |theta|^2, and its minimum; nothing of it can be printed or pickled."""
+
+    def __init__(self, rows: UnitRows, loss: Loss, penalty: float, *, target_scale: float, radius: float) -> None:
+        self._rows, self._loss, self._penalty, self._scale = rows, loss, penalty, target_scale
+        tilt = np.zeros(rows.ball.dimension)
+        self._best = minimise(Objective(rows, loss, penalty, tilt, target_scale), radius=radius)
+        self._moments = self._square_moments() if isinstance(loss, TruncatedSquare) else None
+        self._lowest = float(self._values(self._best[None])[0])
+
+    def seal_minimum(self, step: float, sensitivity: int) -> Sealed:
+        """The minimum on a grid of this step, sealed with its sensitivity in steps (1-norm)."""
+        gridded = np.rint(self._best / step).astype(np.int64)
+        return Sealed(gridded, Sensitivity(sensitivity, adjacency=Adjacency.REPLACE_ONE))
+
+    def seal_excess(self, thetas: Floats, *, sensitivity: float, tolerance: float) -> list[Sealed]:
+        """Minus the excess risk of each hypothesis, as a sealed integer; see ``query_step`` for its unit."""
+        step = query_step(tolerance)
+        excess = np.maximum(self._values(thetas) - self._lowest, 0.0)
+        # One for the rounding of either neighbour.
+        declared = Sensitivity(math.ceil(sensitivity / step) + 1, adjacency=Adjacency.REPLACE_ONE)
+        largest = 2**60 * step
+        return [Sealed(-round(value / step), declared) for value in np.minimum(excess, largest).tolist()]
+
+    def _values(self, thetas: Floats) -> Floats:
+        penalty = self._penalty / 2 * (thetas**2).sum(axis=1)
+        if self._moments is not None:
+            gram, cross, square = self._moments
+            fitted: Floats = (np.einsum("ki,ki->k", thetas @ gram, thetas) - 2 * thetas @ cross + square) / 2
+            return np.asarray(fitted + penalty)
+        total = np.zeros(len(thetas))
+        for features, target in self._rows.chunks():
+            scores = features @ (thetas.T * _GRID)
+            total += self._loss.value(scores, target[:, None] * self._scale).sum(axis=0)
+        values: Floats = total / self._rows.rows + penalty
+        return values
+
+    def _square_moments(self) -> tuple[Floats, Floats, float]:
+        width = self._rows.ball.dimension
+        gram, cross, square = np.zeros((width, width)), np.zeros(width), 0.0
+        for features, target in self._rows.chunks():
+            scaled = target * self._scale
+            gram += features.T @ features
+            cross += scaled @ features
+            square += float(scaled @ scaled)
+        rows = self._rows.rows
+        return gram * (_GRID**2 / rows), cross * (_GRID / rows), square / rows
+
+    def __repr__(self) -> str:
+        return "<exact risk of a private table>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("Expected an exact risk to stay in its process.")
+
+
+def query_step(tolerance: float) -> float:
+    """The unit of sealed excess risks."""
+    return math.ldexp(1.0, math.floor(math.log2(tolerance)) - _QUERY_BITS)

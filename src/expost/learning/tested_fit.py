@@ -1,0 +1,164 @@
+"""Models for a score: fitted with more and more epsilon until a private test says that the score is reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Ladder, Measure, Outcome, PureGuarantee, PureLoss, Release
+from expost.core import Loss as Bill
+from expost.data.matrix import GRID_BITS, RowSource, UnitRows, split_rows
+from expost.learning.hypotheses import onto_ball
+from expost.learning.losses import Loss, TruncatedSquare
+from expost.learning.model import LinearModel
+from expost.learning.objective import TiltedRisk
+from expost.learning.problem import Problem
+from expost.learning.score_query import ScoreQuery
+from expost.noise import BitSource, ReducedAboveThreshold
+
+__all__ = ["TestedFit"]
+
+Floats = NDArray[np.float64]
+
+_LEVELS = 9  # each twice the last
+_THRESHOLD_SHARE = Fraction(1, 4)
+_CITATIONS = (
+    "docs/proofs/objective-perturbation.md",
+    "docs/proofs/score-tests.md",
+    "docs/proofs/above-threshold.md",
+)
+
+
+class TestedFit:
+    """Tilted minima at levels that double, each tested for the score by reduced above-threshold.
+
+    A low level comes with a noisy, cheap test, a high one with a sharp test; the first hit ends the run. With
+    ``validation`` k > 0 every k-th row is kept for the tests alone, and a row pays for either fitting or testing.
+
+    Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level (the
+        larger of the two with ``validation``); at most the cap.
+    Adjacency: replace-one, one row; the number of rows is public.
+    Sensitivity: see TiltedRisk for the fits and ScoreQuery for the tests.
+    Accuracy: the score is reached, on the rows tested, except with the failure probability.
+    Numerics: exact noise; scores are integers, rounded against the model.
+    Reference: docs/proofs/score-tests.md; docs/proofs/objective-perturbation.md; WRWR22, section 4.
+    """
+
+    __test__ = False  # not a test of ours, whatever pytest thinks of the name
+
+    def __init__(
+        self, problem: Problem, loss: Loss, grid_target: Callable[[Any], Floats], *, validation: int = 0
+    ) -> None:
+        self._problem, self._grid_target, self._validation = problem, grid_target, validation
+        self._regression = isinstance(loss, TruncatedSquare)
+        later = problem.rows // validation if validation else problem.rows
+        self._tested_rows = later
+        self._risk = TiltedRisk(
+            loss, problem.ball, problem.rows - later if validation else problem.rows, problem.penalty
+        )
+        self._levels = self._build_levels()
+        self._rule = self._build_rule()
+
+    # What it can cost ---------------------------------------------------------------------------------------------
+
+    def _build_levels(self) -> tuple[Fraction, ...]:
+        """Fitting levels; with levels that double, fits up to one cost less than twice it, and its test once more."""
+        aim = self._problem.aim
+        top = aim.cap / (2 if self._validation else 3)
+        least = 2 * self._risk.prices.jacobian
+        aim.afford(least * (2 if self._validation else 3))
+        levels = [top / 2**step for step in range(_LEVELS)]
+        return tuple(sorted(level for level in levels if level >= least or level == top))
+
+    def _test_level(self, index: int) -> Fraction:
+        return sum(self._levels[: index + 1], Fraction(0)) if self._validation else self._levels[index]
+
+    @property
+    def _query(self) -> ScoreQuery:
+        target = self._problem.aim.target
+        assert target is not None
+        goal = float(target.tolerance)
+        if target.measure is Measure.RMSE:
+            goal /= self._problem.target_bound
+        return ScoreQuery(target.measure, goal, self._tested_rows, self._radius)
+
+    @property
+    def _radius(self) -> float:
+        """A bound on the best coefficients: no worse than zero (docs/proofs/score-tests.md)."""
+        return math.sqrt(2 * self._risk.loss.at_zero / self._problem.penalty)
+
+    def _build_rule(self) -> ReducedAboveThreshold:
+        ladder = Ladder(tuple(self._test_level(index) for index in range(len(self._levels))))
+        return ReducedAboveThreshold(
+            threshold=self._query.threshold,
+            sensitivity=self._query.sensitivity,
+            ladder=ladder,
+            threshold_share=_THRESHOLD_SHARE,
+        )
+
+    def _margin(self, rung: int) -> int:
+        """What a query's noise exceeds with at most this rung's share of the failure probability."""
+        share = float(self._problem.aim.failure_probability) / len(self._levels)
+        return math.ceil(float(self._rule.query_scale(rung)) * math.log(1 / share) * (1 + 1e-9))
+
+    @property
+    def question(self) -> str:
+        return f"linear model with {self._problem.aim.target}"
+
+    @property
+    def worst_case(self) -> Bill:
+        return PureLoss(self._total(len(self._levels) - 1, self._test_level(len(self._levels) - 1)))
+
+    def _total(self, index: int, testing: Fraction) -> Fraction:
+        fitting = sum(self._levels[: index + 1], Fraction(0))
+        return max(fitting, testing) if self._validation else fitting + testing
+
+    # The way ------------------------------------------------------------------------------------------------------
+
+    def check(self, source: RowSource) -> None:
+        self._problem.check(source)
+
+    def measure(self, source: RowSource) -> tuple[UnitRows, UnitRows]:
+        """The rows to fit and the rows to test; the same unless some are kept for validation."""
+        if not self._validation:
+            rows = UnitRows(source, self._problem.ball, self._grid_target)
+            return rows, rows
+        first, second = split_rows(source, self._validation)
+        ball = self._problem.ball
+        return UnitRows(first, ball, self._grid_target), UnitRows(second, ball, self._grid_target)
+
+    def climb(self, rows: tuple[UnitRows, UnitRows], bits: BitSource | None) -> Release[LinearModel]:
+        fitted, tested = rows
+        session = self._rule.open(bits=bits)
+        scale = 2.0**-GRID_BITS if self._regression else 1.0
+        for index, level in enumerate(self._levels):
+            theta = onto_ball(self._risk.release(fitted, level, target_scale=scale, bits=bits), self._radius)
+            if session.ask(self._query.ask(tested, theta, minus=self._margin(index)), rung=index).above:
+                return self._release(theta, index, session.loss.epsilon, met=True)
+        return self._release(theta, index, session.loss.epsilon, met=False)
+
+    def _release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
+        problem = self._problem
+        assert problem.aim.target is not None
+        fitting = sum(self._levels[: index + 1], Fraction(0))
+        receipt = problem.receipt(
+            question=self.question,
+            method="objective perturbation at doubling levels, reduced above-threshold",
+            promise=PureGuarantee(self.worst_case.amounts()["epsilon"]),
+            bill=PureLoss(self._total(index, testing)),
+            outcome=Outcome.TESTED if met else Outcome.NOT_MET,
+            achieved=float(problem.aim.target.tolerance) if met else None,
+            rung=index,
+            rungs=len(self._levels),
+            breakdown={"generation": fitting, "testing": testing},
+            citations=_CITATIONS,
+            terms=problem.terms | ({"rows kept for tests": self._tested_rows} if self._validation else {}),
+        )
+        model = problem.model(theta)
+        return Release(replace(model, limit=problem.target_bound) if self._regression else model, receipt)
