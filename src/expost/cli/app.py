@@ -10,6 +10,8 @@ from expost.cli.audit import audit
 from expost.cli.demo import demo
 from expost.cli.describe import describe
 from expost.cli.ledger import ledger
+from expost.cli.query import price, query
+from expost.cli.reproduce import reproduce
 
 __all__ = ["app"]
 
@@ -37,7 +39,10 @@ def root(
 
 
 app.command()(demo)
+app.command()(query)
+app.command()(price)
 app.command()(account)
 app.command()(audit)
+app.command()(reproduce)
 app.add_typer(describe, name="describe")
 app.add_typer(ledger, name="ledger")

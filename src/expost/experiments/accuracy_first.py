@@ -1,0 +1,277 @@
+"""Figures 1 to 4 of LNRWW17, with the package's own methods and an oracle beside the published ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from expost.accuracy.paper2017 import PaperProblem
+from expost.experiments.figures import LOOKS, Line, draw_lines, draw_panels, lines_of, save_both
+from expost.experiments.own_methods import CAP, OwnMethods
+from expost.experiments.published import Point, Replay
+from expost.experiments.summary import Average, averages, markdown_table, write_csv
+from expost.experiments.tables import available, data_folder, load
+from expost.experiments.theory import SGD_DELTA, sgd_floor, theory_curves
+from expost.experiments.trials import Progress, run_trials
+from expost.noise import SeededBits
+
+__all__ = ["Grid", "run"]
+
+_TITLE = "Accuracy first"
+_RUN = (
+    "doubling (code)",
+    "noise reduction (text)",
+    "noise reduction (code)",
+    "expost, certificate",
+    "expost, objective",
+)
+_SHORT = {
+    "doubling (code)": "doubling",
+    "noise reduction (code)": "noise reduction",
+    "expost, certificate": "certificate",
+    "expost, objective": "objective",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is run: Appendix B of the paper, or a small version of it."""
+
+    tolerances: tuple[float, ...] = tuple(round(0.005 * step, 3) for step in range(1, 41))
+    rows: int = 100_000
+    rungs: int = 1000
+    trials: int = 40
+    own_trials: int = 10
+    """The package's methods spread little, so fewer trials tell as much."""
+    penalty: float = 0.005
+    failure_probability: float = 0.1
+
+    @classmethod
+    def quick(cls) -> Grid:
+        """Seconds instead of minutes; the curves keep their order, not their height."""
+        return cls(tolerances=(0.02, 0.05, 0.1, 0.2), rows=20_000, rungs=200, trials=3, own_trials=1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One table's averages, theory curves and public numbers."""
+
+    table: str
+    problem: PaperProblem
+    averages: tuple[Average, ...]
+    theory: dict[str, list[float]]
+
+
+def run(
+    output: Path,
+    *,
+    data: str | Path | None = None,
+    quick: bool = False,
+    trials: int | None = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> list[Path]:
+    """Write figures, averages and a summary into ``output``; returns the files, the summary first."""
+    grid = Grid.quick() if quick else Grid()
+    if trials is not None:
+        grid = replace(grid, trials=trials, own_trials=min(trials, grid.own_trials))
+    folder = data_folder(data)
+    output.mkdir(parents=True, exist_ok=True)
+    outcomes = [_run_table(name, folder, grid, progress, workers) for name in available(folder)]
+    rows = [row for outcome in outcomes for row in outcome.averages]
+    files = [write_csv(output / "accuracy-first.csv", rows)]
+    for name, figure in _figures(outcomes, grid).items():
+        files += save_both(figure, output / name)
+    summary = output / "accuracy-first.md"
+    summary.write_text(_summary(outcomes, grid), encoding="utf-8")
+    return [summary, *files]
+
+
+# The runs ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _prepared(name: str, folder: Path | None, grid: Grid) -> tuple[Replay, OwnMethods]:
+    """Each process reads and measures a table once."""
+    table = load(name, folder, rows=grid.rows)
+    replay = Replay(table, penalty=grid.penalty, failure_probability=grid.failure_probability, rungs=grid.rungs)
+    return replay, OwnMethods(replay)
+
+
+def _trial(name: str, folder: Path | None, grid: Grid, trial: int) -> list[Point]:
+    """One trial at every tolerance."""
+    replay, own = _prepared(name, folder, grid)
+    points: list[Point] = []
+    for index, tolerance in enumerate(grid.tolerances):
+        bits = SeededBits(1_000_000 * trial + 1_000 * index)
+        points += replay.points(tolerance, trial, bits)
+        if trial < grid.own_trials:
+            points += own.points(tolerance, trial, bits)
+    return points
+
+
+def _run_table(name: str, folder: Path | None, grid: Grid, progress: Progress | None, workers: int | None) -> Outcome:
+    jobs = [(name, folder, grid, trial) for trial in range(grid.trials)]
+    results = run_trials(_trial, jobs, label=name, progress=progress, workers=workers)
+    points = [point for result in results for point in result]
+    problem = _prepared(name, folder, grid)[0].problem
+    return Outcome(name, problem, tuple(averages(points)), theory_curves(problem, grid.tolerances))
+
+
+# The pictures -----------------------------------------------------------------------------------------------------
+
+
+def _figures(outcomes: list[Outcome], grid: Grid) -> dict[str, Any]:
+    count = len(outcomes)
+    return {
+        "figure-1-privacy-loss": draw_panels(
+            2, count, lambda axes, row, column: _privacy_loss(axes, outcomes[column], grid, log=row == 0),
+            title="Figure 1. What each method pays for the accuracy asked for",
+        ),
+        "figure-2-accuracy": draw_panels(
+            1, count, lambda axes, _, column: _accuracy(axes, outcomes[column]),
+            title="Figure 2. The accuracy reached",
+        ),
+        "figure-3-breakdown": draw_panels(
+            1, count, lambda axes, _, column: _breakdown(axes, outcomes[column]),
+            title="Figure 3. Where the bill goes: testing and generating",
+        ),
+        "figure-4-norms": draw_panels(
+            1, count, lambda axes, _, column: _norms(axes, outcomes[column]),
+            title="Figure 4. Length of the released coefficients",
+        ),
+    }  # fmt: skip
+
+
+def _name(axes: Any, outcome: Outcome, y: str) -> None:
+    kind = "ridge" if outcome.problem.task.ridge else "logistic"
+    axes.set_title(f"{kind}: {outcome.table}", fontsize=12)
+    axes.set_xlabel("excess risk asked for", fontsize=11)
+    axes.set_ylabel(y, fontsize=11)
+
+
+def _privacy_loss(axes: Any, outcome: Outcome, grid: Grid, *, log: bool) -> None:
+    lines = lines_of(outcome.averages, lambda row: row.epsilon, [*_RUN, "oracle"])
+    if log:
+        theory = [Line(name, grid.tolerances, values) for name, values in outcome.theory.items()]
+        draw_lines(axes, [*theory, *lines])
+        axes.set_yscale("log")
+        # Where an oracle is lucky it falls off the picture: the eye should compare methods.
+        axes.set_ylim(bottom=min(min(line.y) for line in lines if line.method != "oracle") / 4)
+    else:
+        draw_lines(axes, lines)
+        highest = max((max(line.y) for line in lines if line.method == "noise reduction (code)"), default=1.0)
+        axes.set_ylim(0, highest)
+    _name(axes, outcome, "ex-post loss, epsilon" + (" (log)" if log else ""))
+
+
+def _accuracy(axes: Any, outcome: Outcome) -> None:
+    tolerances = sorted({row.tolerance for row in outcome.averages})
+    axes.plot(tolerances, tolerances, "--", color=LOOKS["theory, covariance"].color, label="asked for")
+    draw_lines(axes, lines_of(outcome.averages, lambda row: row.excess_risk, _RUN))
+    axes.set_yscale("log")
+    _name(axes, outcome, "excess risk reached (log)")
+
+
+def _breakdown(axes: Any, outcome: Outcome) -> None:
+    methods = [name for name in _RUN if "text" not in name]
+    parts = {"testing": ("-", lambda row: row.testing or math.nan), "generating": (":", lambda row: row.generation)}
+    for part, (style, value) in parts.items():
+        for line in lines_of(outcome.averages, value, methods):
+            if not all(map(math.isnan, line.y)):
+                look, label = LOOKS[line.method], f"{_SHORT[line.method]}: {part}"
+                axes.plot(line.x, line.y, style, color=look.color, marker=look.marker, markevery=8, label=label)
+    axes.set_yscale("log")
+    _name(axes, outcome, "part of the loss, epsilon (log)")
+
+
+def _norms(axes: Any, outcome: Outcome) -> None:
+    grey = LOOKS["theory, covariance"].color
+    axes.axhline(outcome.problem.radius, linestyle="--", color=grey, label="bound of the paper, used for its test")
+    draw_lines(axes, lines_of(outcome.averages, lambda row: row.norm, _RUN))
+    axes.set_ylim(0, outcome.problem.radius * 1.08)
+    _name(axes, outcome, "mean L2 norm")
+
+
+# The words --------------------------------------------------------------------------------------------------------
+
+
+def _summary(outcomes: list[Outcome], grid: Grid) -> str:
+    parts = [f"# {_TITLE}: the figures of LNRWW17, and what the package pays for the same\n", _settings(grid)]
+    for outcome in outcomes:
+        parts += [f"## {outcome.table}\n", _public_numbers(outcome), _bills(outcome, grid), _losses(outcome)]
+    parts += [_CONVENTIONS, _FILES]
+    return "\n".join(parts)
+
+
+def _settings(grid: Grid) -> str:
+    return (
+        f"n = {grid.rows:,} at most, penalty {grid.penalty}, failure probability {grid.failure_probability}, "
+        f"{grid.rungs:,} rungs, {len(grid.tolerances)} tolerances from {grid.tolerances[0]} to {grid.tolerances[-1]}, "
+        f"{grid.trials} trials ({grid.own_trials} of the package's own methods, whose cap is epsilon {CAP:g}).\n"
+    )
+
+
+def _public_numbers(outcome: Outcome) -> str:
+    problem = outcome.problem
+    return (
+        f"{problem.task.value}; n = {problem.rows:,}, p = {problem.dimension}. The theorem on noisy SGD (delta {SGD_DELTA:g}) "
+        f"cannot promise an excess risk below {sgd_floor(problem):.3g}, whatever epsilon; its privacy proof needs epsilon "
+        "below about 1, which no point of its curve satisfies.\n"
+    )
+
+
+def _bills(outcome: Outcome, grid: Grid) -> str:
+    shown = [tolerance for tolerance in (0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.2) if tolerance in grid.tolerances]
+    found = {(row.method, row.tolerance): row.epsilon for row in outcome.averages}
+    methods = [*outcome.theory, "doubling (text)", *_RUN, "oracle"]
+    rows: list[list[object]] = []
+    for name in methods:
+        values = dict(zip(grid.tolerances, outcome.theory.get(name, [math.inf] * len(grid.tolerances)), strict=True))
+        cells = [found.get((name, tolerance), values[tolerance]) for tolerance in shown]
+        rows.append([LOOKS[name].label if name in LOOKS else name, *cells])
+    return (
+        "Mean ex-post epsilon by excess risk asked for:\n\n" + markdown_table(["method", *map(str, shown)], rows) + "\n"
+    )
+
+
+def _losses(outcome: Outcome) -> str:
+    rows = []
+    for name in (*_RUN, "doubling (text)"):
+        mine = [row for row in outcome.averages if row.method == name]
+        if mine:
+            runs = sum(row.trials for row in mine)
+            rows.append([name, runs, sum(row.missed for row in mine), sum(row.wrong for row in mine)])
+    return (
+        "Over all tolerances; `wrong` runs claimed a target that they missed (in half the squared error, which is not what "
+        "the authors' code tests):\n\n" + markdown_table(["method", "runs", "not met", "wrong"], rows) + "\n"
+    )
+
+
+_CONVENTIONS = """## Conventions
+
+* **Text and code.** The paper's text measures half the mean squared error and charges its test 16 D ln(2T/g)/a (Theorems 3.2
+  and 3.4). The authors' program measures a quarter of it (mean squared error / 4 + penalty / 2 |theta|^2, against the
+  minimum of the text's objective, so that an excess can be negative) and uses an optimised threshold. Its figures, and the
+  numbers in the paper's Section 4, come from the program. Both are run here, on the same noise.
+* **A factor of two.** The program prints half of the test's epsilon; the authors' plots double it. Here it is as plotted:
+  ridge at 0.05 tests for 2.22 (their program prints 1.11), of the e^2.30 = 10.0 that the paper reports.
+* **Failures.** The authors leave failed runs out of their averages. Here a run that never accepts is charged its last rung
+  and stays in the average, and no exact minimum is ever released (the paper's outcome of infinite loss).
+* **Ball.** A noisy problem is solved and its solution shortened to the paper's ball, as the program does; the paper's text
+  minimises over the ball. The inequality of Algorithm 5 is turned the right way.
+* **Oracle.** The first rung of the 2017 path whose exact excess risk is small enough. Nobody can know it privately. At loose
+  tolerances it profits from hypotheses that are good by luck, and it does not try coefficients of zero, so it is a mark on
+  the 2017 path and not a bound for other methods.
+* **Scaling.** Rows and targets are divided by the largest norm in the data, as in the paper. That is not private; a real fit
+  is given public bounds. All of this is simulation with seeded noise.
+"""
+
+_FILES = """## Files
+
+`accuracy-first.csv` has every average. `figure-1-privacy-loss` to `figure-4-norms` are the paper's Figures 1 to 4, as PNG and
+SVG.
+"""

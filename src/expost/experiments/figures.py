@@ -1,0 +1,134 @@
+"""Pictures of the experiments: one panel a table, one line a method, one legend below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from expost.experiments.summary import Average
+from expost.plots.style import BLUE, GREEN, GREY, ORANGE, RED
+
+__all__ = ["Line", "LOOKS", "draw_lines", "draw_panels", "save_both"]
+
+PURPLE, BLACK = "#CC79A7", "#000000"  # two more of Okabe and Ito's palette
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one method is drawn; colour never carries a meaning alone."""
+
+    color: str
+    style: str = "-"
+    marker: str = ""
+    width: float = 1.8
+    label: str = ""
+
+
+LOOKS = {
+    "theory, covariance": Look(GREY, "--", label="theory: covariance perturbation"),
+    "theory, covariance, corrected": Look(GREY, ":", label="theory: covariance, corrected"),
+    "theory, output": Look(PURPLE, "--", label="theory: output perturbation"),
+    "theory, output, corrected": Look(PURPLE, ":", label="theory: output, corrected"),
+    "theory, SGD": Look(BLACK, "--", width=1.2, label="theory: SGD (delta 1e-6)"),
+    "doubling (code)": Look(ORANGE, "-", "s", label="doubling"),
+    "noise reduction (text)": Look(BLUE, ":", label="noise reduction, paper's text"),
+    "noise reduction (code)": Look(BLUE, "-", "^", label="noise reduction, authors' code"),
+    "expost, certificate": Look(RED, "-", "D", label="expost: free certificate"),
+    "expost, objective": Look(GREEN, "-", "o", label="expost: objective perturbation"),
+    "oracle": Look(BLACK, "-.", width=1.2, label="oracle on the 2017 path"),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: which look, and its points."""
+
+    method: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def lines_of(rows: Iterable[Average], value: Callable[[Average], float], methods: Sequence[str]) -> list[Line]:
+    """The lines of one table, in the order of the legend."""
+    found: dict[str, list[Average]] = {}
+    for row in rows:
+        found.setdefault(row.method, []).append(row)
+    return [
+        Line(name, [row.tolerance for row in found[name]], [value(row) for row in found[name]])
+        for name in methods
+        if name in found
+    ]
+
+
+def draw_lines(axes: Any, lines: Iterable[Line], *, every: int = 5) -> None:
+    """Curves in their looks; points that do not exist leave gaps."""
+    for line in lines:
+        look = LOOKS[line.method]
+        axes.plot(
+            line.x,
+            [value if math.isfinite(value) else math.nan for value in line.y],
+            look.style,
+            color=look.color,
+            marker=look.marker,
+            markevery=max(1, len(line.x) // every),
+            markersize=5,
+            linewidth=look.width,
+            label=look.label,
+        )
+
+
+def draw_panels(
+    rows: int,
+    columns: int,
+    draw: Callable[[Any, int, int], None],
+    *,
+    title: str,
+    panel: tuple[float, float] = (4.2, 3.3),
+) -> Figure:
+    """A grid of panels with one legend for all; large type, so that it survives half width."""
+    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 1.1), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for row in range(rows):
+        for column in range(columns):
+            axes = grid[row][column]
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.25, linewidth=0.6)
+            axes.tick_params(labelsize=10)
+            draw(axes, row, column)
+    handles: dict[str, Any] = {}
+    for axes in grid.ravel():
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.suptitle(title, fontsize=13, x=0.01, ha="left")
+    _fewer_ticks(grid)
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=min(4, columns + 1),
+        fontsize=10,
+        frameon=False,
+    )
+    return figure
+
+
+def _fewer_ticks(grid: Any) -> None:
+    for axes in grid.ravel():
+        if axes.get_xscale() == "linear":
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def save_both(figure: Figure, stem: Path) -> list[Path]:
+    """The picture as PNG and as SVG."""
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    figure.savefig(paths[0], dpi=150)
+    figure.savefig(paths[1], metadata={"Date": None})
+    return paths

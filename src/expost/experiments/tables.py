@@ -1,0 +1,166 @@
+"""The tables the experiments learn from: the paper's, stand-ins for them, and made-up ones when nothing is at hand.
+
+Everything is scaled as the paper's authors did (LNRWW17, Appendix B): rows by the largest 1-norm, targets by the largest
+value. Both are read off the data, which is not private: these tables are for simulations only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+
+__all__ = ["LOADERS", "Table", "available", "load"]
+
+Floats = NDArray[np.float64]
+
+_TWITTER_SHAPE = (583_250, 78)
+_TWITTER_MEAN = 191.279  # of the target, as the data set's published summary gives it
+_KDD_WORDS = ("protocol_type", "service", "flag")
+_KDD_HEAVY = ("duration", "src_bytes", "dst_bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of 1-norm at most 1 with targets in [-1, 1], or labels -1 and 1."""
+
+    name: str
+    features: Floats
+    target: Floats
+    classification: bool
+
+    @property
+    def rows(self) -> int:
+        return len(self.target)
+
+    @property
+    def width(self) -> int:
+        return int(self.features.shape[1])
+
+
+def data_folder(given: str | Path | None) -> Path | None:
+    """Where to look for data: the folder given, else the one that EXPOST_DATA names."""
+    folder = given if given is not None else os.environ.get("EXPOST_DATA")
+    if folder is None:
+        return None
+    path = Path(folder)
+    if not path.is_dir():
+        raise InvalidRequest(
+            "Expected --data to be a folder", got=str(folder), do="Pass the folder that holds the files"
+        )
+    return path
+
+
+def available(folder: Path | None) -> tuple[str, ...]:
+    """The tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
+    found = {name for name, (file, _) in LOADERS.items() if file and folder and (folder / file).exists()}
+    if "Twitter" in found:
+        found -= {"flights", "BlogFeedback"}
+    names = [name for name in LOADERS if name in found]
+    if not found & {"Twitter", "flights", "BlogFeedback"}:
+        names.insert(0, "made-up regression")
+    if "KDD 99" not in found:
+        names.append("made-up classification")
+    return tuple(names)
+
+
+def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 2017) -> Table:
+    """One of the tables, as a random sample of at most this many rows.
+
+    >>> table = load("made-up regression", None, rows=500)
+    >>> table.rows, float(np.abs(table.features).sum(axis=1).max()) <= 1
+    (500, True)
+    """
+    file, read = LOADERS[name]
+    features, target, classification = read(folder / file if folder and file else Path(str(rows)))
+    chosen = np.arange(len(target))
+    if len(target) > rows:
+        chosen = np.random.default_rng(seed).choice(len(target), rows, replace=False)
+    features = features / np.abs(features).sum(axis=1).max()
+    target = target / np.abs(target).max()
+    return Table(name, features[chosen], target[chosen], classification)
+
+
+def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
+    table = pq.read_table(path)
+    label = np.where(table["label"].to_numpy() == "normal.", -1.0, 1.0)
+    names = [name for name in table.column_names if name not in (*_KDD_WORDS, "label")]
+    columns = [_number(table[name]) for name in names]
+    columns = [np.log1p(column) if name in _KDD_HEAVY else column for name, column in zip(names, columns, strict=True)]
+    return np.column_stack(columns), label, True
+
+
+def _twitter(path: Path) -> tuple[Floats, Floats, bool]:
+    options = pa.csv.ReadOptions(autogenerate_column_names=True)
+    table = pa.csv.read_csv(path, read_options=options)
+    values = np.column_stack([_number(column) for column in table.columns])
+    if values.shape != _TWITTER_SHAPE or abs(values[:, -1].mean() - _TWITTER_MEAN) > 0.01:
+        raise InvalidRequest(
+            f"Expected Twitter.data to be {_TWITTER_SHAPE[0]} rows of {_TWITTER_SHAPE[1]} numbers with the published mean",
+            do="Use the regression file of the UCI data set 'Buzz in social media'",
+        )
+    return values[:, :-1], np.log1p(values[:, -1]), False
+
+
+def _flights(path: Path) -> tuple[Floats, Floats, bool]:
+    table = pq.read_table(path).drop_null()
+    target = np.log1p(np.maximum(_number(table["arr_delay"]) + 60, 0))
+    numbers = ("month", "day", "sched_dep_time", "dep_delay", "sched_arr_time", "distance", "hour", "air_time")
+    columns = [np.ones(len(target)), *(_unit(_number(table[name])) for name in numbers)]
+    for name in ("carrier", "origin"):
+        words = table[name].to_numpy()
+        columns += [(words == word).astype(float) for word in sorted(set(words))]
+    return np.column_stack(columns), target, False
+
+
+def _blog(path: Path) -> tuple[Floats, Floats, bool]:
+    """The first 77 features that vary, as many as Twitter has, with heavy tails drawn in."""
+    table = pq.read_table(path)
+    columns = [_number(table[name]) for name in table.column_names if name not in ("source_file", "V281")]
+    varied = [column for column in columns if column.std() > 0][:77]
+    features = np.column_stack([np.sign(column) * np.log1p(np.abs(column)) for column in varied])
+    return features, np.log1p(_number(table["V281"])), False
+
+
+def _made_up_regression(count: Path) -> tuple[Floats, Floats, bool]:
+    generator, rows, width = np.random.default_rng(77), int(str(count)), 20
+    activity = generator.gamma(0.7, 1.0, size=(rows, 1))
+    features = np.log1p(activity * generator.gamma(0.8, 2.0, size=(rows, width)))
+    target = np.log1p(activity[:, 0] * generator.gamma(2.0, 4.0, size=rows))
+    return features, target, False
+
+
+def _made_up_classification(count: Path) -> tuple[Floats, Floats, bool]:
+    generator, rows, width = np.random.default_rng(38), int(str(count)), 12
+    label = np.where(generator.random(rows) < 0.7, 1.0, -1.0)
+    center = generator.random((2, width)) ** 3
+    features = np.round(generator.poisson(8 * center[(label > 0).astype(int)]))
+    return features + 0.0, label, True
+
+
+def _number(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(pc.cast(column, pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def _unit(values: Floats) -> Floats:
+    shifted = values - values.min()
+    return np.asarray(shifted / max(shifted.max(), 1.0))
+
+
+LOADERS = {
+    "Twitter": ("Twitter.data", _twitter),
+    "flights": ("nycflights13.parquet", _flights),
+    "BlogFeedback": ("blogfeedback.parquet", _blog),
+    "KDD 99": ("kddcup99_10pct.parquet", _kdd),
+    "made-up regression": ("", _made_up_regression),
+    "made-up classification": ("", _made_up_classification),
+}
