@@ -28,9 +28,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     """A table for people."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(escape(str(cell)) for cell in row))
     out.print(table)
 
 
@@ -40,22 +40,44 @@ def print_receipt(receipt: Receipt) -> None:
     table.add_column(justify="right", style="dim")
     table.add_column()
     for label, text in receipt.rows():
-        table.add_row(label, text)
+        table.add_row(escape(label), escape(text))
     out.print(table)
 
 
 def print_release(release: Release[Any], *, as_json: bool) -> None:
     """A release: value, interval and receipt, for people or machines."""
     if as_json:
-        emit({"value": release.value, "interval": release.interval, "receipt": release.receipt.to_dict()})
+        emit({"value": _plain(release), "interval": release.interval, "receipt": release.receipt.to_dict()})
         return
-    out.print(f"[bold]{release.value}[/bold]" if release.interval is None else _with_interval(release))
+    _print_value(release)
     print_receipt(release.receipt)
 
 
-def _with_interval(release: Release[Any]) -> str:
-    low, high = release.interval or (None, None)
-    return f"[bold]{release.value}[/bold]  in  {low} .. {high}"
+def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
+    """The rows of a release that is a table."""
+    return release.to_arrow().to_pylist() if hasattr(release, "to_arrow") else None
+
+
+def _plain(release: Release[Any]) -> Any:
+    rows = _rows(release)
+    if rows is not None:
+        return rows
+    return release.value.tolist() if hasattr(release.value, "tolist") else release.value
+
+
+def _print_value(release: Release[Any]) -> None:
+    rows = _rows(release)
+    if rows:
+        print_table(release.receipt.question, tuple(rows[0]), (_cells(row) for row in rows))
+    elif release.interval is None:
+        out.print(f"[bold]{escape(str(release.value))}[/bold]")
+    else:
+        low, high = release.interval
+        out.print(f"[bold]{release.value}[/bold]  in  {low} .. {high}")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
 
 
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:

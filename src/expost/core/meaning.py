@@ -28,12 +28,13 @@ def explain_loss(loss: Loss, *, unit: str = "one row") -> str:
     """One plain sentence about what this bill means for a person in the data.
 
     >>> print(explain_loss(PureLoss(0.1)))
-    Someone who knows everything but whether one row is yours, and thinks 50 % likely that it is, can be at most 52.5 % sure after seeing this answer.
+    Someone who knows everything but whether one row is yours, and thinks that 50 % likely, can be at most 52.5 % sure after seeing this answer.
     """
     epsilon, delta = _as_epsilon_delta(loss)
+    are = "are" if unit.startswith("all ") else "is"
     percent = math.ceil(1000 * posterior_bound(0.5, float(epsilon)) - 1e-9) / 10
     text = (
-        f"Someone who knows everything but whether {unit} is yours, and thinks 50 % likely that it is, "
+        f"Someone who knows everything but whether {unit} {are} yours, and thinks that 50 % likely, "
         f"can be at most {min(percent, 100.0):.3g} % sure after seeing this answer"
     )
     if delta:

@@ -65,9 +65,9 @@ class Questions(ABC):
         """The epsilon that a new question may still ask for."""
 
     def _named(self, statistic: str, *subject: Any, **terms: Any) -> Release[Any]:
-        return self.ask(self._request(statistic, *subject, **terms))
+        return self.ask(self.request(statistic, *subject, **terms))
 
-    def _request(self, statistic: str, *subject: Any, **terms: Any) -> Request:
+    def request(self, statistic: str, *subject: Any, **terms: Any) -> Request:
         """The request of a name; where an accuracy is asked for without a cap, the cap is all that is left."""
         if terms.get("within") is not None and terms.get("max_epsilon") is None:
             terms["max_epsilon"] = self._left()

@@ -68,7 +68,20 @@ class Session(Questions):
                 self._ledger.open_account(account, amount)
             elif account not in self._ledger.accounts():
                 raise InvalidRequest(f"Expected a budget for {account}", do="Pass budget=expost.epsilon(1.0)")
+        self._check_unit(accounts[0])
         return tuple(accounts)
+
+    def _check_unit(self, account: str) -> None:
+        """Losses add up for one notion of a person only: an account keeps the unit its first answer had."""
+        receipts = (entry.receipt for entry in self._ledger.history(account))
+        first = next((receipt for receipt in receipts if receipt is not None), None)
+        here = (self.dataset.adjacency, self.dataset.unit)
+        if first is not None and (first.adjacency, first.unit) != here:
+            raise InvalidRequest(
+                f"Expected {first.unit} as the unit and {first.adjacency.value} neighbours, as in the account so far",
+                got=f"{here[1]}, {here[0].value}",
+                do="Describe the dataset as before, or give it another name",
+            )
 
     # Questions ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +102,7 @@ class Session(Questions):
 
         Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
         """
-        request = self._request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+        request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
         request.check(self.dataset)
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
