@@ -1,0 +1,148 @@
+"""Predictions that provably do not change within a radius."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+from expost.core.rational import probability, rational
+from expost.noise import BitSource
+from expost.robustness.confidence import score_bounds, vote_bounds
+from expost.robustness.perturbation import NoiseKind, as_floats, blocks, noise_kind, perturbations
+from expost.robustness.radius import (
+    analytic_pixeldp_radius,
+    laplace_radius,
+    pixeldp_l1_radius,
+    pixeldp_radius,
+    smoothing_radius,
+)
+from expost.robustness.score import Scores, as_scores
+
+__all__ = ["Certificates", "certify", "expected_scores"]
+
+Average = Literal["votes", "scores"]
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Predictions of a noisy classifier with the radii within which they provably stay, one for each input.
+
+    ``radius`` is the largest known, ``pixeldp_radius`` the published one, both in ``norm``; 0 means no statement. Each
+    input's statement fails with at most the failure probability.
+
+    >>> found = certify(lambda x: np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1), [[2.0], [-2.0]], sigma=0.5)
+    >>> found.certified_accuracy([0, 1], [0.1, 9.0]).tolist()
+    [1.0, 0.0]
+    """
+
+    prediction: NDArray[np.int64]
+    radius: NDArray[np.float64]
+    pixeldp_radius: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    norm: Literal["l1", "l2"]
+
+    def certified_accuracy(self, labels: Any, radii: Any, *, pixeldp: bool = False) -> NDArray[np.float64]:
+        """The share of inputs that are predicted right and certified at least this far, for each radius."""
+        given = self.pixeldp_radius if pixeldp else self.radius
+        right = (self.prediction == np.asarray(labels)) & (given > 0)
+        share: NDArray[np.float64] = (right & (given >= np.asarray(radii, np.float64)[:, None])).mean(1)
+        return share
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+
+def certify(
+    predict_scores: Any,
+    x: Any,
+    *,
+    sigma: object,
+    noise: NoiseKind = "gaussian",
+    samples: int = 1000,
+    failure_probability: object = 0.001,
+    average: Average = "votes",
+    bits: BitSource | None = None,
+) -> Certificates:
+    """Predict each row of ``x`` under noise and certify how far it may be moved without changing the prediction.
+
+    ``predict_scores`` is a callable from inputs to scores in [0, 1], a scikit-learn classifier or a torch module. The
+    noisy classifier averages the scores (``average="scores"``, PixelDP's expected scores) or the votes for the top
+    class over ``samples`` noisy copies of the input; noise has standard deviation ``sigma`` in every coordinate.
+    ``"gaussian"`` certifies l2 radii, ``"laplace"`` l1 radii. All inputs share the same noise draws: each statement is
+    right by itself, but their failures are not independent.
+
+    The prediction that is certified is that of the *expected* scores; a finite average agrees with it whenever the
+    radius is positive. LAGHJ19, Proposition 2 and CRK19, Theorem 1; docs/proofs/certified-radius.md.
+
+    >>> from expost.noise import SeededBits
+    >>> step = lambda x: np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1)
+    >>> found = certify(step, [[1.0, 0.0], [0.01, 0.0]], sigma=0.5, bits=SeededBits(1))
+    >>> found.prediction.tolist(), (found.radius <= [1.0, 0.01]).tolist()
+    ([0, 0], [True, True])
+    """
+    kind, spread = noise_kind(noise), float(rational(sigma, "sigma"))
+    failure = float(probability(failure_probability, "failure_probability"))
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise InvalidRequest("Expected samples to be a positive whole number", got=samples, do="Pass 1000")
+    if average not in ("votes", "scores"):
+        raise InvalidRequest("Expected average to be 'votes' or 'scores'", got=average, do="Name one of them")
+    means = expected_scores(
+        as_scores(predict_scores), as_floats(x), kind, spread, samples, votes=average == "votes", bits=bits
+    )
+    return _certified(means, kind, spread, samples, failure, votes=average == "votes")
+
+
+def expected_scores(
+    scores: Scores,
+    inputs: NDArray[np.float32],
+    noise: NoiseKind,
+    sigma: float,
+    samples: int,
+    *,
+    votes: bool,
+    bits: BitSource | None = None,
+) -> NDArray[np.float64]:
+    """The mean score or vote of each class over noisy copies of each input."""
+    total: NDArray[np.float64] | float = 0.0
+    shape = inputs.shape[1:]
+    for count in blocks(samples, len(inputs), int(np.prod(shape))):
+        noisy = inputs[:, None] + perturbations((count, *shape), noise=noise, sigma=sigma, bits=bits)[None]
+        found = scores(noisy.reshape(-1, *shape)).reshape(len(inputs), count, -1)
+        if votes:
+            found = np.eye(found.shape[2])[found.argmax(2)]
+        total = total + found.sum(1)
+    return np.asarray(total) / samples
+
+
+def _certified(
+    means: NDArray[np.float64], noise: NoiseKind, sigma: float, samples: int, failure: float, *, votes: bool
+) -> Certificates:
+    # One lower and one upper bound for each class, all at once: then the choice of the top class is free.
+    share = failure / (2 * means.shape[1])
+    if votes:
+        low, high = vote_bounds(np.rint(means * samples), samples, failure_probability=share)
+    else:
+        low, high = score_bounds(means, samples, failure_probability=share)
+    top = means.argmax(1)
+    rows = np.arange(len(means))
+    lower = low[rows, top]
+    high[rows, top] = -1.0
+    upper = high.max(1)
+    if votes:
+        upper = np.minimum(upper, 1 - lower)  # votes of all classes sum to one
+    if noise == "gaussian":
+        best = np.maximum(
+            smoothing_radius(lower, upper, sigma=sigma), analytic_pixeldp_radius(lower, upper, sigma=sigma)
+        )
+        published = pixeldp_radius(lower, upper, sigma=sigma)
+    else:
+        best, published = (f(lower, upper, sigma=sigma) for f in (laplace_radius, pixeldp_l1_radius))
+    return Certificates(
+        top.astype(np.int64), best, published, lower, upper, means, "l2" if noise == "gaussian" else "l1"
+    )

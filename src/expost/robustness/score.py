@@ -1,0 +1,58 @@
+"""Any classifier as a function from inputs to scores in [0, 1]."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, MissingExtra
+
+__all__ = ["Scores", "as_scores"]
+
+Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
+
+
+def as_scores(model: Any) -> Scores:
+    """A batched score function from a scikit-learn classifier, a torch module, or any callable.
+
+    A torch module's outputs go through a softmax; other outputs must already be scores in [0, 1], and are clipped.
+
+    >>> as_scores(lambda x: np.stack([x[:, 0], 1 - x[:, 0]], axis=1))(np.array([[0.25]], np.float32)).tolist()
+    [[0.25, 0.75]]
+    """
+    if hasattr(model, "predict_proba"):
+        return lambda x: _checked(model.predict_proba(x.reshape(len(x), -1)), len(x))
+    if hasattr(model, "forward") and hasattr(model, "parameters"):
+        return _torch_scores(model)
+    if callable(model):
+        return lambda x: _checked(model(x), len(x))
+    raise InvalidRequest(
+        "Expected a classifier", got=type(model).__name__, do="Pass a callable, or a model with predict_proba"
+    )
+
+
+def _torch_scores(module: Any) -> Scores:
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError:
+        raise MissingExtra("torch", package="torch") from None
+    parameter = next(iter(module.parameters()), None)
+    device = None if parameter is None else parameter.device
+
+    def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        with torch.no_grad():
+            outputs = torch.softmax(module(torch.from_numpy(x).to(device)), dim=-1)
+        return _checked(outputs.cpu().numpy(), len(x))
+
+    return scores
+
+
+def _checked(outputs: Any, inputs: int) -> NDArray[np.float64]:
+    scores = np.asarray(outputs, np.float64)
+    if scores.ndim != 2 or len(scores) != inputs or scores.shape[1] < 2:
+        raise InvalidRequest("Expected one row of scores for each input", do="Return an array (inputs, classes)")
+    return np.clip(np.nan_to_num(scores, nan=0.0), 0.0, 1.0)

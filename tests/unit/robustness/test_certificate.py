@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+from scipy import special
+from sklearn.linear_model import LogisticRegression
+
+from expost.core import InvalidRequest
+from expost.noise import SeededBits
+from expost.robustness import certify
+from expost.robustness.certificate import expected_scores
+from expost.robustness.score import as_scores
+
+
+def half_space(x):
+    """Class 0 where the first coordinate is positive."""
+    return np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1)
+
+
+@pytest.mark.parametrize(("noise", "norm"), [("gaussian", "l2"), ("laplace", "l1")])
+@pytest.mark.parametrize("average", ["votes", "scores"])
+def test_a_certified_radius_never_reaches_the_true_boundary(noise, norm, average):
+    margins = np.linspace(0.05, 2.0, 12)
+    inputs = np.stack([margins, np.zeros(12)], axis=1)
+
+    found = certify(half_space, inputs, noise=noise, sigma=0.5, samples=2000, average=average, bits=SeededBits(1))
+
+    assert found.norm == norm
+    assert (found.prediction == 0).all()
+    assert (found.radius <= margins).all()
+    assert (found.pixeldp_radius <= found.radius + 1e-12).all()
+    assert found.radius[8] > 0.5 * margins[8]
+
+
+def test_the_failure_probability_holds():
+    """At the worst case, a half space, the certified radius may exceed the true one only so often."""
+    margin, runs = 0.3, 400
+    exceeded = [
+        certify(half_space, [[margin]], sigma=0.5, samples=100, failure_probability=0.1, bits=SeededBits(seed)).radius[
+            0
+        ]
+        > margin
+        for seed in range(runs)
+    ]
+
+    assert np.mean(exceeded) <= 0.1 + 3 * np.sqrt(0.09 / runs)
+
+
+def test_too_few_noise_draws_certify_nothing():
+    found = certify(half_space, [[0.3]], sigma=0.5, samples=3, bits=SeededBits(1))
+
+    assert found.radius[0] == 0
+
+
+def test_an_attack_within_the_radius_never_flips_a_certified_prediction():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(600, 8)).astype(np.float32)
+    y = (x @ rng.normal(size=8) + 0.5 * x[:, 0] ** 2 > 0).astype(int)
+    model = LogisticRegression().fit(x, y)
+    points = x[:30]
+    found = certify(model, points, sigma=0.5, samples=2000, bits=SeededBits(3))
+    # The steepest direction of a linear model is its own normal.
+    direction = model.coef_[0] / np.linalg.norm(model.coef_[0])
+    signs = np.where(found.prediction == 1, -1.0, 1.0)
+    attacked = points + (0.999 * found.radius * signs)[:, None] * direction
+
+    truth = expected_scores(
+        as_scores(model), attacked.astype(np.float32), "gaussian", 0.5, 20_000, votes=True, bits=SeededBits(4)
+    )
+
+    certified = found.radius > 0
+    assert certified.sum() > 20
+    assert (truth.argmax(1) == found.prediction)[certified].all()
+
+
+def test_the_noisy_score_is_the_convolution():
+    exact = special.ndtr(0.3 / 0.5)
+    scores = expected_scores(
+        as_scores(half_space), np.array([[0.3]], np.float32), "gaussian", 0.5, 100_000, votes=False, bits=SeededBits(5)
+    )
+
+    assert scores[0, 0] == pytest.approx(exact, abs=0.006)
+
+
+def test_certified_accuracy_falls_with_the_radius():
+    found = certify(half_space, [[1.0], [0.5], [-0.7]], sigma=0.5, bits=SeededBits(6))
+    curve = found.certified_accuracy([0, 0, 0], [0.0, 0.3, 0.8, 5.0])
+
+    assert curve.tolist() == sorted(curve, reverse=True)
+    assert curve[0] == pytest.approx(2 / 3)
+    assert curve[-1] == 0
+    assert (found.certified_accuracy([0, 0, 0], [0.3], pixeldp=True) <= curve[1]).all()
+    assert len(found) == 3
+
+
+def test_images_keep_their_shape():
+    seen = []
+
+    def model(x):
+        seen.append(x.shape[1:])
+        return half_space(x.reshape(len(x), -1))
+
+    certify(model, np.ones((2, 4, 4)), sigma=0.5, samples=10, bits=SeededBits(7))
+
+    assert set(seen) == {(4, 4)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sigma": 0},
+        {"sigma": -1},
+        {"samples": 0},
+        {"samples": 1.5},
+        {"failure_probability": 1},
+        {"noise": "uniform"},
+        {"average": "median"},
+        {"x": [1.0]},
+    ],
+)
+def test_nonsense_is_refused(changes):
+    arguments = {"x": [[1.0]], "sigma": 1.0} | changes
+
+    with pytest.raises(InvalidRequest):
+        certify(half_space, arguments.pop("x"), **arguments)
