@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, Protocol
 
+import numpy as np
+
 from expost.accounting import approx, composition, gaussian, pure, renyi, zcdp
 from expost.accounting.events import (
     ApproxEvent,
@@ -22,9 +24,9 @@ from expost.accounting.events import (
     Repeat,
     Sequence,
 )
-from expost.accounting.rounding import float_up, sqrt_down
+from expost.accounting.rounding import Floats, float_down, float_up, sqrt_down
 from expost.accounting.scenario import Scenario, check_adjacency, scenarios
-from expost.accounting.tradeoff import TradeoffCurve, check_prior, guess_rate, loss_bound, tradeoff_curve
+from expost.accounting.tradeoff import TradeoffCurve, check_prior, grid_of, guess_rate
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest, MissingExtra
 from expost.core.guarantee import ApproxGuarantee, Guarantee, PureGuarantee
@@ -118,20 +120,20 @@ class Account:
         exact, epsilon = rational(delta, "delta", positive=False), self.epsilon(delta)
         if not math.isfinite(epsilon):
             raise InvalidRequest("Expected a delta at which epsilon is finite", got=delta, do="Pass a larger delta")
-        bound = round_up(epsilon)
-        return ApproxGuarantee(bound, exact) if exact else PureGuarantee(bound)
+        if exact:
+            return ApproxGuarantee(round_up(epsilon), exact)
+        sums = [(pure.total(scenario), scenario.loss) for scenario in self._scenarios]
+        known = [found.amount + loss for found, loss in sums if found is not None]
+        return PureGuarantee(max(known) if len(known) == len(sums) else round_up(epsilon))
 
     def tradeoff(self) -> TradeoffCurve:
         """False alarms against missed detections of the best attacker."""
-        return tradeoff_curve(self.delta, self._largest())
+        return self._curve
 
     def loss_bound(self, failure_probability: float | Fraction) -> float:
         """A privacy loss that is exceeded with this probability at most."""
         chance = rational(failure_probability, "failure_probability", positive=False)
-        pure_bound = self.epsilon(0)
-        if chance == 0 or not math.isfinite(self._largest()):
-            return pure_bound
-        return min(pure_bound, loss_bound(self.delta, float(chance), self._largest()))
+        return min(self.epsilon(0), self._curve.loss_bound(float_down(chance)))
 
     def posterior(self, prior: float = 0.5, *, failure_probability: float | Fraction = 0) -> float:
         """How sure someone with this prior can become that a unit is in the data, but for the failure probability.
@@ -168,10 +170,14 @@ class Account:
     def __repr__(self) -> str:
         return f"Account({self.event!r}, adjacency={self.adjacency.value!r})"
 
-    def _largest(self) -> float:
-        """The largest epsilon worth looking at."""
+    @functools.cached_property
+    def _curve(self) -> TradeoffCurve:
+        """The pairs that are looked at, up to the pure epsilon or else to a very small delta."""
         pure_bound = self.epsilon(0)
-        return pure_bound if math.isfinite(pure_bound) else self.epsilon(_SMALLEST_DELTA)
+        largest = pure_bound if math.isfinite(pure_bound) else self.epsilon(_SMALLEST_DELTA)
+        epsilons = grid_of(largest if math.isfinite(largest) else 0.0)
+        deltas = np.max([self._scenario_deltas(scenario, epsilons) for scenario in self._scenarios], axis=0)
+        return TradeoffCurve(epsilons, deltas)
 
     def _names(self, delta: Fraction) -> list[str]:
         if self.currency != "auto":
@@ -202,11 +208,25 @@ class Account:
         left = epsilon - scenario.loss
         if left < 0:
             return 1.0
+        return min((found.delta(left) for found in self._profiles(scenario)), default=1.0)
+
+    def _scenario_deltas(self, scenario: Scenario, epsilons: Floats) -> Floats:
+        """The same at many epsilons; a convolution reads them all in one pass."""
+        left = np.nextafter(epsilons - float_up(scenario.loss), -np.inf) if scenario.loss else epsilons
+        deltas = np.ones(len(epsilons))
+        for found in self._profiles(scenario):
+            many = getattr(found, "deltas", None)
+            at = np.maximum(left, 0.0)
+            values = many(at) if many else np.array([found.delta(Fraction(float(one))) for one in at])
+            deltas = np.minimum(deltas, np.where(left >= 0, values, 1.0))
+        return deltas
+
+    def _profiles(self, scenario: Scenario) -> list[Total]:
         names = self._names(Fraction(1))
         if "pld" in names and len(names) > 1 and self._exact(scenario):
             names.remove("pld")
-        totals = [self._total(name, scenario) for name in names]
-        return min((found.delta(left) for found in totals if found is not None), default=1.0)
+        totals = (self._total(name, scenario) for name in names)
+        return [found for found in totals if found is not None]
 
     def _exact(self, scenario: Scenario) -> bool:
         """Whether a closed form is the true answer: Gaussians alone, or one (epsilon, delta) mechanism repeated."""

@@ -18,7 +18,7 @@ from expost.core.rational import probability, rational
 
 __all__ = ["HomogeneousTotal", "advanced_composition", "basic_composition", "optimal_composition", "total"]
 
-_MOST_STEPS = 2_000_000  # one array of this length is summed per evaluation
+_MOST_STEPS = 200_000  # one array of this length is summed per evaluation
 
 
 def basic_composition(epsilon: float | Fraction, count: int, *, delta: float | Fraction = 0) -> tuple[float, float]:

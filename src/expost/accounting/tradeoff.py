@@ -6,7 +6,7 @@ Proofs of the inequalities: docs/proofs/interpretation.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,9 @@ from expost.accounting.rounding import Floats
 from expost.core.errors import InvalidRequest
 from expost.core.picture import draw
 
-__all__ = ["TradeoffCurve", "guess_rate", "loss_bound", "plot_tradeoff", "tradeoff_curve"]
+__all__ = ["TradeoffCurve", "check_prior", "grid_of", "guess_rate", "plot_tradeoff"]
 
-_POINTS = 300
+_POINTS = 120
 _ROUNDING = 2.0**-48  # of sums of a few probabilities
 
 DeltaAt = Callable[[float], float]
@@ -29,13 +29,14 @@ DeltaAt = Callable[[float], float]
 class TradeoffCurve:
     """For each false-alarm rate, the smallest missed-detection rate that any test for one unit can have.
 
-    The values are never above the true ones: no attacker does better than the curve (DRS22, Definition 2.1).
+    Built from pairs (epsilon, delta) that all hold at once. The values are never above the true ones: no attacker does
+    better than the curve (DRS22, Definition 2.1).
 
-    >>> curve = tradeoff_curve(lambda epsilon: 0.0 if epsilon >= 1 else 1.0, 1.0)
+    >>> curve = TradeoffCurve(np.array([1.0]), np.array([0.0]))
     >>> round(float(curve.missed_detection(0.1)), 4)
     0.7282
-    >>> round(curve.risk(0.01), 4)
-    0.0272
+    >>> round(curve.risk(0.01), 4), curve.loss_bound(0.5)
+    (0.0272, 1.0)
     """
 
     epsilons: Floats
@@ -56,24 +57,39 @@ class TradeoffCurve:
         """The largest probability, with a unit's data, of anything that has probability ``without`` without them."""
         return float(1 - self.missed_detection(without))
 
+    def loss_bound(self, failure_probability: float) -> float:
+        """A loss that is exceeded with this probability at most: P[L > x] <= delta(e) / (1 - e^(e - x)) for any e < x.
+
+        The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does.
+        """
+        if not np.any(self.epsilons):
+            return 0.0
+        ratios = self.deltas / failure_probability if failure_probability > 0 else np.where(self.deltas > 0, np.inf, 0)
+        with np.errstate(divide="ignore"):
+            bounds = np.where(ratios < 1, self.epsilons - np.log1p(-np.minimum(ratios, 1.0)) * (1 + _ROUNDING), np.inf)
+        return float(np.min(bounds))
+
     def plot(self, path: str | None = None, **options: Any) -> Any:
         """Draw the curve; to a PNG or SVG file if ``path`` is given."""
         return plot_tradeoff(self, path=path, **options)
 
 
-def plot_tradeoff(subject: TradeoffCurve, *, path: str | None = None, **options: Any) -> Any:
-    """Draw a curve, or several in a dictionary by name, with what is installed for the picture "tradeoff"."""
+def plot_tradeoff(
+    subject: TradeoffCurve | Mapping[str, TradeoffCurve], *, path: str | None = None, **options: Any
+) -> Any:
+    """Draw a curve, or several by name, with what is installed for the picture "tradeoff"."""
     return draw("tradeoff", subject, path=path, **options)
 
 
-def tradeoff_curve(delta_at: DeltaAt, largest: float) -> TradeoffCurve:
-    """The curve of a privacy profile, by its (epsilon, delta) pairs from 0 to ``largest``.
+def grid_of(largest: float) -> Floats:
+    """Epsilons from 0 to ``largest``: every pair helps somewhere on the curve, small ones where alarms are frequent.
 
-    >>> tradeoff_curve(lambda epsilon: 0.0, 0.0).risk(0.25).__round__(9)
-    0.25
+    >>> float(grid_of(2.0)[-1])
+    2.0
     """
-    epsilons = np.concatenate([[0.0], largest * np.geomspace(1e-3, 1, _POINTS)]) if largest > 0 else np.zeros(1)
-    return TradeoffCurve(epsilons, np.array([min(1.0, delta_at(float(epsilon))) for epsilon in epsilons]))
+    if largest <= 0:
+        return np.zeros(1)
+    return np.unique(np.concatenate([np.linspace(0, largest, _POINTS), np.geomspace(largest / 1000, largest, _POINTS)]))
 
 
 def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:
@@ -85,23 +101,6 @@ def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:
     check_prior(prior)
     low, high = sorted((prior, 1 - prior))
     return min(1.0, high + low * delta_at(math.log(high / low)) + _ROUNDING)
-
-
-def loss_bound(delta_at: DeltaAt, failure_probability: float, largest: float) -> float:
-    """A loss that is exceeded with the failure probability at most: P[L > x] <= delta(e) / (1 - e^(e - x)), any e < x.
-
-    The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does.
-
-    >>> loss_bound(lambda epsilon: 0.0 if epsilon >= 1 else 1.0, 0.01, 1.0)
-    1.0
-    """
-    if largest <= 0:
-        return 0.0
-    epsilons = np.linspace(0.0, largest, _POINTS)
-    ratios = np.array([delta_at(float(epsilon)) for epsilon in epsilons]) / failure_probability
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bounds = np.where(ratios < 1, epsilons - np.log1p(-np.minimum(ratios, 1.0)) * (1 + _ROUNDING), np.inf)
-    return float(np.min(bounds))
 
 
 def check_prior(prior: float) -> None:

@@ -69,7 +69,8 @@ class ConcentratedTotal:
         rho, allowed = float_up(self.rho), float_down(epsilon)
         if rho == 0:
             return float_up(self.failure)
-        centre = max((allowed - rho) / (2 * rho), 1e-3)
+        # The first part is where the exponent alone is smallest, the second where the factor in front of it takes over.
+        centre = max((allowed - rho) / (2 * rho), 0.0) + math.sqrt(1 / (2 * rho))
         best = _best(lambda orders: rdp_to_delta(orders, rho * orders, allowed), centre)
         return min(1.0, math.nextafter(best + float_up(self.failure), math.inf))
 
