@@ -134,7 +134,7 @@ def _terms(
 ) -> tuple[list[Any], dict[str, Any]]:
     """What the statistic is about, and its terms: only those that were given."""
     names = list(columns or [])
-    subject: list[Any] = [names] if statistic in {"covariance", "contingency-table"} else names
+    subject: list[Any] = [names] if statistic in {"covariance", "contingency-table", "summary"} else names
     if share:
         subject.append(share if statistic == "quantiles" else share[0])
     if top is not None:

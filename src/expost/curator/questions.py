@@ -29,6 +29,7 @@ STATISTICS: dict[str, Callable[..., Request]] = {
     "most-common": stats.MostCommon,
     "top-k": stats.TopK,
     "bounds": stats.ApproximateBounds,
+    "summary": stats.Summary,
 }
 """Every statistic under the name that sessions and the command line know it by."""
 
@@ -136,3 +137,7 @@ class Questions(ABC):
     def bounds(self, column: Any, **terms: Any) -> Release[Any]:
         """Rough bounds for a column whose range is unknown."""
         return self._named("bounds", column, **terms)
+
+    def summary(self, columns: Sequence[Any], **terms: Any) -> Release[Any]:
+        """Mean and standard deviation of several columns, from one release a column."""
+        return self._named("summary", columns, **terms)

@@ -15,6 +15,8 @@ from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
 from expost.noise import BitSource
+from expost.stats import Shelf
+from expost.stats.question import Question
 
 __all__ = ["Session"]
 
@@ -51,6 +53,7 @@ class Session(Questions):
         self.dataset = dataset
         self._ledger: Ledger = open_ledger(ledger)
         self._accounts = self._open_accounts(budget, analyst, analyst_budget)
+        self._shelf = Shelf(self._ledger if self._ledger.durable else None)
         self._bits, self._simulation = bits, simulation
 
     def _open_accounts(
@@ -86,9 +89,12 @@ class Session(Questions):
     # Questions ---------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
-        """The release of any request; the methods below build the common ones."""
+        """The release of any request; the named questions build the common ones.
+
+        A question that an earlier answer already reaches is free; one that asks for more pays the difference.
+        """
         return answer(
-            request,
+            request.on(self._shelf) if isinstance(request, Question) else request,
             self.dataset,
             ledger=self._ledger,
             accounts=self._accounts,
@@ -103,6 +109,8 @@ class Session(Questions):
         Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
         """
         request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+        if isinstance(request, Question):
+            request.on(self._shelf)
         request.check(self.dataset)
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
