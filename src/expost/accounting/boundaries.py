@@ -49,7 +49,7 @@ class LinearBoundary:
     def curve(self, mu_squared: Floats) -> Floats:
         """The same at many points of the clock."""
         budget, at = _log_inverse(self.failure_probability), float(self.tuned_at)
-        # P[some v: X_v >= b + a v] = e^(-2ab) for Brownian motion X; here 2ab = ln(1/delta) (WRWR22, Lemma 3.4).
+        # P[some v: X_v >= b + a v] = e^(-2ab) for Brownian motion X; here 2ab = ln(1/delta) (docs/proofs/boundaries.md).
         intercept, slope = math.sqrt(budget * at / 2), math.sqrt(budget / (2 * at))
         return (mu_squared / 2 + intercept + slope * mu_squared) * (1 + MARGIN)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from expost.accounting import gaussian, pure, zcdp
+from expost.accounting import pure, zcdp
 from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
-from expost.accounting.events import Event
+from expost.accounting.events import Event, GaussianEvent
 from expost.accounting.price import Price, price_of
 from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up, widen
@@ -207,6 +207,8 @@ class ConcentratedOdometer(Odometer):
 class GaussianOdometer(Odometer):
     """Gaussian steps, so Gaussian noise reduction too, under a boundary (WRWR22, Section 3; docs/proofs/boundaries.md).
 
+    Pure steps add their epsilon: only a truly Gaussian loss is Brownian motion in this clock.
+
     >>> from expost.accounting import GaussianEvent
     >>> odometer = GaussianOdometer(1e-6, tuned_at=1)
     >>> odometer.record(GaussianEvent(2))
@@ -226,8 +228,11 @@ class GaussianOdometer(Odometer):
         self.boundary: LinearBoundary | MixtureBoundary = kind(failure_probability, tuned_at=tuned_at)
         super().__init__(failure_probability, adjacency)
 
-    def _cost_of(self, leaf: Event) -> Fraction | None:
-        return gaussian.cost_of(leaf)
+    def _cost_of(self, leaf: Event) -> Fraction | Price | None:
+        if isinstance(leaf, GaussianEvent):
+            return leaf.mu_squared
+        epsilon = pure.cost_of(leaf)
+        return None if epsilon is None else Price(epsilon, self._nothing())
 
     def _rest(self, cost: Fraction) -> float:
         return self.boundary.epsilon(float_up(cost)) if cost else 0.0

@@ -31,7 +31,7 @@ _ZERO = Fraction(0)
 _LONGEST = 128  # bits of an exact denominator; sums of unrelated fractions would otherwise grow without bound
 
 CostOf = Callable[[Event], Any]
-"""The cost of a leaf, a Fraction or an array over orders, or None where the currency cannot price it."""
+"""The cost of a leaf, a Fraction or an array over orders, or a whole price; None where the currency has none."""
 
 ExPost = Callable[[Fraction, Fraction], "Price"]
 """The price of a pure ex-post part, by what it came to and what it could have come to."""
@@ -101,7 +101,7 @@ def _scenario_price(scenario: Scenario, cost_of: CostOf, ex_post: ExPost) -> Pri
     total = ex_post(scenario.loss, scenario.cap)
     for leaf, count in scenario.leaves:
         one = _leaf_price(leaf, cost_of)
-        total = total + Price(_ZERO, one.cost * count, one.failure * count)
+        total = total + Price(one.loss * count, one.cost * count, one.failure * count)
     return total
 
 
@@ -111,7 +111,7 @@ def _leaf_price(leaf: Event, cost_of: CostOf) -> Price:
         raise InvalidRequest(
             "Expected an event with a price in this currency", got=leaf.kind, do="Use another currency"
         )
-    return Price(_ZERO, cost, failure_of(leaf))
+    return cost if isinstance(cost, Price) else Price(_ZERO, cost, failure_of(leaf))
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -8,6 +8,7 @@ from expost.accounting import (
     ApproxEvent,
     ConcentratedOdometer,
     DiscreteGaussianEvent,
+    Event,
     ExPostEvent,
     GaussianEvent,
     GaussianOdometer,
@@ -111,9 +112,19 @@ def test_steps_with_a_delta_are_refused() -> None:
             odometer.record(ApproxEvent(0.1, 1e-9))
 
 
-def test_only_gaussian_steps_may_use_the_other_clock() -> None:
+@pytest.mark.parametrize("event", [DiscreteGaussianEvent(10), PoissonSampled(0.1, GaussianEvent(1))], ids=repr)
+def test_only_gaussian_steps_may_use_the_other_clock(event: Event) -> None:
     with pytest.raises(InvalidRequest, match="price in this currency"):
-        GaussianOdometer(1e-6, tuned_at=1).record(DiscreteGaussianEvent(10))
+        GaussianOdometer(1e-6, tuned_at=1).record(event)
+
+
+def test_pure_steps_beside_gaussian_ones_add_their_epsilon() -> None:
+    odometer = GaussianOdometer(1e-6, tuned_at=1)
+    odometer.record(GaussianEvent(2))
+    before = odometer.epsilon
+    odometer.record(Repeat(PureEvent(0.1), 3))
+
+    assert odometer.epsilon == pytest.approx(before + 0.3)
 
 
 def test_a_large_cost_is_reported_without_overflow() -> None:
