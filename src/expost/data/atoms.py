@@ -16,9 +16,9 @@ __all__ = ["Atoms"]
 class Atoms:
     """Rows as integers: ``words`` name the unit (empty when a row is its own), ``cell`` the place, ``steps`` the values.
 
-    >>> atoms = Atoms([], np.array([0, 3]), np.array([[5, 6]]))
+    >>> atoms = Atoms([], np.array([0, 3]), np.array([[5.0, 6.0]]))
     >>> atoms.take(np.array([1])).steps.tolist()
-    [[6]]
+    [[6.0]]
     """
 
     words: list[NDArray[np.uint64]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class Clamp:
 
     >>> clamp = Clamp.of((0, 120), whole=True)
     >>> clamp.to_steps(np.array([41.0, -5.0, 500.0, np.inf])).tolist()
-    [41, 0, 120, 120]
+    [41.0, 0.0, 120.0, 120.0]
     >>> clamp.to_value(41)
     41.0
     """
@@ -56,12 +57,21 @@ class Clamp:
         """How far a value between the bounds can be from its step."""
         return Fraction(0) if self.whole else self.step / 2
 
-    def to_steps(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Each number, clamped and rounded to the nearest step; missing numbers must be taken out before."""
+    def to_steps(
+        self, values: NDArray[np.floating[Any]], out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Each number, clamped and rounded to the nearest step: whole floats, exact because they are below 2^53.
+
+        Missing numbers must be taken out before; infinities are clamped like other numbers.
+        """
         low, high = float(self.low), float(self.high)
-        scaled = (np.clip(values, low, high) - low) * (self.steps / (high - low))
-        # The product may err beyond the last step by a rounding; the second clamp keeps the sensitivity exact.
-        return np.clip(np.rint(scaled), 0, self.steps).astype(np.int64)
+        with np.errstate(all="ignore"):
+            steps: NDArray[np.float64] = np.subtract(values, low, out=out, dtype=np.float64)
+            np.multiply(steps, self.steps / (high - low), out=steps)
+            # Clamping comes after scaling, so that no rounding can lead beyond the last step.
+            np.clip(steps, 0, self.steps, out=steps)
+            np.rint(steps, out=steps)
+        return steps
 
     def to_value(self, steps: float | Fraction) -> float:
         """The number at a (possibly fractional) step."""

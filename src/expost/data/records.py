@@ -26,7 +26,7 @@ def single_steps(
     """The steps of the tally's one measured column, row by row, unsealed: whoever calls this must seal them."""
     blocks = engine.map(tally.atoms, tally.columns)
     if limits is None:
-        parts = [block.steps[0] for block in blocks]
+        parts = [block.steps[0].astype(np.int64) for block in blocks]
     else:
         with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
             for block in blocks:

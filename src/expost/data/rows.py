@@ -50,7 +50,8 @@ def _bounded(blocks: Iterator[Atoms], limits: Limits, secret: bytes, memory_limi
 
 def _read(tally: Tally, clamps: Sequence[Clamp | None], batch: pa.RecordBatch) -> Atoms:
     """The rows of a batch with the bits of their floats in the place of steps: what bounding handles is integers."""
-    words, cell, columns = tally.read(batch)
+    words, cell, numbers = tally.read(batch)
+    columns = [np.array(column, dtype=np.float64) for column in numbers]
     for column, clamp in zip(columns, clamps, strict=True):
         if clamp is not None:
             np.clip(column, float(clamp.low), float(clamp.high), out=column)

@@ -67,7 +67,7 @@ class _Reader:
         position = 0
         while text[position:].strip():
             match = _TOKEN.match(text, position)
-            if match is None:
+            if match is None or text.startswith("--", match.end() - 1):  # a comment in SQL, not two minuses
                 self.refuse()
             self._tokens.append((str(match.lastgroup), match.group().strip()))
             position = match.end()

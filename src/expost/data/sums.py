@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["PowerSums"]
 
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _EXACT = 1 << 53  # sums of whole numbers below this are exact in floats
@@ -24,7 +25,7 @@ class PowerSums:
     ``first`` has one row a measured column, ``second`` one row a pair (0,0), (0,1), ..., (1,1), ...; each is empty
     below its degree. All entries are integers, so that adding is exact whatever the order.
 
-    >>> sums = PowerSums.of(np.array([0, 1, 1]), np.array([[3, 4, 5]]), cells=2, degree=2)
+    >>> sums = PowerSums.of(np.array([0, 1, 1]), np.array([[3.0, 4.0, 5.0]]), cells=2, degree=2)
     >>> sums.rows.tolist(), sums.first.tolist(), sums.second.tolist()
     ([1, 2], [[3, 9]], [[9, 41]])
     """
@@ -41,8 +42,8 @@ class PowerSums:
         return cls(*(np.zeros(shape, np.int64) for shape in shapes))
 
     @classmethod
-    def of(cls, cell: Integers | None, steps: Integers, *, cells: int, degree: int) -> PowerSums:
-        """The sums over rows; ``cell`` is each row's place (None when there is but one), ``steps`` below 2^21."""
+    def of(cls, cell: Integers | None, steps: Floats, *, cells: int, degree: int) -> PowerSums:
+        """The sums over rows; ``cell`` is each row's place (None when there is but one), ``steps`` are below 2^21."""
         columns, count = steps.shape
         if cell is None:
             return _of_one_cell(steps, count, degree)
@@ -63,34 +64,32 @@ def _stacked(parts: list[Integers], cells: int) -> Integers:
     return np.array(parts, dtype=np.int64).reshape(len(parts), cells)
 
 
-def _of_one_cell(steps: Integers, count: int, degree: int) -> PowerSums:
+def _of_one_cell(steps: Floats, count: int, degree: int) -> PowerSums:
     columns = len(steps)
-    first = steps.sum(axis=1, keepdims=True) if degree >= 1 else np.zeros((0, 1), np.int64)
-    second = np.zeros((0, 1), np.int64)
-    if degree >= 2:
-        upper = np.triu_indices(columns)
-        second = _gram(steps)[upper][:, None]
+    # At most 2^21 times the 2^31 rows of an array: a sum of whole floats below 2^53 is exact.
+    first = steps.sum(axis=1, keepdims=True).astype(np.int64) if degree >= 1 else np.zeros((0, 1), np.int64)
+    second = _gram(steps)[np.triu_indices(columns)][:, None] if degree >= 2 else np.zeros((0, 1), np.int64)
     return PowerSums(np.array([count]), first, second)
 
 
-def _gram(steps: Integers) -> Integers:
+def _gram(steps: Floats) -> Integers:
     """All sums of products, by float matrix products over chunks short enough to be exact."""
     columns, count = steps.shape
-    most = int(steps.max(initial=1))
-    chunk = max(_EXACT // max(most * most, 1), 1)
+    most = int(steps.max(initial=1.0))
+    chunk = max(_EXACT // (most * most), 1)
     gram = np.zeros((columns, columns), np.int64)
-    floats = steps.astype(np.float64)
     for start in range(0, count, chunk):
-        part = floats[:, start : start + chunk]
+        part = steps[:, start : start + chunk]
         gram += (part @ part.T).astype(np.int64)
     return gram
 
 
-def _bincount(cell: Integers, weights: Integers, cells: int) -> Integers:
-    """Exact grouped sums of non-negative integers below 2^42, by two float passes that cannot round."""
-    if int(weights.max(initial=0)) * len(weights) < _EXACT:
+def _bincount(cell: Integers, weights: Floats, cells: int) -> Integers:
+    """Exact grouped sums of whole floats from 0 to 2^42, in two passes where one might round."""
+    if weights.max(initial=0.0) * len(weights) < _EXACT:
         return np.bincount(cell, weights, cells).astype(np.int64)
-    high, low = weights >> _HALF, weights & ((1 << _HALF) - 1)
+    high = np.floor(weights / (1 << _HALF))
+    low = weights - high * (1 << _HALF)
     return (np.bincount(cell, high, cells).astype(np.int64) << _HALF) + np.bincount(cell, low, cells).astype(np.int64)
 
 

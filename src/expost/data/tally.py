@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from expost.data.atoms import Atoms
 from expost.data.axis import Axis
 from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
-from expost.data.expression import Expression
+from expost.data.expression import ColumnName, Expression
 from expost.data.identity import unit_words
 from expost.data.sums import PowerSums
 from expost.data.values import Numbers, Truths
@@ -70,14 +71,14 @@ class Tally:
     def atoms(self, batch: pa.RecordBatch) -> Atoms:
         """The rows of a batch as integers."""
         words, cell, columns = self.read(batch)
-        steps = np.empty((len(columns), len(cell)), np.int64)
-        for row, (each, column) in enumerate(zip(self.measured, columns, strict=True)):
-            steps[row] = each.clamp.to_steps(column)
+        steps = np.empty((len(columns), len(cell)))
+        for each, column, out in zip(self.measured, columns, steps, strict=True):
+            each.clamp.to_steps(column, out)
         return Atoms(words, cell, steps)
 
     def read(
         self, batch: pa.RecordBatch
-    ) -> tuple[list[NDArray[np.uint64]], NDArray[np.int64], list[NDArray[np.float64]]]:
+    ) -> tuple[list[NDArray[np.uint64]], NDArray[np.int64], list[NDArray[np.floating[Any]]]]:
         """Unit, cell and measured numbers of the rows that count."""
         kept = np.ones(batch.num_rows, bool)
         if self.where is not None:
@@ -101,16 +102,23 @@ class Tally:
             cell = cell * axis.size + codes
         return cell
 
-    def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-        values = evaluate(each.expression, batch, self.derived)
+    def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
+        expression = each.expression
+        if isinstance(expression, ColumnName) and expression.name not in self.derived:
+            column = batch.column(expression.name)
+            if pa.types.is_floating(column.type) and column.null_count == 0:
+                raw: NDArray[np.floating[Any]] = column.to_numpy(zero_copy_only=False)  # widened while it is clamped
+                kept &= ~np.isnan(raw)
+                return raw
+        values = evaluate(expression, batch, self.derived)
         assert isinstance(values, Numbers | Truths)
         kept &= ~values.missing
         return values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
 
     def sums(self, atoms: Atoms) -> PowerSums:
         """The power sums of some rows."""
-        cell = None if self.cells == 1 else atoms.cell.astype(np.int64)
-        steps = atoms.steps.astype(np.int64)
+        cell = None if self.cells == 1 else atoms.cell.astype(np.int64, copy=False)
+        steps = atoms.steps.astype(np.float64, copy=False)
         if cell is None and not len(steps):
             return PowerSums(np.array([len(atoms)]), np.zeros((0, 1), np.int64), np.zeros((0, 1), np.int64))
         return PowerSums.of(cell, steps, cells=self.cells, degree=self.degree)

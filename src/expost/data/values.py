@@ -84,6 +84,8 @@ def read_column(column: pa.Array) -> Values:
         return Texts(column.cast(pa.large_string()))
     if kind is Kind.TIME:
         return Times(_moments(column))
+    if pa.types.is_floating(column.type) and column.null_count == 0:
+        return Numbers(column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False))
     # safe=False: a whole number beyond 2^53 is rounded, never refused.
     numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return Numbers(np.asarray(numbers, dtype=np.float64))

@@ -66,8 +66,11 @@ class PrivatelyBounded:
         self._bounds = ApproximateBounds(
             column, epsilon=share, smallest=smallest, largest=largest, where=terms.get("where")
         )
-        self._ask = lambda bounds: build(column, bounds=bounds, **rest, **terms)
-        self._subject = self._ask((0, 1)).question
+        self._build, self._column, self._terms = build, column, rest | terms
+        self._subject = self._asked((0, 1)).question
+
+    def _asked(self, bounds: tuple[float, float]) -> Any:
+        return self._build(self._column, bounds=bounds, **self._terms)
 
     @property
     def question(self) -> str:
@@ -82,7 +85,7 @@ class PrivatelyBounded:
     def check(self, dataset: Dataset) -> None:
         """Refuse what the dataset's public description cannot answer."""
         self._bounds.check(dataset)
-        self._ask((0, 1)).design(dataset)
+        self._asked((0, 1)).design(dataset)
 
     def measure(self, dataset: Dataset) -> _Stage:
         """The sealed bins of the first stage."""
@@ -93,7 +96,7 @@ class PrivatelyBounded:
         found = self._bounds.climb(stage.bins, bits)
         if found.value is None or found.value[0] >= found.value[1]:
             return Release(None, self._failed(found.receipt))
-        question = self._ask(found.value)
+        question = self._asked(found.value)
         try:
             question.check(stage.dataset)
         except BudgetExceeded:

@@ -1,34 +1,169 @@
-"""A dataset is its public description."""
+"""A dataset is its public description; what it adds up is sealed."""
 
+import datetime
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from expost.core import InvalidRequest, Sealed
-from expost.data import Dataset
+from expost.core import InvalidRequest, Sealed, Unit, unseal
+from expost.data import Dataset, col
+from expost.data.form import CountForm, TotalForm
+from expost.data.tally import Measured
 
-TABLE = pa.table({"age": [41, 17, 65], "city": ["a", "b", "a"]})
+TABLE = pa.table(
+    {
+        "age": [41, 17, 65, None],
+        "city": ["a", "b", "a", "c"],
+        "who": [1, 1, 2, 3],
+        "when": [datetime.datetime(2013, 1, day) for day in (6, 7, 8, 31)],
+        "list": [[1], [2], [3], [4]],
+    }
+)
+
+
+def count(dataset: Dataset) -> int:
+    return int(unseal(dataset.total(CountForm(), dataset.tally(), secret=b"secret!!"))[0])
 
 
 def test_the_schema_is_public_and_the_total_is_sealed() -> None:
     dataset = Dataset(TABLE)
 
-    assert list(dataset.schema) == ["age", "city"]
+    assert list(dataset.schema) == ["age", "city", "who", "when", "list"]
     assert isinstance(dataset.total_rows(), Sealed)
     assert dataset.name is None
+    assert "41" not in repr(dataset)
 
 
 def test_a_file_names_its_dataset(tmp_path) -> None:
-    pq.write_table(TABLE, tmp_path / "people.parquet")
+    pq.write_table(TABLE.drop_columns("list"), tmp_path / "people.parquet")
 
     assert Dataset(tmp_path / "people.parquet").name == "people"
+    assert Dataset(str(tmp_path / "peop*.parquet")).name == "peop"
 
 
-def test_a_missing_file_is_an_invalid_request() -> None:
-    with pytest.raises(InvalidRequest, match="file that exists"):
-        Dataset("nowhere.parquet")
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        ({"adjacency": "replace-one"}, "public number of rows"),
+        ({"adjacency": "sideways"}, "adjacency"),
+        ({"bounds": {"nowhere": (0, 1)}}, "name of a column"),
+        ({"bounds": {"city": (0, 1)}}, "column of numbers"),
+        ({"bounds": {"age": (9, 1)}}, "lower bound"),
+        ({"categories": {"city": []}}, "categories"),
+        ({"unit": "nowhere"}, "name of a column"),
+        ({"max_rows_per_unit": 5}, "beside an id column"),
+        ({"unit": "who", "max_rows_per_unit": 0}, "whole number"),
+        ({"unit": Unit.of("who", per="day", time="age")}, "column of times"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(description, words) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        Dataset(TABLE, **description)
 
 
-def test_replace_one_needs_the_public_number_of_rows() -> None:
-    with pytest.raises(InvalidRequest, match="public number of rows"):
-        Dataset(TABLE, adjacency="replace-one")
+def test_a_view_filters_and_keeps_the_name() -> None:
+    dataset = Dataset(TABLE, name="people")
+
+    assert count(dataset.where("age >= 18")) == 2
+    assert count(dataset.where("age >= 18").where(col("city") == "a")) == 2
+    assert dataset.where("age >= 18").name == "people"
+    assert count(dataset) == 4
+
+
+def test_derived_columns_are_columns() -> None:
+    dataset = Dataset(TABLE).derive(old="age >= 18", double=col("age") * 2)
+
+    assert count(dataset.where("old")) == 2
+    assert str(dataset.schema.kind("double").value) == "real"
+    with pytest.raises(InvalidRequest, match="new column"):
+        dataset.derive(age="1")
+
+
+def test_a_public_table_is_looked_up_without_losing_or_adding_rows() -> None:
+    zones = pa.table({"city": ["a", "b"], "zone": ["north", "south"], "size": [1.5, None]})
+    dataset = Dataset(TABLE).join(zones, on="city", prefix="city_")
+
+    assert count(dataset) == 4
+    assert count(dataset.where("city_zone = 'north'")) == 2
+    assert count(dataset.where("city_size > 1")) == 2
+    with pytest.raises(InvalidRequest, match="once in the public table"):
+        Dataset(TABLE).join(pa.concat_tables([zones, zones]), on="city")
+
+
+def test_a_window_is_a_dataset_with_an_account_of_its_own() -> None:
+    dataset = Dataset(TABLE, name="people", unit=Unit.of("who", per="week", time="when"), max_rows_per_unit=9)
+    week = dataset.within_window("2013-01-09")
+
+    assert week.name == "people@2013-01-07"
+    assert count(week) == 2
+    assert count(dataset.within_window("2013-01-31")) == 1
+    with pytest.raises(InvalidRequest, match="time window"):
+        Dataset(TABLE).within_window("2013-01-09")
+    with pytest.raises(InvalidRequest, match="Expected a day"):
+        dataset.within_window("soon")
+
+
+def test_a_unit_needs_a_limit_only_where_rows_are_added_up() -> None:
+    dataset = Dataset(TABLE, unit="who")
+
+    with pytest.raises(InvalidRequest, match="limit on the rows"):
+        dataset.total(CountForm(), dataset.tally(), secret=b"s")
+    assert unseal(dataset.total(CountForm(), dataset.tally(), secret=b"secret!!", once=True)).tolist() == [3]
+
+
+def test_bounds_come_from_the_question_or_the_description() -> None:
+    dataset = Dataset(TABLE, bounds={"age": (0, 50)})
+    clamp = dataset.clamp(col("age"))
+    tally = dataset.tally(measured=(Measured(col("age"), clamp),), degree=1)
+
+    assert unseal(dataset.total(TotalForm(clamp), tally, secret=b"")).tolist() == [41 + 17 + 50]
+    assert dataset.clamp(col("age"), (0, 9)).high == 9
+    with pytest.raises(InvalidRequest, match="public bounds"):
+        dataset.clamp(col("age") + 1)
+
+
+def test_categories_of_a_truth_are_known() -> None:
+    assert Dataset(TABLE).derive(old="age > 40").axis("old").labels == (False, True)
+    with pytest.raises(InvalidRequest, match="public categories"):
+        Dataset(TABLE).axis("city")
+
+
+def test_matrices_stream_with_missing_rows_left_out_and_bounds_applied() -> None:
+    table = pa.table({"a": [1.0, 2.0, None, 99.0], "b": [1, 2, 3, 4], "who": [1, 1, 2, 3]})
+    dataset = Dataset(table, bounds={"a": (0, 10)})
+
+    blocks = list(dataset.matrix_batches(["a"], "b", rows_per_batch=2))
+
+    assert [block[0].tolist() for block in blocks] == [[[1.0], [2.0]], [[10.0]]]
+    assert [block[1].tolist() for block in blocks] == [[1.0, 2.0], [4.0]]
+    assert next(iter(dataset.matrix_batches(["b"])))[1] is None
+
+
+def test_matrices_are_bounded_by_unit_and_the_same_secret_gives_the_same_rows() -> None:
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=500), "y": rng.normal(size=500), "who": rng.integers(0, 50, 500)})
+    dataset = Dataset(table, unit="who", max_rows_per_unit=3)
+
+    def rows(secret: bytes) -> np.ndarray:
+        found = np.concatenate([np.column_stack(block) for block in dataset.matrix_batches(["x"], "y", secret=secret)])
+        return found[np.lexsort(found.T)]
+
+    again = rows(b"secret!!")
+    np.testing.assert_array_equal(rows(b"secret!!"), again)
+    assert len(again) <= 150
+    assert set(map(tuple, again.tolist())) <= set(zip(table["x"].to_pylist(), table["y"].to_pylist(), strict=True))
+    assert not np.array_equal(rows(b"another!"), again)
+
+
+def test_the_identity_tells_tables_units_and_filters_apart(tmp_path) -> None:
+    path = tmp_path / "people.parquet"
+    pq.write_table(TABLE.drop_columns("list"), path)
+    plain = Dataset(path)
+
+    assert plain.identity == Dataset(path).identity
+    assert plain.identity != plain.where("age > 1").identity
+    assert plain.identity != Dataset(path, unit="who", max_rows_per_unit=1).identity
+    pq.write_table(TABLE.drop_columns("list").slice(1), path)
+    assert plain.identity != Dataset(path).identity

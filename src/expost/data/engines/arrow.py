@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.contract import ROWS_PER_BATCH, rows_for
 from expost.data.engines.parallel import in_parallel
 
 __all__ = ["ArrowEngine"]
@@ -34,7 +34,9 @@ class ArrowEngine:
         yield from self._table.select(list(columns)).to_batches(max_chunksize=rows_per_batch)
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        return in_parallel(function, self.batches(columns), threads=1 if self._small else None)
+        return in_parallel(
+            function, self.batches(columns, rows_per_batch=rows_for(len(columns))), threads=1 if self._small else None
+        )
 
     @property
     def _small(self) -> bool:

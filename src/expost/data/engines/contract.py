@@ -7,12 +7,23 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["ROWS_PER_BATCH", "Engine"]
+__all__ = ["ROWS_PER_BATCH", "Engine", "rows_for"]
 
 T = TypeVar("T")
 
 ROWS_PER_BATCH = 1 << 17
-"""Rows of one batch: small enough for the cache, large enough to vectorise, and safe for exact 64-bit sums."""
+"""The most rows of one batch: safe for exact sums of steps in floats."""
+
+_FEWEST, _VALUES = 1 << 14, 1 << 20
+
+
+def rows_for(columns: int) -> int:
+    """Rows of a batch of this many columns: about a million values, which stay near the processor.
+
+    >>> rows_for(2), rows_for(50)
+    (131072, 20971)
+    """
+    return max(_FEWEST, min(ROWS_PER_BATCH, _VALUES // max(columns, 1)))
 
 
 class Engine(Protocol):

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from expost.core import InvalidRequest
-from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.contract import ROWS_PER_BATCH, rows_for
 from expost.data.engines.parallel import in_parallel, workers
 
 __all__ = ["DuckEngine"]
@@ -65,7 +65,7 @@ class DuckEngine:
                     yield batch.slice(start, rows_per_batch)
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        return in_parallel(function, self.batches(columns))
+        return in_parallel(function, self.batches(columns, rows_per_batch=rows_for(len(columns))))
 
 
 def _name(column: str) -> str:

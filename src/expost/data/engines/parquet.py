@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expost.core import InvalidRequest
-from expost.data.engines.contract import ROWS_PER_BATCH
+from expost.data.engines.contract import ROWS_PER_BATCH, rows_for
 from expost.data.engines.parallel import in_parallel
 
 __all__ = ["ParquetEngine"]
@@ -51,6 +51,6 @@ class ParquetEngine:
         # One thread a row group, each with its own file handle: reading scales with the threads, memory with a group.
         with pq.ParquetFile(path) as file:
             batches = file.iter_batches(
-                batch_size=ROWS_PER_BATCH, row_groups=[group], columns=list(columns), use_threads=False
+                batch_size=rows_for(len(columns)), row_groups=[group], columns=list(columns), use_threads=False
             )
             return [function(batch) for batch in batches]

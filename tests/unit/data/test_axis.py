@@ -1,0 +1,60 @@
+"""Categories and bins put each row in one place at most."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import InvalidRequest
+from expost.data import col
+from expost.data.axis import Bins, Categories, LogBins
+
+
+def codes(axis, **columns) -> list[int]:
+    return axis.codes(pa.record_batch(columns), {}).tolist()
+
+
+def test_values_that_are_not_listed_belong_nowhere() -> None:
+    assert codes(Categories.of(col("x"), ["b", "a"]), x=["a", "b", "c", None]) == [1, 0, -1, -1]
+    assert codes(Categories.of(col("x"), [3, 1]), x=pa.array([1, 2, 3, None], pa.int8())) == [1, -1, 0, -1]
+    assert codes(Categories.of(col("x"), [False, True]), x=[True, False, None]) == [1, 0, -1]
+
+
+def test_missing_values_have_a_place_if_they_are_listed() -> None:
+    assert codes(Categories.of(col("x"), ["a", None]), x=["a", None, "b"]) == [0, 1, -1]
+
+
+def test_dictionary_columns_are_what_they_encode() -> None:
+    assert codes(Categories.of(col("x"), ["a", "b"]), x=pa.array(["b", "a", None]).dictionary_encode()) == [1, 0, -1]
+
+
+@pytest.mark.parametrize("values", [[], ["a", "a"]])
+def test_categories_are_different_and_some(values: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        Categories.of(col("x"), values)
+
+
+def test_bins_agree_with_numpy() -> None:
+    numbers = np.concatenate([np.random.default_rng(0).normal(size=1000), [-1.0, 0.0, 2.0]])
+    edges = [-1.0, -0.5, 0.0, 0.25, 2.0]
+    places = np.array(codes(Bins.of(col("x"), edges), x=numbers))
+
+    np.testing.assert_array_equal(np.bincount(places[places >= 0], minlength=4), np.histogram(numbers, edges)[0])
+
+
+def test_clamped_bins_keep_what_lies_beyond_the_ends() -> None:
+    assert codes(Bins.of(col("x"), [0, 1, 2], clamped=True), x=[-9.0, 9.0, float("inf"), None]) == [0, 1, 1, -1]
+
+
+@pytest.mark.parametrize("edges", [[1], [1, 1], [2, 1], [0, float("inf")], [0, float("nan")]])
+def test_edges_increase_and_are_finite(edges: list[float]) -> None:
+    with pytest.raises(InvalidRequest):
+        Bins.of(col("x"), edges)
+
+
+def test_doubling_bins_hold_their_outer_end() -> None:
+    axis = LogBins(col("x"), scale=0.5, count=3)
+
+    assert axis.labels == (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
+    assert codes(axis, x=[0.0, 0.5, 0.51, 1.0, 1.5, 99.0, -0.1, -0.6, -7.0, float("inf"), float("-inf")]) == [
+        3, 3, 4, 4, 5, 5, 2, 1, 0, 5, 0,
+    ]  # fmt: skip

@@ -1,0 +1,99 @@
+"""Expressions print as SQL and refuse what they cannot mean."""
+
+import datetime
+
+import pytest
+
+from expost.core import InvalidRequest
+from expost.data import col
+from expost.data.expression import Expression, Literal
+from expost.data.sql import parse_sql
+
+EXPRESSIONS: list[Expression] = [
+    col("age") >= 65,
+    (col("age") + 1) * 2 - col("b") / 3 % 4,
+    ~(col("a") < 1) | (col("b") != "it's") & (col("c") == True),  # noqa: E712
+    col("city").isin(["Rome", "Oslo"]),
+    col("x").between(1, 2),
+    col("x").is_missing(),
+    col("x").fill(0) > 1,
+    col("strange name") > -1.5,
+    col("t") >= datetime.datetime(2013, 1, 2, 3, 4, 5),
+    col("t").year() == 2013,
+    col("name").lower().starts_with("a"),
+    col("name").contains("b") | (col("name").length() > 3),
+    col("text").as_number() > 3,
+    -col("x") < 0,
+    2 / col("x") > 1,
+    col("AND") == 1,
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=repr)
+def test_what_an_expression_prints_reads_back_as_itself(expression: Expression) -> None:
+    assert repr(parse_sql(repr(expression))) == repr(expression)
+
+
+def test_an_expression_names_the_columns_it_reads() -> None:
+    assert ((col("a") + col("b")) > col("a")).columns() == {"a", "b"}
+
+
+def test_python_logic_is_refused_because_it_would_ask_for_a_single_truth() -> None:
+    with pytest.raises(InvalidRequest, match="&"):
+        bool(col("a") > 1 and col("b") > 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1], {"a": 1}, object()])
+def test_constants_are_plain_finite_values(value: object) -> None:
+    with pytest.raises(InvalidRequest):
+        Literal(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "age >",
+        "age >= 65;",
+        "age; drop table people",
+        "select * from people",
+        "age in (select 1)",
+        "age in (b)",
+        "exists (age)",
+        "system('rm')",
+        "age = 1 or",
+        "(age = 1",
+        "age = 'x",
+        "age -- comment",
+        "age = 1 /* x */",
+        "abs(1, 2) > 1",
+        "NOT",
+        "a NOT b",
+        "TIMESTAMP 'yesterday' > t",
+        "(" * 200 + "1" + ")" * 200,
+        "age @ 3",
+        "age == 1",
+    ],
+)
+def test_text_outside_the_subset_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="Expected a filter"):
+        parse_sql(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("a = 1 OR b = 2 AND NOT c = 3", "((a = 1) OR ((b = 2) AND (NOT (c = 3))))"),
+        ("a + b * c - d > 1", "(((a + (b * c)) - d) > 1)"),
+        ("-3 < a", "(-3 < a)"),
+        ("a NOT IN (1, 2)", "(NOT (a IN (1, 2)))"),
+        ("a NOT BETWEEN 1 AND 2", "(NOT ((a >= 1) AND (a <= 2)))"),
+        ("a IS NOT NULL", "(NOT (a IS NULL))"),
+        ("A != 'x''y'", "(A <> 'x''y')"),
+        ('"a b" = .5', '("a b" = 0.5)'),
+        ("a = 1e3", "(a = 1000.0)"),
+        ("not not a = 1", "(a = 1)"),
+    ],
+)
+def test_text_binds_as_in_sql(text: str, meaning: str) -> None:
+    assert repr(parse_sql(text)) == meaning
