@@ -1,0 +1,203 @@
+"""One suite for every engine: the same rows, the same sealed integers, no failure on any row."""
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from expost.core import unseal
+from expost.data import Dataset
+from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine, parallel
+from expost.data.engines.duck import DuckEngine
+from expost.data.form import MomentForm, ShareForm, SquareForm
+from expost.data.tally import Measured
+
+ROWS = 20_000
+
+
+def flights(seed: int = 0, rows: int = ROWS) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    delay = rng.normal(5, 40, rows)
+    delay[rng.random(rows) < 0.01] = np.nan
+    delay[rng.random(rows) < 0.001] = np.inf
+    missing = rng.random(rows) < 0.02
+    return pa.table(
+        {
+            "plane": pa.array([f"N{k}" for k in rng.zipf(1.5, rows) % 997], mask=rng.random(rows) < 0.01),
+            "origin": rng.choice(["EWR", "JFK", "LGA", "XXX"], rows),
+            "delay": pa.array(delay, mask=missing, from_pandas=False),
+            "distance": pa.array(rng.integers(0, 5000, rows), pa.int32()),
+            "when": pa.array(
+                [datetime.datetime(2013, 1, 1) + datetime.timedelta(hours=int(h)) for h in rng.integers(0, 8760, rows)],
+                pa.timestamp("us"),
+            ),
+        }
+    )
+
+
+def shuffled(table: pa.Table, seed: int) -> pa.Table:
+    return table.take(np.random.default_rng(seed).permutation(len(table)))
+
+
+def in_memory(table: pa.Table, folder: Path) -> Engine:
+    return ArrowEngine(table)
+
+
+def in_small_chunks(table: pa.Table, folder: Path) -> Engine:
+    return ArrowEngine(pa.Table.from_batches(table.to_batches(max_chunksize=777)))
+
+
+def in_parquet(table: pa.Table, folder: Path) -> Engine:
+    pq.write_table(table, folder / "one.parquet", row_group_size=3000)
+    return ParquetEngine([folder / "one.parquet"])
+
+
+def in_several_files(table: pa.Table, folder: Path) -> Engine:
+    for part in range(3):
+        pq.write_table(table.slice(part * 7000, 7000), folder / f"part-{part}.parquet")
+    return ParquetEngine(sorted(folder.glob("part-*.parquet")))
+
+
+def in_duckdb(table: pa.Table, folder: Path) -> Engine:
+    pq.write_table(table, folder / "two.parquet", row_group_size=5000)
+    return DuckEngine.query(f"select * from '{folder / 'two.parquet'}'")
+
+
+def in_a_relation(table: pa.Table, folder: Path) -> Engine:
+    connection = duckdb.connect()
+    connection.register("flights", table)
+    return DuckEngine(connection.sql("select * from flights"))
+
+
+ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
+    in_memory,
+    in_small_chunks,
+    in_parquet,
+    in_several_files,
+    in_duckdb,
+    in_a_relation,
+]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda build: build.__name__)
+def build(request):
+    return request.param
+
+
+def test_an_engine_reads_every_row_once_in_batches_of_the_size_asked_for(build, tmp_path) -> None:
+    table = flights()
+    engine = build(table, tmp_path)
+
+    batches = list(engine.batches(["distance", "origin"], rows_per_batch=1000))
+
+    assert engine.schema.names == table.schema.names
+    assert all(batch.schema.names == ["distance", "origin"] and batch.num_rows <= 1000 for batch in batches)
+    read = pa.Table.from_batches(batches).sort_by([("distance", "ascending"), ("origin", "ascending")])
+    expected = table.select(["distance", "origin"]).sort_by([("distance", "ascending"), ("origin", "ascending")])
+    assert read.to_pydict() == expected.to_pydict()
+
+
+def test_an_engine_maps_a_function_over_every_batch_and_can_do_it_again(build, tmp_path) -> None:
+    engine = build(flights(), tmp_path)
+
+    for _ in range(2):
+        counts = list(engine.map(lambda batch: batch.num_rows, ["distance"]))
+        assert sum(counts) == ROWS
+        assert max(counts) <= ROWS_PER_BATCH
+
+
+def sealed_integers(dataset: Dataset) -> list[int]:
+    delay = dataset.expression("delay")
+    measured = Measured(delay, dataset.clamp(delay))
+    axes = (dataset.axis("origin"),)
+    by_origin = dataset.tally(measured=(measured,), axes=axes, where=dataset.condition("distance >= 500"), degree=2)
+    several = dataset.tally(
+        measured=(measured, Measured(dataset.expression("distance"), dataset.clamp(dataset.expression("distance")))),
+        degree=2,
+    )
+    moments = MomentForm(tuple(each.clamp for each in several.measured))
+    totals = [
+        dataset.total(SquareForm(measured.clamp), by_origin, secret=b"frozen secret 16"),
+        dataset.total(moments, several, secret=b"frozen secret 16"),
+    ]
+    return [int(value) for total in totals for value in unseal(total)]
+
+
+def describe(engine: Engine, unit: str) -> Dataset:
+    limits = {} if unit == "row" else {"max_rows_per_unit": 7, "max_groups_per_unit": 2}
+    return Dataset(
+        engine,
+        unit=unit,
+        bounds={"delay": (-60.5, 300.25), "distance": (0, 5000)},
+        categories={"origin": ["EWR", "JFK", "LGA"]},
+        **limits,
+    )
+
+
+@pytest.mark.parametrize("unit", ["row", "plane"])
+def test_every_engine_seals_the_same_integers_bit_for_bit(build, unit, tmp_path) -> None:
+    expected = sealed_integers(describe(ArrowEngine(flights()), unit))
+
+    assert sealed_integers(describe(build(shuffled(flights(), 7), tmp_path), unit)) == expected
+
+
+@pytest.mark.parametrize("unit", ["row", "plane"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("chunk", [1, 37, 20_000])
+def test_order_chunks_and_threads_change_no_sealed_integer(unit, threads, chunk, monkeypatch) -> None:
+    table = flights(rows=500)
+    expected = sealed_integers(describe(ArrowEngine(table), unit))
+    monkeypatch.setattr(parallel, "workers", lambda: threads)
+    rearranged = pa.Table.from_batches(shuffled(table, threads * 31 + chunk).to_batches(max_chunksize=chunk))
+
+    assert sealed_integers(describe(ArrowEngine(rearranged), unit)) == expected
+
+
+def test_spilling_to_disk_changes_no_sealed_integer() -> None:
+    table = pa.concat_tables([flights(seed) for seed in range(14)])
+    plain = describe(ArrowEngine(table), "plane")
+    spilled = describe(ArrowEngine(table), "plane")
+    spilled._memory_limit = 1
+
+    assert sealed_integers(spilled) == sealed_integers(plain)
+
+
+def test_csv_cells_that_do_not_fit_are_missing_and_nothing_fails(tmp_path) -> None:
+    path = tmp_path / "people.csv"
+    good = "\n".join(f"{k},{k % 7}.5,city{k % 3}" for k in range(30_000))
+    path.write_text(f"id,x,city\n{good}\nnot a number,?,a\n7\n8,1.5,b,too,many\n", encoding="utf-8")
+
+    dataset = Dataset(path, bounds={"x": (0, 10)})
+    x = dataset.expression("x")
+    tally = dataset.tally(measured=(Measured(x, dataset.clamp(x)),), degree=1)
+
+    assert str(dataset.schema) == "id integer, x real, city text"
+    assert dataset.name == "people"
+    counted = unseal(dataset.total_rows())[0]
+    assert 30_001 <= counted <= 30_003
+    shares = unseal(dataset.total(ShareForm(dataset.clamp(x)), tally, secret=b""))
+    assert 30_000 <= shares.sum() / dataset.clamp(x).steps <= 30_001  # rows whose x is a number
+
+
+def test_arrow_files_and_csv_hold_the_same_rows(tmp_path) -> None:
+    table = flights().select(["origin", "distance"])
+    pyarrow.csv.write_csv(table, tmp_path / "flights.csv")
+    with pa.OSFile(str(tmp_path / "flights.arrow"), "wb") as file, pyarrow.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+    totals = []
+    for name in ("flights.csv", "flights.arrow"):
+        dataset = Dataset(tmp_path / name, bounds={"distance": (0, 5000)}, categories={"origin": ["EWR", "JFK"]})
+        distance = dataset.expression("distance")
+        tally = dataset.tally(
+            measured=(Measured(distance, dataset.clamp(distance)),), axes=(dataset.axis("origin"),), degree=2
+        )
+        totals.append(unseal(dataset.total(SquareForm(dataset.clamp(distance)), tally, secret=b"")).tolist())
+    assert totals[0] == totals[1]
