@@ -18,6 +18,8 @@ Question = Callable[..., Any]
 Metric = Callable[[Any, Any], Any]
 """A vectorised function of true and predicted values, one score in [0, 1] for each row."""
 
+_MOST_ROWS = 1 << 32  # totals stay below 2^53 lattice units
+
 SENSITIVITY = Sensitivity(GRID, Norm.L1, Adjacency.REPLACE_ONE)
 """How far one row moves a total: the value of each row lies between 0 and GRID."""
 
@@ -33,11 +35,12 @@ class Sample:
         self._parts = data if isinstance(data, tuple) else (data,)
         self._name = name
         lengths = {_length(part) for part in self._parts}
-        if len(lengths) != 1 or 0 in lengths or None in lengths:
+        rows = lengths.pop() if len(lengths) == 1 else 0
+        if not 0 < rows <= _MOST_ROWS:
             raise InvalidRequest(
                 f"Expected a {name} sample of rows", do="Pass an array, a table, or a tuple of parts of equal length"
             )
-        self.rows: int = lengths.pop()  # type: ignore[assignment]
+        self.rows = rows
 
     def total(self, question: Question) -> NDArray[np.int64]:
         """The exact total of a question on the lattice: one number for each column of its values.
@@ -64,11 +67,18 @@ def lattice_total(values: Any, rows: int, name: str) -> NDArray[np.int64]:
     >>> (lattice_total([0.0, 0.5, 7.0, float("nan")], 4, "training") / GRID).tolist()
     1.5
     """
-    given = np.asarray(values)
+    given = _shaped(np.asarray(values), rows, name)
     if given.dtype == bool:
-        return np.asarray(np.count_nonzero(_shaped(given, rows, name), axis=0) * GRID, np.int64)
-    share = np.clip(np.nan_to_num(_shaped(given.astype(np.float64), rows, name), nan=0.0), 0.0, 1.0)
-    return np.asarray(np.rint(share * GRID).astype(np.int64).sum(axis=0))
+        return np.asarray(np.count_nonzero(given, axis=0) * GRID, np.int64)
+    share = np.array(given, np.float64, order="C")
+    np.clip(share, 0.0, 1.0, out=share)
+    share *= GRID
+    np.rint(share, out=share)
+    # Whole numbers whose sums stay below 2^53: float addition is exact, in any order.
+    total = share.sum(axis=0)
+    if np.isnan(total).any():
+        total = np.nansum(share, axis=0)
+    return np.asarray(total).astype(np.int64)
 
 
 def metric_of(metric: str | Metric) -> Metric:
@@ -100,8 +110,9 @@ def _shaped(values: NDArray[Any], rows: int, name: str) -> NDArray[Any]:
     return values
 
 
-def _length(part: Any) -> int | None:
+def _length(part: Any) -> int:
+    """The number of rows; 0 for what has none."""
     shape = getattr(part, "shape", None)
     if shape:
         return int(shape[0])
-    return len(part) if hasattr(part, "__len__") and not isinstance(part, str | dict) else None
+    return len(part) if hasattr(part, "__len__") and not isinstance(part, str | dict) else 0
