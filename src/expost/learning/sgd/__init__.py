@@ -1,0 +1,1 @@
+"""Private stochastic gradient descent to an accuracy target: batches, noise, prices, tests, checkpoints."""

@@ -1,0 +1,143 @@
+"""A training that can go on after its process died."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, Loss
+from expost.ledger import Hold
+
+__all__ = ["Checkpoint", "Progressed"]
+
+_FORMAT = 1
+_META = "expost"
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """How far a training is, and what it has been charged for.
+
+    ``begun`` counts the stretches that were started: a stretch that was begun and not finished is paid for and lost,
+    because nobody can know what became of its noise. ``test_spent`` is what the private test will have cost a
+    validation row by then. ``split_key`` deals the rows to training and validation the same way again; it is as secret
+    as the rows' order.
+
+    >>> Progressed(terms={"steps": 3}).begun
+    0
+    """
+
+    terms: Mapping[str, Any]
+    begun: int = 0
+    finished: int = 0
+    test_spent: Fraction = Fraction(0)
+    split_key: int = field(default=0, repr=False)
+    hold: Hold | None = None
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+
+class Checkpoint:
+    """One file, replaced as a whole: arrays in NumPy's own format and a JSON text, no pickles.
+
+    It holds weights, which are already private, and the ledger's ticket for this run, so only its owner may read it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Checkpoint(f"{folder}/run.npz")
+    ...     file.write(Progressed(terms={"steps": 3}, begun=1, arrays={"weights": np.ones(2)}))
+    ...     file.read({"steps": 3}).arrays["weights"].tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def write(self, progressed: Progressed) -> None:
+        """Replace the file; it is on the disk when this returns."""
+        meta = {
+            "format": _FORMAT,
+            "terms": dict(progressed.terms),
+            "begun": progressed.begun,
+            "finished": progressed.finished,
+            "test_spent": str(progressed.test_spent),
+            "split_key": str(progressed.split_key),
+            "hold": None if progressed.hold is None else _hold_to_json(progressed.hold),
+        }
+        buffer = io.BytesIO()
+        text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
+        np.savez(buffer, allow_pickle=False, **{_META: text}, **progressed.arrays)
+        self._replace(buffer.getvalue())
+
+    def read(self, terms: Mapping[str, Any]) -> Progressed | None:
+        """What the file holds, or nothing if there is none; refused if it was written under other terms."""
+        if not self.path.exists():
+            return None
+        with np.load(self.path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
+        if meta.get("format") != _FORMAT or meta["terms"] != json.loads(json.dumps(dict(terms))):
+            raise InvalidRequest(
+                "Expected a checkpoint of the same training", do="Use the settings it was made with, or another file"
+            )
+        hold = None if meta["hold"] is None else _hold_from_json(meta["hold"])
+        spent, key = Fraction(meta["test_spent"]), int(meta["split_key"])
+        return Progressed(terms, meta["begun"], meta["finished"], spent, key, hold, arrays)
+
+    def remove(self) -> None:
+        """Delete the file; its run is settled."""
+        self.path.unlink(missing_ok=True)
+
+    def _replace(self, content: bytes) -> None:
+        draft = self.path.with_name(self.path.name + ".part")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            _write_all(handle, content)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(draft, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.path)!r})"
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(handle, view[: 1 << 30]) :]
+
+
+def _hold_to_json(hold: Hold) -> dict[str, Any]:
+    return {
+        "id": hold.id,
+        "accounts": list(hold.accounts),
+        "worst_case": hold.worst_case.to_json(),
+        "question": hold.question,
+        "request_id": hold.request_id,
+        "ticket": hold.ticket,
+    }
+
+
+def _hold_from_json(data: Mapping[str, Any]) -> Hold:
+    return Hold(
+        data["id"],
+        tuple(data["accounts"]),
+        Loss.from_json(data["worst_case"]),
+        data["question"],
+        request_id=data["request_id"],
+        ticket=data["ticket"],
+    )

@@ -1,0 +1,158 @@
+"""Feature rows as exact integers, so that gradients are exact too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+
+__all__ = ["FeatureGrid", "GridRows"]
+
+_FINE = 20  # bits of the first rounding, from which lengths are computed exactly
+_BITS = 12  # a row is at most 2^12 grid units long
+_WIDEST = 1 << 20  # columns: rounding must stay a small part of a row's length
+_CHUNK = 1 << 20  # values encoded at a time
+_HUGE = 1e150  # stands for infinity: its square is still a number
+
+
+@dataclass(frozen=True)
+class FeatureGrid:
+    """The public numbers that carry a raw row to integers of Euclidean length at most 2^12.
+
+    A row longer than ``bound`` is shortened to it. Everything is computed value by value or in exact integers, so that
+    the integers of a row depend on that row alone, not on where in which table it stands. A missing value counts as
+    zero. The intercept is one more column, half as long as the bound. Columns with public bounds ``lows`` and ``highs``
+    are first cut to them and mapped to [-1, 1].
+
+    >>> grid = FeatureGrid(width=2, bound=1.0)
+    >>> rows = grid.encode(np.array([[0.6, 0.8], [30.0, 40.0]]))
+    >>> rows.integers()[:, :2].tolist()
+    [[2457, 3275], [2457, 3275]]
+    """
+
+    width: int
+    bound: float = 1.0
+    intercept: bool = True
+    lows: tuple[float, ...] | None = None
+    highs: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= _WIDEST:
+            raise InvalidRequest(f"Expected between 1 and {_WIDEST} features", got=self.width, do="Drop some")
+        if not (math.isfinite(self.bound) and self.bound > 0):
+            raise InvalidRequest("Expected a positive feature_bound", got=self.bound, do="Pass a public length")
+
+    @property
+    def length(self) -> float:
+        """The length, in grid units, that a row of the bound's length is given before it is rounded."""
+        # Rounding to nearest adds at most sqrt(width) / 2; one unit is for the floats.
+        return float(1 << _BITS) - math.sqrt(self.width) / 2 - 1
+
+    @property
+    def unit(self) -> float:
+        """Grid units of a feature value of 1."""
+        return self.length / self.bound
+
+    @property
+    def constant(self) -> int:
+        """The intercept's column: half as long as the longest row."""
+        return 1 << (_BITS - 1)
+
+    @property
+    def columns(self) -> int:
+        """The number of integer columns, the intercept's included."""
+        return self.width + self.intercept
+
+    @property
+    def longest(self) -> int:
+        """The largest squared length of an encoded row, exact."""
+        return (1 << 2 * _BITS) + (self.constant**2 if self.intercept else 0)
+
+    def encode(self, features: Any) -> GridRows:
+        """The rows as integers, with their squared lengths."""
+        values = np.empty((features.shape[0], self.columns), np.int16)
+        for part in _parts(features.shape[0], self.width):
+            block = features[part]
+            values[part, : self.width] = self._integers(block.toarray() if hasattr(block, "toarray") else block)
+        if self.intercept:
+            values[:, -1] = self.constant
+        return GridRows(values, _squares(values))
+
+    def _integers(self, raw: Any) -> NDArray[np.float64]:
+        rows = np.nan_to_num(self._centred(np.asarray(raw, np.float64)), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
+        # A long row is first shrunk to the bound's cube, by its largest value, then to the bound's ball.
+        largest = np.maximum(np.abs(rows).max(axis=1, initial=0.0), self.bound)
+        fine = np.rint(rows * ((1 << _FINE) / largest)[:, None])
+        # Integers below 2^40 add up exactly in float64 for up to 2^12 columns, in int64 for any number.
+        squares = np.einsum("ij,ij->i", fine, fine) if self.width <= 1 << 12 else _squares(fine.astype(np.int64))
+        factors = self.length / np.maximum(np.sqrt(squares), float(1 << _FINE))
+        found: NDArray[np.float64] = np.rint(fine * factors[:, None])
+        # Cannot happen by the choice of ``length``; if it did, the row would count for nothing.
+        found[np.einsum("ij,ij->i", found, found) > 1 << 2 * _BITS] = 0
+        return found
+
+    def _centred(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.lows is None or self.highs is None:
+            return raw
+        lows, highs = np.array(self.lows), np.array(self.highs)
+        return np.asarray((np.clip(raw, lows, highs) - (lows + highs) / 2) * (2 / (highs - lows)))
+
+    def raw_weights(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Coefficients and intercepts for raw rows, from weights (outputs x columns) of encoded ones."""
+        slopes = weights[:, : self.width].copy()
+        # A score is weights . integers / unit, and an integer is about unit times the centred value.
+        constants = weights[:, self.width] * (self.constant / self.unit) if self.intercept else np.zeros(len(weights))
+        if self.lows is not None and self.highs is not None:
+            lows, highs = np.array(self.lows), np.array(self.highs)
+            slopes *= 2 / (highs - lows)
+            constants = constants - slopes @ ((lows + highs) / 2)
+        return slopes, constants
+
+
+class GridRows:
+    """Encoded rows; private, so they cannot be printed or pickled."""
+
+    def __init__(self, values: NDArray[np.int16], squares: NDArray[np.float64]) -> None:
+        self._values, self._squares = values, squares
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def integers(self) -> NDArray[np.int16]:
+        """All rows."""
+        return self._values
+
+    def take(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Some rows as integers in float64, and their squared lengths."""
+        if isinstance(index, slice):
+            return self._values[index].astype(np.float64), self._squares[index]
+        return self._values.take(index, axis=0).astype(np.float64), self._squares.take(index)
+
+    def subset(self, index: NDArray[np.intp]) -> GridRows:
+        """Some rows as rows of their own."""
+        return GridRows(self._values[index], self._squares[index])
+
+    def __repr__(self) -> str:
+        return "<rows of a private table>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expected private rows to stay in their process.")
+
+
+def _squares(values: NDArray[Any]) -> NDArray[np.float64]:
+    squares = np.empty(len(values))
+    for part in _parts(*values.shape):
+        block = values[part].astype(np.int64)
+        squares[part] = np.einsum("ij,ij->i", block, block)
+    return squares
+
+
+def _parts(rows: int, width: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(width, 1))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

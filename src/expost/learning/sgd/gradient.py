@@ -1,0 +1,124 @@
+"""Clipped gradients of linear models as exact integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
+from expost.learning.sgd.features import FeatureGrid, GridRows
+from expost.learning.sgd.head import Head
+
+__all__ = ["ClippedGradient"]
+
+Floats = NDArray[np.float64]
+
+_EXACT = 53  # bits of an integer that float64 holds exactly
+_LARGEST_NOISE = 29  # log2 of the largest standard deviation of the noise, in lattice units
+_CHUNK = 1 << 13  # rows worked on at a time: 2^13 gradients below 2^29 each add up exactly
+_MARGIN = 1 - 2.0**-40  # for the float products that decide how far a row is clipped
+_CHECK = 1 - 2.0**-45  # between that margin and the rounding of the float check
+_LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
+
+
+@dataclass(frozen=True)
+class ClippedGradient:
+    """The sum over a batch of per-row gradients, each clipped to ``clip`` in Euclidean norm, on an integer lattice.
+
+    The gradient of row x with residuals r is their outer product, of norm |x| |r|. Both are rounded to integers: x once
+    (``FeatureGrid``), r after scaling it so that |x| |r| <= sensitivity with its rounding included. The weights are
+    rounded to a public grid too, so that scores are exact integers; all matrix products are sums of integers below
+    2^53, which float64 adds without error in any order (docs/proofs/sgd-gradient.md).
+
+    >>> grid = FeatureGrid(width=2)
+    >>> from expost.learning.sgd.head import Logistic
+    >>> rule = ClippedGradient(grid, Logistic(), clip=0.5, noise_multiplier=1.0)
+    >>> rule.measure(grid.encode(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
+    <sealed exact answer>
+    """
+
+    grid: FeatureGrid
+    head: Head
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.clip) and self.clip > 0):
+            raise InvalidRequest("Expected clip > 0", got=self.clip, do="Pass a public bound on a row's gradient")
+        steps = float(self.sensitivity.amount) / math.sqrt(self.grid.longest)
+        if steps < _LEAST_STEPS * math.sqrt(self.head.outputs):
+            raise InvalidRequest(
+                "Expected a noise multiplier that leaves room for rounding", got=self.noise_multiplier, do="Lower it"
+            )
+
+    @cached_property
+    def residual_unit(self) -> float:
+        """Lattice units of a residual of 1, a power of two; as fine as the noise sampler's range allows."""
+        room = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0)
+        return 2.0 ** min(math.floor(math.log2(room / (self.clip * self.grid.unit))), 30)
+
+    @cached_property
+    def unit(self) -> float:
+        """Lattice units of a gradient entry of 1."""
+        return self.grid.unit * self.residual_unit
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """How far adding or removing one row moves the sum: the clip, in lattice units."""
+        return Sensitivity(math.floor(self.clip * self.unit), Norm.L2, Adjacency.ADD_REMOVE)
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return self.head.outputs * self.grid.columns
+
+    def measure(
+        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: NDArray[np.intp] | slice
+    ) -> Sealed:
+        """The sealed sum over the rows named by ``index``, one integer a weight, flat."""
+        total = np.zeros((self.head.outputs, self.grid.columns), np.int64)
+        shift = self._shift(weights)
+        rounded = np.rint(weights * 2.0**shift)
+        for part in _chunks(index, len(rows)):
+            features, squares = rows.take(part)
+            scores = (rounded @ features.T) * (2.0**-shift / self.grid.unit)
+            residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
+            total += (residuals @ features).astype(np.int64)
+        return Sealed(total.ravel(), self.sensitivity)
+
+    def scores(self, rows: GridRows, weights: Floats, part: slice) -> Floats:
+        """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
+        shift = self._shift(weights)
+        features, _ = rows.take(part)
+        return np.asarray((np.rint(weights * 2.0**shift) @ features.T) * (2.0**-shift / self.grid.unit))
+
+    def _shift(self, weights: Floats) -> int:
+        """Binary digits kept of the (public) weights, so that |x| |w| in units stays below 2^52."""
+        longest = float(np.sqrt((weights**2).sum(axis=1).max())) + 2.0**-20
+        free = _EXACT - 1 - math.log2(self.grid.longest) / 2 - math.log2(longest)
+        # Rounding adds sqrt(columns) / 2 units to a weight vector; one bit is kept for that.
+        return min(math.floor(free) - 1, 30)
+
+    def _integers(self, residuals: Floats, squares: Floats) -> Floats:
+        """Residuals in lattice units, scaled so that each row's gradient is within the sensitivity."""
+        limit = float(self.sensitivity.amount)
+        lengths = np.sqrt(np.add.reduce(residuals * residuals, axis=0)) * self.residual_unit
+        # Rounding to nearest adds at most sqrt(outputs) / 2 to a row's length.
+        allowed = limit / np.sqrt(np.maximum(squares, 1.0)) - math.sqrt(self.head.outputs) / 2
+        allowed = np.maximum(allowed, 0.0) * _MARGIN
+        factors = self.residual_unit * (allowed / np.maximum(np.maximum(allowed, lengths), 1e-300))
+        found: Floats = np.rint(residuals * factors)
+        # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
+        found[:, np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK] = 0
+        return found
+
+
+def _chunks(index: NDArray[np.intp] | slice, count: int) -> Any:
+    if isinstance(index, slice):
+        return (slice(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK))
+    return (index[start : start + _CHUNK] for start in range(0, max(len(index), 1), _CHUNK))

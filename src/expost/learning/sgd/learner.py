@@ -1,0 +1,160 @@
+"""What a trainer needs of a model, and the linear model that has it in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Sealed, Sensitivity
+from expost.learning.sgd.descent import Descent, DescentRule
+from expost.learning.sgd.features import FeatureGrid, GridRows
+from expost.learning.sgd.gradient import ClippedGradient
+from expost.learning.sgd.head import Head
+from expost.learning.sgd.schedule import Phase
+from expost.learning.sgd.validation import ScoreRule
+
+__all__ = ["Learner", "LinearLearner", "LinearScores"]
+
+_CHUNK = 1 << 13
+
+
+class Learner(Protocol):
+    """A model in training. What it computes from rows leaves only sealed; what it is told is already private."""
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """The number of training rows: private."""
+        ...
+
+    def open(self, phase: Phase, expected_size: float) -> Sensitivity:
+        """Begin a phase; how far one row can then move a measured gradient, in lattice units."""
+        ...
+
+    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+        """The sum of clipped gradients over some training rows, sealed."""
+        ...
+
+    def descend(self, noisy: NDArray[Any]) -> None:
+        """One step along a released sum."""
+        ...
+
+    def score(self, rule: ScoreRule, margin: int) -> Sealed:
+        """The score of the validation rows in the rule's units, less a public margin, sealed."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint must keep."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a checkpoint."""
+        ...
+
+    def result(self) -> Any:
+        """The model as it may leave."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScores:
+    """A released linear model: one score, or one a class, for raw rows.
+
+    >>> LinearScores(np.array([[1.0, 2.0]]), np.array([0.5])).scores(np.array([[1.0, 1.0]])).tolist()
+    [[3.5]]
+    """
+
+    coefficients: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+
+    def scores(self, features: Any) -> NDArray[np.float64]:
+        """The scores of raw rows, one row a row."""
+        return np.asarray(features @ self.coefficients.T + self.intercepts)
+
+    def __repr__(self) -> str:
+        return f"LinearScores({len(self.coefficients)} x {self.coefficients.shape[1]} coefficients)"
+
+
+class LinearLearner:
+    """A linear model under any head; gradients are exact integers."""
+
+    def __init__(
+        self,
+        grid: FeatureGrid,
+        head: Head,
+        *,
+        clip: float,
+        rule: DescentRule,
+        training: tuple[GridRows, NDArray[Any]],
+        validation: tuple[GridRows, NDArray[Any]] | None = None,
+    ) -> None:
+        self._grid, self._head, self._clip = grid, head, clip
+        self._training, self._validation = training, validation
+        self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
+        self._gradient: ClippedGradient | None = None
+        self._scale = self._rate = 0.0
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return self._head.outputs * self._grid.columns
+
+    @property
+    def rows(self) -> int:
+        """The number of training rows: private."""
+        return len(self._training[0])
+
+    def open(self, phase: Phase, expected_size: float) -> Sensitivity:
+        """Begin a phase: the lattice is as fine as the noise allows, the steps as long."""
+        multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
+        self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier)
+        self._scale = 1 / (self._gradient.unit * expected_size)
+        self._rate = self._descent.rule.rate(
+            noise=multiplier * self._clip / expected_size,
+            steps=phase.steps,
+            row_length=length,
+            curvature=self._head.curvature * length**2,
+        )
+        return self._gradient.sensitivity
+
+    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+        """The sum of clipped gradients at the current weights."""
+        assert self._gradient is not None
+        rows, targets = self._training
+        return self._gradient.measure(rows, targets, self._descent.weights, index)
+
+    def descend(self, noisy: NDArray[Any]) -> None:
+        """One step along the released sum over its expected number of rows."""
+        self._descent.apply(noisy.reshape(self._descent.weights.shape) * self._scale, self._rate)
+
+    def score(self, rule: ScoreRule, margin: int) -> Sealed:
+        """The validation rows' score at the averaged weights."""
+        assert self._gradient is not None and self._validation is not None
+        rows, targets = self._validation
+        weights, total = self._descent.result, -margin
+        for start in range(0, len(rows), _CHUNK):
+            part = slice(start, min(start + _CHUNK, len(rows)))
+            scores = self._gradient.scores(rows, weights, part)
+            total += rule.total(self._head, scores, targets[part])
+        return Sealed(total, rule.sensitivity)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The walk's state."""
+        return self._descent.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a checkpoint."""
+        self._descent.restore(state)
+
+    def result(self) -> LinearScores:
+        """Coefficients for rows as they were before they were put on the grid."""
+        return LinearScores(*self._grid.raw_weights(self._descent.result))

@@ -1,0 +1,133 @@
+"""What a caller asks of a training, and the schedule and prices that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
+from expost.core.rational import probability, rational
+from expost.learning.sgd.batches import Batches, batches_named
+from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.schedule import Phase, Schedule
+
+__all__ = ["Order", "Plan"]
+
+_MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
+_SPREAD = 32  # the cap over the price of the first phase
+_WORK = 1 << 25  # feature values a step may read before batches are sampled
+_SHARE = Fraction(1, 5)  # of the rows that are held out when there is a target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule, its prices, and the target it is run for."""
+
+    schedule: Schedule
+    prices: PriceList
+    target: Target | None
+    validation_share: Fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """The public terms of a training; exactly one of ``epsilon``, ``noise_multiplier`` and ``target`` leads.
+
+    ``rows`` is a public number: about how many rows there are. It sets sampling rates and what sums are divided by. A
+    wrong one costs accuracy, never privacy; the true number of rows is never used.
+
+    >>> order = Order(rows=1000, epsilon=1.0, delta=1e-6, steps=10, batches="full")
+    >>> order.plan().schedule.phases[0].noise_multiplier
+    Fraction(334, 25)
+    """
+
+    rows: int
+    delta: Any
+    epsilon: Any = None
+    noise_multiplier: Any = None
+    target: Any = None
+    max_epsilon: Any = 1.0
+    failure_probability: Any = 0.1
+    batches: str = "auto"
+    batch_size: int | None = None
+    steps: int = 100
+    phases: int = 12
+    validation_share: Any = None
+    accountant: str = "auto"
+    width: int = 1
+
+    def plan(self) -> Plan:
+        """The schedule and its prices; reads no data."""
+        self._check()
+        delta = probability(self.delta, "delta")
+        share, target = self._share(), self._target()
+        batches = self._batches(max(1, int(self.rows * (1 - share))))
+        if target is not None:
+            schedule, prices = self._ladder(batches, delta)
+        elif self.epsilon is not None:
+            level = rational(self.epsilon, "epsilon")
+            schedule = Schedule.fixed(batches, steps=self.steps, epsilon=level, delta=delta, accountant=self.accountant)
+            prices = schedule.prices(delta, accountant=self.accountant)
+        else:
+            noise = rational(self.noise_multiplier, "noise_multiplier")
+            schedule = Schedule(batches, (Phase(self.steps, noise),))
+            prices = schedule.prices(delta, accountant=self.accountant)
+        return Plan(schedule, prices, target, share)
+
+    def _check(self) -> None:
+        for name in ("rows", "steps", "phases"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidRequest(f"Expected {name} to be a whole number >= 1", got=value, do="Pass a public number")
+        if self.epsilon is None and self.noise_multiplier is None and self.target is None:
+            raise InvalidRequest("Expected a target, an epsilon or a noise_multiplier", do="Pass the one you need")
+        if self.epsilon is not None and (self.noise_multiplier is not None or self.target is not None):
+            raise InvalidRequest("Expected epsilon alone", do="Leave target and noise_multiplier out")
+
+    def _share(self) -> Fraction:
+        if self.target is None:
+            return Fraction(0)
+        return _SHARE if self.validation_share is None else probability(self.validation_share, "validation_share")
+
+    def _target(self) -> Target | None:
+        if self.target is None:
+            return None
+        known = isinstance(self.target, tuple | list) and len(self.target) == 2 and self.target[0] in _MEASURES
+        if not known:
+            raise InvalidRequest("Expected target to name accuracy or rmse", do='Pass ("accuracy", 0.95)')
+        name, value = self.target
+        return Target(
+            _MEASURES[name], rational(value, "target"), rational(self.failure_probability, "failure_probability")
+        )
+
+    def _batches(self, rows: int) -> Batches:
+        size = self.batch_size
+        if self.batches != "auto":
+            return batches_named(self.batches, rows=rows, batch_size=size or max(1, rows // 16))
+        if size is None and rows * self.width <= _WORK:
+            return batches_named("full", rows=rows, batch_size=rows)
+        return batches_named("poisson", rows=rows, batch_size=size or max(1, _WORK // self.width))
+
+    def _ladder(self, batches: Batches, delta: Fraction) -> tuple[Schedule, PriceList]:
+        cap = rational(self.max_epsilon, "max_epsilon")
+        if self.noise_multiplier is None:
+            return Schedule.ladder(
+                batches,
+                steps=self.steps,
+                phases=self.phases,
+                lowest=cap / _SPREAD,
+                highest=cap,
+                delta=delta,
+                accountant=self.accountant,
+            )
+        noise = rational(self.noise_multiplier, "noise_multiplier")
+        schedule = Schedule(batches, (Phase(-(-self.steps // self.phases), noise),) * self.phases)
+        prices = schedule.prices(delta, accountant=self.accountant)
+        if prices.cap.epsilon > cap:
+            raise BudgetExceeded(
+                "Expected steps that max_epsilon can pay for",
+                got=f"epsilon {float(prices.cap.epsilon):.4g}",
+                do="Raise max_epsilon or noise_multiplier, or lower steps",
+            )
+        return schedule, prices

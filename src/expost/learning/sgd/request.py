@@ -1,0 +1,161 @@
+"""A training as a question: its worst case before the data is touched, its receipt after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Loss, Outcome, Receipt, Release, Target
+from expost.learning.sgd.checkpoint import Progressed
+from expost.learning.sgd.learner import Learner
+from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.progress import Progress
+from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.trainer import Trained, Trainer
+from expost.learning.sgd.validation import ScoreRule, ValidationTest
+from expost.noise import BitSource, SeededBits
+from expost.noise.poisson_sample import poisson_sample
+
+__all__ = ["Table", "TrainingRequest"]
+
+_CITATIONS = (
+    "ACG16, Algorithm 1",
+    "docs/proofs/sgd-gradient.md",
+    "docs/proofs/sgd-stopping.md, Theorems 1 and 2",
+    "docs/proofs/discrete-gaussian-calibration.md",
+)
+_TEST_CITATION = "docs/proofs/sgd-validation.md"
+
+
+class Table(Protocol):
+    """Private rows that a learner can be made of."""
+
+    def __len__(self) -> int: ...
+
+    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> Learner:
+        """A learner of some rows, tested on others."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """What the curator needs to know of a training.
+
+    Without a target the schedule runs to its end. With one, each row goes by its own coin to a validation part
+    (``validation_share`` of them), and training stops after the first phase whose model passes a private test there.
+    """
+
+    question: str
+    schedule: Schedule
+    prices: PriceList
+    table: Callable[[Any], Table]
+    target: Target | None = None
+    rule: ScoreRule | None = None
+    validation_share: Fraction = Fraction(0)
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[], Progress] | None = None
+    save: Callable[[Progressed], None] | None = None
+    start: Progressed | None = None
+
+    @property
+    def worst_case(self) -> Loss:
+        """The price of the whole schedule."""
+        return self.prices.cap
+
+    def check(self, dataset: Any) -> None:
+        """Refuse what the public terms already rule out; reads no rows."""
+        if (self.target is None) != (self.rule is None) or (self.target is None) != (self.validation_share == 0):
+            raise InvalidRequest("Expected a target together with its validation share", do="Pass both or neither")
+
+    def measure(self, dataset: Any) -> Table:
+        """The rows, encoded; they cannot be printed."""
+        return self.table(dataset)
+
+    def climb(self, sealed: Table, bits: BitSource) -> Release[Any]:
+        """Train, and stop as soon as the target is reached."""
+        start = self.start or Progressed(self.public_terms())
+        learner, test = self._split(sealed, start, bits)
+        trainer = Trainer(
+            learner,
+            self.schedule,
+            self.prices,
+            bits=bits,
+            test=test,
+            progress=self.progress() if self.progress else None,
+            save=self.save,
+        )
+        trained = trainer.run(start)
+        return Release(learner.result(), self._receipt(trained, test))
+
+    def public_terms(self) -> dict[str, Any]:
+        """Everything that fixes the training and its price, for receipts and checkpoints."""
+        return {
+            **self.terms,
+            "noise multipliers": [str(phase.noise_multiplier) for phase in self.schedule.phases],
+            "steps of a phase": [phase.steps for phase in self.schedule.phases],
+            "accountant": self.prices.accountant,
+            "delta": str(self.prices.delta),
+            "validation share": str(self.validation_share),
+            "target": None if self.target is None else self.target.to_json(),
+        }
+
+    def _split(self, table: Table, start: Progressed, bits: BitSource) -> tuple[Learner, ValidationTest | None]:
+        if self.target is None or self.rule is None:
+            return table.learner(slice(None), None), None
+        # The same key deals the same parts after a restart, so that they stay disjoint.
+        coins = SeededBits(start.split_key) if start.split_key else bits
+        held_out = poisson_sample(self.validation_share, len(table), bits=coins)
+        kept = np.ones(len(table), bool)
+        kept[held_out] = False
+        test = ValidationTest(
+            self.rule,
+            Ladder(self.prices.epsilons),
+            failure_probability=self.target.failure_probability,
+            spent=start.test_spent,
+            bits=bits,
+        )
+        return table.learner(np.flatnonzero(kept), held_out), test
+
+    def _receipt(self, trained: Trained, test: ValidationTest | None) -> Receipt:
+        bill = self.prices.bill(trained.phase)
+        terms = self.public_terms() | {
+            "steps run": trained.steps,
+            "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
+        }
+        if trained.interrupted:
+            terms["stopped"] = "by the caller"
+        breakdown = {"training": Fraction(bill.epsilon)}
+        if test is not None:
+            breakdown["validation (other rows)"] = test.spent
+        return Receipt(
+            question=self.question,
+            method="differentially private stochastic gradient descent",
+            promise=self.prices.cap.promise(),
+            bill=_joined(bill, test),
+            adjacency=Adjacency.ADD_REMOVE,
+            outcome=_outcome(trained, self.target),
+            target=self.target,
+            achieved=float(self.target.tolerance) if self.target and trained.passed else None,
+            rung=trained.phase if len(self.schedule.phases) > 1 else None,
+            rungs=len(self.schedule.phases) if len(self.schedule.phases) > 1 else None,
+            terms=terms,
+            breakdown=breakdown,
+            citations=_CITATIONS if test is None else (*_CITATIONS, _TEST_CITATION),
+        )
+
+
+def _joined(bill: ApproxLoss, test: ValidationTest | None) -> ApproxLoss:
+    """A row is in one part: the dearer of the two is the bill (parallel composition)."""
+    return bill if test is None else ApproxLoss(max(bill.epsilon, test.spent), bill.delta)
+
+
+def _outcome(trained: Trained, target: Target | None) -> Outcome:
+    if target is None:
+        return Outcome.FIXED
+    return Outcome.TESTED if trained.passed else Outcome.NOT_MET

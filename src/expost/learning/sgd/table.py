@@ -1,0 +1,98 @@
+"""Private rows and their targets, ready to be learned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest
+from expost.learning.sgd.descent import DescentRule
+from expost.learning.sgd.features import FeatureGrid, GridRows
+from expost.learning.sgd.head import ABSENT, Head
+from expost.learning.sgd.learner import LinearLearner
+
+__all__ = ["LinearProblem", "LinearTable", "label_numbers", "target_numbers"]
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """The public side of a linear model: how rows become integers, what stands on top, how it descends.
+
+    >>> from expost.learning.sgd.head import Logistic
+    >>> problem = LinearProblem(FeatureGrid(2), Logistic(), clip=1.0, rule=DescentRule(0.5))
+    >>> len(problem.table(np.zeros((3, 2)), np.zeros(3, np.intp)))
+    3
+    """
+
+    grid: FeatureGrid
+    head: Head
+    clip: float
+    rule: DescentRule
+
+    def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
+        """The rows on the grid."""
+        return LinearTable(self, self.grid.encode(features), targets)
+
+
+@dataclass(frozen=True)
+class LinearTable:
+    """Encoded rows with their targets."""
+
+    problem: LinearProblem
+    features: GridRows = field(repr=False)
+    targets: NDArray[Any] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
+        """A learner of some rows, tested on others."""
+        problem = self.problem
+        return LinearLearner(
+            problem.grid,
+            problem.head,
+            clip=problem.clip,
+            rule=problem.rule,
+            training=self._part(training),
+            validation=None if validation is None else self._part(validation),
+        )
+
+    def _part(self, index: NDArray[np.intp] | slice) -> tuple[GridRows, NDArray[Any]]:
+        if isinstance(index, slice):
+            return self.features, self.targets
+        return self.features.subset(index), self.targets[index]
+
+
+def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
+    """The place of each label among the declared classes; a label that is none of them is absent.
+
+    >>> label_numbers(["b", "a", "?"], ["a", "b"]).tolist()
+    [1, 0, -1]
+    """
+    known = np.asarray(classes)
+    if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known):
+        raise InvalidRequest("Expected at least two different classes", do="Pass classes=[...], the public labels")
+    order = np.argsort(known, kind="stable")
+    given = np.asarray(labels)
+    if given.dtype.kind != known.dtype.kind and {given.dtype.kind, known.dtype.kind} - set("biuf"):
+        given = given.astype(known.dtype)
+    place = np.searchsorted(known[order], given).clip(max=len(known) - 1)
+    found = order[place]
+    return np.where(known[found] == given, found, ABSENT).astype(np.intp)
+
+
+def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]:
+    """Numbers cut to public bounds and centred, so that they lie in [-1, 1]; a missing one is in the middle.
+
+    >>> target_numbers([0.0, 20.0, float("nan")], 0.0, 10.0).tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    if not low < high:
+        raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
+    middle, half = (low + high) / 2, (high - low) / 2
+    values = np.nan_to_num(np.asarray(targets, np.float64), nan=middle, posinf=high, neginf=low)
+    centred: NDArray[np.float64] = (np.clip(values, low, high) - middle) / half
+    return centred

@@ -1,0 +1,154 @@
+"""The loop: sample, measure, release, descend, and now and then ask whether it is good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from expost.learning.sgd.batches import Index
+from expost.learning.sgd.checkpoint import Progressed
+from expost.learning.sgd.learner import Learner
+from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.progress import Progress, Quiet
+from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.validation import ValidationTest
+from expost.noise import BitSource
+from expost.noise.gaussian_stream import GaussianStream
+
+__all__ = ["Stretch", "Trainer", "Trained", "stretches"]
+
+_STRETCHES = 20  # a long phase is cut into about this many, so that a crash loses a twentieth of it
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps of one phase between two checkpoints; ``last`` ends the phase.
+
+    >>> Stretch(0, 5, True).steps
+    5
+    """
+
+    phase: int
+    steps: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training ended: after which phase, at which step, and whether the test was passed (and by how much).
+
+    ``gap`` is the released gap of the test, None if it was not passed or there was none.
+    """
+
+    phase: int
+    steps: int
+    passed: bool
+    interrupted: bool
+    gap: int | None = None
+
+
+def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
+    """The schedule cut at its phases, and a single phase into about twenty parts.
+
+    >>> from fractions import Fraction
+    >>> from expost.learning.sgd.batches import Full
+    >>> from expost.learning.sgd.schedule import Phase
+    >>> [part.steps for part in stretches(Schedule(Full(10), (Phase(2, Fraction(1)), Phase(3, Fraction(1)))))]
+    [2, 3]
+    """
+    if len(schedule.phases) > 1:
+        return tuple(Stretch(number, phase.steps, True) for number, phase in enumerate(schedule.phases))
+    total, period = schedule.phases[0].steps, schedule.batches.period
+    size = -(-total // (_STRETCHES * period)) * period
+    starts = range(0, total, size)
+    return tuple(Stretch(0, min(size, total - start), start + size >= total) for start in starts)
+
+
+class Trainer:
+    """Runs a schedule on a learner.
+
+    Guarantee: approximate ex-post, known only after the run: the price of the phase it stopped in, whether the test, the
+        schedule or a person stopped it; a validation row pays for the test alone, which is never dearer.
+    Adjacency: add/remove of one row, which is in the training or in the validation part by its own coin.
+    Sensitivity: the learner's, L2, for each step's sum of clipped gradients.
+    Accuracy: if it passed, the target is met on the validation rows with probability 1 - failure_probability.
+    Numerics: noise, sampling and integer sums are exact; see the learner for its gradients.
+    Reference: ACG16, Algorithm 1; docs/proofs/sgd-stopping.md.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        schedule: Schedule,
+        prices: PriceList,
+        *,
+        bits: BitSource,
+        test: ValidationTest | None = None,
+        progress: Progress | None = None,
+        save: Callable[[Progressed], None] | None = None,
+    ) -> None:
+        self._learner, self._schedule, self._prices = learner, schedule, prices
+        self._bits, self._test = bits, test
+        self._progress: Progress = progress or Quiet()
+        self._save = save
+        self._stream: tuple[int, GaussianStream] | None = None
+        self._news, self._steps = "", 0
+
+    def run(self, start: Progressed) -> Trained:
+        """Train from where ``start`` left off until the test is passed, the schedule ends, or someone interrupts."""
+        parts = stretches(self._schedule)
+        if start.arrays:
+            self._learner.restore(start.arrays)
+        # A stretch that was begun and not finished is paid for: go on behind it.
+        self._steps = sum(part.steps for part in parts[: start.begun])
+        phase, now = parts[max(start.begun - 1, 0)].phase, start
+        batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+        with self._progress:
+            for number in range(start.begun, len(parts)):
+                if parts[number].phase != phase:
+                    phase = parts[number].phase
+                    batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+                now = self._begin(now, number, parts[number])
+                try:
+                    passed, gap = self._stretch(parts[number], batches)
+                except KeyboardInterrupt:
+                    return Trained(phase, self._steps, False, True)
+                if passed:
+                    return Trained(phase, self._steps, True, False, gap)
+                now = replace(now, finished=number + 1, arrays=self._learner.state())
+        return Trained(phase, self._steps, False, False)
+
+    def _begin(self, now: Progressed, number: int, part: Stretch) -> Progressed:
+        """Write down that the stretch is charged before it runs."""
+        asks = self._test is not None and part.last
+        spent = self._test.worst_if_below(part.phase) if asks and self._test else now.test_spent
+        ahead = replace(now, begun=number + 1, test_spent=spent)
+        if self._save:
+            self._save(ahead)
+        return ahead
+
+    def _stretch(self, part: Stretch, batches: Iterator[Index]) -> tuple[bool, int | None]:
+        stream = self._opened(part.phase)
+        for _ in range(part.steps):
+            # Every batch is treated alike, the empty one too: skipping it would tell that it was empty.
+            noisy = stream.release(self._learner.measure(next(batches)))
+            self._learner.descend(noisy)
+            self._steps += 1
+            self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[part.phase], self._news)
+        return self._asked(part)
+
+    def _opened(self, phase: int) -> GaussianStream:
+        if self._stream is None or self._stream[0] != phase:
+            terms = self._schedule.phases[phase]
+            sensitivity = self._learner.open(terms, float(self._schedule.batches.expected_size))
+            stream = GaussianStream(terms.noise_multiplier, sensitivity, size=self._learner.size, bits=self._bits)
+            self._stream = phase, stream
+        return self._stream[1]
+
+    def _asked(self, part: Stretch) -> tuple[bool, int | None]:
+        if self._test is None or not part.last:
+            return False, None
+        margin = self._test.margin(part.phase)
+        crossing = self._test.ask(self._learner.score(self._test.rule, margin), part.phase)
+        self._news = "target reached" if crossing.above else "target not reached yet"
+        return crossing.above, crossing.gap

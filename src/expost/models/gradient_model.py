@@ -1,0 +1,247 @@
+"""What the estimators trained by private gradient descent share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expost.core import InvalidRequest, Receipt, Release
+from expost.core.rational import rational
+from expost.curator import answer
+from expost.data.matrix import column_names
+from expost.learning.sgd.checkpoint import Checkpoint
+from expost.learning.sgd.descent import DescentRule
+from expost.learning.sgd.features import FeatureGrid
+from expost.learning.sgd.head import Head
+from expost.learning.sgd.learner import LinearScores
+from expost.learning.sgd.order import Order, Plan
+from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.progress import RichProgress
+from expost.learning.sgd.request import TrainingRequest
+from expost.learning.sgd.resumable import train_resumably
+from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.validation import ScoreRule
+from expost.ledger import Ledger, open_ledger
+from expost.models.estimator import from_arrow, one_thread
+from expost.noise import BitSource, SeededBits, system_bits
+
+__all__ = ["PrivateGradientModel"]
+
+OBSERVED = "observed"
+"""Said by a caller for whom a fact about the table is public."""
+_ACCOUNT = "dataset:table"
+_CLIP = 0.3  # of feature_bound
+
+
+class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
+    """Base of the two estimators; arguments are kept as given and checked in ``fit``, before the data is touched."""
+
+    # What the subclasses' constructors set.
+    rows: Any
+    target: Any
+    epsilon: Any
+    noise_multiplier: Any
+    max_epsilon: Any
+    delta: Any
+    failure_probability: Any
+    feature_bound: Any
+    bounds: Any
+    fit_intercept: bool
+    regularization: float
+    batches: str
+    batch_size: Any
+    steps: int
+    phases: int
+    validation_share: Any
+    clip: Any
+    learning_rate: Any
+    momentum: float
+    averaging: float
+    accountant: str
+    ledger: Any
+    account: Any
+    checkpoint: Any
+    progress: bool
+    simulation_seed: Any
+
+    # Fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> Self:
+        """Train, and bill the ledger; raises ``TargetNotMet`` with the last private model if the target is missed.
+
+        Ctrl-C stops the training; the model so far is paid for and kept.
+        """
+        if any(value is not None for value in unsupported.values()):
+            raise InvalidRequest(f"Expected no {next(iter(unsupported))}", do="Leave it out: it is not supported")
+        names = column_names(X)
+        matrix = validate_data(self, from_arrow(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        targets = self._targets(y)
+        if len(targets) != matrix.shape[0]:
+            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+        problem = self._problem(matrix.shape[1], names)
+        plan = self._plan(matrix.shape[1], matrix.shape[0])
+        release = self._pay(self._request(plan, problem), (matrix, targets))
+        self._keep(release, plan)
+        return self
+
+    def price(self, width: int = 1) -> PriceList:
+        """What training can cost, phase by phase, before any data is seen; needs a public ``rows``.
+
+        ``width``, the number of features, only matters to ``batches="auto"``.
+        """
+        return self._plan(width, None).prices
+
+    def _request(self, plan: Plan, problem: LinearProblem) -> TrainingRequest:
+        return TrainingRequest(
+            question=f"train {type(self).__name__}",
+            schedule=plan.schedule,
+            prices=plan.prices,
+            table=lambda data: problem.table(*data),
+            target=plan.target,
+            rule=None if plan.target is None else ScoreRule.of(plan.target, scale=self._score_unit()),
+            validation_share=plan.validation_share,
+            terms=self._terms(plan, problem),
+            progress=RichProgress if self.progress else None,
+        )
+
+    def _terms(self, plan: Plan, problem: LinearProblem) -> dict[str, Any]:
+        batches = plan.schedule.batches
+        return {
+            "batches": type(batches).__name__.lower(),
+            "expected batch size": float(batches.expected_size),
+            "rows (public)": batches.rows,
+            "loss": problem.head.name,
+            "feature bound": problem.grid.bound,
+            "clip": problem.clip,
+            "learning rate": problem.rule.learning_rate,
+            "momentum": problem.rule.momentum,
+            "averaging": problem.rule.averaging,
+            "regularization": problem.rule.regularization,
+        }
+
+    def _pay(self, request: TrainingRequest, data: tuple[Any, Any]) -> Release[LinearScores]:
+        seeded = self.simulation_seed is not None
+        bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
+        account = _ACCOUNT if self.account is None else str(self.account)
+        ledger = self._open_ledger(account, request)
+        terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
+        try:
+            with one_thread():
+                if self.checkpoint is not None:
+                    return train_resumably(request, data, checkpoint=Checkpoint(self.checkpoint), **terms)
+                return answer(request, data, **terms)
+        finally:
+            ledger.close()
+
+    def _open_ledger(self, account: str, request: TrainingRequest) -> Ledger:
+        if self.ledger is None:
+            ledger = open_ledger(None)
+            ledger.open_account(account, request.prices.cap.promise())
+            return ledger
+        if not isinstance(self.ledger, str):
+            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
+            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
+        ledger = open_ledger(self.ledger)
+        if account not in ledger.accounts():
+            ledger.close()
+            raise InvalidRequest(
+                f"Expected the account {account!r} in the ledger",
+                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.approx(1.0, 1e-6))",
+            )
+        return ledger
+
+    # Reading the arguments ----------------------------------------------------------------------------------------
+
+    def _plan(self, width: int, found_rows: int | None) -> Plan:
+        rows = self.rows
+        if isinstance(rows, str) and rows == OBSERVED:
+            # The caller says that the number of rows is public; only then may it be read off the data.
+            rows = found_rows
+        if rows is None:
+            raise InvalidRequest(
+                "Expected rows, about how many rows there are, as public knowledge",
+                do='Pass rows=50_000; or rows="observed" if the number of rows is public',
+            )
+        return Order(
+            rows=rows,
+            delta=self.delta,
+            epsilon=self.epsilon,
+            noise_multiplier=self.noise_multiplier,
+            target=self.target,
+            max_epsilon=self.max_epsilon,
+            failure_probability=self.failure_probability,
+            batches=self.batches,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            phases=self.phases,
+            validation_share=self.validation_share,
+            accountant=self.accountant,
+            width=width,
+        ).plan()
+
+    def _problem(self, width: int, names: tuple[str, ...] | None) -> LinearProblem:
+        lows, highs = _column_bounds(self.bounds, width, names)
+        bound = math.sqrt(width) if lows is not None else 1.0
+        if self.feature_bound is not None:
+            bound = float(rational(self.feature_bound, "feature_bound"))
+        grid = FeatureGrid(width, bound, bool(self.fit_intercept), lows, highs)
+        clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
+        rate = None if self.learning_rate is None else float(self.learning_rate)
+        rule = DescentRule(rate, float(self.momentum), float(self.regularization), float(self.averaging))
+        return LinearProblem(grid, self._head(), clip, rule)
+
+    def _head(self) -> Head:
+        raise NotImplementedError
+
+    def _targets(self, y: Any) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _score_unit(self) -> float:
+        return 1.0
+
+    # What was released --------------------------------------------------------------------------------------------
+
+    coef_: NDArray[np.float64]
+    intercept_: Any
+
+    def _keep(self, release: Release[LinearScores], plan: Plan) -> None:
+        self.release_, self.prices_ = release, plan.prices
+        self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
+
+    @property
+    def receipt_(self) -> Receipt:
+        """What was paid, what was promised, and what reached it."""
+        check_is_fitted(self, "release_")
+        return self.release_.receipt
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self, "release_")
+        matrix = validate_data(self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric")
+        return np.asarray(matrix @ self.coef_.T + self.intercept_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.simulation_seed is None
+        tags.target_tags.required = True
+        return tags
+
+
+def _column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -> tuple[Any, Any]:
+    if bounds is None:
+        return None, None
+    if isinstance(bounds, Mapping):
+        if names is None or set(bounds) != set(names):
+            raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
+        pairs = [bounds[name] for name in names]
+    else:
+        pairs = list(bounds)
+    if len(pairs) != width or not all(len(pair) == 2 and pair[0] < pair[1] for pair in pairs):
+        raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
+    return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)

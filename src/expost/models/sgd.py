@@ -1,0 +1,243 @@
+"""Linear models by private stochastic gradient descent: to an accuracy, at an epsilon, or with a given noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import column_or_1d
+
+from expost.core import InvalidRequest, Release
+from expost.learning.sgd.head import Head, Huber, Logistic, Softmax, Squared
+from expost.learning.sgd.learner import LinearScores
+from expost.learning.sgd.order import Plan
+from expost.learning.sgd.table import label_numbers, target_numbers
+from expost.models.gradient_model import OBSERVED, PrivateGradientModel
+
+__all__ = ["SGDClassifier", "SGDRegressor"]
+
+
+class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc]
+    """A linear classifier (logistic, or softmax over several classes) trained by private gradient descent.
+
+    Say one of: ``target=("accuracy", 0.95)``, then training stops by itself as soon as a private test on rows held out
+    says so, at a bill that is at most ``max_epsilon``; ``epsilon``, then the noise is found; or ``noise_multiplier``,
+    then ``price()`` says the epsilon. ``rows`` (about how many there are) and ``classes`` are public numbers that must
+    not be read off private data; ``"observed"`` says that they may be. Rows are clipped to ``feature_bound`` in
+    Euclidean length, or scaled to [-1, 1] by public column ``bounds``.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = SGDClassifier(target=("accuracy", 0.9), classes=[0, 1], rows=20_000, feature_bound=3.0).fit(X, y)
+    >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 1.0
+    ('tested', True)
+    >>> float(SGDClassifier(noise_multiplier=10, rows=20_000, steps=50, classes=[0, 1]).price().cap.epsilon).__round__(2)
+    3.31
+    """
+
+    def __init__(
+        self,
+        *,
+        target: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        noise_multiplier: float | None = None,
+        max_epsilon: float = 1.0,
+        delta: float = 1e-6,
+        failure_probability: float = 0.1,
+        classes: Any = None,
+        rows: Any = None,
+        feature_bound: float | None = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        regularization: float = 0.0,
+        batches: str = "auto",
+        batch_size: int | None = None,
+        steps: int = 100,
+        phases: int = 12,
+        validation_share: float | None = None,
+        clip: float | None = None,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        averaging: float = 8.0,
+        accountant: str = "auto",
+        ledger: str | None = None,
+        account: str | None = None,
+        checkpoint: str | None = None,
+        progress: bool = False,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.target = target
+        self.epsilon = epsilon
+        self.noise_multiplier = noise_multiplier
+        self.max_epsilon = max_epsilon
+        self.delta = delta
+        self.failure_probability = failure_probability
+        self.classes = classes
+        self.rows = rows
+        self.feature_bound = feature_bound
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.regularization = regularization
+        self.batches = batches
+        self.batch_size = batch_size
+        self.steps = steps
+        self.phases = phases
+        self.validation_share = validation_share
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.averaging = averaging
+        self.accountant = accountant
+        self.ledger = ledger
+        self.account = account
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.simulation_seed = simulation_seed
+
+    def _targets(self, y: Any) -> NDArray[np.intp]:
+        labels = column_or_1d(y)
+        if self.classes is None:
+            raise InvalidRequest(
+                "Expected the classes as public knowledge",
+                do='Pass classes=[...]; or classes="observed" if it is public which labels occur',
+            )
+        observed = isinstance(self.classes, str) and self.classes == OBSERVED
+        classes = np.unique(labels) if observed else np.asarray(list(self.classes))
+        numbers = label_numbers(labels, classes)
+        self.classes_ = classes
+        return numbers
+
+    def _head(self) -> Head:
+        return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The scores: one a class, or for two classes one that is positive for the second."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The predicted class of each row."""
+        scores = self._scores(X)
+        chosen = (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[chosen]
+        return predicted
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class."""
+        scores = self._scores(X)
+        if len(self.classes_) > 2:
+            return np.asarray(softmax(scores, axis=1))
+        second = expit(scores[:, 0])
+        return np.column_stack([1 - second, second])
+
+
+class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
+    """A linear regression (squared or Huber loss) trained by private gradient descent.
+
+    The target is cut to the public ``target_bounds``. Otherwise as ``SGDClassifier``, with ``target=("rmse", 0.1)``.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (20_000, 2)); y = X @ [1.0, -0.5]
+    >>> model = SGDRegressor(epsilon=1.0, rows=20_000, target_bounds=(-2, 2), feature_bound=1.5).fit(X, y)
+    >>> bool(abs(model.coef_ - [1.0, -0.5]).max() < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        target: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        noise_multiplier: float | None = None,
+        max_epsilon: float = 1.0,
+        delta: float = 1e-6,
+        failure_probability: float = 0.1,
+        target_bounds: tuple[float, float] = (-1.0, 1.0),
+        loss: str = "squared",
+        huber_width: float = 0.5,
+        rows: Any = None,
+        feature_bound: float | None = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        regularization: float = 0.0,
+        batches: str = "auto",
+        batch_size: int | None = None,
+        steps: int = 100,
+        phases: int = 12,
+        validation_share: float | None = None,
+        clip: float | None = None,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        averaging: float = 8.0,
+        accountant: str = "auto",
+        ledger: str | None = None,
+        account: str | None = None,
+        checkpoint: str | None = None,
+        progress: bool = False,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.target = target
+        self.epsilon = epsilon
+        self.noise_multiplier = noise_multiplier
+        self.max_epsilon = max_epsilon
+        self.delta = delta
+        self.failure_probability = failure_probability
+        self.target_bounds = target_bounds
+        self.loss = loss
+        self.huber_width = huber_width
+        self.rows = rows
+        self.feature_bound = feature_bound
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.regularization = regularization
+        self.batches = batches
+        self.batch_size = batch_size
+        self.steps = steps
+        self.phases = phases
+        self.validation_share = validation_share
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.averaging = averaging
+        self.accountant = accountant
+        self.ledger = ledger
+        self.account = account
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.simulation_seed = simulation_seed
+
+    def _targets(self, y: Any) -> NDArray[np.float64]:
+        low, high = self._bounds()
+        return target_numbers(column_or_1d(y), low, high)
+
+    def _bounds(self) -> tuple[float, float]:
+        try:
+            low, high = (float(end) for end in self.target_bounds)
+        except (TypeError, ValueError):
+            raise InvalidRequest("Expected target_bounds (low, high)", do="Pass two public numbers") from None
+        return low, high
+
+    def _score_unit(self) -> float:
+        low, high = self._bounds()
+        return (high - low) / 2
+
+    def _head(self) -> Head:
+        if self.loss == "squared":
+            return Squared()
+        if self.loss == "huber":
+            return Huber(width=float(self.huber_width))
+        raise InvalidRequest("Expected loss to be squared or huber", got=self.loss, do="Name one of them")
+
+    def _keep(self, release: Release[LinearScores], plan: Plan) -> None:
+        super()._keep(release, plan)
+        low, high = self._bounds()
+        half, middle = (high - low) / 2, (high + low) / 2
+        self.coef_ = release.value.coefficients[0] * half
+        self.intercept_ = float(release.value.intercepts[0] * half + middle)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The predicted targets."""
+        return self._scores(X)

@@ -1,0 +1,122 @@
+"""Sums of clipped gradients are exact integers that one row moves by the clip at most."""
+
+import numpy as np
+import pytest
+
+from expost.core import InvalidRequest, Norm, unseal
+from expost.learning.sgd import gradient as module
+from expost.learning.sgd.features import FeatureGrid
+from expost.learning.sgd.gradient import ClippedGradient
+from expost.learning.sgd.head import Huber, Logistic, Softmax, Squared
+
+HEADS = [Softmax(10), Logistic(), Squared(), Huber(width=0.2)]
+
+
+class Case:
+    """A table, weights, and the sums over them."""
+
+    def __init__(self, head: object = HEADS[0], *, clip: float = 0.5, noise: float = 3.0, rows: int = 300) -> None:
+        rng = np.random.default_rng(5)
+        self.raw = rng.normal(size=(rows, 12)) * rng.lognormal(size=(rows, 1))
+        labels = head.name in ("softmax", "logistic")
+        self.targets = rng.integers(0, max(head.outputs, 2), rows) if labels else rng.uniform(-1, 1, rows)
+        self.weights = rng.normal(size=(head.outputs, 13))
+        self.grid = FeatureGrid(12, bound=2.0)
+        self.rows = self.grid.encode(self.raw)
+        self.rule = ClippedGradient(self.grid, head, clip, noise)
+
+    def total(self, index: object = slice(None)) -> np.ndarray:
+        return unseal(self.rule.measure(self.rows, self.targets, self.weights, index))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
+def test_one_row_moves_the_sum_by_the_sensitivity_at_most(head: object) -> None:
+    case = Case(head)
+    limit = int(case.rule.sensitivity.amount)
+    assert case.rule.sensitivity.norm is Norm.L2
+
+    for row in range(300):
+        alone = [int(value) for value in case.total(np.array([row]))]
+        assert sum(value * value for value in alone) <= limit * limit
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
+def test_the_sum_is_the_sum_of_its_rows_exactly(head: object) -> None:
+    case = Case(head)
+
+    alone = sum(case.total(np.array([row])) for row in range(300))
+
+    assert (case.total() == alone).all()
+    assert (case.total(np.random.default_rng(0).permutation(300)) == alone).all()
+
+
+def test_chunks_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    whole = case.total()
+
+    for size in (1, 7, 64, 299):
+        monkeypatch.setattr(module, "_CHUNK", size)
+        assert (case.total() == whole).all()
+        assert (case.total(np.arange(300)) == whole).all()
+
+
+def test_the_sum_is_the_clipped_gradient_up_to_rounding() -> None:
+    case = Case(clip=0.5, noise=1.0)
+    encoded = case.rows.integers() / case.grid.unit
+    scores = case.weights @ encoded.T
+    odds = np.exp(scores) / np.exp(scores).sum(axis=0)
+    odds[case.targets, np.arange(300)] -= 1
+    lengths = np.linalg.norm(odds, axis=0) * np.linalg.norm(encoded, axis=1)
+
+    expected = (odds * np.minimum(1, 0.5 / lengths)) @ encoded
+
+    assert np.allclose(case.total().reshape(10, 13) / case.rule.unit, expected, atol=1e-3)
+    assert (lengths > 0.5).any() and (lengths < 0.5).any()
+
+
+def test_an_empty_batch_is_a_vector_of_zeros() -> None:
+    case = Case()
+
+    assert case.total(np.array([], np.intp)).tolist() == [0] * case.rule.size
+
+
+def test_a_gradient_at_the_clip_uses_nearly_all_of_the_sensitivity() -> None:
+    case = Case(Logistic(), clip=0.01)
+
+    lengths = [np.linalg.norm(case.total(np.array([row])).astype(float)) for row in range(300)]
+
+    assert max(lengths) > 0.999 * float(case.rule.sensitivity.amount)
+
+
+def test_without_clipping_the_sensitivity_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(clip=0.05)
+    monkeypatch.setattr(
+        ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+    )
+
+    lengths = [np.linalg.norm(case.total(np.array([row])).astype(float)) for row in range(300)]
+
+    assert max(lengths) > 5 * float(case.rule.sensitivity.amount)
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 50.0, 2000.0])
+def test_the_lattice_leaves_room_for_the_noise(noise: float) -> None:
+    rule = Case(noise=noise).rule
+
+    assert float(rule.sensitivity.amount) * noise <= 2.0**29.01
+    assert float(rule.sensitivity.amount) / np.sqrt(rule.grid.longest) > 16
+
+
+def test_weights_of_any_size_keep_scores_exact() -> None:
+    case = Case()
+    for size in (1e-9, 1.0, 1e6):
+        case.weights = np.random.default_rng(0).normal(size=(10, 13)) * size
+        alone = sum(case.total(np.array([row])) for row in range(300))
+        assert (case.total() == alone).all()
+
+
+def test_senseless_terms_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="clip"):
+        Case(clip=0.0)
+    with pytest.raises(InvalidRequest, match="noise multiplier"):
+        Case(noise=1e8)

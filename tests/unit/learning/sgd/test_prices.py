@@ -1,0 +1,95 @@
+"""The price of a stop holds however the stop was chosen."""
+
+from fractions import Fraction
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import pld
+
+from expost.accounting import GaussianEvent, PoissonSampled, Repeat, account
+from expost.core import ApproxLoss, InvalidRequest
+from expost.learning.sgd import prices as module
+from expost.learning.sgd.prices import price_list
+
+DELTA = Fraction(1, 20)  # large, so that a simulation sees it
+STOPS = 12
+
+
+def missing_mass(epsilons: np.ndarray, mu: float, runs: int = 200_000) -> float:
+    """E (1 - exp(E_N - L_N))^+ when an adversary stops as soon as the loss is above the price."""
+    rng = np.random.default_rng(1)
+    losses = np.cumsum(mu**2 / 2 + mu * rng.normal(size=(runs, len(epsilons))), axis=1)
+    above = losses > epsilons
+    stop = np.where(above.any(axis=1), above.argmax(axis=1), len(epsilons) - 1)
+    excess = losses[np.arange(runs), stop] - epsilons[stop]
+    return float(np.mean(np.maximum(1 - np.exp(-excess), 0)))
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_an_adversarial_stop_costs_no_more_than_its_price(accountant: str) -> None:
+    prices = price_list([GaussianEvent(2)] * STOPS, DELTA, accountant=accountant)
+
+    missed = missing_mass(np.array([float(epsilon) for epsilon in prices.epsilons]), mu=0.5)
+
+    assert missed < float(DELTA)
+    assert missed > float(DELTA) / 50  # not absurdly far below it either
+
+
+def test_prices_without_a_share_for_each_stop_would_be_caught() -> None:
+    planned = [account(Repeat(GaussianEvent(2), steps)).epsilon(DELTA) for steps in range(1, STOPS + 1)]
+
+    assert missing_mass(np.array(planned), mu=0.5) > 1.5 * float(DELTA)
+
+
+def test_the_last_price_makes_the_whole_training_private() -> None:
+    prices = price_list([Repeat(GaussianEvent(5), 4)] * 3, Fraction(1, 10**6))
+
+    whole = account(Repeat(GaussianEvent(5), 12))
+    assert whole.delta(prices.cap.epsilon) <= 1e-6
+    assert prices.bill(1) == ApproxLoss(prices.epsilons[1], Fraction(1, 10**6))
+
+
+def test_sampled_prices_agree_with_an_independent_accountant() -> None:
+    step = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)
+    prices = price_list([step] * 3, Fraction(3, 10**5))
+
+    for stop, price in enumerate(prices.epsilons, start=1):
+        other = pld.PLDAccountant(value_discretization_interval=1e-3)
+        other.compose(dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(1.0)), 30 * stop)
+        assert 0.999 < float(price) / other.get_epsilon(1e-5) < 1.01
+
+
+def test_a_single_phase_is_priced_like_a_plain_training() -> None:
+    step = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)
+
+    price = float(price_list([step], Fraction(1, 10**5)).cap.epsilon)
+
+    assert 1 <= price / account(step).epsilon(1e-5) < 1.001
+
+
+def test_prices_always_rise() -> None:
+    prices = price_list([Repeat(GaussianEvent(1000), 1)] * 5, Fraction(1, 10), accountant="rdp")
+
+    assert all(low < high for low, high in zip(prices.epsilons[:-1], prices.epsilons[1:], strict=True))
+
+
+def test_without_the_extra_sampled_prices_fall_back_to_renyi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_has_convolution", lambda: False)
+    phases = [Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)] * 2
+
+    assert price_list(phases, Fraction(1, 10**5)).accountant == "rdp"
+    assert price_list([GaussianEvent(3)] * 2, Fraction(1, 10**5)).accountant == "gdp"
+
+
+def test_coarser_bins_are_never_cheaper() -> None:
+    phases = [Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)] * 2
+
+    coarse, fine = (price_list(phases, Fraction(1, 10**5), bins=bins).epsilons for bins in (256, 4096))
+
+    assert all(one >= two for one, two in zip(coarse, fine, strict=True))
+
+
+def test_an_unknown_accountant_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="accountant"):
+        price_list([GaussianEvent(1)], DELTA, accountant="advanced")
