@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class TiltedRisk:
     rows: int
     penalty: float
 
-    @property
+    @cached_property
     def prices(self) -> PerturbedObjective:
         """What epsilon buys."""
         return PerturbedObjective(

@@ -9,7 +9,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.climb import climb
 from expost.accuracy.interval import noise_radius
 from expost.core import Adjacency, Ladder, Norm, Sealed, Sensitivity
 from expost.core.rational import round_up
@@ -23,7 +22,7 @@ Floats = NDArray[np.float64]
 _GRID = math.ldexp(1.0, -GRID_BITS)
 _RUNGS = tuple(Fraction(8, 5) ** step for step in range(3))  # in units of the first
 _FAILURES = (Fraction(4, 5), Fraction(3, 20), Fraction(1, 20))  # shares of the failure probability, rung by rung
-_PASSING = math.log(5)  # an empty sum passes the first rung with probability 0.9
+_PASSING = math.log(2.5)  # an empty sum passes the first rung with probability 0.8
 _FLOAT_ERROR = 1e-9  # more than float64 can be off in a residual of rows in the unit ball
 
 
@@ -76,7 +75,7 @@ class ResidualCheck:
         cap: Fraction,
         bits: BitSource | None = None,
     ) -> Checked:
-        """The bound at the first rung where it is at most ``allowed``, or at the top rung."""
+        """The bound at the first rung where it is at most ``allowed``; the climb ends early where it hardly can be."""
         if self.needless:
             return Checked(0.0, Fraction(0), True)
         ladder = self._ladder(allowed, failure_probability, cap)
@@ -84,10 +83,12 @@ class ResidualCheck:
             return Checked(math.inf, Fraction(0), False)
         path = DiscreteLaplacePath(self._measure(rows), ladder, bits=bits)
         radii = self._radii(ladder, failure_probability)
-        rung = climb(path, lambda values, start: (values[:, 0] + radii[start : start + len(values)]) * _GRID <= allowed)
-        last = len(ladder) - 1 if rung is None else rung
-        hidden = max(float(path.at(last)[0] + radii[last]), 0.0) * _GRID
-        return Checked(hidden, ladder[last], rung is not None)
+        for rung, level in enumerate(ladder):
+            noisy = float(path.at(rung)[0])
+            hidden = max(noisy + float(radii[rung]), 0.0) * _GRID
+            if hidden <= allowed or (noisy - float(radii[rung])) * _GRID > allowed:
+                break
+        return Checked(hidden, level, hidden <= allowed)
 
     @property
     def _units(self) -> int:

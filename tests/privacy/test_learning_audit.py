@@ -1,0 +1,91 @@
+"""The attacks on fits find nothing against the shipped ways, and notice when one of them is broken."""
+
+from fractions import Fraction
+
+import pytest
+
+from expost.audit import Profile, Verdict, audit_table
+from expost.audit.entries_learning import entries
+from expost.core import Sensitivity
+from expost.data.moments import MomentLayout
+from expost.learning import OutputFit, ResidualCheck, TiltedRisk
+from expost.learning.risk import ExactRisk
+
+PROFILE = Profile(runs=2000, slow_runs=150)
+NAMES = [entry.short_name for entry in entries()]
+
+
+def verdict_of(name: str) -> Verdict:
+    (entry,) = [entry for entry in entries() if entry.short_name == name]
+    (row,) = audit_table(PROFILE, entries=[entry])
+    return row.verdict
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_way_of_fitting_is_caught(name: str) -> None:
+    assert verdict_of(name) is Verdict.HOLDS
+
+
+def quieter(function, factor):
+    return lambda *arguments, **options: function(*arguments, **options) * factor
+
+
+@pytest.mark.parametrize("name", ["learning.TiltedRisk", "learning.TiltedClassifier", "learning.TiltedRidge"])
+def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
+    monkeypatch.setattr(TiltedRisk, "_draw_tilt", quieter(TiltedRisk._draw_tilt, 0.05))
+
+    assert verdict_of(name) is Verdict.VIOLATED
+
+
+def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
+    units = ResidualCheck._units.fget
+    monkeypatch.setattr(ResidualCheck, "_units", property(lambda self: units(self) // 50))
+    measure = ResidualCheck._measure
+
+    def unclipped(self, rows):
+        monkeypatch.setattr(ResidualCheck, "_units", property(units))
+        sealed = measure(self, rows)
+        monkeypatch.setattr(ResidualCheck, "_units", property(lambda self: units(self) // 50))
+        return resealed(sealed, 50)
+
+    monkeypatch.setattr(ResidualCheck, "_measure", unclipped)
+
+    assert verdict_of("learning.ResidualCheck") is Verdict.VIOLATED
+
+
+def resealed(sealed, factor):
+    """The same exact answer under a sensitivity that is too small."""
+    from expost.core import Sealed
+
+    smaller = Sensitivity(
+        max(Fraction(sealed.sensitivity.amount) / factor, Fraction(1)),
+        sealed.sensitivity.norm,
+        sealed.sensitivity.adjacency,
+    )
+    exact = object.__getattribute__(sealed, "_Sealed__exact")
+    return Sealed(exact, smaller)
+
+
+def test_understated_moments_are_caught(monkeypatch) -> None:
+    true = MomentLayout.sensitivity.fget
+    monkeypatch.setattr(
+        MomentLayout,
+        "sensitivity",
+        property(lambda self: Sensitivity(true(self).amount / 30, true(self).norm, true(self).adjacency)),
+    )
+
+    assert verdict_of("learning.CertifiedRidge") is Verdict.VIOLATED
+
+
+def test_an_understated_minimum_is_caught(monkeypatch) -> None:
+    true = OutputFit._sensitivity.fget
+    monkeypatch.setattr(OutputFit, "_sensitivity", property(lambda self: true(self) / 30))
+
+    assert verdict_of("learning.OutputFit") is Verdict.VIOLATED
+
+
+def test_an_exact_minimum_let_out_is_caught(monkeypatch) -> None:
+    seal = ExactRisk.seal_minimum
+    monkeypatch.setattr(ExactRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))
+
+    assert verdict_of("learning.TheoryInversion") is Verdict.VIOLATED
