@@ -190,7 +190,7 @@ def _breakdown(axes: Any, outcome: Outcome) -> None:
 
 def _norms(axes: Any, outcome: Outcome) -> None:
     grey = LOOKS["theory, covariance"].color
-    axes.axhline(outcome.problem.radius, linestyle="--", color=grey, label="bound of the paper, used for its test")
+    axes.axhline(outcome.problem.radius, linestyle="--", color=grey, label="bound used by the paper")
     draw_lines(axes, lines_of(outcome.averages, lambda row: row.norm, _RUN))
     axes.set_ylim(0, outcome.problem.radius * 1.08)
     _name(axes, outcome, "mean L2 norm")

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MultipleLocator, NullFormatter, StrMethodFormatter
 
 from expost.experiments.summary import Average
 from expost.plots.style import BLUE, GREEN, GREY, ORANGE, RED
@@ -108,22 +108,28 @@ def draw_panels(
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
-    _fewer_ticks(grid)
+    _plain_ticks(grid)
     figure.legend(
         handles.values(),
         handles.keys(),
         loc="outside lower center",
-        ncols=min(4, columns + 1),
+        ncols=columns + 1 if columns > 2 else columns,
         fontsize=10,
         frameon=False,
     )
     return figure
 
 
-def _fewer_ticks(grid: Any) -> None:
+def _plain_ticks(grid: Any) -> None:
+    """Few, round numbers; powers of ten written out."""
     for axes in grid.ravel():
         if axes.get_xscale() == "linear":
-            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_locator(MultipleLocator(0.05))
+        for name in ("x", "y"):
+            axis = getattr(axes, f"{name}axis")
+            if axis.get_scale() == "log":
+                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
 
 
 def save_both(figure: Figure, stem: Path) -> list[Path]:

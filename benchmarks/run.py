@@ -1,0 +1,133 @@
+"""Runs the benchmarks and writes docs/benchmarks.md, which says what was measured, where and when.
+
+    python -m benchmarks.run [name ...] [--page docs/benchmarks.md] [--results docs/benchmarks.json] [--timeout 600]
+
+A benchmark is a file of this folder with a function ``main`` and an option ``--json FILE``; its first line says what it
+measures. Results of benchmarks that are not named are kept from the last run, with the date and machine they were
+measured on. A peer that is not installed, or a benchmark that fails, is written down as such and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PEERS = ("numpy", "scipy", "scikit-learn", "duckdb", "opendp", "diffprivlib", "dp-accounting", "opacus", "torch")
+
+HEAD = """# Benchmarks
+
+Written by `scripts/bench`. Times depend on the machine and on what else it does; rounds are interleaved, so that ratios within a
+table can be compared and columns of different tables cannot. No timing is a test.
+"""
+
+
+def benchmarks() -> dict[str, str]:
+    """The files that are benchmarks, with what they measure."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if path.stem not in {"run", "__init__"} and '"--json"' in text and "def main(" in text:
+            found[path.stem] = (ast.get_docstring(ast.parse(text)) or path.stem).splitlines()[0]
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Where and when: what a reader needs to judge a number."""
+    return {
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: found for name in PEERS if (found := _version(name))},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def run_one(name: str, timeout: float) -> dict[str, Any]:
+    """One benchmark in a process of its own: its printed table, its numbers, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = Path(folder) / "numbers.json"
+        command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(numbers)]
+        begin = time.perf_counter()
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"took longer than {timeout:g} seconds"}
+        if done.returncode:
+            return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+        data = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else None
+        return {"printed": done.stdout, "numbers": data, "seconds": round(time.perf_counter() - begin, 1)}
+
+
+def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
+    """The document: one section a benchmark, the printed table as it was printed."""
+    parts = [HEAD]
+    for name, result in sorted(results.items()):
+        parts += [f"\n## `benchmarks/{name}.py`\n", sentences.get(name, ""), ""]
+        if "failed" in result:
+            parts.append(f"Not measured: {result['failed']}.")
+        else:
+            parts.append(f"```text\n{result['printed'].rstrip()}\n```\n")
+        parts.append(_where(result["machine"]))
+    return "\n".join(parts) + "\n"
+
+
+def _where(facts: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    return (
+        f"Measured {facts['when']} on {facts['cores']} cores of {facts['processor']} ({facts['system']}), "
+        f"Python {facts['python']}; installed: {versions}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="name")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks.json")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds a benchmark")
+    options = parser.parse_args()
+    sentences = benchmarks()
+    if unknown := sorted(set(options.names) - set(sentences)):
+        parser.error(f"Expected names of {', '.join(sentences)}, got {', '.join(unknown)}")
+    results = json.loads(options.results.read_text(encoding="utf-8")) if options.results.exists() else {}
+    results = {name: result for name, result in results.items() if name in sentences}
+    for name in options.names or sentences:
+        print(f"== {name}: {sentences[name]}", flush=True)
+        results[name] = run_one(name, options.timeout) | {"machine": machine()}
+        print(results[name].get("printed") or f"not measured: {results[name]['failed']}", flush=True)
+        options.results.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        options.page.write_text(page(results, sentences), encoding="utf-8")
+    if any("failed" in results[name] for name in options.names or sentences):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The runner of the benchmarks; what they measure is not tested."""
+
+import json
+import sys
+
+import pytest
+from benchmarks import run
+
+GOOD = '''"""Counts to three."""
+import json, sys
+
+def main():
+    print("row  value")
+    open(sys.argv[sys.argv.index("--json") + 1], "w").write(json.dumps([1, 2, 3]))
+
+main()
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    package = tmp_path / "benchmarks"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "good.py").write_text(GOOD)
+    (package / "bad.py").write_text('"""Breaks."""\ndef main(): ...\nraise SystemExit("no peer")  # "--json"\n')
+    (package / "helper.py").write_text('"""No benchmark."""\n')
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "__file__", str(package / "run.py"))
+    return tmp_path
+
+
+def test_only_files_with_main_and_json_are_benchmarks(folder) -> None:
+    assert run.benchmarks() == {"bad": "Breaks.", "good": "Counts to three."}
+
+
+def test_a_failure_is_written_down_and_stops_nothing(folder, monkeypatch, capsys) -> None:
+    page, results = folder / "page.md", folder / "results.json"
+    monkeypatch.setattr(sys, "argv", ["run", "--page", str(page), "--results", str(results)])
+
+    with pytest.raises(SystemExit) as end:
+        run.main()
+
+    assert end.value.code == 1
+    text = page.read_text(encoding="utf-8")
+    assert "Not measured: no peer." in text
+    assert "row  value" in text
+    assert json.loads(results.read_text())["good"]["numbers"] == [1, 2, 3]
+
+
+def test_results_of_others_are_kept_with_their_own_date(folder, monkeypatch) -> None:
+    page, results = folder / "page.md", folder / "results.json"
+    results.write_text(json.dumps({"bad": {"printed": "old", "machine": run.machine() | {"when": "2020-01-01"}}}))
+    monkeypatch.setattr(sys, "argv", ["run", "good", "--page", str(page), "--results", str(results)])
+
+    run.main()
+
+    assert "Measured 2020-01-01" in page.read_text(encoding="utf-8")
+
+
+def test_an_unknown_name_is_refused(folder, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["run", "no-such"])
+
+    with pytest.raises(SystemExit):
+        run.main()
