@@ -12,6 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from expost.accounting.rounding import Floats, float_up
@@ -82,7 +83,7 @@ def without_replacement_renyi(orders: tuple[float, ...], rate: float, curve: Cur
     # The second term: min(4 (e^R - 1), 2 e^R) for the divergence R at order 2.
     weights[2] = min(math.log(4) + float(_log_expm1(moments[2:3])[0]), float(weights[2]))
     weights[:2] = -np.inf
-    excess = _sum_terms(_log_binomials(whole), np.arange(whole[-1] + 1) * math.log(rate) + weights, whole, rate)
+    excess = _sum_terms(whole, np.arange(whole[-1] + 1) * math.log(rate) + weights, rate)
     return np.minimum(curve(orders), _interpolated(orders, whole, np.logaddexp(0.0, excess)))
 
 
@@ -94,7 +95,7 @@ def poisson_gaussian_renyi(orders: tuple[float, ...], rate: float, noise_multipl
     """
 
     def curve(at: tuple[float, ...]) -> Floats:
-        return np.array(at) / (2 * noise_multiplier**2)
+        return _array(at) / (2 * noise_multiplier**2)
 
     values = poisson_renyi_symmetric(orders, rate, curve)
     if noise_multiplier < _SMALLEST_NOISE:
@@ -160,41 +161,52 @@ def _whole_orders(orders: tuple[float, ...]) -> tuple[int, ...]:
 
 def _log_moments(curve: Curve, highest: int) -> Floats:
     """(i - 1) R(i) for i = 0, ..., highest."""
-    powers = np.arange(2, highest + 1, dtype=np.float64)
-    return np.concatenate([[0.0, 0.0], (powers - 1) * curve(tuple(powers.tolist()))])
+    moments = np.zeros(highest + 1)
+    moments[2:] = np.arange(1, highest) * curve(_powers(highest))
+    return moments
+
+
+@functools.lru_cache(maxsize=256)
+def _array(orders: tuple[float, ...]) -> Floats:
+    return np.array(orders, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _powers(highest: int) -> tuple[float, ...]:
+    return tuple(float(power) for power in range(2, highest + 1))
 
 
 def _binomial_excess(whole: tuple[int, ...], rate: float, log_excess: Floats) -> Floats:
     """Log of sum_i C(a, i) q^i (1 - q)^(a - i) (e^m_i - 1) for each whole order a; all terms are non-negative."""
-    powers = np.arange(whole[-1] + 1)
-    rest = np.array(whole)[:, None] - powers
-    binomials = _log_binomials(whole) + np.where(rest >= 0, rest, 0) * math.log1p(-rate)
-    return _sum_terms(binomials, powers * math.log(rate) + log_excess, whole, rate)
+    powers, rest, _, _ = _tables(whole)
+    return _sum_terms(whole, powers * math.log(rate) + log_excess, rate, rest * math.log1p(-rate))
 
 
-def _sum_terms(binomials: Floats, log_terms: Floats, whole: tuple[int, ...], rate: float) -> Floats:
+def _sum_terms(whole: tuple[int, ...], log_terms: Floats, rate: float, more: Floats | float = 0.0) -> Floats:
+    """Log of sum_i C(a, i) e^(terms_i + more_ai), with slack for the size of the logarithms."""
+    _, _, binomials, absent = _tables(whole)
+    terms = binomials + log_terms + more
+    terms[absent] = -np.inf  # powers above the order do not occur, however large (or infinite) their moments are
+    largest = terms.max(axis=1)
     slack = _LOG_SLACK * (1 + np.array(whole) * (2 + abs(math.log(rate)) + abs(math.log1p(-rate))))
-    # Powers above the order do not occur, however large (or infinite) their moments are.
-    terms = np.where(binomials > -np.inf, binomials, 0.0) + log_terms
-    terms[binomials == -np.inf] = -np.inf
-    largest = terms.max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        total: Floats = np.log(np.exp(terms - largest).sum(axis=1)) + largest[:, 0] + slack
-    return np.where(np.isfinite(largest[:, 0]), total, largest[:, 0])
+        total: Floats = np.log(np.exp(terms - largest[:, None]).sum(axis=1)) + largest + slack
+    return np.where(np.isfinite(largest), total, largest)
 
 
 @functools.lru_cache(maxsize=64)
-def _log_binomials(whole: tuple[int, ...]) -> Floats:
+def _tables(whole: tuple[int, ...]) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Powers i, exponents a - i, ln C(a, i) and where i exceeds a, for all orders a and powers i."""
     orders = np.array(whole, dtype=np.float64)[:, None]
-    powers = np.arange(whole[-1] + 1, dtype=np.float64)[None, :]
+    powers = np.arange(whole[-1] + 1, dtype=np.float64)
     rest = np.maximum(orders - powers, 0)
-    table: Floats = gammaln(orders + 1) - gammaln(powers + 1) - gammaln(rest + 1)
-    return np.where(powers <= orders, table, -np.inf)
+    binomials: Floats = np.where(powers <= orders, gammaln(orders + 1) - gammaln(powers + 1) - gammaln(rest + 1), 0.0)
+    return powers, rest, binomials, powers > orders
 
 
 def _interpolated(orders: tuple[float, ...], whole: tuple[int, ...], log_moments: Floats) -> Floats:
     """Divergences at all orders from the log moments at whole ones; the log moment at order 1 is zero."""
-    at = np.array(orders, dtype=np.float64)
+    at = _array(orders)
     chords: Floats = np.interp(at, [1, *whole], [0.0, *log_moments])
     return chords / (at - 1)
 

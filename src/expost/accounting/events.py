@@ -67,6 +67,10 @@ class Event:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    def _exact(self, *names: str, positive: bool = False) -> None:
+        for name in names:
+            object.__setattr__(self, name, rational(getattr(self, name), name, positive=positive))
+
 
 @dataclass(frozen=True)
 class PureEvent(Event):
@@ -80,7 +84,7 @@ class PureEvent(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        self._set(epsilon=rational(self.epsilon, "epsilon", positive=False))
+        self._exact("epsilon")
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,9 @@ class ApproxEvent(Event):
     delta: Fraction
 
     def __post_init__(self) -> None:
-        delta = rational(self.delta, "delta", positive=False)
-        if delta >= 1:
+        self._exact("epsilon", "delta")
+        if self.delta >= 1:
             raise InvalidRequest("Expected delta below 1", got=self.delta, do="Pass a small delta such as 1e-6")
-        self._set(epsilon=rational(self.epsilon, "epsilon", positive=False), delta=delta)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class ConcentratedEvent(Event):
     rho: Fraction
 
     def __post_init__(self) -> None:
-        self._set(rho=rational(self.rho, "rho", positive=False))
+        self._exact("rho")
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class LaplaceEvent(Event):
     noise_multiplier: Fraction
 
     def __post_init__(self) -> None:
-        self._set(noise_multiplier=rational(self.noise_multiplier, "noise_multiplier"))
+        self._exact("noise_multiplier", positive=True)
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class GaussianEvent(Event):
     noise_multiplier: Fraction
 
     def __post_init__(self) -> None:
-        self._set(noise_multiplier=rational(self.noise_multiplier, "noise_multiplier"))
+        self._exact("noise_multiplier", positive=True)
 
     @property
     def mu_squared(self) -> Fraction:
@@ -188,7 +191,8 @@ class DiscreteLaplaceEvent(Event):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        self._set(scale=rational(self.scale, "scale"), sensitivity=_whole(self.sensitivity, "sensitivity", least=1))
+        self._exact("scale", positive=True)
+        self._set(sensitivity=_whole(self.sensitivity, "sensitivity", least=1))
 
     @property
     def epsilon(self) -> Fraction:
@@ -212,11 +216,8 @@ class DiscreteGaussianEvent(Event):
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        self._set(
-            scale=rational(self.scale, "scale"),
-            sensitivity=rational(self.sensitivity, "sensitivity"),
-            dimension=_whole(self.dimension, "dimension", least=1),
-        )
+        self._exact("scale", "sensitivity", positive=True)
+        self._set(dimension=_whole(self.dimension, "dimension", least=1))
 
     @property
     def rho(self) -> Fraction:
@@ -236,7 +237,7 @@ class ExponentialEvent(Event):
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        self._set(epsilon=rational(self.epsilon, "epsilon", positive=False))
+        self._exact("epsilon")
 
 
 @dataclass(frozen=True)
@@ -255,10 +256,9 @@ class ExPostEvent(Event):
     cap: Fraction
 
     def __post_init__(self) -> None:
-        loss, cap = rational(self.loss, "loss", positive=False), rational(self.cap, "cap", positive=False)
-        if loss > cap:
+        self._exact("loss", "cap")
+        if self.loss > self.cap:
             raise InvalidRequest("Expected a loss within its cap", got=self.loss, do="Raise the cap of the run")
-        self._set(loss=loss, cap=cap)
 
     @classmethod
     def promise(cls, cap: float | Fraction) -> ExPostEvent:
@@ -281,10 +281,10 @@ class PoissonSampled(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        rate = rational(self.rate, "rate", positive=False)
-        if rate > 1:
+        self._exact("rate")
+        if self.rate > 1:
             raise InvalidRequest("Expected a sampling rate of at most 1", got=self.rate, do="Pass a probability")
-        self._set(rate=rate, event=_event(self.event))
+        _event(self.event)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from expost.accounting import approx, gaussian, pure, zcdp
-from expost.accounting.events import Event
+from expost.accounting.events import Event, ExPostEvent
 from expost.accounting.price import Price, price_of, promised
 from expost.accounting.renyi import divergences, ex_post_divergences
-from expost.accounting.rounding import Floats, float_down, float_up, widen
+from expost.accounting.rounding import Floats, float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import conversion, default_shares
 from expost.core.adjacency import Adjacency
@@ -97,11 +97,11 @@ class Filter(abc.ABC):
 
     def admits(self, event: Event) -> bool:
         """Whether the event's worst case fits in what is left; nothing is charged."""
-        return self._fits(self.spent + self._price(promised(event)))
+        return self._fits(self.spent + self._worst_price(event))
 
     def reserve(self, event: Event) -> Reservation:
         """Charge the worst case, or refuse with ``BudgetExceeded``."""
-        price = self._price(promised(event))
+        price = self._worst_price(event)
         with self._lock:
             self._checked(price)
             reservation = Reservation(next(self._numbers), event, price)
@@ -119,19 +119,15 @@ class Filter(abc.ABC):
 
     def charge(self, event: Event) -> None:
         """Reserve and settle at once: for steps whose cost is known."""
-        if promised(event) is not event:
-            self.settle(self.reserve(event), event)
-            return
-        price = self._price(event)
+        worst = self._worst_price(event)
+        price = worst if event.is_leaf else self._price(event)
         with self._lock:
-            total = self._checked(price)
-            self._total = self._total + price if self._open else total
+            self._checked(worst)
+            self._total = self._total + price
 
-    def _checked(self, price: Price) -> Price:
-        total = self._sum() + price
-        if not self._fits(total):
+    def _checked(self, price: Price) -> None:
+        if not self._fits(self._sum() + price):
             raise BudgetExceeded("Expected a worst case within what is left of the budget", do="Ask for less")
-        return total
 
     def _sum(self) -> Price:
         """Settled steps and open ones."""
@@ -141,6 +137,12 @@ class Filter(abc.ABC):
         if promised(outcome) != promised(reservation.event):
             raise InvalidRequest("Expected the outcome of the event that was reserved", do="Change its losses only")
         return self._price(outcome)
+
+    def _worst_price(self, event: Event) -> Price:
+        """The price before the run; the common cases without building an event."""
+        if isinstance(event, ExPostEvent):
+            return self._ex_post(event.cap, event.cap)
+        return self._price(promised(event))
 
     def _price(self, event: Event) -> Price:
         check_adjacency(event, self.adjacency)
@@ -186,7 +188,7 @@ class BasicFilter(Filter):
         return None if pair is None else pair[0]
 
     def _fits(self, total: Price) -> bool:
-        return bool(total.loss + total.cost <= self._epsilon) and total.failure <= self._delta
+        return bool(total.loss + total.cost <= self._epsilon) and (not total.failure or total.failure <= self._delta)
 
 
 class PureFilter(BasicFilter):
@@ -252,7 +254,7 @@ class ConcentratedFilter(Filter):
         return Price(Fraction(0), zcdp.pure_to_zcdp(cap))
 
     def _fits(self, total: Price) -> bool:
-        return bool(total.cost <= self._rho) and total.failure <= self._failure
+        return bool(total.cost <= self._rho) and (not total.failure or total.failure <= self._failure)
 
 
 class GaussianFilter(Filter):
@@ -278,7 +280,7 @@ class GaussianFilter(Filter):
         return Price(Fraction(0), gaussian.pure_to_gdp(cap))  # no refund, as in the concentrated filter
 
     def _fits(self, total: Price) -> bool:
-        return bool(total.cost <= self._mu_squared) and total.failure == 0
+        return bool(total.cost <= self._mu_squared) and not total.failure
 
 
 class RenyiFilter(Filter):
@@ -311,13 +313,13 @@ class RenyiFilter(Filter):
         return np.zeros(len(self._orders))
 
     def _cost_of(self, leaf: Event) -> Floats:
-        return widen(divergences(leaf, self._orders))
+        return divergences(leaf, self._orders)
 
     def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
         return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
     def _fits(self, total: Price) -> bool:
-        return bool(np.all(total.cost <= self._limits)) and total.failure == 0
+        return bool(np.all(total.cost <= self._limits)) and not total.failure
 
 
 class ApproxFilter(Filter):
@@ -364,14 +366,16 @@ class ApproxFilter(Filter):
         return np.zeros(len(self._orders))
 
     def _cost_of(self, leaf: Event) -> Floats:
-        return widen(divergences(leaf, self._orders))
+        return divergences(leaf, self._orders)
 
     def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
         return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
     def _fits(self, total: Price) -> bool:
         # The conversions are already widened; the addition's own rounding is taken off the room.
-        return bool((total.cost + self._conversion).min() <= self._room) and total.failure <= self._failure
+        return bool((total.cost + self._conversion).min() <= self._room) and (
+            not total.failure or total.failure <= self._failure
+        )
 
 
 def filter_for(budget: Guarantee, *, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> Filter:

@@ -15,7 +15,6 @@ from expost.accounting.events import Event, GaussianEvent, PoissonSampled, Sampl
 from expost.accounting.pure import summed
 from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up, sqrt_up
 from expost.accounting.scenario import Scenario
-from expost.core.rational import round_up
 
 __all__ = ["GaussianTotal", "cost_of", "gaussian_delta", "pure_to_gdp", "smallest_epsilon", "total"]
 
@@ -105,7 +104,7 @@ def pure_to_gdp(epsilon: Fraction) -> Fraction:
     # Near epsilon = 0 the inverse loses digits: step up until the forward function, which does not, agrees.
     while float(log_ndtr(-mu / 2)) > log_kink - 8 * _ULP * abs(log_kink):
         mu += max(4 * _ULP, mu * 2.0**-44)
-    return round_up(mu) ** 2
+    return Fraction(mu) ** 2
 
 
 def cost_of(event: Event) -> Fraction | None:

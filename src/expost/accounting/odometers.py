@@ -20,7 +20,7 @@ from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
 from expost.accounting.events import Event, GaussianEvent
 from expost.accounting.price import Price, price_of
 from expost.accounting.renyi import divergences, ex_post_divergences
-from expost.accounting.rounding import Floats, float_down, float_up, widen
+from expost.accounting.rounding import Floats, float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import default_shares
 from expost.core.adjacency import Adjacency
@@ -143,7 +143,7 @@ class RenyiOdometer(Odometer):
         return np.zeros(len(self._orders))
 
     def _cost_of(self, leaf: Event) -> Floats:
-        return widen(divergences(leaf, self._orders))
+        return divergences(leaf, self._orders)
 
     def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
         return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -101,7 +100,7 @@ def _scenario_price(scenario: Scenario, cost_of: CostOf, ex_post: ExPost) -> Pri
     total = ex_post(scenario.loss, scenario.cap)
     for leaf, count in scenario.leaves:
         one = _leaf_price(leaf, cost_of)
-        total = total + Price(one.loss * count, one.cost * count, one.failure * count)
+        total = total + (one if count == 1 else Price(one.loss * count, _times(one.cost, count), one.failure * count))
     return total
 
 
@@ -114,11 +113,16 @@ def _leaf_price(leaf: Event, cost_of: CostOf) -> Price:
     return cost if isinstance(cost, Price) else Price(_ZERO, cost, failure_of(leaf))
 
 
+def _times(cost: Any, count: int) -> Any:
+    return np.nextafter(cost * count, np.inf) if isinstance(cost, np.ndarray) else cost * count
+
+
 def _plus(one: Any, other: Any) -> Any:
     """A sum, upwards where it must be rounded: floats always, rationals once their denominators explode."""
     if isinstance(one, np.ndarray):
         return add_up(one, other)
     exact = one + other
-    if exact.denominator.bit_length() <= _LONGEST:
+    numerator, denominator = exact.as_integer_ratio()
+    if denominator.bit_length() <= _LONGEST:
         return exact
-    return Fraction(math.ceil(exact * (1 << _LONGEST)), 1 << _LONGEST)
+    return Fraction(-((-numerator << _LONGEST) // denominator), 1 << _LONGEST)

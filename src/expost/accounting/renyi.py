@@ -125,7 +125,7 @@ def ex_post_divergences(loss: Fraction, cap: Fraction, orders: tuple[float, ...]
     >>> ex_post_divergences(Fraction(1, 10), Fraction(1), (2.0, 64.0)).round(3).tolist()
     [0.1, 0.1]
     """
-    return np.minimum(widen(divergences(PureEvent(cap), orders)), float_up(loss))
+    return np.minimum(widen(_randomized_response(float_up(cap), _grid(orders))), float_up(loss))
 
 
 @functools.lru_cache(maxsize=256)

@@ -77,7 +77,12 @@ class TradeoffCurve:
 def plot_tradeoff(
     subject: TradeoffCurve | Mapping[str, TradeoffCurve], *, path: str | None = None, **options: Any
 ) -> Any:
-    """Draw a curve, or several by name, with what is installed for the picture "tradeoff"."""
+    """Draw a curve, or several by name, with what is installed for the picture "tradeoff".
+
+    >>> plot_tradeoff({})
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected a ...
+    """
     return draw("tradeoff", subject, path=path, **options)
 
 

@@ -23,7 +23,6 @@ from expost.accounting.events import (
 from expost.accounting.pure import summed
 from expost.accounting.rounding import SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
-from expost.core.rational import round_up
 
 __all__ = [
     "ConcentratedTotal",
@@ -39,7 +38,7 @@ __all__ = [
 _SLACK = 2.0**-44  # 256 ulps of the largest term: each conversion adds four terms of at most two roundings
 _ZERO = Fraction(0)
 _SAMPLED = (PoissonSampled, SampledWithoutReplacement)
-_TANH_ERROR = Fraction(1, 10**12)
+_TANH_ERROR = 2.0**-48  # two roundings and a library's tanh, 16 ulps
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def pure_to_zcdp(epsilon: Fraction) -> Fraction:
     True
     """
     e = float_up(epsilon)
-    return min(epsilon**2 / 2, epsilon, round_up(e * math.tanh(e / 2), relative=_TANH_ERROR))
+    return Fraction(e * math.tanh(e / 2) * (1 + _TANH_ERROR))
 
 
 def cost_of(event: Event) -> Fraction | None:
