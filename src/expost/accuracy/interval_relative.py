@@ -34,6 +34,8 @@ _NEGLECTED = 1e-8
 _SINGLE = 256  # exact counts below this are enumerated one by one over all rungs
 _FINE = 0.1  # width of a cell of larger counts, in noise scales at the stopping rung
 _USUAL = 1.12  # what stopping usually costs in probability: where the search for the level begins
+_FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
+_MOST_RUNGS = 200  # that one climb can look at: twice the rungs of its ladder
 _MARGIN = 1.01  # for counts beyond the enumeration, where the rule repeats itself with every factor RATIO
 
 
@@ -99,6 +101,8 @@ def _power(exponent: int) -> Fraction:
 def relative_rule(share: Fraction, failure_probability: Fraction) -> RelativeRule:
     """The rule whose stopped answer misses by more than ``share`` with at most this probability, whatever the count."""
     allowed = float(failure_probability)
+    if share < _FINEST:
+        return RelativeRule(float(share), allowed / _MOST_RUNGS)
     rule = RelativeRule(float(share), allowed / _USUAL)
     while (worst := stopped_failure(rule)) > allowed:
         rule = RelativeRule(rule.share, rule.level * min(allowed / worst, 0.97))

@@ -76,7 +76,7 @@ def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
 
 def _two_laplace_tail(radius: Floats, wide: Floats, narrow: Floats) -> Floats:
     near = narrow > wide * (1 - 1e-6)
-    below = np.where(near, wide / 2, np.maximum(narrow, 1e-300))
+    below = np.where(near, wide / 2, np.maximum(narrow, wide * 1e-9))  # a wider second noise is on the safe side
     apart = (wide**2 * np.exp(-radius / wide) - below**2 * np.exp(-radius / below)) / (wide**2 - below**2)
     equal = (1 + radius / (2 * wide)) * np.exp(-radius / wide) * (1 + 1e-5)
     return np.where(near, equal, apart)

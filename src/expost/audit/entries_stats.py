@@ -1,0 +1,153 @@
+"""Attacks on the statistics: whole questions on tables of a few rows, one row or one unit added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from expost.audit.claim import Claim, ExPost
+from expost.audit.entry import Entry
+from expost.audit.pair import Outcomes, Pair, Sampler, repeat
+from expost.core import PureGuarantee, Release
+from expost.data import Dataset
+from expost.noise.bits import BitSource
+from expost.stats import (
+    ApproximateBounds,
+    ContingencyTable,
+    Count,
+    CountByPrivateKeys,
+    CountDistinct,
+    Covariance,
+    GroupRelease,
+    Histogram,
+    Mean,
+    MostCommon,
+    Quantile,
+    Quantiles,
+    StandardDeviation,
+    Sum,
+    Summary,
+    TopK,
+    Variance,
+)
+
+__all__ = ["entries", "question_pair"]
+
+Build = Callable[[], Any]
+
+_RUNS = 250  # a question takes milliseconds, however small the table
+_FAR = 60.0  # released numbers beyond this tell nothing more on tables of a few rows
+_KEYS = ("a", "b")
+# The added row is extreme in every column; the others sit where one more row moves the most.
+_ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1}, {"who": 2, "key": "b", "x": 1, "y": 0}]
+_ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
+_SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
+
+
+def entries() -> Iterable[Entry]:
+    """One entry a statistic."""
+    return (
+        Entry("expost.stats.Count", _counts),
+        Entry("expost.stats.CountDistinct", _pairs(partial(CountDistinct, epsilon=1, by="key"))),
+        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1], epsilon=1))),
+        Entry("expost.stats.ContingencyTable", _pairs(partial(ContingencyTable, ["key"], epsilon=1))),
+        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1, epsilon=1))),
+        Entry("expost.stats.Sum", _pairs(partial(Sum, "x", epsilon=1), _climb(Sum, "x"))),
+        Entry("expost.stats.Mean", _pairs(partial(Mean, "x", epsilon=1), _climb(Mean, "x"))),
+        Entry("expost.stats.Variance", _pairs(partial(Variance, "x", epsilon=1))),
+        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x", epsilon=1))),
+        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"], epsilon=1))),
+        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"], epsilon=1))),
+        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], epsilon=1, levels=1))),
+        Entry("expost.stats.Quantile", _quantiles),
+        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key", epsilon=1))),
+        Entry("expost.stats.ApproximateBounds", _pairs(partial(ApproximateBounds, "x", epsilon=1, largest=4))),
+        Entry("expost.stats.PrivatelyBounded", _pairs(partial(Mean, "x", bounds="private", epsilon=1, largest=4))),
+        Entry("expost.stats.CountByPrivateKeys", _private_keys),
+    )
+
+
+def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | None = None) -> Pair:
+    """A question on two neighbouring tables; an outcome is what leaves, and its bill."""
+    more, fewer = _dataset([*_ROWS, _ADDED], unit), _dataset(_ROWS, unit)
+    question = build()
+    question.check(more)
+    promise = claim or ExPost(PureGuarantee(question.worst_case.amounts()["epsilon"]))
+    return Pair(name, promise, _runs(build, more), _runs(build, fewer), slow=True, most_runs=_RUNS)
+
+
+def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
+    limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": 1}
+    return Dataset(
+        pa.Table.from_pylist(list(rows), _SCHEMA),
+        unit=unit,
+        bounds={"x": (0, 1), "y": (0, 1)},
+        categories={"key": _KEYS},
+        **limits,
+    )
+
+
+def _runs(build: Build, dataset: Dataset) -> Sampler:
+    def run(bits: BitSource) -> Outcomes:
+        question = build()
+        question.check(dataset)
+        release = question.climb(question.measure(dataset), bits)
+        return Outcomes.of(_seen(release)[None], [release.receipt.epsilon])
+
+    return repeat(run)
+
+
+def _seen(release: Release[Any]) -> Any:
+    """Everything that leaves, as numbers: values, and for groups whether each is there and met its target."""
+    value = release.value
+    if isinstance(release, GroupRelease):
+        rows = {str(row.label): row for row in release.value.rows}
+        labels = _KEYS if set(rows) <= set(_KEYS) else tuple(rows)
+        found = [(rows[k].value, rows[k].met) if k in rows else (-1.0, -1.0) for k in labels]
+        return np.clip(np.array(found, dtype=np.float64).ravel(), -_FAR, _FAR)
+    if value is None:
+        return np.array([-_FAR])
+    if isinstance(value, str):
+        return np.array([float(_KEYS.index(value))])
+    return np.clip(np.round(np.atleast_1d(np.asarray(value, dtype=np.float64)).ravel(), 3), -_FAR, _FAR)
+
+
+def _pairs(*builds: Build) -> Callable[[], Sequence[Pair]]:
+    def pairs() -> Sequence[Pair]:
+        return [question_pair(f"one row more, {place + 1}", build) for place, build in enumerate(builds)]
+
+    return pairs
+
+
+def _climb(kind: Callable[..., Any], *subject: Any) -> Build:
+    """The same statistic, climbing to a relative accuracy that it sometimes reaches."""
+    return partial(kind, *subject, within="50%", max_epsilon=2)
+
+
+def _counts() -> Sequence[Pair]:
+    return [
+        question_pair("one row more", partial(Count, epsilon=1)),
+        question_pair("one row more, climbing", partial(Count, within="50%", max_epsilon=2)),
+        question_pair(
+            "one row more, groups climbing after a scout", partial(Count, within="50%", by="key", max_epsilon=2)
+        ),
+        question_pair("one unit more", partial(Count, epsilon=1, by="key"), unit="who"),
+    ]
+
+
+def _quantiles() -> Sequence[Pair]:
+    return [
+        question_pair(method, partial(Quantile, "x", 0.5, method=method, epsilon=1))
+        for method in ("exponential", "smooth")
+    ]
+
+
+def _private_keys() -> Sequence[Pair]:
+    build = partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01)
+    question = build()
+    question.check(_dataset(_ROWS, "row"))
+    return [question_pair("a key more", build, claim=question.worst_case.promise())]
