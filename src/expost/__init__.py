@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "accounting": ("account",),
     "core": (
         "Adjacency",
         "BudgetExceeded",
@@ -32,12 +33,17 @@ _ROOMS = {
         "zcdp",
     ),
     "curator": ("Session",),
-    "data": ("Dataset",),
+    "data": ("Dataset", "col"),
+    "holdout": ("ReusableHoldout",),
     "ledger": ("open_ledger",),
+    "models": ("HuberSVC", "LogisticRegression", "Ridge"),
+    "robustness": ("certify", "individual_fairness"),
+    "stats.hypothesis": ("AdaptiveTester",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 if TYPE_CHECKING:
+    from expost.accounting import account
     from expost.core import (
         Adjacency,
         BudgetExceeded,
@@ -59,30 +65,43 @@ if TYPE_CHECKING:
         zcdp,
     )
     from expost.curator import Session
-    from expost.data import Dataset
+    from expost.data import Dataset, col
+    from expost.holdout import ReusableHoldout
     from expost.ledger import open_ledger
+    from expost.models import HuberSVC, LogisticRegression, Ridge
+    from expost.robustness import certify, individual_fairness
+    from expost.stats.hypothesis import AdaptiveTester
 
 __all__ = [
+    "AdaptiveTester",
     "Adjacency",
     "BudgetExceeded",
     "Dataset",
     "EngineFailed",
     "ExpostError",
     "Guarantee",
+    "HuberSVC",
     "InvalidRequest",
     "Ladder",
     "LedgerUnsound",
+    "LogisticRegression",
     "Loss",
     "Receipt",
     "Release",
+    "ReusableHoldout",
+    "Ridge",
     "Session",
     "Target",
     "TargetNotMet",
     "Unit",
     "__version__",
+    "account",
     "approx",
+    "certify",
+    "col",
     "epsilon",
     "gdp",
+    "individual_fairness",
     "open_ledger",
     "zcdp",
 ]

@@ -12,9 +12,14 @@ from expost.plots.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
 
 __all__ = ["draw_climb"]
 
+_ERRORS = (Measure.ABSOLUTE_ERROR, Measure.RELATIVE_ERROR)
+
 
 def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figure:
-    """Released value and interval at each rung, and the band the target asks for.
+    """What each rung of a climb showed, and where it stopped.
+
+    An answer that is a number is drawn with its interval and the band that the target asks for; a model with the risk
+    that its rung certified, against the risk asked for.
 
     >>> from expost.core import PureGuarantee, PureLoss, Receipt
     >>> receipt = Receipt(question="count", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
@@ -25,10 +30,38 @@ def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figu
     if not release.climb:
         raise InvalidRequest("Expected a release that climbed a ladder", do="Ask with within= to see a climb")
     figure, axes = new_figure()
-    levels = [float(step.epsilon) for step in release.climb]
-    middle = [step.value for step in release.climb]
+    target = release.receipt.target
+    if target is None or target.measure in _ERRORS:
+        _draw_interval(axes, release)
+    else:
+        _draw_certified(axes, release)
+    last = float(release.climb[-1].epsilon)
+    axes.axvline(last, color=GREEN, linestyle="--", linewidth=1.2, label=f"stopped at epsilon {last:.4g}")
+    axes.set_xscale("log")
+    axes.set_xlabel("privacy level of the rung, epsilon (log scale; left is more private)")
+    receipt = release.receipt
+    axes.set_title(f"{receipt.outcome.value}: paid {receipt.bill}, at most {receipt.promise}", fontsize=10, loc="left")
+    axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
+    return save(figure, path)
+
+
+def _levels(release: Release[Any]) -> list[float]:
+    return [float(step.epsilon) for step in release.climb]
+
+
+def _draw_certified(axes: Any, release: Release[Any]) -> None:
+    target = release.receipt.target
+    assert target is not None
+    bounds = [step.high for step in release.climb]
+    axes.plot(_levels(release), bounds, color=BLUE, marker=".", linewidth=1, label=f"certified {target.measure.value}")
+    axes.axhline(float(target.tolerance), color=ORANGE, linewidth=1, label=f"target: {target}")
+    axes.set_yscale("log")
+    axes.set_ylabel(f"{target.measure.value} of the released model, at most")
+
+
+def _draw_interval(axes: Any, release: Release[Any]) -> None:
     axes.fill_between(
-        levels,
+        _levels(release),
         [step.low for step in release.climb],
         [step.high for step in release.climb],
         color=BLUE,
@@ -36,16 +69,11 @@ def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figu
         linewidth=0,
         label=_band(release),
     )
-    axes.plot(levels, middle, color=BLUE, marker=".", linewidth=1, label="released value")
+    values = [step.value for step in release.climb]
+    axes.plot(_levels(release), values, color=BLUE, marker=".", linewidth=1, label="released value")
     _draw_target(axes, release)
-    axes.axvline(levels[-1], color=GREEN, linestyle="--", linewidth=1.2, label=f"stopped at epsilon {levels[-1]:.4g}")
-    axes.set_xscale("log")
     _frame(axes, release)
-    axes.set_xlabel("privacy level of the rung, epsilon (log scale; left is more private)")
     axes.set_ylabel(release.receipt.question, wrap=True)
-    axes.set_title(_title(release), fontsize=10, loc="left")
-    axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
-    return save(figure, path)
 
 
 def _band(release: Release[Any]) -> str:
@@ -54,21 +82,12 @@ def _band(release: Release[Any]) -> str:
     return f"where the exact answer lies{sure}"
 
 
-def _title(release: Release[Any]) -> str:
-    receipt = release.receipt
-    return f"{receipt.outcome.value}: paid {receipt.bill}, at most {receipt.promise}"
-
-
 def _draw_target(axes: Any, release: Release[Any]) -> None:
     target = release.receipt.target
     if target is None or not isinstance(release.value, int | float):
         return
-    tolerance = float(target.tolerance)
-    if target.measure is Measure.RELATIVE_ERROR:
-        tolerance *= abs(float(release.value))
-    elif target.measure is not Measure.ABSOLUTE_ERROR:
-        return
     value = float(release.value)
+    tolerance = float(target.tolerance) * (abs(value) if target.measure is Measure.RELATIVE_ERROR else 1)
     axes.axhline(value - tolerance, color=ORANGE, linewidth=1, label=f"target: {target}")
     axes.axhline(value + tolerance, color=ORANGE, linewidth=1)
     axes.axhline(value, color=GREY, linewidth=0.6)
