@@ -11,6 +11,8 @@ from threadpoolctl import threadpool_limits
 
 __all__ = ["Progress", "run_trials"]
 
+_FEW = 5  # below this, starting processes costs more than they save
+
 Progress = Callable[[int, int, str], None]
 """Told how many of how many are done, and of what."""
 
@@ -29,7 +31,7 @@ def run_trials(
     [8, 9]
     """
     workers = workers or os.cpu_count() or 1
-    if workers == 1:
+    if workers == 1 or len(jobs) < _FEW:
         results = (_single_threaded(task, job) for job in jobs)
     else:
         calls = (delayed(_single_threaded)(task, job) for job in jobs)
