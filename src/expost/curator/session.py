@@ -53,8 +53,8 @@ class Session(Questions):
         self.dataset = dataset
         self._ledger: Ledger = open_ledger(ledger)
         self._accounts = self._open_accounts(budget, analyst, analyst_budget)
-        self._shelf = Shelf(self._ledger if self._ledger.durable else None)
         self._bits, self._simulation = bits, simulation
+        self._shelf = self._open_shelf()
 
     def _open_accounts(
         self, budget: Guarantee | None, analyst: str | None, analyst_budget: Guarantee | None
@@ -86,6 +86,23 @@ class Session(Questions):
                 do="Describe the dataset as before, or give it another name",
             )
 
+    def _open_shelf(self) -> Shelf | None:
+        """Where gradual releases are kept between questions, if refining them can be billed.
+
+        The bill of a refinement is the difference of two pure levels: sound where pure losses add up, that is in pure
+        and (epsilon, delta) accounts, and only for accounts that paid for the first part too. So nothing is kept for
+        other currencies; and only what every account of a later session has paid for is stored for it, which excludes
+        simulations, tables that live in this process, and sessions that charge an analyst.
+        """
+        definitions = {self._ledger.budget(account).definition for account in self._accounts}
+        if not definitions <= {"pure", "approx"}:
+            return None
+        shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or len(self._accounts) > 1)
+        return Shelf(self._ledger if shared else None)
+
+    def _shelved(self, request: Request) -> Request:
+        return request.on(self._shelf) if self._shelf is not None and isinstance(request, Question) else request
+
     # Questions ---------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
@@ -94,7 +111,7 @@ class Session(Questions):
         A question that an earlier answer already reaches is free; one that asks for more pays the difference.
         """
         return answer(
-            request.on(self._shelf) if isinstance(request, Question) else request,
+            self._shelved(request),
             self.dataset,
             ledger=self._ledger,
             accounts=self._accounts,
@@ -109,8 +126,7 @@ class Session(Questions):
         Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
         """
         request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
-        if isinstance(request, Question):
-            request.on(self._shelf)
+        request = self._shelved(request)
         request.check(self.dataset)
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
@@ -166,5 +182,16 @@ class Session(Questions):
     ) -> None:
         self._ledger.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A reference: where the rows and the ledger are; never rows, paths or randomness."""
+        if not self._ledger.durable or self.dataset.in_memory or self._simulation:
+            raise TypeError("Expected a session on a file with a durable ledger; this one lives in its process only.")
+        analyst = self._accounts[1].removeprefix("analyst:") if len(self._accounts) > 1 else None
+        return _reopen, (self.dataset, self._ledger.url, analyst)
+
     def __repr__(self) -> str:
         return f"Session({self._accounts[0]!r}, remaining {self.remaining().text(down=True)})"
+
+
+def _reopen(dataset: Dataset, ledger: str, analyst: str | None) -> Session:
+    return Session(dataset, ledger=ledger, analyst=analyst)

@@ -95,6 +95,11 @@ class Dataset:
             )
 
     @property
+    def in_memory(self) -> bool:
+        """Whether the rows live in this process only, so that no other process can know the table by a name."""
+        return self._mark is None
+
+    @property
     def identity(self) -> str:
         """A public text that tells this table, its unit and its filter from others; for keeping gradual releases.
 

@@ -1,0 +1,126 @@
+"""What a session keeps between questions, and what it may not."""
+
+import pickle
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import expost
+import expost.ledger
+from expost.core import PureLoss, ZeroConcentratedLoss
+from expost.noise import SeededBits
+
+ROWS = 5_000
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "people.parquet"
+    pa.parquet.write_table(pa.table({"age": [index % 90 for index in range(ROWS)]}), path)
+    return str(path)
+
+
+def people(source) -> expost.Dataset:
+    return expost.Dataset(source, name="people")
+
+
+def test_less_accuracy_is_free_and_more_costs_the_difference(source) -> None:
+    session = expost.Session(people(source), expost.epsilon(1))
+
+    bills = [session.count(epsilon=level).receipt.bill for level in (0.1, 0.05, 0.25)]
+
+    assert bills == [PureLoss(0.1), PureLoss(0), PureLoss(0.15)]
+    assert session.spent() == PureLoss(0.25)
+
+
+def test_a_refinement_pays_in_full_where_pure_losses_do_not_add_up(source) -> None:
+    session = expost.Session(people(source), expost.zcdp(1))
+
+    for level in (0.5, 1):
+        session.count(epsilon=level)
+
+    assert session.spent() == ZeroConcentratedLoss(0.125 + 0.5)
+
+
+def test_a_later_session_goes_on_where_the_first_stopped(source, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EXPOST_LEDGER_KEY", expost.ledger.new_key())
+    ledger = tmp_path / "people.ledger"
+    with expost.Session(people(source), expost.epsilon(1), ledger=ledger) as first:
+        value = first.count(epsilon=0.1).value
+    with expost.Session(people(source), expost.epsilon(1), ledger=ledger) as second:
+        again = second.count(epsilon=0.1)
+        second.count(epsilon=0.25)
+
+        assert (again.value, again.receipt.bill) == (value, PureLoss(0))
+        assert second.spent() == PureLoss(0.25)
+
+
+def test_a_simulation_leaves_nothing_for_real_sessions(source, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EXPOST_LEDGER_KEY", expost.ledger.new_key())
+    ledger = tmp_path / "people.ledger"
+    bits = SeededBits(1)
+    with expost.Session(people(source), expost.epsilon(1), ledger=ledger, bits=bits, simulation=True) as seeded:
+        seeded.count(epsilon=0.1)
+    with expost.Session(people(source), expost.epsilon(1), ledger=ledger) as real:
+        release = real.count(epsilon=0.1)
+
+    assert release.receipt.bill == PureLoss(0.1)
+    assert not release.receipt.simulation
+
+
+def test_an_analyst_pays_for_what_another_one_paid_for(source, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EXPOST_LEDGER_KEY", expost.ledger.new_key())
+    options = {"ledger": tmp_path / "people.ledger", "analyst_budget": expost.epsilon(0.5)}
+    for analyst in ("ann", "bob"):
+        with expost.Session(people(source), expost.epsilon(1), analyst=analyst, **options) as session:
+            session.count(epsilon=0.1)
+
+            assert session.ledger.spent(f"analyst:{analyst}") == PureLoss(0.1)
+
+
+def test_a_table_in_memory_is_never_taken_for_another_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EXPOST_LEDGER_KEY", expost.ledger.new_key())
+    for rows in (1000, 7):
+        table = expost.Dataset(pa.table({"age": [1] * rows}), name="people")
+        with expost.Session(table, expost.epsilon(10), ledger=tmp_path / "l") as session:
+            assert abs(session.count(epsilon=4).value - rows) < 20
+
+
+def test_the_unit_of_an_account_stays_what_it_was(source, tmp_path) -> None:
+    with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        session.count(epsilon=0.1)
+
+    other = expost.Dataset(source, name="people", unit="age", max_rows_per_unit=1)
+    with pytest.raises(expost.InvalidRequest, match="as the unit"):
+        expost.Session(other, expost.epsilon(1), ledger=tmp_path / "l")
+
+
+def test_a_price_is_the_worst_case_and_a_guess_from_receipts(source) -> None:
+    session = expost.Session(people(source), expost.epsilon(1))
+
+    before = session.price("count", within="10%", max_epsilon=0.5)
+    session.count(within="10%", max_epsilon=0.5)
+    after = session.price("count", within="2%", max_epsilon=0.5)
+
+    assert before.likely is None
+    assert after.likely is not None
+    assert after.likely.within(after.worst_case)
+    assert session.price("count", epsilon=0.9).worst_case.within(PureLoss(0.9))
+
+
+def test_a_session_crosses_processes_as_a_reference(source, tmp_path) -> None:
+    with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        again = pickle.loads(pickle.dumps(session))
+
+    again.count(epsilon=0.25)
+
+    assert expost.open_ledger(tmp_path / "l").spent("dataset:people") == PureLoss(0.25)
+
+
+def test_a_session_that_lives_in_this_process_only_is_not_pickled(source) -> None:
+    with pytest.raises(TypeError):
+        pickle.dumps(expost.Session(people(source), expost.epsilon(1)))
+    table = expost.Dataset(pa.table({"age": [1]}), name="people")
+    with pytest.raises(TypeError):
+        pickle.dumps(expost.Session(table, expost.epsilon(1)))
