@@ -68,8 +68,7 @@ class Event:
             object.__setattr__(self, name, value)
 
     def _exact(self, *names: str, positive: bool = False) -> None:
-        for name in names:
-            object.__setattr__(self, name, rational(getattr(self, name), name, positive=positive))
+        self._set(**{name: rational(getattr(self, name), name, positive=positive) for name in names})
 
 
 @dataclass(frozen=True)
@@ -202,9 +201,7 @@ class DiscreteLaplaceEvent(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussianEvent(Event):
-    """Integer noise with P[z] proportional to exp(-z^2 / (2 scale^2)) on each of ``dimension`` coordinates.
-
-    ``sensitivity`` is l2, in lattice units. Beyond one dimension only the concentrated bound is used.
+    """Integer noise, P[z] proportional to exp(-z^2 / (2 scale^2)), on ``dimension`` coordinates; l2 sensitivity.
 
     >>> DiscreteGaussianEvent(10, 2).rho
     Fraction(1, 50)
