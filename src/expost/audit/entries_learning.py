@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
 from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.core import PureGuarantee, Request
+from expost.core import Ladder, PureGuarantee, Request
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning import (
     Aim,
@@ -32,6 +34,7 @@ from expost.learning import (
 )
 from expost.learning.classification import grid_labels
 from expost.learning.losses import Logistic, TruncatedSquare
+from expost.noise import bernoulli
 from expost.noise.bits import BitSource
 
 __all__ = ["entries", "request_pair"]
@@ -59,6 +62,7 @@ def entries() -> Iterable[Entry]:
         Entry("expost.learning.Doubling", _requests(_doubling)),
         Entry("expost.learning.TheoryInversion", _requests(_theory)),
         Entry("expost.learning.TestedFit", _tested),
+        Entry("expost.accuracy.black_box.BlackBoxLadder", _black_box),
     )
 
 
@@ -148,6 +152,27 @@ def _tilted_risk() -> Sequence[Pair]:
         pair("logistic loss, a label flips", Logistic(), 1.0),
         pair("truncated square, a target flips", TruncatedSquare(1.0), 2.0**-GRID_BITS),
     )
+
+
+def _black_box() -> Sequence[Pair]:
+    """A trainer that is exactly epsilon-DP and passes as rarely as that allows on one side."""
+    ladder = BlackBoxLadder(Ladder.of([Fraction(1, 2), Fraction(1)]))
+
+    def sessions(passes: Callable[[Fraction], Fraction]) -> Sampler:
+        def trainer(level: Fraction, bits: BitSource | None) -> Attempt[None]:
+            return Attempt(None, float(bernoulli(passes(level), bits=bits)))
+
+        def run(bits: BitSource) -> Outcomes:
+            result = ladder.run(trainer, score=1.0, bits=bits)
+            return Outcomes.of([-1 if result.rung is None else result.rung], [float(result.loss.epsilon)])
+
+        return repeat(run)
+
+    def rarely(level: Fraction) -> Fraction:
+        return Fraction(9, 10) * Fraction(math.exp(-level))
+
+    left, right = sessions(lambda level: Fraction(9, 10)), sessions(rarely)
+    return (Pair("passes often or rarely", ExPost(ladder.guarantee), left, right, slow=True, most_runs=1000),)
 
 
 def _residual_check() -> Sequence[Pair]:

@@ -149,11 +149,11 @@ def grid_numbers(bound: float) -> Callable[[Any], Floats]:
 def read_rows(features: Any, target: Any = None, *, names: tuple[str, ...] | None = None) -> RowSource:
     """The rows of whatever the caller has: arrays, sparse matrices, frames, Arrow tables, datasets.
 
-    With a ``Dataset``, ``target`` is the name of a column and every other numeric column is a feature; the rows are
-    then streamed from the source.
+    With a ``Dataset``, ``target`` is the name of a column and ``names`` are the features, every other numeric column by
+    default; the rows are then streamed from the source.
     """
     if isinstance(features, Dataset):
-        return _read_dataset(features, target)
+        return _read_dataset(features, target, names)
     names = names or column_names(features)
     matrix = _as_matrix(features)
     rows, width = matrix.shape
@@ -168,11 +168,14 @@ def read_rows(features: Any, target: Any = None, *, names: tuple[str, ...] | Non
     return RowSource(rows, width, names, read)
 
 
-def _read_dataset(dataset: Dataset, target: Any) -> RowSource:
+def _read_dataset(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None) -> RowSource:
     if not isinstance(target, str):
         raise InvalidRequest("Expected the name of the target column beside a Dataset", got=target, do="Pass y='name'")
     dataset.schema.kind(target)
-    names = tuple(name for name in dataset.schema if name != target and dataset.schema.kind(name).is_number)
+    names = chosen or tuple(name for name in dataset.schema if name != target and dataset.schema.kind(name).is_number)
+    for name in names:
+        if name == target or not dataset.schema.kind(name).is_number:
+            raise InvalidRequest("Expected features that are numbers, target excluded", got=name, do="Leave it out")
     if not dataset.adjacency.public_size or dataset.rows is None or not dataset.unit.is_row:
         raise InvalidRequest(
             "Expected a dataset of single rows whose number is public",

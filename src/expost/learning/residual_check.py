@@ -83,12 +83,12 @@ class ResidualCheck:
             return Checked(math.inf, Fraction(0), False)
         path = DiscreteLaplacePath(self._measure(rows), ladder, bits=bits)
         radii = self._radii(ladder, failure_probability)
-        for rung, level in enumerate(ladder):
+        for rung, radius in enumerate(radii.tolist()):
             noisy = float(path.at(rung)[0])
-            hidden = max(noisy + float(radii[rung]), 0.0) * _GRID
-            if hidden <= allowed or (noisy - float(radii[rung])) * _GRID > allowed:
+            hidden = max(noisy + radius, 0.0) * _GRID
+            if hidden <= allowed or (noisy - radius) * _GRID > allowed:
                 break
-        return Checked(hidden, level, hidden <= allowed)
+        return Checked(hidden, ladder[rung], hidden <= allowed)
 
     @property
     def _units(self) -> int:

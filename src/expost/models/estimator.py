@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Self
 
@@ -79,13 +79,35 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._keep(release, source.names)
         return self
 
+    def fit_with(
+        self,
+        pay: Callable[[Request, RowSource], Release[Any]],
+        dataset: Dataset,
+        *,
+        features: Sequence[str],
+        target: str,
+    ) -> Self:
+        """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
+        self._chosen = tuple(features)
+        try:
+            source = self._read(dataset, target)
+        finally:
+            del self._chosen
+        problem = self._problem(source)
+        request = self._request(problem, source)
+        with one_thread():
+            release = pay(request, source)
+        self._fitted_problem = problem
+        self._keep(release, source.names)
+        return self
+
     def _request(self, problem: Problem, source: RowSource) -> Request:
         raise NotImplementedError
 
     def _read(self, X: Any, y: Any) -> RowSource:
         """The rows; shapes are checked as scikit-learn does, values are not: they are private."""
         if isinstance(X, Dataset):
-            source = read_rows(X, y)
+            source = read_rows(X, y, names=getattr(self, "_chosen", None))
             self.n_features_in_ = source.width
             return source
         if y is None:
@@ -145,6 +167,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     # Reading the arguments ----------------------------------------------------------------------------------------
 
     def _aim(self) -> Aim:
+        if self.delta:
+            raise InvalidRequest("Expected delta to be 0: these fits are pure", got=self.delta, do="Leave delta out")
         return Aim.of(
             excess_risk=self.excess_risk,
             score=self.__dict__["score"],

@@ -58,7 +58,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     its minimum), ``score`` (``("r2", 0.6)`` or ``("rmse", 0.1)``), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, targets to
     ``target_bound``; these are public numbers and must not be read off the data. ``bounds`` gives public limits
     column by column instead: columns are then scaled to [0, 1], and the penalty and the risk are those of the scaled
-    problem. The intercept, if any, is penalised like the other coefficients.
+    problem. The intercept, if any, is penalised like the other coefficients. ``method`` names a way (docs/learning.md);
+    ``rungs`` sets the length of the ladder where the way is a certificate.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> target = np.tile([0.5, -0.2], 20_000)
@@ -82,6 +83,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         failure_probability: float = 0.1,
         max_epsilon: float = 1.0,
         method: str = "auto",
+        rungs: int | None = None,
         delta: float = 0.0,
         ledger: str | None = None,
         account: str | None = None,
@@ -99,6 +101,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         self.failure_probability = failure_probability
         self.max_epsilon = max_epsilon
         self.method = method
+        self.rungs = rungs
         self.delta = delta
         self.ledger = ledger
         self.account = account
@@ -119,6 +122,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         if scored != (name == "test") and not (scored and name in _FOR_SCORES):
             fitting = " or ".join(_FOR_SCORES) if scored else "another one"
             raise InvalidRequest("Expected a method that fits the target", got=name, do=f"Pass method={fitting}")
+        if self.rungs is not None and name == "certificate":
+            return CertifiedRidge(problem, rungs=int(self.rungs))
         return _METHODS[name](problem)
 
     def repenalised(self, regularization: float) -> Ridge:

@@ -310,6 +310,7 @@ def test_only_methods_that_climb_can_draw_their_climb() -> None:
         {"epsilon": 1.0, "bounds": [(0, 1)]},
         {"epsilon": 1.0, "bounds": [(0, 1), (2, 1), (0, 1)]},
         {"epsilon": 1.0, "failure_probability": 1.0},
+        {"epsilon": 1.0, "delta": 1e-6},
         {"score": ("r2", 0.5), "method": "objective"},
     ],
     ids=str,

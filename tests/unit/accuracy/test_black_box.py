@@ -1,0 +1,77 @@
+"""The ladder's bill covers its exact output law; failed attempts cost what the proof says and no less."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from expost import InvalidRequest
+from expost.accuracy.black_box import Attempt, BlackBoxLadder
+from expost.core import Ladder
+from expost.noise import SeededBits, bernoulli
+
+LADDER = BlackBoxLadder(Ladder.of([0.5, 1.0, 2.0]))
+
+
+def law(passing: list[float], leave: float = 0.5) -> list[float]:
+    """The probabilities of success at each level and of none, for trainers that pass with these probabilities."""
+    reach, out = 1.0, []
+    for share in passing:
+        rest = leave / (leave + (1 - leave) * share)
+        out.append(reach * (1 - rest))
+        reach *= rest
+    return [*out, reach]
+
+
+def test_the_bill_bounds_the_ratio_of_the_exact_laws_for_all_trainers() -> None:
+    levels = [float(level) for level in LADDER.levels]
+    worst = 0.0
+    for share in np.linspace(0.001, 0.999, 60):
+        # A trainer that is exactly epsilon-DP: its passing probabilities on neighbours differ as much as allowed.
+        left = [float(share)] * 3
+        for up in (True, False):
+            if up:
+                right = [min(share * math.exp(e), 1 - (1 - share) * math.exp(-e)) for e in levels]
+            else:
+                right = [max(share * math.exp(-e), 1 - (1 - share) * math.exp(e)) for e in levels]
+            ratios = [abs(math.log(a / b)) for a, b in zip(law(left), law(right), strict=True) if a > 0 and b > 0]
+            bills = [float(LADDER.spent(rung).epsilon) for rung in range(3)] + [float(LADDER.spent(None).epsilon)]
+            assert all(ratio <= bill + 1e-9 for ratio, bill in zip(ratios, bills, strict=True))
+            worst = max(worst, max(r / b for r, b in zip(ratios, bills, strict=True)))
+    assert worst > 0.4  # the bill is not far above what can happen
+
+
+def test_success_costs_at_most_twice_its_level_when_levels_double() -> None:
+    ladder = BlackBoxLadder(Ladder.of([Fraction(2**step, 100) for step in range(10)]))
+
+    assert all(ladder.spent(rung).epsilon <= 2 * level for rung, level in enumerate(ladder.levels))
+
+
+def test_runs_follow_the_exact_law() -> None:
+    bits, runs = SeededBits(1), 4000
+    chance = [Fraction(1, 5), Fraction(1, 2), Fraction(9, 10)]
+
+    def trainer(level: Fraction, bits) -> Attempt:
+        rung = LADDER.levels.rungs.index(level)
+        return Attempt(rung, float(bernoulli(chance[rung], bits=bits)))
+
+    ends = [LADDER.run(trainer, score=1.0, bits=bits).rung for _ in range(runs)]
+
+    expected = law([float(each) for each in chance])
+    for rung, probability in zip([0, 1, 2, None], expected, strict=True):
+        share = ends.count(rung) / runs
+        assert abs(share - probability) < 4.5 * math.sqrt(probability * (1 - probability) / runs)
+
+
+def test_nothing_reached_is_billed_without_a_level() -> None:
+    result = LADDER.run(lambda level, bits: Attempt("m", 0.0), score=1.0, bits=SeededBits(2))
+
+    assert result.attempt is None and result.rung is None
+    assert result.loss == LADDER.spent(None)
+    assert result.loss.epsilon < LADDER.guarantee.epsilon
+
+
+def test_a_trainer_must_return_its_score() -> None:
+    with pytest.raises(InvalidRequest, match="Attempt"):
+        BlackBoxLadder(Ladder.of([1]), leave=Fraction(1, 10**6)).run(lambda level, bits: "m", score=0.0)
