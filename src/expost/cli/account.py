@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from expost.cli.console import emit, out, print_table
-from expost.core.rational import rational
+from expost.core.rational import decimal_text, rational
 
 __all__ = ["account"]
 
@@ -32,8 +34,12 @@ def account(
     if as_json:
         emit(report)
     else:
-        out.print(f"[bold]epsilon {report['epsilon']:.4g}[/bold] at delta {delta:g} ({report['adjacency']})")
-        print_table("by each way of accounting", ("currency", "epsilon"), report["currencies"].items())
+        out.print(f"[bold]epsilon {_up(report['epsilon'])}[/bold] at delta {delta:g} ({report['adjacency']})")
+        print_table(
+            "by each way of accounting",
+            ("currency", "epsilon"),
+            ((name, _up(value)) for name, value in report["currencies"].items()),
+        )
         out.print(report["meaning"])
     if plot is not None:
         step = GaussianEvent(rational(gaussian, "gaussian"))
@@ -41,3 +47,8 @@ def account(
         plan = Repeat(step if rate == 1 else PoissonSampled(rate, step), steps)
         plot_tradeoff(account_of(plan).tradeoff(), path=str(plot))
         out.print(f"picture: {plot}")
+
+
+def _up(value: float) -> str:
+    """A cost for people: rounded up, never down."""
+    return decimal_text(Fraction(str(value))) if math.isfinite(value) else "inf"

@@ -9,6 +9,7 @@ from expost.cli.account import account
 from expost.cli.audit import audit
 from expost.cli.demo import demo
 from expost.cli.describe import describe
+from expost.cli.fit import fit
 from expost.cli.ledger import ledger
 from expost.cli.query import price, query
 from expost.cli.reproduce import reproduce
@@ -40,6 +41,7 @@ def root(
 
 app.command()(demo)
 app.command()(query)
+app.command()(fit)
 app.command()(price)
 app.command()(account)
 app.command()(audit)

@@ -110,15 +110,27 @@ class Session(Questions):
 
         A question that an earlier answer already reaches is free; one that asks for more pays the difference.
         """
+        return self._answer(self._shelved(request), self.dataset, request_id)
+
+    def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
         return answer(
-            self._shelved(request),
-            self.dataset,
+            request,
+            data,
             ledger=self._ledger,
             accounts=self._accounts,
             bits=self._bits,
             simulation=self._simulation,
             request_id=request_id,
         )
+
+    def fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Any:
+        """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
+
+        The dataset must be described with a public number of rows: ``adjacency="replace-one", rows=...``.
+        """
+        if not hasattr(estimator, "fit_with"):
+            raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
+        return estimator.fit_with(self._answer, self.dataset, features=features, target=target)
 
     def price(self, statistic: str | Request, *subject: Any, **terms: Any) -> Price:
         """What a question would cost: the worst case, and a guess from receipts that are public already.

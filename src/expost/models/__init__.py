@@ -2,5 +2,6 @@
 
 from expost.models.classifier import HuberSVC, LogisticRegression
 from expost.models.ridge import Ridge
+from expost.models.saved import load_model, save_model
 
-__all__ = ["HuberSVC", "LogisticRegression", "Ridge"]
+__all__ = ["HuberSVC", "LogisticRegression", "Ridge", "load_model", "save_model"]

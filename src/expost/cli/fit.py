@@ -1,0 +1,108 @@
+"""``expost fit``: a model to an accuracy target, from a file to JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from expost.cli.console import emit, out, print_receipt
+from expost.core import InvalidRequest, epsilon
+
+__all__ = ["fit"]
+
+
+def fit(
+    source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    feature: Annotated[list[str], typer.Option(help="Feature column, as name=low:high; repeat for each.")],
+    rows: Annotated[int, typer.Option(help="The public number of rows.", min=1)],
+    output: Annotated[Path, typer.Option(help="Where to write the model (JSON).")] = Path("model.json"),
+    model: Annotated[str, typer.Option(help="ridge, logistic or huber-svm.")] = "ridge",
+    excess_risk: Annotated[float | None, typer.Option(help="Accuracy: risk above the best, at most.")] = None,
+    score: Annotated[str | None, typer.Option(help="Accuracy as a score, e.g. r2=0.6 or accuracy=0.9.")] = None,
+    level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None,
+    target_bound: Annotated[float, typer.Option(help="Targets are kept within this magnitude (ridge).")] = 1.0,
+    classes: Annotated[str | None, typer.Option(help="negative,positive labels (classifiers).")] = None,
+    regularization: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.005,
+    max_epsilon: Annotated[float, typer.Option(help="What it may cost at most.")] = 1.0,
+    failure_probability: Annotated[float, typer.Option(help="How often the accuracy may be missed.")] = 0.1,
+    method: Annotated[str, typer.Option(help="How to fit; auto takes the cheapest valid way.")] = "auto",
+    budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Fit a model to an accuracy target and write it with its receipt.
+
+    Example: [bold]expost fit flights.parquet --target arr_delay --target-bound 300 --feature dep_delay=-40:300
+    --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
+    """
+    from expost.curator import Session
+    from expost.data import Dataset
+    from expost.data.description import Description
+    from expost.models.saved import save_model
+
+    limits = dict(_limits(text) for text in feature)
+    described = vars(Description.read(source)) if source.endswith(".toml") else {"source": source}
+    dataset = Dataset(**{**described, "adjacency": "replace-one", "rows": rows, "unit": "row"})
+    estimator = _estimator(model, classes, target_bound)(
+        excess_risk=excess_risk,
+        score=None if score is None else _score(score),
+        epsilon=level,
+        bounds=list(limits.values()),
+        feature_bound=1.0,
+        regularization=regularization,
+        max_epsilon=max_epsilon,
+        failure_probability=failure_probability,
+        method=method,
+    )
+    where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
+    with Session(dataset, None if budget is None else epsilon(budget), ledger=where) as session:
+        fitted = session.fit(estimator, features=list(limits), target=target)
+    save_model(fitted, output)
+    if as_json:
+        emit({"model": str(output), "receipt": fitted.receipt_.to_dict()})
+    else:
+        print_receipt(fitted.receipt_)
+        out.print(f"\nmodel written to {output}")
+
+
+def _estimator(model: str, classes: str | None, target_bound: float) -> Any:
+    from functools import partial
+
+    from expost.models import HuberSVC, LogisticRegression, Ridge
+
+    if model == "ridge":
+        return partial(Ridge, target_bound=target_bound)
+    if model not in {"logistic", "huber-svm"}:
+        raise InvalidRequest("Expected --model ridge, logistic or huber-svm", got=model, do="Name one of them")
+    labels = (classes or "").split(",")
+    if len(labels) != 2:
+        raise InvalidRequest("Expected --classes negative,positive", got=classes, do="Name both labels")
+    known = tuple(_number(label) for label in labels)
+    return partial(LogisticRegression if model == "logistic" else HuberSVC, classes=known)
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _limits(text: str) -> tuple[str, tuple[float, float]]:
+    column, _, pair = text.rpartition("=")
+    low, _, high = pair.partition(":")
+    try:
+        return column, (float(low), float(high))
+    except ValueError:
+        raise InvalidRequest("Expected --feature as name=low:high", got=text, do="Pass e.g. age=0:120") from None
+
+
+def _score(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise InvalidRequest("Expected --score as name=value", got=text, do="Pass e.g. r2=0.6") from None
