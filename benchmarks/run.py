@@ -2,8 +2,8 @@
 
     python -m benchmarks.run [name ...] [--page docs/benchmarks.md] [--results docs/benchmarks.json] [--timeout 600]
 
-A benchmark is a file of this folder with a function ``main`` and an option ``--json FILE``; its first line says what it
-measures. Results of benchmarks that are not named are kept from the last run, with the date and machine they were
+A benchmark is a file of this folder with a function ``main``; its first line says what it measures, and with an option
+``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run, with the date and machine they were
 measured on. A peer that is not installed, or a benchmark that fails, is written down as such and does not stop the others.
 """
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+MAKERS = {"noise_envelope"}  # write a table into the package instead of measuring
 PEERS = ("numpy", "scipy", "scikit-learn", "duckdb", "opendp", "diffprivlib", "dp-accounting", "opacus", "torch")
 
 HEAD = """# Benchmarks
@@ -38,7 +39,7 @@ def benchmarks() -> dict[str, str]:
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if path.stem not in {"run", "__init__"} and '"--json"' in text and "def main(" in text:
+        if path.stem not in {"run", "__init__"} | MAKERS and "def main(" in text:
             found[path.stem] = (ast.get_docstring(ast.parse(text)) or path.stem).splitlines()[0]
     return found
 
@@ -51,6 +52,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
         "versions": {name: found for name in PEERS if (found := _version(name))},
     }
 
@@ -74,7 +76,9 @@ def run_one(name: str, timeout: float) -> dict[str, Any]:
     """One benchmark in a process of its own: its printed table, its numbers, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         numbers = Path(folder) / "numbers.json"
-        command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(numbers)]
+        script = ROOT / "benchmarks" / f"{name}.py"
+        wants_json = '"--json"' in script.read_text(encoding="utf-8")
+        command = [sys.executable, str(script), *(["--json", str(numbers)] if wants_json else [])]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
@@ -103,7 +107,7 @@ def _where(facts: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
     return (
         f"Measured {facts['when']} on {facts['cores']} cores of {facts['processor']} ({facts['system']}), "
-        f"Python {facts['python']}; installed: {versions}."
+        f"Python {facts['python']}, while {facts['load']} processes wanted to run; installed: {versions}."
     )
 
 
@@ -121,7 +125,8 @@ def main() -> None:
     results = {name: result for name, result in results.items() if name in sentences}
     for name in options.names or sentences:
         print(f"== {name}: {sentences[name]}", flush=True)
-        results[name] = run_one(name, options.timeout) | {"machine": machine()}
+        where = machine()
+        results[name] = run_one(name, options.timeout) | {"machine": where}
         print(results[name].get("printed") or f"not measured: {results[name]['failed']}", flush=True)
         options.results.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         options.page.write_text(page(results, sentences), encoding="utf-8")

@@ -200,11 +200,14 @@ def _norms(axes: Any, outcome: Outcome) -> None:
 
 
 def _summary(outcomes: list[Outcome], grid: Grid) -> str:
-    parts = [f"# {_TITLE}: the figures of LNRWW17, and what the package pays for the same\n", _settings(grid)]
+    parts = [
+        f"# {_TITLE}: the figures of LNRWW17, and what the package pays for the same\n",
+        _settings(grid),
+        _PICTURES,
+    ]
     for outcome in outcomes:
         parts += [f"## {outcome.table}\n", _public_numbers(outcome), _bills(outcome, grid), _losses(outcome)]
-    parts += [_CONVENTIONS, _FILES]
-    return "\n".join(parts)
+    return "\n".join([*parts, _published(outcomes), _CONVENTIONS, _FILES])
 
 
 def _settings(grid: Grid) -> str:
@@ -250,6 +253,33 @@ def _losses(outcome: Outcome) -> str:
         "the authors' code tests):\n\n" + markdown_table(["method", "runs", "not met", "wrong"], rows) + "\n"
     )
 
+
+def _published(outcomes: list[Outcome]) -> str:
+    """The four numbers of the paper's Section 4 beside those of this run."""
+    rows: list[list[object]] = [["LNRWW17, Twitter", *_SECTION_4.values()]]
+    for outcome in outcomes:
+        if outcome.problem.task.ridge:
+            found = {(row.method, row.tolerance): math.exp(row.epsilon) for row in outcome.averages}
+            rows.append([outcome.table, *(found.get(key, math.inf) for key in _SECTION_4)])
+    columns = ["privacy risk factor e^epsilon", *(f"{method} at {tolerance}" for method, tolerance in _SECTION_4)]
+    return "## What the paper reports\n\n" + markdown_table(columns, rows) + "\n"
+
+
+_SECTION_4 = {
+    ("noise reduction (code)", 0.05): 10.0,
+    ("doubling (code)", 0.05): 495.0,
+    ("noise reduction (code)", 0.075): 4.65,
+    ("doubling (code)", 0.075): 56.6,
+}
+
+_PICTURES = """![What each method pays](figure-1-privacy-loss.png)
+
+![The accuracy reached](figure-2-accuracy.png)
+
+![Testing and generating](figure-3-breakdown.png)
+
+![Norms](figure-4-norms.png)
+"""
 
 _CONVENTIONS = """## Conventions
 

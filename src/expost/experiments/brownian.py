@@ -276,6 +276,9 @@ _WORDS = """# Noise against noise
 
 Each noise is taken away rung by rung (5 % a rung) until the exact excess risk is within the one asked for; the stop is an
 oracle's, so that nothing but the noise is compared. Means over {trials} trials of the epsilon of the rung where it stopped.
+At loose tolerances a very noisy hypothesis can be good by luck, and the oracle takes it.
+
+![Noise against noise](brownian.png)
 
 * **Laplace** is pure and needs no delta; it is calibrated to the L1 sensitivity.
 * **Radial Laplace** is pure too and calibrated to the L2 sensitivity; its noise is made of floats, so it is research only.

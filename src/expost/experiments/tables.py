@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 
 _TWITTER_SHAPE = (583_250, 78)
 _TWITTER_MEAN = 191.279  # of the target, as the data set's published summary gives it
-_KDD_WORDS = ("protocol_type", "service", "flag")
-_KDD_HEAVY = ("duration", "src_bytes", "dst_bytes")
+_KDD_WORDS = (1, 2, 3)  # columns of words: protocol, service, flag
+_KDD_HEAVY = (0, 4, 5)  # heavy-tailed columns: duration and bytes in either direction
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def data_folder(given: str | Path | None) -> Path | None:
 
 def available(folder: Path | None) -> tuple[str, ...]:
     """The tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
-    found = {name for name, (file, _) in LOADERS.items() if file and folder and (folder / file).exists()}
+    found = {name for name in LOADERS if _file(name, folder)}
     if "Twitter" in found:
         found -= {"flights", "BlogFeedback"}
     names = [name for name in LOADERS if name in found]
@@ -80,8 +80,7 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
     >>> table.rows, float(np.abs(table.features).sum(axis=1).max()) <= 1
     (500, True)
     """
-    file, read = LOADERS[name]
-    features, target, classification = read(folder / file if folder and file else Path(str(rows)))
+    features, target, classification = LOADERS[name][1](_file(name, folder) or Path(str(rows)))
     chosen = np.arange(len(target))
     if len(target) > rows:
         chosen = np.random.default_rng(seed).choice(len(target), rows, replace=False)
@@ -90,19 +89,28 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
     return Table(name, features[chosen], target[chosen], classification)
 
 
+def _file(name: str, folder: Path | None) -> Path | None:
+    """Where a table is, if it is there."""
+    places = [folder / file for file in LOADERS[name][0]] if folder else []
+    return next((place for place in places if place.exists()), None)
+
+
 def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
-    table = pq.read_table(path)
-    label = np.where(table["label"].to_numpy() == "normal.", -1.0, 1.0)
-    names = [name for name in table.column_names if name not in (*_KDD_WORDS, "label")]
-    columns = [_number(table[name]) for name in names]
-    columns = [np.log1p(column) if name in _KDD_HEAVY else column for name, column in zip(names, columns, strict=True)]
-    return np.column_stack(columns), label, True
+    """41 features and a label; three columns of words are left out, three heavy tails are drawn in."""
+    table = pq.read_table(path) if path.suffix == ".parquet" else _read_csv(path)
+    label = np.where(table.column(41).to_numpy() == "normal.", -1.0, 1.0)
+    kept = {place: _number(table.column(place)) for place in range(41) if place not in _KDD_WORDS}
+    features = [np.log1p(column) if place in _KDD_HEAVY else column for place, column in kept.items()]
+    return np.column_stack(features), label, True
+
+
+def _read_csv(path: Path) -> pa.Table:
+    """A file without a header, compressed or not."""
+    return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(autogenerate_column_names=True))
 
 
 def _twitter(path: Path) -> tuple[Floats, Floats, bool]:
-    options = pa.csv.ReadOptions(autogenerate_column_names=True)
-    table = pa.csv.read_csv(path, read_options=options)
-    values = np.column_stack([_number(column) for column in table.columns])
+    values = np.column_stack([_number(column) for column in _read_csv(path).columns])
     if values.shape != _TWITTER_SHAPE or abs(values[:, -1].mean() - _TWITTER_MEAN) > 0.01:
         raise InvalidRequest(
             f"Expected Twitter.data to be {_TWITTER_SHAPE[0]} rows of {_TWITTER_SHAPE[1]} numbers with the published mean",
@@ -157,10 +165,11 @@ def _unit(values: Floats) -> Floats:
 
 
 LOADERS = {
-    "Twitter": ("Twitter.data", _twitter),
-    "flights": ("nycflights13.parquet", _flights),
-    "BlogFeedback": ("blogfeedback.parquet", _blog),
-    "KDD 99": ("kddcup99_10pct.parquet", _kdd),
-    "made-up regression": ("", _made_up_regression),
-    "made-up classification": ("", _made_up_classification),
+    "Twitter": (("Twitter.data",), _twitter),
+    "flights": (("nycflights13.parquet",), _flights),
+    "BlogFeedback": (("blogfeedback.parquet",), _blog),
+    "KDD 99": (("kddcup99_10pct.parquet", "kddcup.data_10_percent", "kddcup.data_10_percent.gz"), _kdd),
+    "made-up regression": ((), _made_up_regression),
+    "made-up classification": ((), _made_up_classification),
 }
+"""Each table's name, with the files it may be in, the first that exists being read, and how it is read."""

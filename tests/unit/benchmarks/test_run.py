@@ -23,14 +23,14 @@ def folder(tmp_path, monkeypatch):
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "good.py").write_text(GOOD)
-    (package / "bad.py").write_text('"""Breaks."""\ndef main(): ...\nraise SystemExit("no peer")  # "--json"\n')
+    (package / "bad.py").write_text('"""Breaks."""\ndef main(): ...\nraise SystemExit("no peer")\n')
     (package / "helper.py").write_text('"""No benchmark."""\n')
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "__file__", str(package / "run.py"))
     return tmp_path
 
 
-def test_only_files_with_main_and_json_are_benchmarks(folder) -> None:
+def test_only_files_with_a_main_function_are_benchmarks(folder) -> None:
     assert run.benchmarks() == {"bad": "Breaks.", "good": "Counts to three."}
 
 

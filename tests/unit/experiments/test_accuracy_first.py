@@ -182,3 +182,19 @@ def test_a_twitter_file_of_another_shape_is_refused(tmp_path) -> None:
         load("Twitter", tmp_path)
     with pytest.raises(InvalidRequest, match="folder"):
         data_folder(tmp_path / "nowhere")
+
+
+def test_kdd_is_read_from_the_original_text_as_from_parquet(tmp_path) -> None:
+    import gzip
+
+    normal = ["0", "tcp", "http", "SF", "181", "5450", *["0"] * 35, "normal."]
+    attack = ["9", "icmp", "ecr_i", "SF", "1032", "0", *["1"] * 35, "smurf."]
+    text = "\n".join(",".join(row) for row in (normal, attack)) + "\n"
+    with gzip.open(tmp_path / "kddcup.data_10_percent.gz", "wt") as file:
+        file.write(text)
+
+    table = load("KDD 99", tmp_path)
+
+    assert (table.width, table.target.tolist()) == (38, [-1.0, 1.0])
+    ratio = table.features[0, 1] / table.features[1, 1]
+    assert ratio == pytest.approx(np.log1p(181) / np.log1p(1032))
