@@ -143,7 +143,7 @@ class Session(Questions):
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
         receipts = [entry.receipt for entry in self.history() if entry.receipt is not None]
-        return Price(request.question, request.worst_case, likely_cost(request, target, receipts))
+        return Price(request.question, request.worst_case, likely_cost(request, target, receipts, cap=self._left()))
 
     def _left(self) -> Fraction:
         left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self._accounts)
