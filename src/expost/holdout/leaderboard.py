@@ -19,7 +19,7 @@ from expost.holdout.generalization import Bound, _capped
 from expost.holdout.max_information import _count
 from expost.holdout.noise_level import GRID
 from expost.holdout.plan import plan_holdout
-from expost.holdout.question import SENSITIVITY, lattice_total
+from expost.holdout.question import SENSITIVITY, forgiving_total, lattice_total
 from expost.holdout.thresholdout import Thresholdout
 from expost.holdout.transcript import log_binomial
 from expost.noise import BitSource
@@ -73,13 +73,10 @@ class Leaderboard(ABC):
         """Score predictions for the rows of the labels, in their order."""
         with self._lock:
             self._check()
-            given = np.asarray(predictions)
-            if len(given) != self._rows:
-                raise InvalidRequest("Expected one prediction for each label", got=len(given), do="Predict every row")
-            losses = np.asarray(self._row_loss(self._labels, given))
+            given = self._given(predictions)
             bound = self._bound()
             self._submitted += 1
-            improved = self._judge(losses)
+            improved = self._judge(given)
             self._improved += improved
             return Standing(loss=self._shown, improved=improved, bound=bound, submissions_left=self.submissions_left)
 
@@ -87,11 +84,25 @@ class Leaderboard(ABC):
         if not self.submissions_left:
             raise BudgetExceeded("Expected submissions left", got=0, do="Open a board on fresh labels")
 
-    def _mean(self, losses: Any) -> float:
-        return int(lattice_total(losses, self._rows, "scored")) / (self._rows * GRID)
+    def _given(self, predictions: Any) -> NDArray[Any]:
+        given = np.asarray(predictions)
+        # A loss of the caller's may take any shape for each row; comparing needs that of the labels.
+        fits = given.shape == self._labels.shape if self._row_loss is _zero_one else given.shape[:1] == (self._rows,)
+        if not fits:
+            rows = len(given) if given.ndim else 0
+            raise InvalidRequest("Expected one prediction for each label", got=rows, do="Predict every row")
+        return given
+
+    def _losses(self, predictions: NDArray[Any]) -> NDArray[np.float64]:
+        """The loss of every row in [0, 1]; one that is not a number is the worst."""
+        losses = np.asarray(self._row_loss(self._labels, predictions), np.float64)
+        return np.clip(np.nan_to_num(losses, nan=1.0), 0.0, 1.0)
+
+    def _mean(self, predictions: NDArray[Any]) -> float:
+        return int(lattice_total(self._losses(predictions), self._rows, "scored")) / (self._rows * GRID)
 
     @abstractmethod
-    def _judge(self, losses: NDArray[Any]) -> bool:
+    def _judge(self, predictions: NDArray[Any]) -> bool:
         """Whether a submission improves, updating what is shown."""
 
     @abstractmethod
@@ -130,8 +141,8 @@ class LadderBoard(Leaderboard):
             if self.step >= 1:
                 raise InvalidRequest("Expected a step below 1", got=step, do="Losses lie in [0, 1]")
 
-    def _judge(self, losses: NDArray[Any]) -> bool:
-        mean, step = self._mean(losses), float(self.step)
+    def _judge(self, predictions: NDArray[Any]) -> bool:
+        mean, step = self._mean(predictions), float(self.step)
         if mean >= self._shown - step:
             return False
         self._shown = round(mean / step) * step
@@ -165,8 +176,8 @@ class ParameterFreeBoard(Leaderboard):
         super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
         self._leader: NDArray[np.float64] = np.ones(self._rows)
 
-    def _judge(self, losses: NDArray[Any]) -> bool:
-        values = np.clip(np.nan_to_num(losses.astype(np.float64), nan=1.0), 0.0, 1.0)
+    def _judge(self, predictions: NDArray[Any]) -> bool:
+        values = self._losses(predictions)
         spread = float(np.std(values - self._leader, ddof=1)) if self._rows > 1 else 1.0
         if values.mean() >= self._shown - spread / math.sqrt(self._rows):
             return False
@@ -190,9 +201,9 @@ class PrivateBoard(Leaderboard):
     Guarantee: pure ex-post for the labelled rows, known only after the run: see ``loss``; at most
         ``max_improvements * hit_epsilon`` of the plan.
     Adjacency: replace-one, the number of rows is public.
-    Sensitivity: 1 for the total of losses in [0, 1].
+    Sensitivity: 1 for the total of losses in [0, 1], each of which depends on its own row alone.
     Accuracy: the loss shown is within ``bound`` of the population loss of the submission that set it.
-    Numerics: exact integers on a lattice of 2^-20.
+    Numerics: exact integers on a lattice of 2^-20; a loss that is not a number, or fails on a row, counts as 1 there.
     Reference: DFHPRR15, Theorem 25; BH15, Section 3; docs/proofs/above-threshold.md; docs/proofs/generalization.md.
 
     >>> from expost.noise import SeededBits
@@ -235,9 +246,9 @@ class PrivateBoard(Leaderboard):
         if not self._test.hits_left:
             raise BudgetExceeded("Expected improvements left", got=0, do="Open a board on fresh labels")
 
-    def _judge(self, losses: NDArray[Any]) -> bool:
+    def _judge(self, predictions: NDArray[Any]) -> bool:
         unit = self._rows * GRID
-        total = int(lattice_total(losses, self._rows, "scored"))
+        total = unit - self._gain(predictions)
         crossing = self._test.ask(Sealed(round(self._shown * unit) - total, SENSITIVITY))
         if crossing.gap is None:
             return False
@@ -247,6 +258,15 @@ class PrivateBoard(Leaderboard):
         lower = max(round((Fraction(self._shown) - fall) / step), 0) * step
         self._shown = min(float(lower), self._shown)
         return True
+
+    def _gain(self, predictions: NDArray[Any]) -> int:
+        """The total of 1 - loss; rows on which the loss fails add 0 to it, so that no label can raise an error."""
+
+        def gains(start: int, stop: int) -> Any:
+            losses = self._row_loss(self._labels[start:stop], predictions[start:stop])
+            return 1.0 - np.asarray(losses, np.float64)
+
+        return int(forgiving_total(gains, self._rows))
 
     def _bound(self) -> Bound:
         return self.plan.bound_in_force(self._submitted, self._improved, from_holdout=True)

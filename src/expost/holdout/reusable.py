@@ -37,7 +37,7 @@ _CITATIONS = ("LeeNotes, Lemma 3.2(1)", "docs/proofs/above-threshold.md", "docs/
 class ReusableHoldout:
     """Answers adaptive questions about models without wearing the holdout out.
 
-    A question is a vectorised function of rows into [0, 1]. As long as its mean on the training sample is close to
+    A question is a vectorised function of rows into [0, 1] that judges each row by itself. As long as its mean on the training sample is close to
     that on the holdout, the training mean is the answer; when it is not, the question overfits, and the answer comes
     from the holdout with noise. Only those answers use up the budget; when it is spent, nothing more is said.
 
@@ -47,10 +47,11 @@ class ReusableHoldout:
 
     Guarantee: pure ex-post for the holdout rows, known only after the run; at most ``plan.guarantee``.
     Adjacency: replace-one, the number of holdout rows is public. The training sample is not protected.
-    Sensitivity: 1 for the total of values in [0, 1].
+    Sensitivity: 1 for the total of values in [0, 1], each of which depends on its own row alone.
     Accuracy: every answer is within its ``bound`` of the population, all at once, with probability
         1 - ``failure_probability``, however adaptively the questions are chosen.
-    Numerics: exact integers on a lattice of 2^-20; values of rows are clipped to [0, 1], NaN counts as 0.
+    Numerics: exact integers on a lattice of 2^-20; values of rows are clipped to [0, 1]; NaN counts as 0, and so does a
+        holdout row on which the question fails, without a word about it.
     Reference: LeeNotes, Algorithm 1, Lemma 3.2 and Theorem 3.3 (corrected); docs/proofs/generalization.md.
 
     >>> rows = np.random.default_rng(0).normal(size=(60_000, 3))
@@ -96,20 +97,24 @@ class ReusableHoldout:
 
     @property
     def loss(self) -> PureLoss:
-        """What the session has cost so far; the worst case once a question failed on the holdout."""
+        """What the session has cost so far; the worst case once a question was broken off on the holdout."""
         return PureLoss(self.plan.guarantee.epsilon) if self._spoiled else self._session.loss
 
     def ask(self, question: Question, *, guess: object = None) -> HoldoutAnswer:
         """The mean of a question, from training or from the holdout.
 
         ``guess`` replaces the training mean: any number found without the holdout, e.g. a cross-validation score.
+        The question is tried out on one training row then; an error there costs nothing.
         """
         with self._lock:
             self._check_usable()
             if guess is None:
                 total, rows = self._train.total(question), self._train.rows
-                guess = Fraction(int(_single(total)), rows * GRID)
-            return self._answer(self._exact(question), _guess(guess))
+                centre = Fraction(int(_single(total)), rows * GRID)
+            else:
+                centre = _guess(guess)
+                self._train.try_out(question)
+            return self._answer(int(self._exact(question)), centre)
 
     def ask_many(self, question: Question) -> list[HoldoutAnswer]:
         """Answers to several questions at once: ``question`` gives one column of values for each.
@@ -118,10 +123,10 @@ class ReusableHoldout:
         """
         with self._lock:
             self._check_usable()
-            guesses = np.atleast_1d(self._train.total(question))
-            totals = np.atleast_1d(self._exact(question, several=True))
+            guesses = self._train.total(question)
+            totals = self._exact(question, columns=guesses.size if guesses.ndim else None)
             answers = []
-            for total, guess in zip(totals.tolist(), guesses.tolist(), strict=True):
+            for total, guess in zip(np.atleast_1d(totals).tolist(), np.atleast_1d(guesses).tolist(), strict=True):
                 if not (self.hits_left and self.queries_left):
                     break
                 answers.append(self._answer(total, Fraction(guess, self._train.rows * GRID)))
@@ -156,6 +161,10 @@ class ReusableHoldout:
             )
         if self._closed:
             raise InvalidRequest("Expected an open session", do="Open the holdout anew, which is billed anew")
+        if self._spoiled:
+            raise InvalidRequest(
+                "Expected a session in which no question was broken off", do="Open the holdout anew, billed anew"
+            )
         if not self.hits_left:
             raise BudgetExceeded(
                 "Expected answers from the holdout left in the budget", got=0, do="Bring fresh rows for a new holdout"
@@ -163,11 +172,10 @@ class ReusableHoldout:
         if not self.queries_left:
             raise BudgetExceeded("Expected questions left", got=0, do="Bring fresh rows for a new holdout")
 
-    def _exact(self, question: Question, *, several: bool = False) -> Any:
-        """Exact totals on the holdout; a failure there may tell something, so it costs the worst case."""
+    def _exact(self, question: Question, *, columns: int | None = None) -> Any:
+        """Exact totals on the holdout; a question broken off there may tell something: it ends the session."""
         try:
-            total = self._holdout.sealed_total(question)
-            return total if several else int(_single(total))
+            return self._holdout.sealed_total(question, columns=columns)
         except BaseException:
             self._spoiled = True
             raise

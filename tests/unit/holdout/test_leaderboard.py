@@ -6,6 +6,7 @@ import pytest
 
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss
 from expost.holdout import LadderBoard, ParameterFreeBoard, PrivateBoard
+from expost.holdout.noise_level import GRID
 from expost.holdout.transcript import log_binomial
 from expost.noise import SeededBits
 
@@ -51,8 +52,8 @@ def test_the_histories_of_a_falling_value_are_counted():
 class PlainBoard(LadderBoard):
     """Shows every loss exactly."""
 
-    def _judge(self, losses):
-        self._shown = self._mean(losses)
+    def _judge(self, predictions):
+        self._shown = self._mean(predictions)
         return True
 
 
@@ -139,3 +140,46 @@ def test_any_row_loss_in_the_unit_interval_counts():
     )
 
     assert board.submit(np.full(1000, 0.5)).loss == pytest.approx(0.25)
+
+
+def private_board(labels, loss):
+    return PrivateBoard(
+        labels, max_submissions=5, tolerance=0.2, failure_probability=0.05, loss=loss, bits=SeededBits(1)
+    )
+
+
+def test_a_loss_that_fails_on_one_label_is_the_worst_there_and_says_nothing():
+    def picky(truth, predicted):
+        if (truth == 7).any():
+            raise ValueError(truth)
+        return truth != predicted
+
+    labels = np.arange(40_000) % 2
+    neighbour = labels.copy()
+    neighbour[123] = 7
+    predictions = np.ones(40_000)
+    shown = [private_board(rows, picky).submit(predictions) for rows in (labels, neighbour)]
+
+    assert shown[0] == shown[1]
+    assert private_board(neighbour, picky)._gain(predictions) == private_board(labels, picky)._gain(predictions) - GRID
+
+
+@pytest.mark.parametrize("kind", [LadderBoard, ParameterFreeBoard])
+def test_losses_that_are_no_numbers_do_not_climb_a_board(kind):
+    board = kind(LABELS, max_submissions=5, failure_probability=0.05, loss=lambda truth, predicted: predicted * np.nan)
+
+    assert board.submit(np.ones(ROWS)).loss == 1.0
+
+
+def test_losses_that_are_no_numbers_do_not_climb_the_private_board():
+    board = private_board(np.arange(40_000) % 2, lambda truth, predicted: predicted * np.nan)
+
+    assert board.submit(np.ones(40_000)).loss == 1.0
+
+
+def test_predictions_of_another_shape_are_refused_before_they_are_compared():
+    board = private_board(np.arange(40_000) % 2, None)
+
+    for shape in ((40_000, 1), (40_000, 40_000), ()):
+        with pytest.raises(InvalidRequest, match="one prediction for each label"):
+            board.submit(np.broadcast_to(1, shape))

@@ -1,8 +1,12 @@
+import warnings
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from scipy import sparse
 
-from expost.core import EngineFailed, InvalidRequest
+from expost.core import InvalidRequest
 from expost.holdout.noise_level import GRID
 from expost.holdout.question import Sample, lattice_total, metric_of, row_scores
 
@@ -35,24 +39,79 @@ def test_samples_are_arrays_tables_or_tuples_of_parts(data):
     assert Sample(data, "training").rows == 4
 
 
-@pytest.mark.parametrize("data", [[], np.zeros(0), 7, "rows", (np.zeros(3), np.zeros(4)), ()])
+@pytest.mark.parametrize(
+    "data", [[], np.zeros(0), 7, "rows", (np.zeros(3), np.zeros(4)), (), {1, 2}, sparse.coo_matrix((3, 3))]
+)
 def test_other_things_are_no_samples(data):
     with pytest.raises(InvalidRequest, match="training sample"):
         Sample(data, "training")
 
 
-def test_an_error_on_secret_rows_says_nothing_about_them():
-    sample = Sample(np.array([17.25, 42.5]), "holdout")
+KINDS = {
+    "array": np.asarray,
+    "list": list,
+    "series": pd.Series,
+    "arrow": pa.array,
+    "frame": lambda rows: pd.DataFrame({"x": rows}),
+}
 
-    def curious(rows):
-        raise ValueError(f"the rows are {rows}")
 
-    with pytest.raises(EngineFailed) as caught:
-        sample.sealed_total(curious)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_on_which_a_question_fails_counts_as_nothing_and_says_nothing(kind, capfd):
+    def picky(rows):
+        values = np.asarray(rows, np.float64).ravel()
+        if (values == 0.25).any():
+            raise ValueError(f"the rows are {values}")
+        warnings.warn(f"the rows are {values}", stacklevel=1)
+        return values
 
-    assert "17.25" not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
+    def total(rows):
+        return int(Sample(KINDS[kind](rows), "holdout").sealed_total(picky))
+
+    assert total([0.5] * 9) == 9 * GRID // 2
+    for place in range(9):  # the neighbour that makes the question fail differs by that one row's value
+        assert total([0.5] * place + [0.25] + [0.5] * (8 - place)) == 8 * GRID // 2
+    assert total([0.25] * 9) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failing_row_moves_every_total_by_at_most_one():
+    rng = np.random.default_rng(4)
+
+    def picky(rows):
+        if (rows > 0.9).any():
+            raise KeyError("unseen")
+        return np.stack([rows, 1 - rows], axis=1)
+
+    for _ in range(20):
+        rows, other = rng.random(50), rng.random(50)
+        neighbour = np.r_[rows[:-1], other[-1]]
+        totals = [Sample(data, "holdout").sealed_total(picky, columns=2) for data in (rows, neighbour)]
+
+        kept = rows[rows <= 0.9]
+        assert totals[0].tolist() == lattice_total(np.stack([kept, 1 - kept], axis=1), len(kept), "x").tolist()
+        assert np.abs(totals[0] - totals[1]).max() <= GRID
+
+
+def test_values_of_another_shape_or_kind_count_as_nothing():
+    sample = Sample(np.array([0.5, 1.0]), "holdout")
+
+    assert sample.sealed_total(lambda rows: ["text" if row == 1.0 else row for row in rows]) == GRID // 2
+    assert sample.sealed_total(lambda rows: rows[rows < 1.0]) == GRID // 2
+    assert sample.sealed_total(lambda rows: rows, columns=2).tolist() == [0, 0]
+
+
+def test_a_few_failing_rows_cost_a_few_calls_more():
+    calls = []
+
+    def picky(rows):
+        calls.append(len(rows))
+        if 777 in rows:
+            raise ValueError
+        return np.ones(len(rows))
+
+    assert Sample(np.arange(4096), "holdout").sealed_total(picky) == 4095 * GRID
+    assert len(calls) == 1 + 2 * 12
 
 
 def test_a_wrong_number_of_values_is_refused():

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from expost.core import BudgetExceeded, EngineFailed, InvalidRequest, PureLoss, epsilon, zcdp
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, epsilon, zcdp
 from expost.holdout import Origin, ReusableHoldout
 from expost.ledger import open_ledger
 from expost.noise import SeededBits
@@ -127,18 +127,53 @@ def test_a_ledger_may_be_named_by_its_url(tmp_path):
     assert open_ledger(url).spent("dataset:holdout") == PureLoss(holdout.plan.threshold_epsilon)
 
 
-def test_a_question_that_fails_on_the_holdout_costs_the_worst_case():
-    def picky(rows):
+def picky(rows):
+    """Fails wherever the first holdout row is."""
+    if (rows[:, 0] == HOLDOUT[0, 0]).any():
+        raise ValueError(rows[0, 0])
+    return rows[:, 0]
+
+
+@pytest.mark.parametrize("variant", ["analysed", "improved"])
+def test_a_question_that_fails_on_one_holdout_row_is_answered_like_on_its_neighbour(variant):
+    without = np.vstack([[[0.0, 0.5, 0.5]], HOLDOUT[1:]])  # the row replaced by one whose value is 0
+    arguments = COMMON | {"variant": variant}
+    seen = []
+    for rows in (HOLDOUT, without):
+        with ReusableHoldout(TRAIN, rows, **arguments, bits=SeededBits(3)) as holdout:
+            answers = [holdout.ask(picky), holdout.ask(picky, guess=0.95), *holdout.ask_many(picky)]
+        seen.append((answers, holdout.receipt.bill, repr(holdout)))
+
+    assert seen[0] == seen[1]
+    assert [answer.origin.value for answer in seen[0][0]] == ["training", "holdout", "training"]
+
+
+def test_a_question_broken_off_on_the_holdout_ends_the_session_at_the_worst_case():
+    def interrupted(rows):
         if rows[0, 0] == HOLDOUT[0, 0]:
-            raise ValueError(rows[0, 0])
+            raise KeyboardInterrupt
         return rows[:, 0]
 
     ledger = open_ledger(None)
-    with opened(ledger=ledger) as holdout, pytest.raises(EngineFailed) as caught:
-        holdout.ask(picky)
+    with opened(ledger=ledger) as holdout:
+        with pytest.raises(KeyboardInterrupt):
+            holdout.ask(interrupted)
+        with pytest.raises(InvalidRequest, match="broken off"):
+            holdout.ask(honest)
 
-    assert str(HOLDOUT[0, 0])[:6] not in str(caught.value)
     assert ledger.spent("dataset:holdout") == PureLoss(holdout.plan.guarantee.epsilon)
+
+
+def test_a_question_that_works_nowhere_costs_nothing_beside_a_guess():
+    holdout = opened()
+
+    with pytest.raises(IndexError):
+        holdout.ask(lambda rows: rows[:, 7], guess=0.5)
+    with pytest.raises(InvalidRequest, match="one value a row"):
+        holdout.ask(lambda rows: rows, guess=0.5)
+
+    assert holdout.loss == PureLoss(0)
+    assert holdout.queries_left == 30
 
 
 def test_a_question_that_fails_on_training_rows_costs_nothing():

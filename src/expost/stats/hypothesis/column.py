@@ -75,10 +75,13 @@ def bounded(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]:
     array([-524288,       0,  524288,       0])
     """
     low, high = float(bounds[0]), float(bounds[1])
-    if not low < high or not np.isfinite([low, high]).all():
-        raise InvalidRequest("Expected bounds (low, high) with low < high", do="Pass public finite bounds")
-    x = np.nan_to_num(np.asarray(values, np.float64), nan=(low + high) / 2, posinf=high, neginf=low)
-    share = (np.clip(x, low, high) - low) / (high - low)
+    width = high - low  # of two finite numbers it may still be infinite
+    if not low < high or not np.isfinite([low, high, width]).all():
+        raise InvalidRequest(
+            "Expected bounds (low, high) with low < high and a finite width", do="Pass public finite bounds"
+        )
+    x = np.nan_to_num(np.asarray(values, np.float64), nan=low + width / 2, posinf=high, neginf=low)
+    share = (np.clip(x, low, high) - low) / width
     return np.rint((np.clip(share, 0.0, 1.0) - 0.5) * GRID).astype(np.int64)
 
 

@@ -21,6 +21,21 @@ def test_nothing_in_a_row_can_raise():
     assert bounded([np.inf, -np.inf], (0, 2)).tolist() == [GRID // 2, -GRID // 2]
 
 
+@pytest.mark.parametrize(
+    "bounds", [(-1e308, 1e308), (0, float("inf")), (float("nan"), 1), (1, 1), (2, 1), (-1.7e308, 0.9e308)]
+)
+def test_bounds_without_a_finite_width_are_refused(bounds):
+    with pytest.raises(InvalidRequest, match="finite width"):
+        bounded([1e308], bounds)
+
+
+def test_values_between_the_widest_and_the_narrowest_bounds_stay_on_the_lattice():
+    extremes = [-np.inf, -1e308, -1.0, 0.0, 5e-324, 1.0, 1e308, np.inf, np.nan]
+    for bounds in ((-8e307, 8e307), (1e308, 1.7e308), (0.0, 5e-324), (1.0, np.nextafter(1.0, 2.0))):
+        assert np.abs(bounded(extremes, bounds)).max() <= GRID // 2
+    assert bounded([np.nan], (1e308, 1.7e308)).tolist() == [0]
+
+
 def test_decimals_and_booleans_are_numbers():
     import decimal
 
