@@ -15,7 +15,7 @@ from expost.data.matrix import RowSource, UnitRows
 from expost.learning.hypotheses import CovarianceHypotheses, OutputHypotheses, measure_moments
 from expost.learning.model import LinearModel
 from expost.learning.paper_fit import PaperFit
-from expost.learning.risk import ExactRisk, query_step
+from expost.learning.risk import ExactRisk, query_step, query_units
 from expost.noise import BitSource, DiscreteLaplacePath
 
 __all__ = ["Doubling"]
@@ -54,8 +54,8 @@ class Doubling:
 
     @property
     def _units(self) -> int:
-        """The sensitivity of a query in steps of its grid; one more for rounding."""
-        return math.ceil(self._fit.numbers.query_sensitivity / query_step(self._fit.tolerance)) + 1
+        """The sensitivity of a query in steps of its grid."""
+        return query_units(self._fit.numbers.query_sensitivity, self._fit.tolerance)
 
     def _affordable(self) -> tuple[Fraction, ...]:
         aim, first = self._fit.problem.aim, Fraction(1, self._fit.problem.rows)

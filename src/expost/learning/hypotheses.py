@@ -70,7 +70,8 @@ class OutputHypotheses:
         self, risk: ExactRisk, ladder: Ladder, *, sensitivity: float, radius: float, bits: BitSource | None
     ) -> None:
         self._step = math.ldexp(1.0, math.floor(math.log2(sensitivity)) - _OUTPUT_BITS)
-        units = math.ceil(sensitivity / self._step) + 1
+        # Rounding moves each coordinate of either neighbour by at most half a step.
+        units = math.ceil(sensitivity / self._step) + risk.dimension
         self._path = DiscreteLaplacePath(risk.seal_minimum(self._step, units), ladder, bits=bits)
         self._radius = radius
 

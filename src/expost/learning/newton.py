@@ -69,19 +69,25 @@ class Objective:
         return total
 
 
-def minimise(objective: Objective, *, radius: float) -> Floats:
+def minimise(objective: Objective, *, radius: float, tilt: float | None = None) -> Floats:
     """A point within ``solver_distance`` of the minimum over the ball |theta| <= radius.
+
+    ``tilt`` is the public bound on the linear term that the tolerance is set by; by default its own length.
 
     Damped Newton steps from zero; they converge from anywhere because the objective is strongly convex. The ball is so
     large that its border is met with negligible probability only; then a heavier penalty finds the minimum on it.
     """
-    theta = _descend(objective, radius)
+    longest = float(np.linalg.norm(objective.tilt)) if tilt is None else tilt
+    tolerance = _tolerance(
+        _gradient_error(objective.loss, objective.rows.ball, objective.rows.rows, objective.penalty, radius, longest)
+    )
+    theta = _descend(objective, tolerance)
     if np.linalg.norm(theta) <= radius:
         return theta
     low, high = 0.0, 2 * (objective.loss.steepest + float(np.linalg.norm(objective.tilt))) / radius
     for _ in range(60):
         middle = (low + high) / 2
-        theta = _descend(replace(objective, penalty=objective.penalty + middle), radius)
+        theta = _descend(replace(objective, penalty=objective.penalty + middle), tolerance)
         low, high = (middle, high) if np.linalg.norm(theta) > radius else (low, middle)
     return theta * min(1.0, radius / float(np.linalg.norm(theta)))
 
@@ -114,17 +120,7 @@ def _gradient_error(loss: Loss, ball: UnitBall, rows: int, penalty: float, radiu
     return slope * spread + mean + 4 * _UNIT * (penalty * radius + tilt + loss.steepest)
 
 
-def _descend(objective: Objective, radius: float) -> Floats:
-    tolerance = _tolerance(
-        _gradient_error(
-            objective.loss,
-            objective.rows.ball,
-            objective.rows.rows,
-            objective.penalty,
-            radius,
-            float(np.linalg.norm(objective.tilt)),
-        )
-    )
+def _descend(objective: Objective, tolerance: float) -> Floats:
     theta = np.zeros(len(objective.tilt))
     value, gradient = objective.evaluate(theta)
     for _ in range(_STEPS):

@@ -14,7 +14,7 @@ from expost.data.matrix import RowSource, UnitRows
 from expost.learning.hypotheses import CovarianceHypotheses, Hypotheses, OutputHypotheses, measure_moments
 from expost.learning.model import LinearModel
 from expost.learning.paper_fit import PaperFit
-from expost.learning.risk import ExactRisk, query_step
+from expost.learning.risk import ExactRisk, query_step, query_units
 from expost.noise import AboveThreshold, BitSource
 
 __all__ = ["NoiseReduction"]
@@ -54,7 +54,7 @@ class NoiseReduction:
     def _build_rule(self) -> AboveThreshold:
         """The test in lattice units; Laplace noise of scales 2 and 4 Delta / epsilon (LNRWW17, Algorithm 2)."""
         step = query_step(self._fit.tolerance)
-        units = math.ceil(self._fit.numbers.query_sensitivity / step) + 1
+        units = query_units(self._fit.numbers.query_sensitivity, self._fit.tolerance)
         # The authors' test was planned with too small a sensitivity: the noise stays, so epsilon is what it really is.
         numbers = self._fit.numbers
         planned = numbers.authors_query_sensitivity if self._authors else numbers.query_sensitivity

@@ -85,7 +85,7 @@ class TiltedRisk:
         tilt = self._draw_tilt(prices, epsilon, bits)
         longest = prices.longest_tilt(epsilon)
         objective = Objective(rows, self.loss, self.penalty, tilt / self.rows, target_scale)
-        minimum = minimise(objective, radius=self._radius(longest))
+        minimum = minimise(objective, radius=self._radius(longest), tilt=longest)
         return self._hide(minimum, prices, epsilon, bits)
 
     def _draw_tilt(self, prices: PerturbedObjective, epsilon: Fraction, bits: BitSource | None) -> Floats:

@@ -70,15 +70,18 @@ class ResidualCheck:
         self,
         rows: UnitRows,
         *,
-        allowed: float,
+        allowed: float | None,
         failure_probability: Fraction,
         cap: Fraction,
         bits: BitSource | None = None,
     ) -> Checked:
-        """The bound at the first rung where it is at most ``allowed``; the climb ends early where it hardly can be."""
+        """The bound at the first rung where it is at most ``allowed``; the climb ends early where it hardly can be.
+
+        Without ``allowed`` all of the cap is spent on one bound, whatever it is.
+        """
         if self.needless:
             return Checked(0.0, Fraction(0), True)
-        ladder = self._ladder(allowed, failure_probability, cap)
+        ladder = Ladder((cap,)) if allowed is None else self._ladder(allowed, failure_probability, cap)
         if ladder is None:
             return Checked(math.inf, Fraction(0), False)
         path = DiscreteLaplacePath(self._measure(rows), ladder, bits=bits)
@@ -86,9 +89,9 @@ class ResidualCheck:
         for rung, radius in enumerate(radii.tolist()):
             noisy = float(path.at(rung)[0])
             hidden = max(noisy + radius, 0.0) * _GRID
-            if hidden <= allowed or (noisy - radius) * _GRID > allowed:
+            if allowed is None or hidden <= allowed or (noisy - radius) * _GRID > allowed:
                 break
-        return Checked(hidden, ladder[rung], hidden <= allowed)
+        return Checked(hidden, ladder[rung], allowed is None or hidden <= allowed)
 
     @property
     def _units(self) -> int:

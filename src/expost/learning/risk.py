@@ -30,6 +30,11 @@ class ExactRisk:
         self._moments = self._square_moments() if isinstance(loss, TruncatedSquare) else None
         self._lowest = float(self._values(self._best[None])[0])
 
+    @property
+    def dimension(self) -> int:
+        """The number of coefficients."""
+        return self._rows.ball.dimension
+
     def seal_minimum(self, step: float, sensitivity: int) -> Sealed:
         """The minimum on a grid of this step, sealed with its sensitivity in steps (1-norm)."""
         gridded = np.rint(self._best / step).astype(np.int64)
@@ -39,8 +44,7 @@ class ExactRisk:
         """Minus the excess risk of each hypothesis, as a sealed integer; see ``query_step`` for its unit."""
         step = query_step(tolerance)
         excess = np.maximum(self._values(thetas) - self._lowest, 0.0)
-        # One for the rounding of either neighbour.
-        declared = Sensitivity(math.ceil(sensitivity / step) + 1, adjacency=Adjacency.REPLACE_ONE)
+        declared = Sensitivity(query_units(sensitivity, tolerance), adjacency=Adjacency.REPLACE_ONE)
         largest = 2**60 * step
         return [Sealed(-round(value / step), declared) for value in np.minimum(excess, largest).tolist()]
 
@@ -78,3 +82,8 @@ class ExactRisk:
 def query_step(tolerance: float) -> float:
     """The unit of sealed excess risks."""
     return math.ldexp(1.0, math.floor(math.log2(tolerance)) - _QUERY_BITS)
+
+
+def query_units(sensitivity: float, tolerance: float) -> int:
+    """The sensitivity of a sealed excess risk in its unit: one more for rounding, one for float64."""
+    return math.ceil(sensitivity / query_step(tolerance)) + 2

@@ -127,10 +127,10 @@ class TiltedRidge:
     def _excess(self, risk: TiltedRisk, hidden: float) -> float:
         return risk.prices.excess_risk(self._epsilon, self._failure * _TILT_FAILURE, left_over=hidden)
 
-    def _allowed(self, risk: TiltedRisk) -> float:
+    def _allowed(self, risk: TiltedRisk) -> float | None:
         """How much may be hidden for the target to be met; with epsilon given, whatever is hidden is reported."""
         if self._problem.aim.target is None:
-            return float(self._problem.rows)
+            return None
         return risk.prices.room(self._epsilon, self._failure * _TILT_FAILURE, self._goal)
 
     def _wider(self, before: _Attempt, share: Fraction, rows: UnitRows, bits: BitSource | None) -> _Attempt | None:

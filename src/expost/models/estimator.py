@@ -116,7 +116,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 do="Pass one target a row",
             )
         table = from_arrow(X)
-        matrix = validate_data(self, table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        try:
+            matrix = validate_data(self, table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise  # about the shape, which is public
+            unreadable = True
+        else:
+            unreadable = False
+        if unreadable:  # the library's message would repeat a value of the table
+            raise InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
         return read_rows(matrix, self._checked_target(y), names=column_names(X))
 
     def _checked_target(self, y: Any) -> Any:

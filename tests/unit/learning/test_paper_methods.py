@@ -7,12 +7,12 @@ import pytest
 
 from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
-from expost.core import Norm, Outcome, Request
+from expost.core import Ladder, Norm, Outcome, Request
 from expost.data.matrix import UnitBall, read_rows
 from expost.learning.aim import Aim
 from expost.learning.classification import grid_labels
 from expost.learning.doubling import Doubling
-from expost.learning.hypotheses import minimise_in_ball
+from expost.learning.hypotheses import OutputHypotheses, minimise_in_ball
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.paper_fit import PaperFit
 from expost.learning.problem import Problem
@@ -135,6 +135,18 @@ def test_when_no_hypothesis_passes_the_last_private_one_is_returned() -> None:
     assert release.receipt.outcome is Outcome.NOT_MET
     gram = x.T @ x / len(y) + PENALTY * np.eye(3)
     assert not np.allclose(release.value.coefficients, np.linalg.solve(gram, x.T @ y / len(y)), atol=1e-3)
+
+
+def test_the_rounding_of_every_coordinate_is_in_the_sensitivity_of_the_minimum() -> None:
+    fit, x, y = fit_of(Task.LOGISTIC_OUTPUT)
+    risk = fit.exact_risk(fit.measure(read_rows(x, y)))
+    sealed = []
+    risk.seal_minimum = lambda step, units: sealed.append((step, units)) or type(risk).seal_minimum(risk, step, units)
+
+    OutputHypotheses(risk, Ladder.of([1]), sensitivity=0.3, radius=5.0, bits=SeededBits(0))
+
+    ((step, units),) = sealed
+    assert units * step >= 0.3 + 3 * step * (1 - 1e-9)
 
 
 def test_a_cap_below_the_cost_of_the_test_is_refused() -> None:

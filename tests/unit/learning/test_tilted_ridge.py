@@ -102,6 +102,9 @@ def test_epsilon_first_reports_what_it_buys() -> None:
     assert all(release.receipt.outcome is Outcome.FIXED for release in releases)
     assert all(release.receipt.bill.epsilon <= 1 for release in releases)
     assert all(excess(x, y, r.value.coefficients) <= r.receipt.achieved for r in releases)
+    # The check's share is spent where it is needed, so that the bound reported says something.
+    assert all(release.receipt.achieved < 0.1 for release in releases)
+    assert any(release.receipt.breakdown["testing"] == Fraction(1, 4) for release in releases)
 
 
 def test_units_of_the_caller_change_nothing_but_the_units() -> None:

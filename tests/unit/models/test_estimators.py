@@ -286,6 +286,15 @@ def test_nothing_exact_is_shown(caplog) -> None:
     assert not np.allclose(model.coef_, exact, atol=1e-6)
 
 
+def test_a_text_value_of_the_table_is_not_repeated_in_the_error() -> None:
+    table = np.array([["1.5", "0.1"], ["diagnosis-7", "0.2"]], dtype=object)
+
+    with pytest.raises(InvalidRequest) as refused:
+        Ridge(epsilon=1.0).fit(table, np.zeros(2))
+
+    assert "diagnosis" not in str(refused.value) + repr(refused.value.__cause__) + repr(refused.value.__context__)
+
+
 def test_only_methods_that_climb_can_draw_their_climb() -> None:
     x, y = regression()
 
