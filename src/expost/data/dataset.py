@@ -200,8 +200,8 @@ class Dataset:
         expression = self.expression(column)
         if values is None and isinstance(expression, ColumnName):
             values = self.categories.get(expression.name)
-            if values is None and kind_of(expression, self.schema, self._derived) is Kind.BOOLEAN:
-                values = [False, True]
+        if values is None and kind_of(expression, self.schema, self._derived) is Kind.BOOLEAN:
+            values = [False, True]
         if values is None:
             raise InvalidRequest(
                 f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'

@@ -30,6 +30,7 @@ _RESERVE = 0.05  # of the failure probability: for the intervals of cells that m
 _FIRST = 0.8  # part of a cell's failure probability for its first look
 _STRIDE = 2  # rungs between looks
 _STEP = 3  # rungs between two looks at the scout
+_SHOWN = 24  # rungs below the last that a picture gets
 _SPARE = 1  # rungs that the first look is put above the scout's forecast
 
 
@@ -161,8 +162,9 @@ class _View:
         """The climb of a single cell, for the picture."""
         if self.cells > 1 or len(self.read(path.at(top), self.scales[top], self.level).value) > 1:
             return ()
-        rows = [self.read(path.at(rung), self.scales[rung], _FIRST * self.level) for rung in range(top + 1)]
+        rungs = range(max(top + 1 - _SHOWN, 0), top + 1)
+        rows = [self.read(path.at(rung), self.scales[rung], _FIRST * self.level) for rung in rungs]
         return tuple(
-            Step(level, float(row.value[0]), float(row.low[0]), float(row.high[0]))
-            for level, row in zip(path.ladder, rows, strict=False)
+            Step(path.ladder[rung], float(row.value[0]), float(row.low[0]), float(row.high[0]))
+            for rung, row in zip(rungs, rows, strict=True)
         )

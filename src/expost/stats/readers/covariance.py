@@ -17,6 +17,8 @@ __all__ = ["CovarianceReader"]
 
 Floats = NDArray[np.float64]
 
+_HOPELESS = 1e3  # an error of this many times the total: every interval is then as wide as it can be
+
 
 @dataclass(frozen=True)
 class CovarianceReader:
@@ -38,7 +40,7 @@ class CovarianceReader:
         shares = scaled[: 3 * columns].reshape(columns, 3)
         total = float(shares.sum(axis=1).mean())
         # The mean over columns of three noises each: at most three radii, and then each total is within six of it.
-        error = np.inf if total <= 3 * radius else radius / total
+        error = _HOPELESS if total <= 3 * radius else radius / total
         ranges = np.array([float(clamp.high - clamp.low) for clamp in self.form.clamps])
         middles, squares = (shares[:, 0] - shares[:, 2]) / _safe(total), (shares[:, 0] - shares[:, 1] + shares[:, 2])
         values, errors = [], []

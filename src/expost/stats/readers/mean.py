@@ -16,6 +16,8 @@ __all__ = ["MeanReader", "weighted_radius"]
 
 Floats = NDArray[np.float64]
 
+_HALVINGS = 24  # the upper end is returned, so what is left of the bracket is on the safe side
+
 
 @dataclass(frozen=True)
 class MeanReader:
@@ -50,7 +52,8 @@ def share_interval(up: Floats, total: Floats, scale: float, level: float) -> tup
     """The share of the first number in the total, and its error at this level."""
     known = total > 0
     share = np.where(known, up / np.where(known, total, 1.0), 0.5)
-    bound = np.where(known, weighted_radius(np.zeros(1), scale, level) / np.where(known, total, 1.0), 1.0)
+    alone = scale * np.log(1 / level) + 1  # the radius of one noise alone, which no pair exceeds
+    bound = np.where(known, alone / np.where(known, total, 1.0), 1.0)
     # Whatever lies outside this first interval is excluded; inside it the weights, and so the radius, are smaller.
     farthest = np.clip(np.maximum(np.abs(share - 0.5) + bound, 0.0), 0.0, 0.5)
     radius = weighted_radius(0.5 - farthest, scale, level)
@@ -67,11 +70,11 @@ def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
     small = np.minimum(share, 1 - share)
     wide, narrow = scale * (1 - small), scale * small
     low, high = np.zeros_like(small), np.full_like(small, 2 * scale * np.log(2 / level))
-    for _ in range(50):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         enough = _two_laplace_tail(middle, wide, narrow) <= level
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return high * (1 + 1e-9) + 1
+    return high + 1
 
 
 def _two_laplace_tail(radius: Floats, wide: Floats, narrow: Floats) -> Floats:
