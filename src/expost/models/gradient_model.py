@@ -72,13 +72,18 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
 
     # Fitting ------------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train, and bill the ledger; raises ``TargetNotMet`` with the last private model if the target is missed.
 
         Ctrl-C stops the training; the model so far is paid for and kept.
         """
         if any(value is not None for value in unsupported.values()):
             raise InvalidRequest(f"Expected no {next(iter(unsupported))}", do="Leave it out: it is not supported")
+        if y is None:
+            name = type(self).__name__
+            raise InvalidRequest(
+                f"This {name} estimator requires y to be passed, but the target y is None", do="Pass one target a row"
+            )
         names = column_names(X)
         matrix = validate_data(self, from_arrow(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
         targets = self._targets(y)
@@ -222,15 +227,25 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
-        matrix = validate_data(self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric")
-        return np.asarray(matrix @ self.coef_.T + self.intercept_)
+        matrix = validate_data(
+            self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
+        )
+        return np.asarray(_filled(matrix) @ self.coef_.T + self.intercept_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True  # a missing value is a value like any other: refusing it would tell of it
         tags.non_deterministic = self.simulation_seed is None
         tags.target_tags.required = True
         return tags
+
+
+def _filled(matrix: Any) -> Any:
+    """A missing value counts as zero, as it did in training."""
+    if hasattr(matrix, "tocsr"):
+        return matrix if np.isfinite(matrix.data).all() else np.nan_to_num(matrix.toarray())
+    return np.nan_to_num(matrix) if matrix.dtype.kind == "f" and np.isnan(matrix).any() else matrix
 
 
 def _column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from expost.core import InvalidRequest, Release
@@ -98,14 +99,18 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         self.simulation_seed = simulation_seed
 
     def _targets(self, y: Any) -> NDArray[np.intp]:
-        labels = column_or_1d(y)
+        labels = column_or_1d(y, warn=True)
         if self.classes is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",
                 do='Pass classes=[...]; or classes="observed" if it is public which labels occur',
             )
-        observed = isinstance(self.classes, str) and self.classes == OBSERVED
-        classes = np.unique(labels) if observed else np.asarray(list(self.classes))
+        if isinstance(self.classes, str) and self.classes == OBSERVED:
+            # The caller says that which labels occur is public; only then may they be read off the data.
+            check_classification_targets(labels)
+            classes = np.unique(labels)
+        else:
+            classes = np.asarray(list(self.classes))
         numbers = label_numbers(labels, classes)
         self.classes_ = classes
         return numbers
@@ -211,7 +216,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     def _targets(self, y: Any) -> NDArray[np.float64]:
         low, high = self._bounds()
-        return target_numbers(column_or_1d(y), low, high)
+        return target_numbers(column_or_1d(y, warn=True), low, high)
 
     def _bounds(self) -> tuple[float, float]:
         try:

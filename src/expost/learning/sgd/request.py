@@ -17,7 +17,7 @@ from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import Progress
 from expost.learning.sgd.schedule import Schedule
-from expost.learning.sgd.trainer import Trained, Trainer
+from expost.learning.sgd.trainer import Trained, Trainer, stretches
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.noise import BitSource, SeededBits
 from expost.noise.poisson_sample import poisson_sample
@@ -113,14 +113,20 @@ class TrainingRequest:
         held_out = poisson_sample(self.validation_share, len(table), bits=coins)
         kept = np.ones(len(table), bool)
         kept[held_out] = False
-        test = ValidationTest(
+        return table.learner(np.flatnonzero(kept), held_out), self._test(start, bits)
+
+    def _test(self, start: Progressed, bits: BitSource) -> ValidationTest | None:
+        asked = sum(part.last for part in stretches(self.schedule)[: start.begun])
+        if self.target is None or self.rule is None or asked == len(self.schedule.phases):
+            return None  # nothing left to train, hence nothing to test
+        return ValidationTest(
             self.rule,
             Ladder(self.prices.epsilons),
             failure_probability=self.target.failure_probability,
+            first=asked,
             spent=start.test_spent,
             bits=bits,
         )
-        return table.learner(np.flatnonzero(kept), held_out), test
 
     def _receipt(self, trained: Trained, test: ValidationTest | None) -> Receipt:
         bill = self.prices.bill(trained.phase)

@@ -73,7 +73,8 @@ class ValidationTest:
     """Asks after each phase whether the target is met, at the privacy level that the phase has reached anyway.
 
     Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
-    test may spend at each rung what training has spent, and the bill is that of training.
+    test may spend at each rung what training has spent, and the bill is that of training. After a restart a new session
+    begins at rung ``first``, and what the old one ``spent`` is taken off every level.
 
     Guarantee: pure ex-post, known only after the run: the level of the rung at which it stopped, plus what was spent
         before; if it has not stopped, the threshold's share of the last level. At most the cap of the ladder.
@@ -95,36 +96,40 @@ class ValidationTest:
         ladder: Ladder,
         *,
         failure_probability: Fraction,
+        first: int = 0,
         spent: Fraction = Fraction(0),
         bits: BitSource | None = None,
     ) -> None:
-        self.rule, self._failure = rule, failure_probability
+        self.rule, self._failure, self._first = rule, failure_probability, first
+        self._rungs = len(ladder)
         # Balances the tail of the query's noise, ln(rungs / failure) scales long, against the threshold's mean.
         share = 1 / (1 + math.sqrt(math.log(len(ladder) / float(failure_probability)) + 1))
         self.reduced = ReducedAboveThreshold(
             threshold=0,
             sensitivity=rule.sensitivity,
-            ladder=Ladder(tuple(level - spent for level in ladder)),
+            ladder=Ladder(tuple(level - spent for level in ladder.rungs[first:])),
             threshold_share=Fraction(share).limit_denominator(100),
             # Queries move within one interval of length ``span``: what "monotone" needs, docs/proofs/sgd-validation.md.
             monotone=True,
         )
-        self._spent, self._rung = spent, -1
+        self._spent = spent
         self._session = self.reduced.open(bits=bits)
 
     def margin(self, rung: int) -> int:
         """How far above the target a score must be, in the rule's units, to be told from one just below it."""
-        levels, share = self.reduced.ladder, self.reduced.threshold_share
-        t = float(self.rule.span / (share * levels[rung]))
-        q = float(self.reduced.query_scale(rung))
+        t, q = self._scales(rung)
         # docs/proofs/above-threshold.md, accuracy: P(Q >= m + T) = b^m (1 - a) / (1 - a b).
         together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
-        return max(0, math.ceil(q * math.log(together * len(levels) / float(self._failure)) * _MARGIN))
+        return max(0, math.ceil(q * math.log(together * self._rungs / float(self._failure)) * _MARGIN))
+
+    def _scales(self, rung: int) -> tuple[float, float]:
+        """Of the noise on the threshold and on the query at this rung."""
+        level = self.reduced.threshold_share * self.reduced.ladder[rung - self._first]
+        return float(self.rule.span / level), float(self.reduced.query_scale(rung - self._first))
 
     def ask(self, sealed: Sealed, rung: int) -> Crossing:
         """Whether a score, less its margin, is above; rungs may only rise."""
-        self._rung = rung
-        return self._session.ask(sealed, rung=rung)
+        return self._session.ask(sealed, rung=rung - self._first)
 
     @property
     def spent(self) -> Fraction:
@@ -133,10 +138,9 @@ class ValidationTest:
 
     def worst_if_below(self, rung: int) -> Fraction:
         """What it will have cost when the answer at this rung is "below"."""
-        return self._spent + self.reduced.threshold_share * self.reduced.ladder[rung]
+        return self._spent + self.reduced.threshold_share * self.reduced.ladder[rung - self._first]
 
     def estimate(self, gap: int, rung: int) -> float:
         """The score's excess over the target, in the rule's units, guessed from the released gap."""
-        levels, share = self.reduced.ladder, self.reduced.threshold_share
-        noise = float(self.reduced.query_scale(rung)) - float(self.rule.span / (share * levels[rung]))
-        return gap + self.margin(rung) - noise
+        t, q = self._scales(rung)
+        return gap + self.margin(rung) + t - q

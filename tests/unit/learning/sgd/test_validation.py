@@ -126,7 +126,7 @@ def test_what_was_spent_before_a_restart_is_taken_off_every_level() -> None:
     before = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, bits=SeededBits(1))
     lost = before.worst_if_below(0)
     after = ValidationTest(
-        ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, spent=lost, bits=SeededBits(2)
+        ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, first=1, spent=lost, bits=SeededBits(2)
     )
 
     after.ask(Sealed(10**6, ACCURACY.sensitivity), 1)

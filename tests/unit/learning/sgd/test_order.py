@@ -1,0 +1,79 @@
+"""What a caller asks becomes a schedule and prices, without any data."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from expost.core import BudgetExceeded, InvalidRequest, Measure
+from expost.learning.sgd.batches import Disjoint, Full, Poisson
+from expost.learning.sgd.order import Order
+
+
+def order(**changes: Any) -> Order:
+    return Order(**({"rows": 10_000, "delta": 1e-6, "steps": 20} | changes))
+
+
+def test_an_epsilon_leads_to_noise() -> None:
+    plan = order(epsilon=1.0).plan()
+
+    assert plan.target is None and plan.validation_share == 0
+    assert Fraction(99, 100) < plan.prices.cap.epsilon <= 1
+
+
+def test_a_noise_multiplier_leads_to_an_epsilon() -> None:
+    plan = order(noise_multiplier=10).plan()
+
+    assert plan.schedule.phases[0].noise_multiplier == 10
+    assert 1.9 < plan.prices.cap.epsilon < 2.1
+
+
+def test_a_target_leads_to_a_ladder_under_the_cap() -> None:
+    plan = order(target=("accuracy", 0.9), max_epsilon=2.0, phases=5).plan()
+
+    assert plan.target is not None and plan.target.measure is Measure.ACCURACY
+    assert len(plan.schedule.phases) == 5
+    assert plan.prices.cap.epsilon <= 2
+    assert plan.schedule.batches.rows == 8000  # a fifth is held out
+
+
+def test_a_target_with_constant_noise_stops_where_it_may() -> None:
+    plan = order(target=("accuracy", 0.9), noise_multiplier=40, max_epsilon=3.0, phases=4).plan()
+
+    assert {phase.noise_multiplier for phase in plan.schedule.phases} == {40}
+    assert len(plan.prices.epsilons) == 4
+    with pytest.raises(BudgetExceeded):
+        order(target=("accuracy", 0.9), noise_multiplier=1, max_epsilon=1.0).plan()
+
+
+def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
+    assert isinstance(order(noise_multiplier=10).plan().schedule.batches, Full)
+    large = order(rows=10**7, width=100, noise_multiplier=10, accountant="rdp").plan().schedule.batches
+    assert isinstance(large, Poisson)
+    assert isinstance(order(noise_multiplier=9, batches="disjoint").plan().schedule.batches, Disjoint)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"epsilon": 1, "target": ("accuracy", 0.9)},
+        {"epsilon": 1, "noise_multiplier": 1},
+        {"epsilon": -1},
+        {"epsilon": 1, "rows": 0},
+        {"epsilon": 1, "rows": 10.5},
+        {"epsilon": 1, "steps": 0},
+        {"epsilon": 1, "delta": 0},
+        {"epsilon": 1, "delta": 1},
+        {"target": ("f1", 0.9)},
+        {"target": 0.9},
+        {"target": ("accuracy", 0.9), "validation_share": 1.0},
+        {"epsilon": 1, "batches": "shuffled"},
+        {"epsilon": 1, "batches": "poisson", "batch_size": 20_000},
+        {"noise_multiplier": 1, "accountant": "moments"},
+    ],
+    ids=str,
+)
+def test_senseless_orders_are_refused_before_any_data(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        order(**wrong).plan()

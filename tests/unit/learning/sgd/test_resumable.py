@@ -1,0 +1,182 @@
+"""One hold for a training that several processes work on; a crash stays charged."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.learning.sgd.conftest import Small
+
+from expost.core import EngineFailed, InvalidRequest, TargetNotMet, approx
+from expost.learning.sgd import request as request_module
+from expost.learning.sgd.checkpoint import Checkpoint
+from expost.learning.sgd.resumable import train_resumably
+from expost.ledger import open_ledger
+from expost.noise import SeededBits, system_bits
+
+ACCOUNT = "dataset:t"
+
+
+class Desk:
+    """A ledger file with one account, and a checkpoint file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = open_ledger(f"sqlite:///{folder}/book.ledger")
+        self.ledger.open_account(ACCOUNT, approx(50, 1e-4))
+        self.checkpoint = Checkpoint(folder / "run.npz")
+
+    def train(self, request: Any, small: Small, **terms: Any) -> Any:
+        given = {"ledger": self.ledger, "accounts": (ACCOUNT,), "checkpoint": self.checkpoint, "bits": system_bits()}
+        return train_resumably(request, small.data, **(given | terms))
+
+    def check_charged(self, release: Any) -> None:
+        """Settled once: at the bill, or at the worst case where the account's definition gives nothing back."""
+        bill, cap = (terms.amounts()["epsilon"] for terms in (release.receipt.bill, release.receipt.promise))
+        assert bill <= self.spent <= cap
+        assert self.ledger.open_holds() == []
+
+    @property
+    def spent(self) -> Fraction:
+        return self.ledger.spent(ACCOUNT).amounts()["epsilon"]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+class Crash:
+    """Makes the training die as it opens its n-th phase."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        opened, original = [], request_module.Trainer._opened
+
+        def dying(trainer: Any, phase: int) -> Any:
+            opened.append(phase)
+            if len(opened) == at:
+                raise OSError("disk on fire at row 41")
+            return original(trainer, phase)
+
+        monkeypatch.setattr(request_module.Trainer, "_opened", dying)
+        self.undo = lambda: monkeypatch.setattr(request_module.Trainer, "_opened", original)
+
+
+def test_a_finished_training_is_settled_and_its_checkpoint_gone(desk: Desk, small: Small) -> None:
+    release = desk.train(small.aimed(), small)
+
+    desk.check_charged(release)
+    assert release.receipt.ledger_entry
+    assert not desk.checkpoint.path.exists()
+
+
+def test_a_crash_stays_charged_at_the_worst_case_and_tells_nothing(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Crash(monkeypatch, at=2)
+
+    with pytest.raises(EngineFailed) as raised:
+        desk.train(small.aimed(), small)
+
+    assert desk.spent == small.aimed().prices.cap.epsilon
+    assert "41" not in str(raised.value) and raised.value.__cause__ is None
+    assert desk.checkpoint.path.exists()
+
+
+def test_a_resumed_training_continues_its_odometer_under_the_same_hold(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.aimed(), small)
+    crash.undo()
+
+    release = desk.train(small.aimed(), small)
+
+    assert release.receipt.rung >= 2  # phase 1 was begun, so it is paid for and not run again
+    desk.check_charged(release)
+
+
+def test_a_checkpoint_cannot_be_cashed_twice(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.aimed(), small)
+    crash.undo()
+    stolen = desk.checkpoint.path.read_bytes()
+    desk.train(small.aimed(), small)
+    desk.checkpoint.path.write_bytes(stolen)
+
+    with pytest.raises(InvalidRequest, match="holds this training"):
+        desk.train(small.aimed(), small)
+
+
+def test_other_settings_cannot_continue_a_checkpoint(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.aimed(), small)
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        desk.train(small.aimed(accuracy=0.9), small)
+
+
+def test_a_missed_target_is_settled_and_raised_with_its_model(desk: Desk, small: Small) -> None:
+    with pytest.raises(TargetNotMet) as raised:
+        desk.train(small.aimed(accuracy=0.999), small)
+
+    assert raised.value.release.value.coefficients.shape == (1, 2)
+    assert desk.spent == small.aimed().prices.cap.epsilon
+
+
+def test_a_simulation_is_marked(desk: Desk, small: Small) -> None:
+    release = desk.train(small.fixed(), small, bits=SeededBits(1), simulation=True)
+
+    assert release.receipt.simulation
+
+
+def test_a_ledger_in_memory_is_charged_for_the_whole_run_after_a_restart(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = Crash(monkeypatch, at=2)
+    for attempt in range(2):
+        memory = open_ledger(None)
+        memory.open_account(ACCOUNT, approx(50, 1e-4))
+        if attempt == 0:
+            with pytest.raises(EngineFailed):
+                desk.train(small.aimed(), small, ledger=memory)
+            crash.undo()
+        else:
+            release = desk.train(small.aimed(), small, ledger=memory)
+
+    bill, cap = (terms.amounts()["epsilon"] for terms in (release.receipt.bill, release.receipt.promise))
+    assert bill <= memory.spent(ACCOUNT).amounts()["epsilon"] <= cap
+
+
+def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Path, small: Small) -> None:
+    desk = Desk(tmp_path)
+    code = f"""
+        import os, signal
+        from expost.learning.sgd import trainer
+        from tests.unit.learning.sgd.conftest import Small
+        from tests.unit.learning.sgd.test_resumable import Desk
+        from pathlib import Path
+        asked = trainer.Trainer._asked
+        def dying(self, part):
+            if part.phase == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return False, None
+        trainer.Trainer._asked = dying
+        small = Small()
+        Desk(Path({str(tmp_path)!r})).train(small.aimed(), small)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert desk.spent == small.aimed().prices.cap.epsilon
+    release = desk.train(small.aimed(), small)
+    assert release.receipt.rung >= 2
+    desk.check_charged(release)

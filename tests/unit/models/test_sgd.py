@@ -1,0 +1,322 @@
+"""The two estimators trained by gradient descent keep scikit-learn's habits and their receipts."""
+
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.utils.estimator_checks import check_estimator
+
+from expost import BudgetExceeded, InvalidRequest, TargetNotMet, approx, open_ledger
+from expost.core import Outcome
+from expost.learning.sgd.learner import LinearLearner
+from expost.models.sgd import SGDClassifier, SGDRegressor
+
+# What scikit-learn expects and privacy forbids, with the reason.
+EXPECTED_FAILURES = {
+    "check_supervised_y_no_nan": "a missing target is private: it counts as the middle instead of being reported",
+}
+
+
+def two_classes(rows: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 3))
+    return x, (x @ [1.0, -1.0, 0.5] + 0.2 * rng.normal(size=rows) > 0).astype(int)
+
+
+def line(rows: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (rows, 3))
+    return x, 10 + 5 * (x @ [1.0, -1.0, 0.5])
+
+
+def classifier(**changes: Any) -> SGDClassifier:
+    terms = {"epsilon": 2.0, "classes": [0, 1], "rows": 4000, "feature_bound": 3.0, "steps": 40, "simulation_seed": 1}
+    return SGDClassifier(**(terms | changes))
+
+
+def regressor(**changes: Any) -> SGDRegressor:
+    terms = {
+        "epsilon": 2.0,
+        "rows": 4000,
+        "feature_bound": 2.0,
+        "target_bounds": (-5.0, 25.0),
+        "steps": 60,
+        "simulation_seed": 1,
+    }
+    return SGDRegressor(**(terms | changes))
+
+
+MODELS = [
+    SGDClassifier(
+        noise_multiplier=0.3,
+        classes="observed",
+        rows="observed",
+        feature_bound=20.0,
+        clip=50.0,
+        steps=60,
+        simulation_seed=1,
+    ),
+    SGDRegressor(
+        noise_multiplier=0.3,
+        rows="observed",
+        feature_bound=20.0,
+        clip=50.0,
+        target_bounds=(-5, 5),
+        steps=60,
+        simulation_seed=1,
+    ),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_scikit_learn_accepts_the_estimator(model: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(model, expected_failed_checks=EXPECTED_FAILURES, on_fail=None)
+
+    failed = [
+        (result["check_name"], repr(result["exception"])[:300]) for result in results if result["status"] == "failed"
+    ]
+    assert failed == []
+    assert sum(result["status"] == "passed" for result in results) > 35
+
+
+def test_a_target_is_reached_and_the_training_stops_by_itself() -> None:
+    x, y = two_classes(20_000)
+
+    model = classifier(epsilon=None, target=("accuracy", 0.85), rows=20_000, max_epsilon=2.0).fit(x, y)
+
+    assert model.receipt_.outcome is Outcome.TESTED
+    assert model.receipt_.epsilon < 1
+    assert model.score(x, y) > 0.84
+    assert model.receipt_.rung is not None and model.receipt_.rung < 11
+
+
+def test_a_missed_target_raises_with_the_model_that_was_paid_for() -> None:
+    x, y = two_classes()
+
+    with pytest.raises(TargetNotMet) as raised:
+        classifier(epsilon=None, target=("accuracy", 0.999), max_epsilon=0.5, phases=3).fit(x, y)
+
+    assert raised.value.receipt.epsilon <= 0.5
+    assert raised.value.release.value.coefficients.shape == (1, 3)
+
+
+def test_the_price_is_known_before_the_data() -> None:
+    assert 1.9 < float(classifier().price().cap.epsilon) <= 2
+    prices = classifier(epsilon=None, target=("accuracy", 0.9), max_epsilon=1.0).price()
+    assert len(prices.epsilons) == 12 and prices.cap.epsilon <= 1
+
+
+def test_several_classes_are_learned() -> None:
+    digits = load_digits()
+    model = SGDClassifier(
+        epsilon=8.0, classes=range(10), rows=1800, feature_bound=60.0, steps=60, simulation_seed=1
+    ).fit(digits.data, digits.target)
+
+    assert model.score(digits.data, digits.target) > 0.8
+    assert model.predict_proba(digits.data[:5]).sum(axis=1) == pytest.approx(1)
+    assert model.decision_function(digits.data[:5]).shape == (5, 10)
+
+
+def test_a_regression_is_undone_to_raw_units() -> None:
+    x, y = line()
+
+    model = regressor().fit(x, y)
+
+    assert model.coef_ == pytest.approx([5, -5, 2.5], abs=0.8)
+    assert model.intercept_ == pytest.approx(10, abs=0.5)
+    assert model.score(x, y) > 0.95
+
+
+def test_a_regression_can_aim_at_an_rmse() -> None:
+    x, y = line(20_000)
+
+    model = regressor(epsilon=None, target=("rmse", 1.5), rows=20_000, max_epsilon=2.0).fit(x, y)
+
+    assert model.receipt_.outcome is Outcome.TESTED
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 1.6
+
+
+def test_huber_and_unknown_losses() -> None:
+    x, y = line()
+
+    assert regressor(loss="huber").fit(x, y).score(x, y) > 0.9
+    with pytest.raises(InvalidRequest, match="loss"):
+        regressor(loss="hinge").fit(x, y)
+
+
+@pytest.mark.parametrize("batches", ["full", "poisson", "disjoint"])
+def test_every_kind_of_batch_learns(batches: str) -> None:
+    x, y = two_classes()
+    terms = {"batch_size": 400, "accountant": "rdp"} if batches == "poisson" else {"batch_size": 400}
+
+    model = classifier(batches=batches, epsilon=None, noise_multiplier=2.0, **terms).fit(x, y)
+
+    assert model.score(x, y) > 0.85
+    assert model.receipt_.terms["batches"] == batches
+
+
+def test_one_pass_of_disjoint_batches_costs_one_step() -> None:
+    one_pass = classifier(batches="disjoint", batch_size=400, steps=10, epsilon=None, noise_multiplier=2.0)
+    one_step = classifier(batches="full", steps=1, epsilon=None, noise_multiplier=2.0)
+
+    assert one_pass.price().cap == one_step.price().cap
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "sparse", "lists"])
+def test_any_table_gives_the_same_model(kind: str) -> None:
+    x, y = two_classes(500)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    table = {
+        "pandas": lambda: frame,
+        "arrow": lambda: pa.Table.from_pandas(frame),
+        "sparse": lambda: scipy.sparse.csr_matrix(x),
+        "lists": lambda: x.tolist(),
+    }[kind]()
+
+    assert np.array_equal(classifier(steps=5).fit(table, y).coef_, classifier(steps=5).fit(x, y).coef_)
+
+
+def test_column_bounds_scale_and_unscale() -> None:
+    x, y = two_classes()
+    scaled = x * [1, 100, 0.01] + [0, 50, 3]
+    bounds = [(-4, 4), (-350, 450), (2.96, 3.04)]
+
+    plain = classifier(bounds=[(-4, 4)] * 3, feature_bound=None).fit(x, y)
+    model = classifier(bounds=bounds, feature_bound=None).fit(scaled, y)
+
+    assert np.mean(model.predict(scaled) == plain.predict(x)) > 0.97
+
+
+def test_bounds_by_name_need_every_column() -> None:
+    x, y = two_classes(200)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+
+    classifier(bounds={"a": (-4, 4), "b": (-4, 4), "c": (-4, 4)}, steps=2).fit(frame, y)
+    with pytest.raises(InvalidRequest, match="bounds"):
+        classifier(bounds={"a": (-4, 4)}).fit(frame, y)
+    with pytest.raises(InvalidRequest, match="low"):
+        classifier(bounds=[(4, -4)] * 3).fit(frame, y)
+
+
+def test_private_numbers_must_be_declared() -> None:
+    x, y = two_classes(200)
+
+    with pytest.raises(InvalidRequest, match="rows"):
+        classifier(rows=None).fit(x, y)
+    with pytest.raises(InvalidRequest, match="classes"):
+        classifier(classes=None).fit(x, y)
+
+
+def test_the_true_number_of_rows_is_never_used() -> None:
+    x, y = two_classes()
+    half, whole = (classifier().fit(x[:rows], y[:rows]).receipt_.to_dict() for rows in (2000, 4000))
+
+    assert half | {"ledger_entry": None} == whole | {"ledger_entry": None}
+    assert classifier(rows=100).price() == classifier(rows=100_000).price()
+
+
+def test_strange_rows_raise_nothing() -> None:
+    x, y = two_classes(300)
+    x[0], x[1], x[2] = np.nan, np.inf, 1e300
+    labels = y.astype(object)
+    labels[3] = 7
+
+    model = classifier(steps=3).fit(x, labels.astype(int))
+
+    assert np.isfinite(model.coef_).all()
+
+
+def test_a_ledger_is_billed_and_a_spent_one_refuses(tmp_path: Path) -> None:
+    x, y = two_classes(500)
+    url = f"sqlite:///{tmp_path}/book.ledger"
+    with pytest.raises(InvalidRequest, match="account"):
+        classifier(ledger=url, simulation_seed=None).fit(x, y)
+    open_ledger(url).open_account("dataset:table", approx(3, 1e-5))
+
+    model = classifier(ledger=url, steps=3, simulation_seed=None).fit(x, y)
+
+    assert model.receipt_.ledger_entry
+    assert open_ledger(url).spent("dataset:table").amounts()["epsilon"] == model.receipt_.bill.amounts()["epsilon"]
+    with pytest.raises(BudgetExceeded):
+        classifier(ledger=url, steps=3, simulation_seed=None).fit(x, y)
+    with pytest.raises(InvalidRequest, match="path"):
+        classifier(ledger=open_ledger(None)).fit(x, y)
+
+
+def test_a_checkpoint_is_used_and_removed(tmp_path: Path) -> None:
+    x, y = two_classes(500)
+    path = tmp_path / "run.npz"
+
+    model = classifier(checkpoint=str(path), steps=5).fit(x, y)
+
+    assert model.receipt_.simulation
+    assert not path.exists()
+
+
+def test_an_interrupted_fit_keeps_what_was_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = two_classes(500)
+    steps, original = [], LinearLearner.descend
+
+    def descend(self: Any, noisy: Any) -> None:
+        steps.append(1)
+        if len(steps) == 7:
+            raise KeyboardInterrupt
+        original(self, noisy)
+
+    monkeypatch.setattr(LinearLearner, "descend", descend)
+
+    model = classifier(steps=20).fit(x, y)
+
+    assert model.receipt_.terms["stopped"] == "by the caller"
+    assert model.receipt_.terms["steps run"] == 6
+    assert model.receipt_.bill == classifier(steps=20).price().cap
+
+
+def test_progress_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = two_classes(200)
+
+    classifier(progress=True, steps=3).fit(x, y)
+
+    assert "epsilon" in capsys.readouterr().out
+
+
+def test_models_can_be_cloned_and_pickled() -> None:
+    x, y = two_classes(300)
+    model = classifier(steps=3).fit(x, y)
+
+    assert clone(model).get_params() == model.get_params()
+    assert (pickle.loads(pickle.dumps(model)).predict(x) == model.predict(x)).all()
+
+
+def test_a_receipt_survives_json() -> None:
+    x, y = two_classes(300)
+    receipt = classifier(steps=3).fit(x, y).receipt_
+
+    assert type(receipt).from_json(receipt.to_json()) == receipt
+    assert json.loads(receipt.terms["events"])["kind"] == "repeat"
+
+
+def test_weights_are_refused() -> None:
+    x, y = two_classes(300)
+
+    with pytest.raises(InvalidRequest, match="sample_weight"):
+        classifier().fit(x, y, sample_weight=np.ones(300))
+
+
+def test_no_exact_number_is_kept_on_the_model() -> None:
+    x, y = two_classes(300)
+    model = classifier(steps=3).fit(x, y)
+
+    kept = {name for name in vars(model) if name.endswith("_")}
+    assert kept <= {"n_features_in_", "classes_", "release_", "prices_", "coef_", "intercept_", "feature_names_in_"}
