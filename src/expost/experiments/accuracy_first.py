@@ -249,8 +249,10 @@ def _losses(outcome: Outcome) -> str:
             runs = sum(row.trials for row in mine)
             rows.append([name, runs, sum(row.missed for row in mine), sum(row.wrong for row in mine)])
     return (
-        "Over all tolerances; `wrong` runs claimed a target that they missed (in half the squared error, which is not what "
-        "the authors' code tests):\n\n" + markdown_table(["method", "runs", "not met", "wrong"], rows) + "\n"
+        "Over all tolerances; `wrong` runs claimed a target that they missed, which a tenth of them may (measured in half the "
+        "squared error, which is not what the authors' code tests):\n\n"
+        + markdown_table(["method", "runs", "not met", "wrong"], rows)
+        + "\n"
     )
 
 
@@ -302,6 +304,5 @@ _CONVENTIONS = """## Conventions
 
 _FILES = """## Files
 
-`accuracy-first.csv` has every average. `figure-1-privacy-loss` to `figure-4-norms` are the paper's Figures 1 to 4, as PNG and
-SVG.
+A run writes `accuracy-first.csv` with every average, and the paper's Figures 1 to 4 as PNG and SVG.
 """

@@ -179,8 +179,11 @@ def _known_in_advance(rho: float) -> float:
 
 
 def _doubling_bill(rho: float) -> float:
-    """Independent releases at rho, rho / 2, rho / 4 ... add up to 2 rho, and only the last of them is used."""
-    return _known_in_advance(2 * rho)
+    """Independent releases at rho, rho / 2, rho / 4 ... add up to 2 rho, and only the last of them is used.
+
+    Where it stops is not known in advance either, so it is billed by the mixture too.
+    """
+    return MixtureBoundary(DELTA, tuned_at=_TUNED_AT).epsilon(2 * 2 * rho)
 
 
 class _Fresh:
@@ -287,7 +290,7 @@ At loose tolerances a very noisy hypothesis can be good by luck, and the oracle 
 * **Variance known in advance** is the exact epsilon of one Gaussian release at the rung where the climb stopped: nobody knows
   the rung in advance, so this is a mark and not a method.
 * **Doubling** releases afresh at twice the precision and forgets what it had: 2 rho instead of rho, and a rung that may
-  overshoot by a factor of two.
+  overshoot by a factor of two. It is billed by the same mixture.
 
 {table}
 """

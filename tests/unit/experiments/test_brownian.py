@@ -57,3 +57,10 @@ def test_the_gaussian_path_has_the_standard_deviation_of_its_rung() -> None:
     ]
 
     assert np.std(draws) == pytest.approx(amount / np.sqrt(2 * rho), rel=0.05)
+
+
+def test_doubling_is_billed_for_twice_the_clock_by_the_same_curve() -> None:
+    mixture = brownian._gaussian_bills()["Brownian, mixture boundary"]
+
+    assert brownian._doubling_bill(0.01) == pytest.approx(mixture(0.02))
+    assert brownian._doubling_bill(0.01) > brownian._known_in_advance(0.02)
