@@ -29,7 +29,7 @@ class GaussianStream:
     """Adds fresh integers of law P(k) proportional to exp(-k^2 / (2 variance)) to every vector it releases.
 
     The noise of several releases is drawn at once, which is several times faster and keeps its timing apart from the
-    release's. ``variance`` is in lattice units squared.
+    release's; no more than the expected number of ``releases`` at a time.
 
     Guarantee: each release is (within a factor exp(2.2e-34) a coordinate) a rounding of a continuous Gaussian release
         of standard deviation noise_multiplier * sensitivity, so every bound for those holds: zCDP, Renyi, Gaussian DP,
@@ -53,6 +53,7 @@ class GaussianStream:
         sensitivity: Sensitivity,
         *,
         size: int,
+        releases: int | None = None,
         bits: BitSource | None = None,
     ) -> None:
         if sensitivity.norm is not Norm.L2:
@@ -61,7 +62,7 @@ class GaussianStream:
         self.sensitivity, self.size = sensitivity, size
         self.variance = stream_variance(self.noise_multiplier, sensitivity)
         self._table, self._bits = gaussian_table(self.variance), source_of(bits)
-        self._ahead = max(1, math.ceil(_AHEAD / max(size, 1)))
+        self._ahead = max(1, min(math.ceil(_AHEAD / max(size, 1)), releases or _AHEAD))
         self._drawn: NDArray[np.int64] = np.empty((0, size), np.int64)
         self._used = 0
 

@@ -75,7 +75,9 @@ def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
     known = np.asarray(classes)
     if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known):
         got = "one class" if known.size == 1 else "others"
-        raise InvalidRequest("Expected at least two different classes", got=got, do="Pass classes=[...], the public ones")
+        raise InvalidRequest(
+            "Expected at least two different classes", got=got, do="Pass classes=[...], the public ones"
+        )
     order = np.argsort(known, kind="stable")
     given = np.asarray(labels)
     if given.dtype.kind != known.dtype.kind and {given.dtype.kind, known.dtype.kind} - set("biuf"):

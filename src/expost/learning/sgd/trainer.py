@@ -141,8 +141,16 @@ class Trainer:
         if self._stream is None or self._stream[0] != phase:
             terms = self._schedule.phases[phase]
             sensitivity = self._learner.open(terms, float(self._schedule.batches.expected_size))
-            stream = GaussianStream(terms.noise_multiplier, sensitivity, size=self._learner.size, bits=self._bits)
-            self._stream = phase, stream
+            self._stream = (
+                phase,
+                GaussianStream(
+                    terms.noise_multiplier,
+                    sensitivity,
+                    size=self._learner.size,
+                    releases=terms.steps,
+                    bits=self._bits,
+                ),
+            )
         return self._stream[1]
 
     def _asked(self, part: Stretch) -> tuple[bool, int | None]:

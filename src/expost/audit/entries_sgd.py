@@ -1,0 +1,95 @@
+"""Attacks on private gradient descent: a canary row whose gradient is as large as clipping allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.audit.claim import ExPost
+from expost.audit.entry import Entry
+from expost.audit.pair import Outcomes, Pair, Sampler, repeat
+from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Sealed, Target
+from expost.learning.sgd.batches import Batches, Disjoint, Full, Poisson
+from expost.learning.sgd.descent import DescentRule
+from expost.learning.sgd.features import FeatureGrid
+from expost.learning.sgd.head import Squared
+from expost.learning.sgd.request import TrainingRequest
+from expost.learning.sgd.schedule import Phase, Schedule
+from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.validation import ScoreRule, ValidationTest
+from expost.noise.bits import BitSource
+
+__all__ = ["canary_pair", "entries"]
+
+_RUNS = 400  # a training takes milliseconds, however small
+_DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
+_PLAIN = np.array([[0.01], [0.01]])  # two rows that hardly pull
+_CANARY = np.array([[1.0]])  # one that pulls as hard as it can
+_TARGETS = np.array([0.0, 0.0, 1.0])
+
+
+def entries() -> Iterable[Entry]:
+    """Whole trainings, and the private test that stops them."""
+    return (
+        Entry("expost.learning.sgd.trainer.Trainer", _trainings, also=("expost.learning.sgd.prices.PriceList",)),
+        Entry("expost.learning.sgd.validation.ValidationTest", _validations),
+    )
+
+
+def canary_pair(
+    name: str, batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, runs: int = _RUNS
+) -> Pair:
+    """A training with and without the canary; the outcome is the model, whose one weight the canary pulls up."""
+    schedule = Schedule(batches, (Phase(steps, noise),) * phases)
+    prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
+    rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule)
+    request = TrainingRequest(
+        question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data)
+    )
+    claim = prices.cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    with_canary, without = np.vstack([_PLAIN, _CANARY]), _PLAIN
+    return Pair(name, claim, _weights(request, with_canary), _weights(request, without), slow=True, most_runs=runs)
+
+
+def _weights(request: TrainingRequest, features: NDArray[np.float64]) -> Sampler:
+    table = request.measure((features, _TARGETS[: len(features)]))
+    return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
+
+
+def _trainings() -> Sequence[Pair]:
+    return (
+        canary_pair("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
+        canary_pair("four steps on all rows", Full(4), steps=4, noise=Fraction(2)),
+        canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
+        canary_pair("one pass of disjoint batches", Disjoint(3, 4), steps=3, noise=Fraction(1)),
+        canary_pair("two phases", Full(4), steps=1, noise=Fraction(1), phases=2),
+    )
+
+
+def _validations() -> Sequence[Pair]:
+    rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(2, 3), Fraction(1, 5)))
+    ladder = Ladder.of([Fraction(1), Fraction(2)])
+    # One more row: right at the first rung and wrong at the second, or the other way round.
+    gained, lost = rule.counted(1, 1), rule.counted(0, 1)
+
+    def asked(queries: tuple[int, int]) -> Sampler:
+        def run(bits: BitSource) -> Outcomes:
+            test = ValidationTest(rule, ladder, failure_probability=Fraction(1, 5), bits=bits)
+            for rung, query in enumerate(queries):
+                crossing = test.ask(Sealed(query, rule.sensitivity), rung)
+                if crossing.above:
+                    return Outcomes.of([[rung, min(crossing.gap or 0, 3)]], [float(test.spent)])
+            return Outcomes.of([[-1, -1]], [float(test.spent)])
+
+        return repeat(run)
+
+    claim = ExPost(PureGuarantee(ladder.cap))
+    return (
+        Pair("right, then wrong", claim, asked((gained, lost)), asked((0, 0)), slow=True, most_runs=1000),
+        Pair("wrong, then right", claim, asked((lost, gained)), asked((0, 0)), slow=True, most_runs=1000),
+    )
