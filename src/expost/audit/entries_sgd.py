@@ -28,7 +28,6 @@ _RUNS = 400  # a training takes milliseconds, however small
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
 _PLAIN = np.array([[0.01], [0.01]])  # two rows that hardly pull
 _CANARY = np.array([[1.0]])  # one that pulls as hard as it can
-_TARGETS = np.array([0.0, 0.0, 1.0])
 
 
 def entries() -> Iterable[Entry]:
@@ -40,9 +39,9 @@ def entries() -> Iterable[Entry]:
 
 
 def canary_pair(
-    name: str, batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, runs: int = _RUNS
+    name: str, batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, others: int = 2, runs: int = _RUNS
 ) -> Pair:
-    """A training with and without the canary; the outcome is the model, whose one weight the canary pulls up."""
+    """A training with and without the canary beside ``others``; it pulls the one weight, which is the outcome, up."""
     schedule = Schedule(batches, (Phase(steps, noise),) * phases)
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
@@ -52,12 +51,20 @@ def canary_pair(
     )
     claim = prices.cap.promise()
     assert isinstance(claim, ApproxGuarantee)
-    with_canary, without = np.vstack([_PLAIN, _CANARY]), _PLAIN
-    return Pair(name, claim, _weights(request, with_canary), _weights(request, without), slow=True, most_runs=runs)
+    without, targets = _PLAIN[:others], np.append(np.zeros(others), 1.0)
+    with_canary = np.vstack([without, _CANARY])
+    return Pair(
+        name,
+        claim,
+        _weights(request, with_canary, targets),
+        _weights(request, without, targets),
+        slow=True,
+        most_runs=runs,
+    )
 
 
-def _weights(request: TrainingRequest, features: NDArray[np.float64]) -> Sampler:
-    table = request.measure((features, _TARGETS[: len(features)]))
+def _weights(request: TrainingRequest, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Sampler:
+    table = request.measure((features, targets[: len(features)]))
     return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
 
 
@@ -68,6 +75,7 @@ def _trainings() -> Sequence[Pair]:
         canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
         canary_pair("one pass of disjoint batches", Disjoint(3, 4), steps=3, noise=Fraction(1)),
         canary_pair("two phases", Full(4), steps=1, noise=Fraction(1), phases=2),
+        canary_pair("alone in the table", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(1), others=0),
     )
 
 
