@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.noise_envelope import NoiseEnvelope
-
-__all__ = ["Certified", "ExcessRiskCertificate", "SquaredErrorCertificate"]
+__all__ = ["Certified", "Envelope", "ExcessRiskCertificate", "SquaredErrorCertificate"]
 
 Floats = NDArray[np.float64]
 
 _MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the noisy curvature, instead of the penalty, bounds the curvature
 _WEIGHTS = np.concatenate([[0.0], np.geomspace(1e-8, 1e2, 60)])  # of length against residual in the search for theta
 _PENALTIES = np.geomspace(1e-3, 1e3, 61)  # in units of the noise
+
+
+class Envelope(Protocol):
+    """What a certificate knows of the noise B, b: bounds that hold for all vectors at once."""
+
+    @property
+    def matrix(self) -> float:
+        """A bound on the spectral norm of B."""
+        ...
+
+    def reach(self, length: Floats) -> Floats:
+        """A bound on |B t - b| for vectors of these lengths."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,7 @@ class ExcessRiskCertificate:
     once, and H >= s (Z + penalty I - |B| I) + (1 - s) penalty I for each s in [0, 1]. The coefficients are those that
     minimise the bound along a path in the eigenbasis of Z; zero is always among them. Proof: docs/proofs/ridge-certificate.md.
 
+    >>> from expost.accuracy.noise_envelope import NoiseEnvelope
     >>> certificate = ExcessRiskCertificate(0.1, NoiseEnvelope.of(2, 0.01))
     >>> best = certificate.best(np.diag([0.5, 0.1]), np.array([0.2, 0.0]), scale=1e-6)
     >>> best.bound < 1e-8, best.theta.round(3)
@@ -42,7 +55,7 @@ class ExcessRiskCertificate:
     """
 
     penalty: float
-    envelope: NoiseEnvelope
+    envelope: Envelope
 
     def best(self, gram: Floats, cross: Floats, *, scale: float) -> Certified:
         """The coefficients with the lowest bound; ``scale`` is that of the noise on the means."""
@@ -77,7 +90,7 @@ class SquaredErrorCertificate:
     """
 
     penalty: float
-    envelope: NoiseEnvelope
+    envelope: Envelope
     square_reach: float
     """A bound on the noise of the mean of y^2, in units of its scale."""
 

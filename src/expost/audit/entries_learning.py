@@ -15,12 +15,13 @@ from expost.accuracy.paper2017 import Task
 from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.core import Ladder, PureGuarantee, Request
+from expost.core import ApproxGuarantee, Ladder, PureGuarantee, Request
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning import (
     Aim,
     CertifiedRidge,
     Doubling,
+    GaussianRidge,
     NoiseReduction,
     OutputFit,
     PaperFit,
@@ -57,6 +58,7 @@ def entries() -> Iterable[Entry]:
         Entry("expost.learning.TiltedClassifier", _requests(_classifier)),
         Entry("expost.learning.TiltedRidge", _requests(_tilted_ridge)),
         Entry("expost.learning.CertifiedRidge", _requests(_certified_ridge)),
+        Entry("expost.learning.GaussianRidge", _gaussian_ridge),
         Entry("expost.learning.OutputFit", _requests(_output)),
         Entry("expost.learning.NoiseReduction", _requests(_noise_reduction)),
         Entry("expost.learning.Doubling", _requests(_doubling)),
@@ -101,6 +103,13 @@ def _tilted_ridge() -> Request:
 
 def _certified_ridge() -> Request:
     return CertifiedRidge(_problem(epsilon=1.0))
+
+
+def _gaussian_ridge() -> Sequence[Pair]:
+    request = GaussianRidge(_problem(epsilon=1.0), Fraction(1, 1000))
+    left, right = (_fits(request, table) for table in (_LEFT, _RIGHT))
+    claim = ApproxGuarantee(Fraction(1), Fraction(1, 1000))
+    return (Pair("a target flips", claim, left, right, slow=True, most_runs=_RUNS),)
 
 
 def _output() -> Request:

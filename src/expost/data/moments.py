@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows
 
-__all__ = ["Moments", "MomentLayout"]
+__all__ = ["EuclideanLayout", "MomentLayout", "Moments"]
 
 _FLUSH = 256  # chunks whose sums of at most 2^53 fit into 62 bits together
 _UNIT = math.ldexp(1.0, -2 * GRID_BITS)
@@ -117,6 +117,51 @@ class MomentLayout:
         cross = means[triangle : triangle + width]
         rest = iter(means[triangle + width :].tolist())
         return Moments(gram, cross, next(rest) if self.with_square else None, next(rest) if self.with_sum else None)
+
+
+@dataclass(frozen=True)
+class EuclideanLayout:
+    """The moments x x' and x y laid out for Euclidean sensitivity: diagonal and x y times 5, off-diagonal times 7.
+
+    5 : 7 stands for 1 : sqrt(2), so the squared length is at most 25 times that of (x x', x y); replacing one row moves
+    that by at most sqrt(9/2) (docs/proofs/gaussian-ridge.md).
+
+    >>> EuclideanLayout(UnitBall(2)).size
+    5
+    """
+
+    ball: UnitBall
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return MomentLayout(self.ball).size
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far replacing one row can move the vector in the Euclidean norm; rows have Euclidean norm at most 1."""
+        return Sensitivity.from_square(Fraction(9, 2) * 25 * 16**GRID_BITS, adjacency=Adjacency.REPLACE_ONE)
+
+    def measure(self, rows: UnitRows) -> Sealed:
+        """The exact weighted sums, sealed."""
+        total: NDArray[Any] = np.zeros(self.size, dtype=object)
+        for features, target in rows.chunks():
+            gram = features.T @ features
+            row, column = np.triu_indices(self.ball.dimension)
+            total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
+        return Sealed(_narrow(total * self._weights().astype(object)), self.sensitivity)
+
+    def _weights(self) -> NDArray[np.int64]:
+        row, column = np.triu_indices(self.ball.dimension)
+        return np.concatenate([np.where(row == column, 5, 7), np.full(self.ball.dimension, 5)])
+
+    def unpack(self, values: NDArray[np.float64], rows: int) -> Moments:
+        """The moments behind a released vector, as means over this many rows."""
+        width = self.ball.dimension
+        means = values / self._weights() * (_UNIT / rows)
+        gram = np.zeros((width, width))
+        gram[np.triu_indices(width)] = means[:-width]
+        return Moments(gram + np.triu(gram, 1).T, means[-width:])
 
 
 def _longest_row(ball: UnitBall) -> Fraction:

@@ -4,6 +4,7 @@ from expost.learning.aim import Aim
 from expost.learning.certified_ridge import CertifiedRidge
 from expost.learning.classification import TiltedClassifier
 from expost.learning.doubling import Doubling
+from expost.learning.gaussian_ridge import GaussianRidge
 from expost.learning.model import LinearModel
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.objective import TiltedRisk
@@ -19,6 +20,7 @@ __all__ = [
     "Aim",
     "CertifiedRidge",
     "Doubling",
+    "GaussianRidge",
     "LinearModel",
     "NoiseReduction",
     "OutputFit",

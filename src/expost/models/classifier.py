@@ -84,6 +84,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.classes_ = np.asarray(classes)
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
+        if self.delta:
+            raise InvalidRequest("Expected delta to be 0: these fits are pure", got=self.delta, do="Leave delta out")
         asked = problem.aim.target
         scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
         name = ("test" if scored else "objective") if self.method == "auto" else self.method

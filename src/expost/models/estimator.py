@@ -14,8 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from threadpoolctl import ThreadpoolController
 
-from expost.core import InvalidRequest, Norm, Receipt, Release, Request
-from expost.core.guarantee import PureGuarantee
+from expost.core import InvalidRequest, Loss, Norm, Receipt, Release, Request
 from expost.core.picture import draw
 from expost.core.rational import rational
 from expost.curator import answer
@@ -133,7 +132,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _pay(self, request: Request, source: RowSource, account: str) -> Release[LinearModel]:
         seeded = self.simulation_seed is not None
-        ledger = self._open_ledger(account)
+        ledger = self._open_ledger(account, request.worst_case)
         try:
             with one_thread():
                 return answer(
@@ -147,10 +146,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         finally:
             ledger.close()
 
-    def _open_ledger(self, account: str) -> Ledger:
+    def _open_ledger(self, account: str, worst_case: Loss) -> Ledger:
         if self.ledger is None:
             ledger = open_ledger(None)
-            ledger.open_account(account, PureGuarantee(self._aim().cap))
+            ledger.open_account(account, worst_case.promise_type(**worst_case.amounts()))
             return ledger
         if not isinstance(self.ledger, str | os.PathLike):
             # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
@@ -176,8 +175,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     # Reading the arguments ----------------------------------------------------------------------------------------
 
     def _aim(self) -> Aim:
-        if self.delta:
-            raise InvalidRequest("Expected delta to be 0: these fits are pure", got=self.delta, do="Leave delta out")
         return Aim.of(
             excess_risk=self.excess_risk,
             score=self.__dict__["score"],

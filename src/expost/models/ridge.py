@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from expost.accuracy.paper2017 import Task
 from expost.core import InvalidRequest, Measure, Release, Request
-from expost.core.rational import rational
+from expost.core.rational import probability, rational
 from expost.data.matrix import RowSource, grid_numbers
 from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
 from expost.learning.doubling import Doubling
+from expost.learning.gaussian_ridge import GaussianRidge
 from expost.learning.losses import TruncatedSquare
 from expost.learning.model import LinearModel
 from expost.learning.noise_reduction import NoiseReduction
@@ -59,7 +60,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     ``target_bound``; these are public numbers and must not be read off the data. ``bounds`` gives public limits
     column by column instead: columns are then scaled to [0, 1], and the penalty and the risk are those of the scaled
     problem. The intercept, if any, is penalised like the other coefficients. ``method`` names a way (docs/learning.md);
-    ``rungs`` sets the length of the ladder where the way is a certificate.
+    ``rungs`` sets the length of the ladder where the way is a certificate. With ``delta`` the moments get Gaussian noise, and
+    the bill is in zero-concentrated DP.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> target = np.tile([0.5, -0.2], 20_000)
@@ -111,6 +113,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     _scores = ("r2", "rmse")
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
+        if self.delta:
+            return self._gaussian(problem)
         asked = problem.aim.target
         scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
         # The cheapest way on every table measured (docs/learning.md).
@@ -125,6 +129,13 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         if self.rungs is not None and name == "certificate":
             return CertifiedRidge(problem, rungs=int(self.rungs))
         return _METHODS[name](problem)
+
+    def _gaussian(self, problem: Problem) -> Request:
+        if self.method not in {"auto", "certificate"}:
+            raise InvalidRequest(
+                "Expected delta to be 0 for this method", got=self.method, do='Pass method="certificate"'
+            )
+        return GaussianRidge(problem, probability(self.delta, "delta"))
 
     def repenalised(self, regularization: float) -> Ridge:
         """The model with another penalty, from the moments that were paid for; it costs nothing.
