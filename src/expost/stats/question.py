@@ -201,9 +201,8 @@ class Question(ABC):
         self._key, self._free = None, None
         if self._shelf is not None:
             self._key = design.key(dataset)
-            looks = (
-                self._elsewhere(each, self._shelf.find(each.key(dataset), None)) for each in self.alternatives(dataset)
-            )
+            designs = (design, *self.alternatives(dataset))
+            looks = (self._elsewhere(each, self._shelf.find(each.key(dataset), None)) for each in designs)
             self._free = next((look for look in looks if look is not None), None)
         return design
 

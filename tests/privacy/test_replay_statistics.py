@@ -1,0 +1,115 @@
+"""Record and replay: with noise frozen, a neighbour changes the protected value alone, by at most its sensitivity."""
+
+import logging
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import unseal
+from expost.data import Dataset
+from expost.stats import (
+    ApproximateBounds,
+    Count,
+    CountDistinct,
+    Covariance,
+    Histogram,
+    Mean,
+    MostCommon,
+    Quantiles,
+    Sum,
+    Variance,
+    approximate_bounds,
+    question,
+    selection,
+)
+
+WILD = [None, float("nan"), float("inf"), float("-inf"), -1e308, 1e308, 0.0, -0.0, 5e-324, 41.0]
+KEYS = ["a", "b", "unlisted", None, "\xff"]
+QUESTIONS = [
+    Count(epsilon=1, where="x / y > 1 or x is null"),
+    Count(epsilon=1, by="key"),
+    CountDistinct(epsilon=1, by="key"),
+    Histogram("x", edges=[0, 10, 100], epsilon=1),
+    Sum("x", epsilon=1, by="key"),
+    Mean("x", epsilon=1),
+    Variance("x", epsilon=1, by="key"),
+    Covariance(["x", "y"], epsilon=1),
+    Quantiles("x", [0.5], epsilon=1, levels=1),
+    MostCommon("key", epsilon=1),
+    ApproximateBounds("x", epsilon=1),
+]
+
+
+class FrozenBits:
+    """The same secret every time."""
+
+    def words(self, count: int) -> np.ndarray:
+        return np.arange(1, count + 1, dtype=np.uint64)
+
+
+@pytest.fixture(autouse=True)
+def frozen(monkeypatch):
+    for room in (question, selection, approximate_bounds):
+        monkeypatch.setattr(room, "system_bits", FrozenBits)
+
+
+def rows(seed: int, count: int) -> list[dict]:
+    rng = np.random.default_rng(seed)
+
+    def wild():
+        return WILD[rng.integers(len(WILD))] if rng.random() < 0.5 else float(rng.normal(50, 40))
+
+    return [
+        {"who": int(rng.integers(0, 6)), "key": KEYS[rng.integers(len(KEYS))], "x": wild(), "y": wild()}
+        for _ in range(count)
+    ]
+
+
+def dataset(table: list[dict], unit: str) -> Dataset:
+    schema = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.float64(), "y": pa.float64()})
+    limits = {} if unit == "row" else {"max_rows_per_unit": 3, "max_groups_per_unit": 2}
+    return Dataset(
+        pa.Table.from_pylist(table, schema),
+        unit=unit,
+        bounds={"x": (0, 100), "y": (-5, 5)},
+        categories={"key": ["a", "b"]},
+        **limits,
+    )
+
+
+@pytest.mark.parametrize("unit", ["row", "who"])
+@pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.question)
+def test_a_neighbour_moves_the_sealed_value_within_its_sensitivity_and_nothing_else(asked, unit, caplog) -> None:
+    caplog.set_level(logging.DEBUG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(25):
+            table = rows(seed, 14)
+            fewer = table[1:] if unit == "row" else [row for row in table if row["who"] != table[0]["who"]]
+            sealed = []
+            for each in (table, fewer):
+                asked.check(dataset(each, unit))
+                sealed.append(asked.measure(dataset(each, unit)))
+            left, right = (np.asarray(unseal(each), dtype=object) for each in sealed)
+
+            assert left.shape == right.shape and left.dtype == right.dtype
+            assert sealed[0].sensitivity == sealed[1].sensitivity
+            moved = np.abs(left - right)
+            norm = moved.max() if sealed[0].sensitivity.norm.value == "linf" else moved.sum()
+            assert norm <= sealed[0].sensitivity.amount
+    assert caplog.records == []
+
+
+def test_bounding_that_keeps_everything_would_be_caught(monkeypatch) -> None:
+    monkeypatch.setattr("expost.data.totals.bound", lambda atoms, limits, secret: atoms)
+    asked, beyond = Count(epsilon=1, by="key"), 0
+    for seed in range(25):
+        table = rows(seed, 60)
+        fewer = [row for row in table if row["who"] != table[0]["who"]]
+        sealed = [asked.measure(dataset(each, "who")) for each in (table, fewer)]
+        left, right = (np.asarray(unseal(each), dtype=object) for each in sealed)
+        beyond += np.abs(left - right).sum() > sealed[0].sensitivity.amount
+
+    assert beyond > 0

@@ -1,0 +1,59 @@
+"""Grouped climbs: all cells right at once, the budget given to the small ones."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from expost.accuracy.interval_groups import failure_parts, predicted_rate
+from expost.core import Sealed, Sensitivity
+from expost.noise import SeededBits
+from expost.stats.kept import Kept
+from expost.stats.relative_climb import RelativeClimb
+
+FAILURE = Fraction(1, 5)
+
+
+def climbs(counts: list[int], runs: int, cap: int = 20, share: str = "1/10"):
+    for seed in range(runs):
+        climb = RelativeClimb(Fraction(share), FAILURE, Fraction(cap))
+        yield climb.run(Kept(Sealed(np.array(counts), Sensitivity(1))), Fraction(1), len(counts), SeededBits(seed))
+
+
+@pytest.mark.parametrize("counts", [[40, 900], [200, 210, 190], [5, 60, 3000, 0]], ids=str)
+def test_all_groups_are_right_at_once_as_often_as_asked(counts: list[int]) -> None:
+    exact, wrong, runs = np.array(counts), 0, 120
+    for ascent in climbs(counts, runs):
+        off = np.abs(ascent.reading.value - exact) > 0.1 * exact
+        outside = (ascent.reading.low > exact) | (ascent.reading.high < exact)
+        wrong += bool((off & ascent.met).any() or outside.any())
+
+    # A rate of 20 % shows as more than 39 % of 120 runs once in a million.
+    assert wrong / runs <= 0.39
+
+
+def test_the_smallest_group_sets_the_bill_and_the_number_of_groups_hardly_matters() -> None:
+    few = np.mean([float(ascent.cost) for ascent in climbs([50], 20)])
+    many = np.mean([float(ascent.cost) for ascent in climbs([50] + [5000] * 30, 20)])
+
+    assert many <= 1.5 * few  # an even split over 31 groups would pay about three times as much
+
+
+def test_small_groups_get_the_failure_probability() -> None:
+    parts = failure_parts(np.array([30.0, 400.0, 4000.0]), 0.05, 0.05).parts
+
+    assert parts[0] > 0.8 and parts.sum() <= 1
+    assert failure_parts(np.full(7, 100.0), 0.05, 0.05).parts.sum() <= 1
+
+
+def test_the_forecast_is_the_rate_that_the_counts_would_need() -> None:
+    rate = predicted_rate(np.array([100.0]), 0.05, 0.05)
+
+    assert 2 * np.exp(-6 * rate) / (1 + np.exp(-rate)) == pytest.approx(0.05, rel=1e-6)
+
+
+def test_what_is_billed_covers_every_rung_that_was_needed_to_decide() -> None:
+    for ascent in climbs([3, 3000], 20, cap=1):
+        assert not ascent.met[0]
+        assert ascent.cost == ascent.scouted + max(ascent.ladder[rung] for rung in ascent.rung.tolist())
+        assert ascent.cost <= 1

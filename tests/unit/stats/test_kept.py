@@ -1,0 +1,137 @@
+"""Asking again: less is free, more costs the difference, and no path is drawn twice."""
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import EngineFailed
+from expost.data import Dataset
+from expost.noise import SeededBits
+from expost.stats import Count, Mean, Shelf, StandardDeviation, Sum, Summary
+from expost.stats.kept import Kept
+
+TABLE = pa.table({"age": np.random.default_rng(0).integers(0, 100, 50_000), "city": ["a", "b", "b", "b", "b"] * 10_000})
+PEOPLE = Dataset(TABLE, bounds={"age": (0, 100)}, categories={"city": ["a", "b"]})
+
+
+class Box:
+    """A vault in memory; ``busy`` makes another session win."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, bytes] = {}
+        self.busy = False
+
+    def keep(self, name: str, secret_value: bytes) -> None:
+        assert name not in self.secrets
+        self.secrets[name] = secret_value
+
+    def kept(self, name: str) -> bytes | None:
+        return self.secrets.get(name)
+
+    def replace(self, name: str, *, old: bytes, new: bytes) -> bool:
+        if self.busy or self.secrets[name] != old:
+            return False
+        self.secrets[name] = new
+        return True
+
+
+def ask(question, shelf: Shelf, seed: int = 1):
+    question.on(shelf).check(PEOPLE)
+    worst = question.worst_case
+    release = question.climb(question.measure(PEOPLE), SeededBits(seed))
+    assert release.receipt.bill.within(worst)
+    return release
+
+
+def paid(release) -> Fraction:
+    return release.receipt.bill.amounts()["epsilon"]
+
+
+def test_less_accuracy_is_free_and_gives_the_same_answer() -> None:
+    shelf = Shelf()
+    first = ask(Count(within=100), shelf)
+    again = ask(Count(within=300), shelf, seed=2)
+
+    assert paid(again) == 0 and again.value == first.value
+    assert again.receipt.target.tolerance == 300
+
+
+def test_more_accuracy_costs_only_the_difference() -> None:
+    shelf = Shelf()
+    bills = [paid(ask(Count(within=within), shelf)) for within in (1000, 100, 10)]
+    alone = paid(ask(Count(within=10), Shelf()))
+
+    assert sum(bills) == alone and all(bill > 0 for bill in bills)
+
+
+@pytest.mark.parametrize("by", [None, "city"])
+def test_a_relative_climb_goes_on_where_it_stopped(by) -> None:
+    shelf = Shelf()
+    rough = ask(Count(within="5%", max_epsilon=4, by=by), shelf, seed=3)
+    fine = ask(Count(within="1%", max_epsilon=4, by=by), shelf, seed=4)
+    same = ask(Count(within="2%", max_epsilon=4, by=by), shelf, seed=5)
+
+    assert 0 < paid(rough) < paid(fine) and paid(same) == 0
+    assert fine.receipt.terms["paid before for the same path"].startswith("epsilon")
+    values = [fine.value] if by is None else list(fine.value.values())
+    exact = [50_000] if by is None else [10_000, 40_000]
+    assert all(abs(value - truth) <= 0.01 * truth for value, truth in zip(values, exact, strict=True))
+
+
+def test_a_looked_at_climb_goes_on_too() -> None:
+    shelf = Shelf()
+    rough, fine = (ask(Mean("age", within=within, max_epsilon=4), shelf) for within in (2, 0.5))
+
+    assert paid(fine) > 0 and fine.receipt.achieved <= 0.5 < rough.receipt.achieved <= 2
+
+
+def test_sums_means_and_deviations_are_read_off_one_path() -> None:
+    shelf = Shelf()
+    ask(Summary(["age"], within="1%", max_epsilon=4), shelf)
+
+    for question in (
+        Mean("age", within="3%", max_epsilon=4),
+        Sum("age", within="3%", max_epsilon=4),
+        StandardDeviation("age", within="6%", max_epsilon=4),
+    ):
+        assert paid(ask(question, shelf)) == 0
+
+
+def test_another_filter_or_table_has_a_path_of_its_own() -> None:
+    shelf = Shelf()
+    ask(Count(within=100), shelf)
+
+    assert paid(ask(Count(within=100, where="age > 50"), shelf)) > 0
+    assert len(list(shelf.keys())) == 2
+
+
+def test_a_stored_path_is_continued_by_the_next_session() -> None:
+    box = Box()
+    first = ask(Count(within=100), Shelf(box))
+    again = ask(Count(within=200), Shelf(box), seed=9)
+    more = ask(Count(within=10), Shelf(box), seed=9)
+
+    assert paid(again) == 0 and again.value == first.value
+    assert paid(first) + paid(more) == paid(ask(Count(within=10), Shelf()))
+
+
+def test_who_comes_second_releases_nothing() -> None:
+    box = Box()
+    ask(Count(within=100), Shelf(box))
+    late = Shelf(box)
+    box.busy = True
+
+    with pytest.raises(EngineFailed, match="only one"):
+        ask(Count(within=10), late)
+
+
+def test_a_kept_path_shows_and_pickles_nothing() -> None:
+    import pickle
+
+    kept = Kept()
+
+    assert repr(kept) == "<kept path>"
+    with pytest.raises(TypeError):
+        pickle.dumps(kept)
