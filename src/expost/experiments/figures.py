@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, MultipleLocator, NullFormatter, StrMethodFormatter
 
 from expost.experiments.summary import Average
 from expost.plots.style import BLUE, GREEN, GREY, ORANGE, RED
@@ -124,7 +124,8 @@ def _plain_ticks(grid: Any) -> None:
     """Few, round numbers; powers of ten written out."""
     for axes in grid.ravel():
         if axes.get_xscale() == "linear":
-            axes.xaxis.set_major_locator(MultipleLocator(0.05))
+            small = axes.get_xlim()[1] - axes.get_xlim()[0] <= 0.5
+            axes.xaxis.set_major_locator(MultipleLocator(0.05) if small else MaxNLocator(5))
         for name in ("x", "y"):
             axis = getattr(axes, f"{name}axis")
             if axis.get_scale() == "log":
