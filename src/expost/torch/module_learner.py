@@ -1,0 +1,213 @@
+"""A PyTorch module in training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
+from expost.learning.sgd.schedule import Phase
+from expost.learning.sgd.validation import ScoreRule
+from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit
+from expost.torch.rows import Rows
+
+__all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
+
+_CHUNK = 512  # rows worked on at a time
+_MADE_UP = 3  # rows of the made-up batch on which gradients are checked
+
+
+@dataclass(frozen=True)
+class ModuleProblem:
+    """The public side of a training: model, loss, clip, and how released gradients are used."""
+
+    model: nn.Module
+    loss: Loss
+    clip: float
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    averaging: float
+    device: torch.device
+
+    def table(self, rows: Rows) -> ModuleTable:
+        """The rows, with the way their gradients are computed; the check uses made-up values."""
+        inputs, targets = rows.shapes()
+        made_up = torch.zeros(_MADE_UP, *inputs.shape[1:], dtype=inputs.dtype)
+        if made_up.is_floating_point():
+            made_up += torch.linspace(-1, 1, made_up.numel()).reshape(made_up.shape)
+        classes = torch.zeros(_MADE_UP, *targets.shape[1:], dtype=targets.dtype)
+        example = made_up.to(self.device), classes.to(self.device)
+        return ModuleTable(self, rows, clipped_rows(self.model, self.loss, example))
+
+
+@dataclass(frozen=True)
+class ModuleTable:
+    """Private rows that a module learns from."""
+
+    problem: ModuleProblem
+    rows: Rows
+    gradients: ClippedRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> ModuleLearner:
+        """A learner of some rows, tested on others."""
+        index = np.arange(len(self.rows)) if isinstance(training, slice) else training
+        return ModuleLearner(self, index, validation)
+
+
+class ModuleLearner:
+    """Clipped sums by ``row_gradients``, put on an integer lattice; updates by any optimiser.
+
+    The sum of a batch is rounded to the lattice, which moves it by at most half a unit in each of n coordinates, so
+    one row moves the rounded sum by clip * unit + sqrt(n) units at most. Sums are taken in float64; what a row
+    contributes is computed in the model's own precision, see docs/known-limits.md.
+    """
+
+    def __init__(self, table: ModuleTable, training: NDArray[np.intp], validation: NDArray[np.intp] | None) -> None:
+        problem = table.problem
+        self._problem, self._table = problem, table
+        self._training, self._validation = training, validation
+        self._parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+        self._optimizer = problem.optimizer(self._parameters)
+        self._average = [parameter.detach().clone() for parameter in self._parameters]
+        self._steps, self._unit, self._scale = 0, 0.0, 0.0
+        self._sensitivity: Sensitivity | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(parameter.numel() for parameter in self._parameters)
+
+    @property
+    def rows(self) -> int:
+        """The number of training rows: private."""
+        return len(self._training)
+
+    def open(self, phase: Phase, expected_size: float) -> Sensitivity:
+        """Begin a phase."""
+        clip = self._problem.clip
+        self._unit = lattice_unit(clip, float(phase.noise_multiplier))
+        self._scale = 1 / (self._unit * expected_size)
+        amount = math.ceil(clip * self._unit) + math.isqrt(self.size) + 2
+        self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
+        self._problem.model.train()
+        return self._sensitivity
+
+    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+        """The sum of clipped gradients at the current weights, on the lattice."""
+        assert self._sensitivity is not None
+        chosen = self._training[index]
+        total = torch.zeros(self.size, dtype=torch.float64, device=self._problem.device)
+        for start in range(0, max(len(chosen), 1), _CHUNK):
+            inputs, targets = self._batch(chosen[start : start + _CHUNK])
+            total += self._table.gradients.total(inputs, targets, self._problem.clip)
+        exact = torch.nan_to_num(total * self._unit, nan=0.0, posinf=0.0, neginf=0.0).round()
+        return Sealed(exact.to(torch.int64).cpu().numpy(), self._sensitivity)
+
+    def descend(self, noisy: NDArray[Any]) -> None:
+        """One step of the optimiser along the released sum over its expected number of rows."""
+        mean = torch.from_numpy(noisy.astype(np.float64) * self._scale).to(self._problem.device)
+        place = 0
+        for parameter in self._parameters:
+            part = mean[place : place + parameter.numel()]
+            parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
+            place += parameter.numel()
+        self._optimizer.step()
+        self._steps += 1
+        self._averaged()
+
+    def _averaged(self) -> None:
+        power = self._problem.averaging
+        share = (power + 1) / (self._steps + power) if power else 1.0  # SZ13, equation (4)
+        with torch.no_grad():
+            for kept, parameter in zip(self._average, self._parameters, strict=True):
+                kept.lerp_(parameter, share)
+
+    def score(self, rule: ScoreRule, margin: int) -> Sealed:
+        """How many validation rows the averaged model gets right, in the rule's units."""
+        assert self._validation is not None
+        if rule.measure is not Measure.ACCURACY:
+            raise InvalidRequest("Expected a target of accuracy", got=rule.measure.value, do="Pass an accuracy")
+        right = 0
+        with self._averaged_weights(), torch.no_grad():
+            for start in range(0, len(self._validation), _CHUNK):
+                inputs, targets = self._batch(self._validation[start : start + _CHUNK])
+                right += int((self._problem.model(inputs).argmax(1) == targets).sum())
+        return Sealed(rule.counted(right, len(self._validation)) - margin, rule.sensitivity)
+
+    def _batch(self, index: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._table.rows.take(index)
+        return inputs.to(self._problem.device), targets.to(self._problem.device)
+
+    def _averaged_weights(self) -> _Swapped:
+        return _Swapped(self._problem.model, self._parameters, self._average)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Weights, averages and the optimiser's memory, all post-processing of released sums."""
+        found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
+        for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
+            found[f"weights/{number}"] = parameter.detach().cpu().numpy().copy()
+            found[f"average/{number}"] = average.cpu().numpy().copy()
+        for number, memory in self._optimizer.state_dict()["state"].items():
+            for name, value in memory.items():
+                found[f"optimizer/{number}/{name}"] = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
+        return found
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a checkpoint."""
+        if any(f"weights/{number}" not in state for number in range(len(self._parameters))):
+            raise InvalidRequest("Expected a checkpoint of this model", do="Start anew without the checkpoint")
+        self._steps = int(state["steps"][0])
+        with torch.no_grad():
+            for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
+                parameter.copy_(torch.from_numpy(np.array(state[f"weights/{number}"])))
+                average.copy_(torch.from_numpy(np.array(state[f"average/{number}"])))
+        memories = self._optimizer.state_dict()
+        memories["state"] = _memories(state)
+        self._optimizer.load_state_dict(memories)
+
+    def result(self) -> nn.Module:
+        """The model with its averaged weights, ready for use."""
+        with torch.no_grad():
+            for parameter, average in zip(self._parameters, self._average, strict=True):
+                parameter.copy_(average)
+                parameter.grad = None
+        return self._problem.model.eval()
+
+
+class _Swapped:
+    """The model in evaluation mode under other weights, for a while."""
+
+    def __init__(self, model: nn.Module, parameters: list[nn.Parameter], weights: list[Tensor]) -> None:
+        self._model, self._parameters, self._weights = model, parameters, weights
+
+    def __enter__(self) -> None:
+        self._kept = [parameter.detach().clone() for parameter in self._parameters]
+        self._put(self._weights)
+        self._model.eval()
+
+    def __exit__(self, *_: object) -> None:
+        self._put(self._kept)
+        self._model.train()
+
+    def _put(self, weights: list[Tensor]) -> None:
+        with torch.no_grad():
+            for parameter, weight in zip(self._parameters, weights, strict=True):
+                parameter.copy_(weight)
+
+
+def _memories(state: Mapping[str, NDArray[Any]]) -> dict[int, dict[str, Tensor]]:
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        if key.startswith("optimizer/"):
+            _, number, name = key.split("/")
+            found.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
+    return found

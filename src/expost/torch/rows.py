@@ -1,0 +1,115 @@
+"""The rows of a data set, by number."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+
+from expost.core import InvalidRequest
+
+__all__ = ["Rows", "read_rows"]
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Rows(Protocol):
+    """Inputs and targets of numbered rows; private."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, index: NDArray[np.intp]) -> Batch:
+        """Some rows; none at all is a batch of length zero."""
+        ...
+
+    def shapes(self) -> Batch:
+        """An empty batch, which shows shapes and types only."""
+        ...
+
+
+class TensorRows:
+    """Rows held as two tensors.
+
+    >>> len(TensorRows(torch.zeros(3, 2), torch.zeros(3)))
+    3
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        if len(inputs) != len(targets):
+            raise InvalidRequest("Expected one target for each row", do="Pass tensors of equal length")
+        self._inputs, self._targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def take(self, index: NDArray[np.intp]) -> Batch:
+        """Some rows."""
+        chosen = torch.from_numpy(np.ascontiguousarray(index))
+        return self._inputs.index_select(0, chosen), self._targets.index_select(0, chosen)
+
+    def shapes(self) -> Batch:
+        """An empty batch."""
+        return self._inputs[:0], self._targets[:0]
+
+    def __repr__(self) -> str:
+        return "<rows of a private table>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expected private rows to stay in their process.")
+
+
+class DatasetRows:
+    """Rows of a map-style data set, fetched one by one and put together by a collate function."""
+
+    def __init__(self, dataset: Any, collate: Any) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise InvalidRequest("Expected a data set with numbered rows", do="Pass tensors or a map-style Dataset")
+        self._dataset, self._collate = dataset, collate
+        self._empty: Batch | None = None
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def take(self, index: NDArray[np.intp]) -> Batch:
+        """Some rows."""
+        if len(index) == 0:
+            return self.shapes()
+        inputs, targets = self._collate([self._dataset[int(place)] for place in index])
+        return inputs, targets
+
+    def shapes(self) -> Batch:
+        """An empty batch, of the shapes of the first row."""
+        if self._empty is None:
+            inputs, targets = self._collate([self._dataset[0]])
+            self._empty = inputs[:0], targets[:0]
+        return self._empty
+
+    def __repr__(self) -> str:
+        return "<rows of a private data set>"
+
+
+def read_rows(data: Any) -> Rows:
+    """The rows of a pair of arrays or tensors, of a ``Dataset``, or of a ``DataLoader`` (whose own sampler is not used).
+
+    >>> len(read_rows((np.zeros((5, 2), np.float32), np.zeros(5, np.int64))))
+    5
+    """
+    if isinstance(data, DataLoader):
+        collate = data.collate_fn
+        return _dataset_rows(data.dataset, default_collate if collate is None else collate)
+    if isinstance(data, Dataset):
+        return _dataset_rows(data, default_collate)
+    if isinstance(data, tuple | list) and len(data) == 2:
+        inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
+        return TensorRows(inputs, targets)
+    raise InvalidRequest("Expected (inputs, targets), a Dataset or a DataLoader", do="Pass one of them")
+
+
+def _dataset_rows(dataset: Any, collate: Any) -> Rows:
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is default_collate:
+        return TensorRows(*dataset.tensors)
+    return DatasetRows(dataset, collate)

@@ -1,0 +1,172 @@
+"""Private training of a PyTorch model: to an accuracy, at an epsilon, or with a given noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from expost.core import InvalidRequest, Release
+from expost.core.rational import rational
+from expost.curator import answer
+from expost.learning.sgd.checkpoint import Checkpoint
+from expost.learning.sgd.order import Order, Plan
+from expost.learning.sgd.progress import RichProgress
+from expost.learning.sgd.request import TrainingRequest
+from expost.learning.sgd.resumable import train_resumably
+from expost.learning.sgd.validation import ScoreRule
+from expost.ledger import Ledger, open_ledger
+from expost.noise import BitSource, SeededBits, system_bits
+from expost.torch.module_learner import ModuleProblem
+from expost.torch.row_gradients import Loss
+from expost.torch.rows import read_rows
+
+__all__ = ["train"]
+
+_ACCOUNT = "dataset:table"
+
+
+def train(
+    model: nn.Module,
+    data: Any,
+    *,
+    rows: int | str,
+    target: tuple[str, float] | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    max_epsilon: float = 1.0,
+    delta: float = 1e-6,
+    failure_probability: float = 0.1,
+    loss: Loss | None = None,
+    clip: float = 1.0,
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None,
+    learning_rate: float = 0.5,
+    averaging: float = 8.0,
+    batches: str = "poisson",
+    batch_size: int = 1024,
+    steps: int = 200,
+    phases: int = 8,
+    validation_share: float | None = None,
+    accountant: str = "auto",
+    ledger: str | None = None,
+    account: str | None = None,
+    checkpoint: str | None = None,
+    progress: bool = False,
+    device: str | torch.device | None = None,
+    simulation_seed: int | None = None,
+) -> Release[nn.Module]:
+    """Train ``model`` in place and release it with a receipt; stops by itself once a ``target`` is reached.
+
+    ``data`` is a pair of arrays or tensors, a ``Dataset`` or a ``DataLoader``, whose own sampler and batch size are not
+    used: batches are drawn by exact coins. ``rows`` is a public number, about how many rows there are;
+    ``rows="observed"`` says that the true number is public. ``loss`` gives one loss a row (default: cross-entropy).
+    ``optimizer`` makes an optimiser of parameters; it sees noisy gradients only. Models must treat rows
+    independently: batch normalisation is refused. ``TargetNotMet`` carries the last private model.
+
+    Guarantee: that of expost.learning.sgd.trainer.Trainer: approximate ex-post, known only after the run, the price of
+        the phase it stopped in; at most (max_epsilon, delta), or (epsilon, delta).
+    Adjacency: add/remove of one row.
+    Sensitivity: L2, clip plus the rounding of the sum to the lattice.
+    Accuracy: if the target is met, so it is on the rows held out, with probability 1 - failure_probability.
+    Numerics: noise and sampling are exact; gradients are computed in the model's floats, see docs/known-limits.md.
+    Reference: ACG16, Algorithm 1; docs/proofs/sgd-stopping.md; docs/proofs/sgd-torch.md.
+
+    >>> inputs = torch.linspace(-1, 1, 4000).reshape(-1, 1)
+    >>> labels = (inputs[:, 0] > 0).long()
+    >>> release = train(nn.Linear(1, 2), (inputs, labels), rows=4000, epsilon=1.0, steps=20, batches="full")
+    >>> float((release.value(inputs).argmax(1) == labels).float().mean()) > 0.9
+    True
+    """
+    order = Order(
+        rows=_public_rows(rows, data),
+        delta=delta,
+        epsilon=epsilon,
+        noise_multiplier=noise_multiplier,
+        target=target,
+        max_epsilon=max_epsilon,
+        failure_probability=failure_probability,
+        batches=batches,
+        batch_size=batch_size,
+        steps=steps,
+        phases=phases,
+        validation_share=validation_share,
+        accountant=accountant,
+    )
+    plan = order.plan()
+    place = torch.device(device) if device is not None else next(model.parameters()).device
+    problem = ModuleProblem(
+        model=model.to(place),
+        loss=loss or _cross_entropy,
+        clip=float(rational(clip, "clip")),
+        optimizer=optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)),
+        averaging=float(averaging),
+        device=place,
+    )
+    request = _request(plan, problem, progress)
+    return _paid(request, data, ledger, account or _ACCOUNT, checkpoint, simulation_seed)
+
+
+def _request(plan: Plan, problem: ModuleProblem, progress: bool) -> TrainingRequest:
+    batches = plan.schedule.batches
+    return TrainingRequest(
+        question=f"train {type(problem.model).__name__}",
+        schedule=plan.schedule,
+        prices=plan.prices,
+        table=lambda data: problem.table(read_rows(data)),
+        target=plan.target,
+        rule=None if plan.target is None else ScoreRule.of(plan.target),
+        validation_share=plan.validation_share,
+        terms={
+            "batches": type(batches).__name__.lower(),
+            "expected batch size": float(batches.expected_size),
+            "rows (public)": batches.rows,
+            "weights": sum(part.numel() for part in problem.model.parameters() if part.requires_grad),
+            "clip": problem.clip,
+            "averaging": problem.averaging,
+        },
+        progress=RichProgress if progress else None,
+    )
+
+
+def _paid(
+    request: TrainingRequest, data: Any, url: str | None, account: str, checkpoint: str | None, seed: int | None
+) -> Release[nn.Module]:
+    bits: BitSource = system_bits() if seed is None else SeededBits(seed)
+    ledger = _opened(url, account, request)
+    terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seed is not None}
+    try:
+        if checkpoint is not None:
+            return train_resumably(request, data, checkpoint=Checkpoint(checkpoint), **terms)
+        return answer(request, data, **terms)
+    finally:
+        ledger.close()
+
+
+def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:
+    if url is None:
+        ledger = open_ledger(None)
+        ledger.open_account(account, request.prices.cap.promise())
+        return ledger
+    ledger = open_ledger(url)
+    if account not in ledger.accounts():
+        ledger.close()
+        raise InvalidRequest(
+            f"Expected the account {account!r} in the ledger",
+            do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.approx(1.0, 1e-6))",
+        )
+    return ledger
+
+
+def _public_rows(rows: int | str, data: Any) -> int:
+    if rows == "observed":
+        # The caller says that the number of rows is public; only then may it be read off the data.
+        return len(read_rows(data))
+    if isinstance(rows, str):
+        raise InvalidRequest("Expected rows to be a public number", got=rows, do='Pass rows=60_000, or "observed"')
+    return rows
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")

@@ -1,0 +1,260 @@
+"""Clipped sums of per-row gradients equal those taken row by row, and one row moves them by the clip."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from torch import nn  # noqa: E402
+
+from expost.core import InvalidRequest, unseal  # noqa: E402
+from expost.learning.sgd.schedule import Phase  # noqa: E402
+from expost.learning.sgd.validation import ScoreRule  # noqa: E402
+from expost.torch.module_learner import ModuleProblem  # noqa: E402
+from expost.torch.row_gradients import SampledGradients, SummedLayers, clipped_rows  # noqa: E402
+from expost.torch.rows import TensorRows, read_rows  # noqa: E402
+
+
+def cross_entropy(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+class Mean(nn.Module):
+    def forward(self, values: "torch.Tensor") -> "torch.Tensor":
+        return values.mean(1)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(inplace=True), nn.Linear(16, 3))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(4, 5, 3, padding="same", bias=False),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(80, 3),
+    )
+
+
+def tokens() -> nn.Module:
+    return nn.Sequential(nn.Flatten(1, 2), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3), Mean())
+
+
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+
+
+def frozen() -> nn.Module:
+    model = mlp()
+    model[1].requires_grad_(False)
+    return model
+
+
+def batch(rows: int = 7) -> tuple["torch.Tensor", "torch.Tensor"]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, 1, 8, 8, generator=generator), torch.randint(0, 3, (rows,), generator=generator)
+
+
+def by_hand(model: nn.Module, inputs: "torch.Tensor", targets: "torch.Tensor", clip: float) -> "torch.Tensor":
+    total = 0
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for row in range(len(inputs)):
+        value = cross_entropy(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
+        flat = torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, parameters)]).double()
+        total = total + flat * min(1.0, clip / float(flat.norm()))
+    return total
+
+
+@pytest.mark.parametrize("make", [mlp, cnn, normed, frozen], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("clip", [0.01, 1.0, 100.0])
+def test_the_clipped_sum_equals_one_taken_row_by_row(make: object, clip: float) -> None:
+    torch.manual_seed(0)
+    model = make()  # type: ignore[operator]
+    inputs, targets = batch()
+
+    ours = clipped_rows(model, cross_entropy, batch(3)).total(inputs, targets, clip)
+
+    assert torch.allclose(ours, by_hand(model, inputs, targets, clip), rtol=1e-3, atol=1e-4 * clip)
+    assert all(
+        parameter.requires_grad == (make is not frozen or place > 1)
+        for place, parameter in enumerate(model.parameters())
+    )
+
+
+def test_layers_on_sequences_are_right_too() -> None:
+    torch.manual_seed(0)
+    model, (inputs, targets) = tokens(), batch()
+
+    ours = clipped_rows(model, cross_entropy, batch(3)).total(inputs, targets, 0.5)
+
+    assert torch.allclose(ours, by_hand(model, inputs, targets, 0.5), rtol=1e-3, atol=1e-4)
+
+
+def test_common_layers_are_done_by_hand_and_others_by_opacus() -> None:
+    assert isinstance(clipped_rows(mlp(), cross_entropy, batch(3)), SummedLayers)
+    assert isinstance(clipped_rows(cnn(), cross_entropy, batch(3)), SummedLayers)
+    assert isinstance(clipped_rows(normed(), cross_entropy, batch(3)), SampledGradients)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_normalisation_is_refused(affine: bool) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, affine=affine), nn.Linear(8, 3))
+
+    with pytest.raises(InvalidRequest, match="independent"):
+        clipped_rows(model, cross_entropy, batch(3))
+
+
+def test_a_model_that_remembers_rows_in_a_buffer_is_refused() -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 3)
+            self.register_buffer("seen", torch.zeros(64))
+
+        def forward(self, values: "torch.Tensor") -> "torch.Tensor":
+            if self.training:
+                self.seen += values.flatten(1).sum(0).detach()
+            return self.layer(values.flatten(1))
+
+    with pytest.raises(InvalidRequest, match="keeps nothing"):
+        clipped_rows(Remembers(), cross_entropy, batch(3))
+
+
+def test_dropout_is_allowed_and_modes_are_put_back() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 3)).eval()
+
+    clipped_rows(model, cross_entropy, batch(3))
+
+    assert not any(module.training for module in model.modules())
+
+
+def test_a_layer_that_is_used_twice_is_refused() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.Linear(64, 64), nn.Linear(64, 3)
+
+        def forward(self, values: "torch.Tensor") -> "torch.Tensor":
+            return self.outer(self.inner(torch.tanh(self.inner(values.flatten(1)))))
+
+    with pytest.raises(InvalidRequest, match="used once"):
+        clipped_rows(Twice(), cross_entropy, batch(3))
+
+
+def test_rows_that_see_each_other_are_refused() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 3)
+
+        def forward(self, values: "torch.Tensor") -> "torch.Tensor":
+            flat = values.flatten(1)
+            return self.layer(flat - flat.mean(0, keepdim=True) + flat)
+
+    with pytest.raises(InvalidRequest, match="independent"):
+        clipped_rows(Mixed(), cross_entropy, batch(3))
+
+
+def problem(model: nn.Module, clip: float = 0.1) -> ModuleProblem:
+    return ModuleProblem(
+        model,
+        cross_entropy,
+        clip,
+        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        8.0,
+        torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize("make", [mlp, cnn], ids=lambda make: make.__name__)
+def test_one_row_moves_the_sealed_sum_by_the_sensitivity_at_most(make: object) -> None:
+    torch.manual_seed(0)
+    learner = problem(make()).table(TensorRows(*batch(40))).learner(slice(None), None)  # type: ignore[operator]
+    limit = float(learner.open(Phase(1, 2), 40.0).amount)  # type: ignore[arg-type]
+    whole = unseal(learner.measure(np.arange(40))).astype(float)
+
+    moves = [np.linalg.norm(whole - unseal(learner.measure(np.delete(np.arange(40), row)))) for row in range(40)]
+
+    assert max(moves) <= limit
+    assert max(moves) > 0.9 * limit  # clipped rows use it nearly all
+
+
+def test_an_empty_batch_is_a_vector_of_zeros() -> None:
+    for make in (mlp, normed):
+        learner = problem(make()).table(TensorRows(*batch(5))).learner(slice(None), None)
+        learner.open(Phase(1, 2), 5.0)  # type: ignore[arg-type]
+        assert not unseal(learner.measure(np.array([], np.intp))).any()
+
+
+def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
+    torch.manual_seed(0)
+    noises = [np.random.default_rng(step).integers(-(2**20), 2**20, 1091) for step in range(6)]
+
+    def walked(learner: object, steps: list[np.ndarray]) -> object:
+        learner.open(Phase(1, 2), 5.0)
+        for noise in steps:
+            learner.descend(noise)
+        return learner
+
+    model, twin = mlp(), mlp()
+    twin.load_state_dict(model.state_dict())
+    straight = walked(problem(model).table(TensorRows(*batch(5))).learner(slice(None), None), noises)
+    first = walked(problem(twin).table(TensorRows(*batch(5))).learner(slice(None), None), noises[:3])
+    second = problem(mlp()).table(TensorRows(*batch(5))).learner(slice(None), None)
+    second.restore(first.state())
+    walked(second, noises[3:])
+
+    for one, two in zip(straight.result().parameters(), second.result().parameters(), strict=True):
+        assert torch.allclose(one, two)
+    with pytest.raises(InvalidRequest, match="checkpoint"):
+        second.restore({})
+
+
+def test_the_score_is_taken_at_the_averaged_weights() -> None:
+    from fractions import Fraction
+
+    from expost.core import Measure, Target
+
+    torch.manual_seed(0)
+    rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(1, 2), Fraction(1, 10)))
+    learner = problem(mlp()).table(TensorRows(*batch(30))).learner(np.arange(10), np.arange(10, 30))
+    learner.open(Phase(1, 2), 10.0)  # type: ignore[arg-type]
+
+    score = unseal(learner.score(rule, 3))
+    inputs, targets = batch(30)
+    right = int((learner.result()(inputs[10:]).argmax(1) == targets[10:]).sum())
+
+    assert score == rule.counted(right, 20) - 3
+
+
+def test_rows_come_from_arrays_datasets_and_loaders() -> None:
+    from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+    inputs, targets = batch(9)
+
+    class Listed(Dataset):
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, place: int) -> tuple["torch.Tensor", "torch.Tensor"]:
+            return inputs[place], targets[place]
+
+    index = np.array([3, 1])
+    for data in (
+        (inputs.numpy(), targets.numpy()),
+        TensorDataset(inputs, targets),
+        DataLoader(TensorDataset(inputs, targets), batch_size=2),
+        Listed(),
+    ):
+        rows = read_rows(data)
+        assert len(rows) == 9
+        assert torch.equal(rows.take(index)[0], inputs[[3, 1]])
+        assert len(rows.take(np.array([], np.intp))[1]) == 0
+        assert "private" in repr(rows)
+    with pytest.raises(InvalidRequest):
+        read_rows(7)
+    with pytest.raises(InvalidRequest):
+        read_rows((inputs, targets[:3]))
