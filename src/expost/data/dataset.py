@@ -259,6 +259,19 @@ class Dataset:
         """The values of a column that occur. SECRET: they may leave only after thresholding."""
         return found_keys(self._engine, tally, column)
 
+    def occupied(
+        self, tally: Tally, keys: Sequence[Any], *, secret: bytes, under: Sensitivity
+    ) -> tuple[Sealed, tuple[Any, ...]]:
+        """The exact counts of those keys that have rows after contribution bounding, sealed, and the keys. SECRET.
+
+        A key whose rows were all left out must not open a group: a unit may have any number of such keys.
+        """
+        keyed = replace(tally, key=secret)
+        sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
+        counts = CountForm().coordinates(sums).T.ravel()
+        found = np.flatnonzero(counts > 0)
+        return Sealed(counts[found], under), tuple(keys[place] for place in found.tolist())
+
     def row_sensitivity(self) -> Sensitivity:
         """How far one unit can move the number of rows."""
         return self.sensitivity(CountForm(), self.tally())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
@@ -257,7 +258,9 @@ class Lookup(Expression):
         return iter((self.key,))
 
     def __repr__(self) -> str:
-        return f"lookup({self.key!r}, {self.label})"
+        # The entries are part of what is asked, so they are part of its name.
+        entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
+        return f"lookup({self.key!r}, {self.label} {entries})"
 
 
 INFIX = frozenset({"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR"})

@@ -21,9 +21,8 @@ from expost.core import (
     Sensitivity,
 )
 from expost.core.rational import probability
-from expost.data import Dataset, Expression
+from expost.data import Dataset, Expression, Kind
 from expost.data.axis import Categories
-from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
 from expost.stats.ask import Ask
@@ -121,6 +120,8 @@ class CountByPrivateKeys:
         """Fit the question to the dataset and price it; reads no rows."""
         if dataset.adjacency.public_size:
             raise InvalidRequest("Expected add-remove adjacency beside private keys", do="Use adjacency='add-remove'")
+        if isinstance(self._column, str) and dataset.schema.kind(self._column) is Kind.TIME:
+            raise InvalidRequest("Expected texts or numbers as private keys", got=self._column, do="Derive a text")
         limits = dataset.limits(self._tally(dataset))
         rows = 1 if limits is None or limits.rows is None else limits.rows
         self._limits = rows, rows if limits is None or limits.groups is None else min(limits.groups, rows)
@@ -136,8 +137,7 @@ class CountByPrivateKeys:
         axis = Categories.of(dataset.expression(self._column), keys)
         counted = dataset.tally(axes=(axis,), where=dataset.condition(self._where))
         under = Sensitivity(self._limits[0], adjacency=dataset.adjacency, unit=dataset.unit)
-        sealed = dataset.total(CountForm(), counted, secret=system_bits().words(4).tobytes(), under=under)
-        return _FoundKeys(sealed, tuple(keys))
+        return _FoundKeys(*dataset.occupied(counted, keys, secret=system_bits().words(4).tobytes(), under=under))
 
     def climb(self, found: _FoundKeys, bits: BitSource | None = None) -> Release[Groups]:
         """The groups whose noisy count reaches the threshold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -51,10 +52,17 @@ class RelativeClimb:
             elif cells > 1:
                 kept.parts = (self._certified / cells,) * cells
         path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
-        rules = [relative_rule(self.share, min(level, self._certified)) for level in kept.parts]
+        rules = [relative_rule(self.share, level) for level in self._parts_of(kept.parts)]
         table = _Table.of(rules, path.ladder, sensitivity)
         highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
-        return self._climb(path, table, scouted, range(kept.read + 1, highest + 1), paid)
+        # Where the cap is below what was paid for already, the last rung read is looked at once more.
+        last = max(highest, kept.read)
+        return self._climb(path, table, scouted, range(min(kept.read + 1, last), last + 1), paid)
+
+    def _parts_of(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
+        """The cells' parts of the failure probability, scaled to this question's: together never more than it."""
+        scale = min(self._certified / sum(parts), Fraction(1))
+        return [_shortened(part * scale) for part in parts] if scale < 1 else list(parts)
 
     @property
     def _certified(self) -> Fraction:
@@ -144,6 +152,12 @@ class _Table:
         radii = np.stack([distinct[rule] for rule in rules], axis=1)
         least = {rule: rule.least(radius) for rule, radius in distinct.items()}
         return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
+
+
+def _shortened(level: Fraction) -> Fraction:
+    """A level of three digits, rounded down: few different ones, so that few rules have to be worked out."""
+    grid = Fraction(10) ** (math.floor(math.log10(level)) - 2)
+    return math.floor(level / grid) * grid
 
 
 def _first(flags: NDArray[np.bool_]) -> NDArray[np.int64]:

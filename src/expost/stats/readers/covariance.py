@@ -51,7 +51,9 @@ class CovarianceReader:
             # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises or one, and 3.
             first_error, second_error = 5 * error, (6 if i == j else 4) * error
             spread = second_error + (abs(middles[i]) + abs(middles[j])) * first_error + first_error**2
-            values.append((second - middles[i] * middles[j]) * ranges[i] * ranges[j] / 4)
+            # No covariance of values in [-1, 1] is larger; cutting off brings the value nearer to every exact one.
+            covariance = np.clip(second - middles[i] * middles[j], 0.0 if i == j else -1.0, 1.0)
+            values.append(covariance * ranges[i] * ranges[j] / 4)
             rounding = (
                 float(self.form.clamps[i].rounding * 2) * ranges[j]
                 + float(self.form.clamps[j].rounding * 2) * ranges[i]
