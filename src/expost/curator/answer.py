@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,11 +65,12 @@ def _randomness(bits: BitSource | None, simulation: bool) -> BitSource:
 
 
 def _run(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> Release[Any]:
-    """Measure and climb; whatever breaks on the way may carry rows, so its error does not travel, not even chained."""
+    """Measure and climb; what breaks or warns on the way may carry rows, so it does not travel, not even chained."""
     if simulation:
         release = steps()
         return replace(release, receipt=replace(release.receipt, simulation=True))
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning may depend on a single row
         return steps()
     raise EngineFailed(
         f"Expected to finish {question!r}", do="Check the source; the worst case of this request stays charged"

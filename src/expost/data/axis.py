@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,36 @@ class Categories:
             places = _places(pa.array(values.moments), moments, pa.timestamp("us"))
         else:
             numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
-            floats = [float(v) if isinstance(v, int | float) else None for v in self.values]
-            places = _places(pa.array(numbers), floats, pa.float64())
+            places = _number_places(numbers, self.values)
         absent = self.values.index(None) if None in self.values else -1
         return np.where(missing, absent, places)
+
+
+def _number_places(numbers: NDArray[np.float64], values: tuple[Plain, ...]) -> NDArray[np.int64]:
+    """The place of each number: by a table where the categories are whole numbers close together, else by hashing."""
+    table = _table(values)
+    if table is None:
+        floats = [float(v) if isinstance(v, int | float) else None for v in values]
+        return _places(pa.array(numbers), floats, pa.float64())
+    first, places = table
+    offset = numbers - first
+    inside = (offset >= 0) & (offset < len(places) - 1)
+    index = np.where(inside, offset, len(places) - 1).astype(np.int64)  # the last entry is nowhere
+    return np.where(offset == index, places[index], -1)
+
+
+@lru_cache(maxsize=64)
+def _table(values: tuple[Plain, ...]) -> tuple[float, NDArray[np.int64]] | None:
+    """The lowest category and the place of each whole number from it on; none where that would be long."""
+    if not all(isinstance(v, int) and abs(v) < _MOST_PLACES for v in values):
+        return None
+    whole = np.array([int(v) for v in values if isinstance(v, int)])
+    first, last = int(whole.min()), int(whole.max())
+    if last - first > 4 * len(whole) + 64:
+        return None
+    places = np.full(last - first + 2, -1)
+    places[whole - first] = np.arange(len(whole))
+    return float(first), places
 
 
 def _places(column: pa.Array, values: list[Any], kind: pa.DataType) -> NDArray[np.int64]:
@@ -157,7 +184,8 @@ class LogBins:
         values = evaluate(self.expression, batch, derived)
         assert isinstance(values, Numbers | Truths)
         numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
-        size = np.abs(np.where(values.missing, 0.0, numbers)) / self.scale
+        with np.errstate(over="ignore"):  # a huge value becomes infinite, which is the last bin; no warning tells
+            size = np.abs(np.where(values.missing, 0.0, numbers)) / self.scale
         mantissa, exponent = np.frexp(size)
         power = np.where(mantissa == 0.5, exponent - 1, exponent)  # the upper end belongs to the bin
         place = np.where(np.isinf(size), self.count - 1, np.clip(power, 0, self.count - 1))

@@ -77,7 +77,8 @@ def _gram(steps: Floats) -> Integers:
     columns, count = steps.shape
     most = int(steps.max(initial=1.0))
     chunk = max(_EXACT // (most * most), 1)
-    gram = np.zeros((columns, columns), np.int64)
+    # Python integers where 64 bits might not do.
+    gram = np.zeros((columns, columns), np.int64 if count * most * most < _ROOM else object)
     for start in range(0, count, chunk):
         part = steps[:, start : start + chunk]
         gram += (part @ part.T).astype(np.int64)

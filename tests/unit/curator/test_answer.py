@@ -1,5 +1,6 @@
 """The order of one answer: hold, measure, climb, settle, release."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -92,6 +93,17 @@ def test_a_run_that_breaks_stays_charged_and_says_nothing_of_the_data(ledger, st
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     assert ledger.spent(ACCOUNT) == PureLoss(0.5)
+
+
+def test_a_warning_about_the_data_does_not_travel(ledger, monkeypatch) -> None:
+    question = Question(ledger)
+    monkeypatch.setattr(question, "measure", lambda dataset: warnings.warn(SECRET, stacklevel=1))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ask(ledger, question)
+
+    assert not caught
 
 
 def test_an_interrupted_run_stays_charged(ledger, monkeypatch) -> None:
