@@ -19,6 +19,13 @@ def test_values_that_are_not_listed_belong_nowhere() -> None:
     assert codes(Categories.of(col("x"), [False, True]), x=[True, False, None]) == [1, 0, -1]
 
 
+def test_whole_categories_close_together_or_far_apart_find_the_same_rows() -> None:
+    numbers = [1.0, 2.0, 2.5, -7.0, 4.0, 9e15, float("inf"), float("-inf"), None]
+    near, far = Categories.of(col("x"), [4, 2, -7]), Categories.of(col("x"), [4, 2, -7, 10**12])
+
+    assert codes(near, x=numbers) == codes(far, x=numbers) == [-1, 1, -1, 2, 0, -1, -1, -1, -1]
+
+
 def test_missing_values_have_a_place_if_they_are_listed() -> None:
     assert codes(Categories.of(col("x"), ["a", None]), x=["a", None, "b"]) == [0, 1, -1]
 
