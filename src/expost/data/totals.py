@@ -9,6 +9,7 @@ from expost.data.atoms import Atoms
 from expost.data.bounding import Limits, bound
 from expost.data.engines import Engine
 from expost.data.engines.parallel import in_parallel
+from expost.data.progress import with_progress
 from expost.data.shards import MEMORY_LIMIT, Shards
 from expost.data.sums import PowerSums
 from expost.data.tally import Tally
@@ -24,11 +25,11 @@ def exact_sums(
     The same integers whatever the engine, order, chunking and number of threads.
     """
     if limits is None:
-        parts = engine.map(lambda batch: tally.sums(tally.atoms(batch)), tally.columns)
+        parts = with_progress(engine.map(lambda batch: tally.sums(tally.atoms(batch)), tally.columns))
         return reduce(add, parts, tally.zero())
     key = int.from_bytes(secret[:8], "little")
     with Shards(key=key, memory_limit=memory_limit) as shards:
-        for atoms in engine.map(tally.atoms, tally.columns):
+        for atoms in with_progress(engine.map(tally.atoms, tally.columns)):
             shards.add(atoms)
         bounded = in_parallel(partial(_bounded_sums, tally, limits, secret), shards)
         return reduce(add, bounded, tally.zero())
