@@ -66,7 +66,7 @@ def test_the_documented_exceptions_are_real() -> None:
 
 def test_score_is_an_argument_and_a_method() -> None:
     x, y = regression()
-    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50, method="certificate")
+    model = Ridge(score=("rmse", 0.3), regularization=1e-4, max_epsilon=50, method="certificate", simulation_seed=1)
 
     fitted = clone(model).fit(x, y)
 
