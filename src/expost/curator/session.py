@@ -16,7 +16,6 @@ from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
 from expost.noise import BitSource
 from expost.stats import Shelf
-from expost.stats.question import Question
 
 __all__ = ["Session"]
 
@@ -101,7 +100,10 @@ class Session(Questions):
         return Shelf(self._ledger if shared else None)
 
     def _shelved(self, request: Request) -> Request:
-        return request.on(self._shelf) if self._shelf is not None and isinstance(request, Question) else request
+        if self._shelf is not None and hasattr(request, "on"):
+            shelved: Request = request.on(self._shelf)
+            return shelved
+        return request
 
     # Questions ---------------------------------------------------------------------------------------------------
 
