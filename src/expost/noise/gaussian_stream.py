@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from fractions import Fraction
 from typing import Any
 
@@ -64,7 +65,7 @@ class GaussianStream:
         self._table, self._bits = gaussian_table(self.variance), source_of(bits)
         self._ahead = max(1, min(math.ceil(_AHEAD / max(size, 1)), releases or _AHEAD))
         self._drawn: NDArray[np.int64] = np.empty((0, size), np.int64)
-        self._used = 0
+        self._used, self._owner = 0, os.getpid()
 
     @property
     def private(self) -> bool:
@@ -86,12 +87,15 @@ class GaussianStream:
         return add_exactly(exact, self._fresh())
 
     def _fresh(self) -> NDArray[np.int64]:
-        if self._used == len(self._drawn):
-            self._drawn = self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
-            self._used = 0
+        if self._used == len(self._drawn) or self._owner != os.getpid():
+            # A forked child must not use the noise that its parent will use.
+            self._drawn, self._used, self._owner = self._draw(), 0, os.getpid()
         self._used += 1
         fresh: NDArray[np.int64] = self._drawn[self._used - 1]
         return fresh
+
+    def _draw(self) -> NDArray[np.int64]:
+        return self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise of variance {float(self.variance):.4g} for vectors of {self.size}>"

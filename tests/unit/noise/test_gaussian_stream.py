@@ -1,6 +1,7 @@
 """A stream gives fresh Gaussian noise to every vector, and refuses what it was not opened for."""
 
 import copy
+import os
 import pickle
 from fractions import Fraction
 
@@ -92,3 +93,35 @@ def test_the_smoothing_keeps_the_slack_that_is_stated() -> None:
             assert abs(c - 1) <= r * (1 + mpmath.mpf("1e-10"))
 
         assert mpmath.mpf("2.1") * r < mpmath.mpf("2.2e-34")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_use_its_parents_noise() -> None:
+    stream, sealed = GaussianStream(2, STEP, size=4), Sealed(np.zeros(4, np.int64), STEP)
+    stream.release(sealed)
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        os.write(writer, stream.release(sealed).tobytes())
+        os._exit(0)
+    theirs = np.frombuffer(os.read(reader, 32), np.int64)
+    os.waitpid(child, 0)
+
+    assert not (theirs == stream.release(sealed)).any()
+
+
+def test_blocks_drawn_ahead_are_all_different() -> None:
+    stream, sealed = GaussianStream(2, STEP, size=50_000), Sealed(np.zeros(50_000, np.int64), STEP)
+
+    rows = np.array([stream.release(sealed)[:8] for _ in range(40)])
+
+    assert len(np.unique(rows, axis=0)) == 40
+
+
+def test_a_seeded_stream_can_be_repeated() -> None:
+    sealed = Sealed(np.zeros(50_000, np.int64), STEP)
+    one, two = (opened(size=50_000, seed=3) for _ in range(2))
+
+    for _ in range(15):
+        assert (one.release(sealed) == two.release(sealed)).all()
