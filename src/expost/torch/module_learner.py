@@ -22,6 +22,8 @@ __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
 _MADE_UP = 3  # rows of the made-up batch on which gradients are checked
+_FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
+_LEAST_STRETCH = 128  # rows; shorter stretches in float32 are no faster than float64
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,9 @@ class ModuleLearner:
     """Clipped sums by ``row_gradients``, put on an integer lattice; updates by any optimiser.
 
     The sum of a batch is rounded to the lattice, which moves it by at most half a unit in each of n coordinates, so
-    one row moves the rounded sum by clip * unit + sqrt(n) units at most. Sums are taken in float64; what a row
-    contributes is computed in the model's own precision, see docs/known-limits.md.
+    one row moves the rounded sum by clip * unit + sqrt(n) units at most. Stretches of a few rows are added in float32,
+    the rest in float64; the error of that is inside the sensitivity. What a row contributes is computed in the model's
+    own precision, see docs/known-limits.md.
     """
 
     def __init__(self, table: ModuleTable, training: NDArray[np.intp], validation: NDArray[np.intp] | None) -> None:
@@ -79,6 +82,7 @@ class ModuleLearner:
         self._optimizer = problem.optimizer(self._parameters)
         self._average = [parameter.detach().clone() for parameter in self._parameters]
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
+        self._single = False
         self._sensitivity: Sensitivity | None = None
 
     @property
@@ -96,7 +100,10 @@ class ModuleLearner:
         clip = self._problem.clip
         self._unit = lattice_unit(clip, float(phase.noise_multiplier))
         self._scale = 1 / (self._unit * expected_size)
-        amount = math.ceil(clip * self._unit) + math.isqrt(self.size) + 2
+        # A public choice: whether small batches, if any come, may be added in float32.
+        self._single = _stretch(math.ceil(expected_size)) is not None
+        slack = 2 * _FLOAT_ERROR if self._single else 0.0
+        amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
         self._problem.model.train()
         return self._sensitivity
@@ -105,10 +112,11 @@ class ModuleLearner:
         """The sum of clipped gradients at the current weights, on the lattice."""
         assert self._sensitivity is not None
         chosen = self._training[index]
+        stretch = _stretch(len(chosen)) if self._single else None
         total = torch.zeros(self.size, dtype=torch.float64, device=self._problem.device)
         for start in range(0, max(len(chosen), 1), _CHUNK):
             inputs, targets = self._batch(chosen[start : start + _CHUNK])
-            total += self._table.gradients.total(inputs, targets, self._problem.clip)
+            total += self._table.gradients.total(inputs, targets, self._problem.clip, stretch)
         exact = torch.nan_to_num(total * self._unit, nan=0.0, posinf=0.0, neginf=0.0).round()
         return Sealed(exact.to(torch.int64).cpu().numpy(), self._sensitivity)
 
@@ -181,6 +189,12 @@ class ModuleLearner:
                 parameter.copy_(average)
                 parameter.grad = None
         return self._problem.model.eval()
+
+
+def _stretch(rows: int) -> int | None:
+    """How many rows of a batch may be added in float32 at a time; None if float64 is as good."""
+    stretch = math.floor(_FLOAT_ERROR * 2**24 / max(rows, 1)) - 4
+    return stretch if stretch >= _LEAST_STRETCH else None
 
 
 class _Swapped:

@@ -23,10 +23,14 @@ _TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
 class ClippedRows(Protocol):
-    """A way to compute the sum of clipped per-row gradients; flat, in float64, in the order of the parameters."""
+    """A way to compute the sum of clipped per-row gradients; flat, in float64, in the order of the parameters.
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float) -> Tensor:
-        """The sum over the rows of a chunk."""
+    ``stretch`` is the number of rows that may be added in float32 before the sum goes on in float64; None for float64
+    from the first row on.
+    """
+
+    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
+        """The sum over some rows."""
         ...
 
 
@@ -34,8 +38,7 @@ class SummedLayers:
     """Linear and 2-d convolution layers by hand: norms from activations and back-propagated errors, one backward pass.
 
     For a linear layer the gradient of a row is the outer product of its input a and its error b, of norm |a| |b|;
-    the clipped sum is one matrix product of inputs and scaled errors. A convolution is a linear layer on patches. The
-    sums are taken in float64, in which products of float32 numbers are exact.
+    the clipped sum is one matrix product of inputs and scaled errors. A convolution is a linear layer on patches.
     """
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
@@ -56,7 +59,7 @@ class SummedLayers:
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float) -> Tensor:
+    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
         """One forward pass, one pass back through the activations, two products a layer."""
         taps: list[tuple[nn.Module, Tensor, Tensor]] = []
         with self._frozen(), self._tapped(taps):
@@ -68,7 +71,7 @@ class SummedLayers:
         ]
         squares = sum((part.squares() for part in parts), torch.zeros(len(inputs), device=inputs.device))
         factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0)
-        found = {id(parameter): total for part in parts for parameter, total in part.totals(factors)}
+        found = {id(parameter): total for part in parts for parameter, total in part.totals(factors, stretch)}
         return torch.cat([found[id(parameter)].reshape(-1) for parameter in self._parameters])
 
     @contextmanager
@@ -125,24 +128,36 @@ class _Part:
             weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
         return weight * float(self._has_weight()) + bias * float(self._has_bias())
 
-    def totals(self, factors: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    def totals(self, factors: Tensor, stretch: int | None) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """The clipped sums of the layer's parameters, in float64."""
         if self._has_weight():
-            yield self._layer.weight, self._weight_total(factors)  # type: ignore[misc]
+            yield self._layer.weight, self._weight_total(factors, stretch)  # type: ignore[misc]
         if self._has_bias():
             error = self._error if self._error.dim() == 2 else self._error.sum(1)
-            yield self._layer.bias, factors @ error.double()  # type: ignore[misc]
+            yield self._layer.bias, _product(factors[:, None], error, stretch)  # type: ignore[misc]
 
-    def _weight_total(self, factors: Tensor) -> Tensor:
+    def _weight_total(self, factors: Tensor, stretch: int | None) -> Tensor:
         if self._rows is not None:
-            return factors @ self._rows.flatten(1).double()
-        return (self._error.double() * factors[:, None]).T @ self._given.double()
+            return _product(factors[:, None], self._rows.flatten(1), stretch)
+        scaled = self._error * factors[:, None].to(self._error.dtype if stretch else torch.float64)
+        return _product(scaled, self._given, stretch)
 
     def _has_weight(self) -> bool:
         return id(self._layer.weight) in self._trained
 
     def _has_bias(self) -> bool:
         return id(self._layer.bias) in self._trained
+
+
+def _product(left: Tensor, right: Tensor, stretch: int | None) -> Tensor:
+    """The sum over rows of outer products of left and right, in float64 beyond every ``stretch`` rows."""
+    if stretch is None:
+        return left.double().T @ right.double()
+    left = left.to(right.dtype)
+    total = (left[:stretch].T @ right[:stretch]).double()
+    for start in range(stretch, len(left), stretch):
+        total += left[start : start + stretch].T @ right[start : start + stretch]
+    return total
 
 
 class SampledGradients:
@@ -154,7 +169,7 @@ class SampledGradients:
         # Opacus is needed for unusual layers only.
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float) -> Tensor:
+    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
         """One forward pass, one back, and a gradient a row in memory."""
         if len(inputs) == 0:
             count = sum(parameter.numel() for parameter in self._parameters)
@@ -165,7 +180,7 @@ class SampledGradients:
         squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
         factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0)
         self._model.zero_grad(set_to_none=True)
-        return torch.cat([factors @ row.double() for row in rows])
+        return torch.cat([_product(factors[:, None], row, stretch).reshape(-1) for row in rows])
 
 
 def clipped_rows(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows:
