@@ -36,7 +36,7 @@ _ROOMS = {
     "data": ("Dataset", "col"),
     "holdout": ("ReusableHoldout",),
     "ledger": ("open_ledger",),
-    "models": ("HuberSVC", "LogisticRegression", "Ridge", "load_model", "save_model"),
+    "models": ("HuberSVC", "LogisticRegression", "Ridge", "SGDClassifier", "SGDRegressor", "load_model", "save_model"),
     "robustness": ("certify", "individual_fairness"),
     "stats.hypothesis": ("AdaptiveTester",),
 }
@@ -68,7 +68,15 @@ if TYPE_CHECKING:
     from expost.data import Dataset, col
     from expost.holdout import ReusableHoldout
     from expost.ledger import open_ledger
-    from expost.models import HuberSVC, LogisticRegression, Ridge, load_model, save_model
+    from expost.models import (
+        HuberSVC,
+        LogisticRegression,
+        Ridge,
+        SGDClassifier,
+        SGDRegressor,
+        load_model,
+        save_model,
+    )
     from expost.robustness import certify, individual_fairness
     from expost.stats.hypothesis import AdaptiveTester
 
@@ -90,6 +98,8 @@ __all__ = [
     "Release",
     "ReusableHoldout",
     "Ridge",
+    "SGDClassifier",
+    "SGDRegressor",
     "Session",
     "Target",
     "TargetNotMet",

@@ -3,5 +3,14 @@
 from expost.models.classifier import HuberSVC, LogisticRegression
 from expost.models.ridge import Ridge
 from expost.models.saved import load_model, save_model
+from expost.models.sgd import SGDClassifier, SGDRegressor
 
-__all__ = ["HuberSVC", "LogisticRegression", "Ridge", "load_model", "save_model"]
+__all__ = [
+    "HuberSVC",
+    "LogisticRegression",
+    "Ridge",
+    "SGDClassifier",
+    "SGDRegressor",
+    "load_model",
+    "save_model",
+]
