@@ -8,11 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import expost
+from expost.core import MissingExtra
 
 
 def rooms() -> list[str]:
-    """All packages of expost, by name."""
-    return sorted(info.name for info in pkgutil.iter_modules(expost.__path__) if info.ispkg)
+    """All packages of expost, by name; those of extras that are not installed are left out."""
+    names = sorted(info.name for info in pkgutil.iter_modules(expost.__path__) if info.ispkg)
+    return [name for name in names if _is_installed(name)]
+
+
+def _is_installed(room: str) -> bool:
+    try:
+        importlib.import_module(f"expost.{room}")
+    except MissingExtra:
+        return False
+    return True
 
 
 def modules(room: str) -> Iterator[str]:
