@@ -23,6 +23,7 @@ SMOOTHING = 4
 
 The lemma of docs/proofs/discrete-gaussian-calibration.md with t^2 = 4: its slack, 2.1 r a coordinate, is below 2.2e-34.
 """
+_NARROW = 1 << 61
 _AHEAD = 1 << 18  # integers drawn at a time: large enough for the table, small enough for the cache
 
 
@@ -81,10 +82,16 @@ class GaussianStream:
             declared.unit,
         ):
             raise InvalidRequest("Expected a vector within the declared sensitivity", do="Declare the largest one")
-        exact = integers(unseal(sealed))
+        given_exact = unseal(sealed)
+        narrow = isinstance(given_exact, np.ndarray) and given_exact.dtype == np.int64
+        exact = given_exact if narrow else integers(given_exact)
         if exact.shape != (self.size,):
             raise InvalidRequest(f"Expected a vector of {self.size} integers", do="Open a stream of its size")
-        return add_exactly(exact, self._fresh())
+        noise = self._fresh()
+        # The table's noise is far below 2^61, so a sum of 64-bit integers cannot wrap around when these are.
+        if exact.dtype == np.int64 and (not exact.size or max(int(exact.max()), -int(exact.min())) < _NARROW):
+            return exact + noise
+        return add_exactly(exact, noise)
 
     def _fresh(self) -> NDArray[np.int64]:
         if self._used == len(self._drawn) or self._owner != os.getpid():

@@ -113,16 +113,19 @@ class ModuleLearner:
         assert self._sensitivity is not None
         chosen = self._training[index]
         stretch = _stretch(len(chosen)) if self._single else None
-        total = torch.zeros(self.size, dtype=torch.float64, device=self._problem.device)
-        for start in range(0, max(len(chosen), 1), _CHUNK):
-            inputs, targets = self._batch(chosen[start : start + _CHUNK])
-            total += self._table.gradients.total(inputs, targets, self._problem.clip, stretch)
-        exact = torch.nan_to_num(total * self._unit, nan=0.0, posinf=0.0, neginf=0.0).round()
+        total = self._part(chosen[:_CHUNK], stretch)
+        for start in range(_CHUNK, len(chosen), _CHUNK):
+            total += self._part(chosen[start : start + _CHUNK], stretch)
+        exact = total.mul_(self._unit).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).round_()
         return Sealed(exact.to(torch.int64).cpu().numpy(), self._sensitivity)
+
+    def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
+        inputs, targets = self._batch(chosen)
+        return self._table.gradients.total(inputs, targets, self._problem.clip, stretch)
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step of the optimiser along the released sum over its expected number of rows."""
-        mean = torch.from_numpy(noisy.astype(np.float64) * self._scale).to(self._problem.device)
+        mean = torch.from_numpy(noisy).to(self._problem.device, torch.float32).mul_(self._scale)
         place = 0
         for parameter in self._parameters:
             part = mean[place : place + parameter.numel()]

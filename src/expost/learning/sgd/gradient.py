@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 
 _EXACT = 53  # bits of an integer that float64 holds exactly
 _LARGEST_NOISE = 29  # log2 of the largest standard deviation of the noise, in lattice units
-_CHUNK = 1 << 13  # rows worked on at a time: 2^13 gradients below 2^29 each add up exactly
+_MOST_ROWS = 1 << 13  # worked on at a time: so many gradients below 2^29 each add up exactly
+_CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
 _MARGIN = 1 - 2.0**-40  # for the float products that decide how far a row is clipped
 _CHECK = 1 - 2.0**-45  # between that margin and the rounding of the float check
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
@@ -84,7 +85,7 @@ class ClippedGradient:
         total = np.zeros((self.head.outputs, self.grid.columns), np.int64)
         shift = self._shift(weights)
         rounded = np.rint(weights * 2.0**shift)
-        for part in _chunks(index, len(rows)):
+        for part in _chunks(index, len(rows), self.grid.columns):
             features, squares = rows.take(part)
             scores = (rounded @ features.T) * (2.0**-shift / self.grid.unit)
             residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
@@ -118,7 +119,8 @@ class ClippedGradient:
         return found
 
 
-def _chunks(index: NDArray[np.intp] | slice, count: int) -> Any:
+def _chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
+    step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):
-        return (slice(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK))
-    return (index[start : start + _CHUNK] for start in range(0, max(len(index), 1), _CHUNK))
+        return (slice(start, min(start + step, count)) for start in range(0, count, step))
+    return (index[start : start + step] for start in range(0, max(len(index), 1), step))

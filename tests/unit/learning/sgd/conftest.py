@@ -31,12 +31,18 @@ class Small:
     def fixed(self, steps: int = 10, noise: int = 20, **changes: Any) -> TrainingRequest:
         return self._request(Schedule(Full(4000), (Phase(steps, Fraction(noise)),)), changes)
 
-    def aimed(self, accuracy: float = 0.85, phases: int = 4, **changes: Any) -> TrainingRequest:
+    def aimed(
+        self, accuracy: float = 0.85, phases: int = 4, *, failure: Fraction = Fraction(1, 10), **changes: Any
+    ) -> TrainingRequest:
         noise = (Fraction(400), Fraction(100), Fraction(50), Fraction(20))[:phases]
-        target = Target(Measure.ACCURACY, Fraction(str(accuracy)), Fraction(1, 10))
+        target = Target(Measure.ACCURACY, Fraction(str(accuracy)), failure)
         schedule = Schedule(Full(3200), tuple(Phase(10, each) for each in noise))
         terms = {"target": target, "rule": ScoreRule.of(target), "validation_share": Fraction(1, 5)}
         return self._request(schedule, terms | changes)
+
+    def surely_late(self, accuracy: float = 0.8) -> TrainingRequest:
+        """A target that is reached, but hardly ever in the first phase (not once in 1,000 runs): for real randomness."""
+        return self.aimed(accuracy, failure=Fraction(1, 10**6))
 
     def _request(self, schedule: Schedule, changes: dict[str, Any]) -> TrainingRequest:
         return TrainingRequest(

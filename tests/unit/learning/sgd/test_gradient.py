@@ -55,7 +55,7 @@ def test_chunks_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = case.total()
 
     for size in (1, 7, 64, 299):
-        monkeypatch.setattr(module, "_CHUNK", size)
+        monkeypatch.setattr(module, "_MOST_ROWS", size)
         assert (case.total() == whole).all()
         assert (case.total(np.arange(300)) == whole).all()
 

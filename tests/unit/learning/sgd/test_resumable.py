@@ -67,7 +67,7 @@ class Crash:
 
 
 def test_a_finished_training_is_settled_and_its_checkpoint_gone(desk: Desk, small: Small) -> None:
-    release = desk.train(small.aimed(), small)
+    release = desk.train(small.surely_late(), small)
 
     desk.check_charged(release)
     assert release.receipt.ledger_entry
@@ -80,9 +80,9 @@ def test_a_crash_stays_charged_at_the_worst_case_and_tells_nothing(
     Crash(monkeypatch, at=2)
 
     with pytest.raises(EngineFailed) as raised:
-        desk.train(small.aimed(), small)
+        desk.train(small.surely_late(), small)
 
-    assert desk.spent == small.aimed().prices.cap.epsilon
+    assert desk.spent == small.surely_late().prices.cap.epsilon
     assert "41" not in str(raised.value) and raised.value.__cause__ is None
     assert desk.checkpoint.path.exists()
 
@@ -92,10 +92,10 @@ def test_a_resumed_training_continues_its_odometer_under_the_same_hold(
 ) -> None:
     crash = Crash(monkeypatch, at=2)
     with pytest.raises(EngineFailed):
-        desk.train(small.aimed(), small)
+        desk.train(small.surely_late(), small)
     crash.undo()
 
-    release = desk.train(small.aimed(), small)
+    release = desk.train(small.surely_late(), small)
 
     assert release.receipt.rung >= 2  # phase 1 was begun, so it is paid for and not run again
     desk.check_charged(release)
@@ -104,31 +104,31 @@ def test_a_resumed_training_continues_its_odometer_under_the_same_hold(
 def test_a_checkpoint_cannot_be_cashed_twice(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     crash = Crash(monkeypatch, at=2)
     with pytest.raises(EngineFailed):
-        desk.train(small.aimed(), small)
+        desk.train(small.surely_late(), small)
     crash.undo()
     stolen = desk.checkpoint.path.read_bytes()
-    desk.train(small.aimed(), small)
+    desk.train(small.surely_late(), small)
     desk.checkpoint.path.write_bytes(stolen)
 
     with pytest.raises(InvalidRequest, match="holds this training"):
-        desk.train(small.aimed(), small)
+        desk.train(small.surely_late(), small)
 
 
 def test_other_settings_cannot_continue_a_checkpoint(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     Crash(monkeypatch, at=2)
     with pytest.raises(EngineFailed):
-        desk.train(small.aimed(), small)
+        desk.train(small.surely_late(), small)
 
     with pytest.raises(InvalidRequest, match="same training"):
-        desk.train(small.aimed(accuracy=0.9), small)
+        desk.train(small.surely_late(0.81), small)
 
 
 def test_a_missed_target_is_settled_and_raised_with_its_model(desk: Desk, small: Small) -> None:
     with pytest.raises(TargetNotMet) as raised:
-        desk.train(small.aimed(accuracy=0.999), small)
+        desk.train(small.surely_late(0.999), small)
 
     assert raised.value.release.value.coefficients.shape == (1, 2)
-    assert desk.spent == small.aimed().prices.cap.epsilon
+    assert desk.spent == small.surely_late().prices.cap.epsilon
 
 
 def test_a_simulation_is_marked(desk: Desk, small: Small) -> None:
@@ -146,10 +146,10 @@ def test_a_ledger_in_memory_is_charged_for_the_whole_run_after_a_restart(
         memory.open_account(ACCOUNT, approx(50, 1e-4))
         if attempt == 0:
             with pytest.raises(EngineFailed):
-                desk.train(small.aimed(), small, ledger=memory)
+                desk.train(small.surely_late(), small, ledger=memory)
             crash.undo()
         else:
-            release = desk.train(small.aimed(), small, ledger=memory)
+            release = desk.train(small.surely_late(), small, ledger=memory)
 
     bill, cap = (terms.amounts()["epsilon"] for terms in (release.receipt.bill, release.receipt.promise))
     assert bill <= memory.spent(ACCOUNT).amounts()["epsilon"] <= cap
@@ -170,13 +170,13 @@ def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Pa
             return False, None
         trainer.Trainer._asked = dying
         small = Small()
-        Desk(Path({str(tmp_path)!r})).train(small.aimed(), small)
+        Desk(Path({str(tmp_path)!r})).train(small.surely_late(), small)
     """
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True)
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert desk.spent == small.aimed().prices.cap.epsilon
-    release = desk.train(small.aimed(), small)
+    assert desk.spent == small.surely_late().prices.cap.epsilon
+    release = desk.train(small.surely_late(), small)
     assert release.receipt.rung >= 2
     desk.check_charged(release)
