@@ -122,16 +122,20 @@ class Filter(abc.ABC):
         worst = self._worst_price(event)
         price = worst if event.is_leaf else self._price(event)
         with self._lock:
-            self._checked(worst)
-            self._total = self._total + price
+            checked = self._checked(worst)
+            # What was just added up is the new total, unless open steps are in it or the price is not the worst case.
+            self._total = checked if price is worst and not self._open else self._total + price
 
-    def _checked(self, price: Price) -> None:
-        if not self._fits(self._sum() + price):
+    def _checked(self, price: Price) -> Price:
+        """The total with this price in it, or a refusal."""
+        total = self._sum() + price
+        if not self._fits(total):
             raise BudgetExceeded("Expected a worst case within what is left of the budget", do="Ask for less")
+        return total
 
     def _sum(self) -> Price:
         """Settled steps and open ones."""
-        return sum((held.price for held in self._open.values()), self._total)
+        return sum((held.price for held in self._open.values()), self._total) if self._open else self._total
 
     def _outcome_price(self, reservation: Reservation, outcome: Event) -> Price:
         if promised(outcome) != promised(reservation.event):
@@ -319,7 +323,7 @@ class RenyiFilter(Filter):
         return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
     def _fits(self, total: Price) -> bool:
-        return bool(np.all(total.cost <= self._limits)) and not total.failure
+        return bool((total.cost <= self._limits).all()) and not total.failure
 
 
 class ApproxFilter(Filter):
