@@ -16,6 +16,7 @@ from expost.data.axis import Categories
 from expost.data.bounding import Limits
 from expost.data.check import check_filter, kind_of
 from expost.data.clamp import Clamp
+from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression, Lookup, Plain, col
 from expost.data.form import CountForm, Form
 from expost.data.records import found_keys, single_steps
@@ -25,7 +26,7 @@ from expost.data.sensitivity import unit_sensitivity
 from expost.data.shards import MEMORY_LIMIT
 from expost.data.source import open_source, source_mark
 from expost.data.sql import parse_sql
-from expost.data.tally import Measured, Tally
+from expost.data.tally import Measured, Tally, sources
 from expost.data.totals import exact_sums
 from expost.data.window import Period
 
@@ -283,8 +284,19 @@ class Dataset:
     # Rows, for the rooms that seal what they add up --------------------------------------------------------------
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The stored rows of some columns, unfiltered."""
-        return self._engine.batches(columns)
+        """The rows of some columns, unfiltered; derived columns are computed batch by batch."""
+        if not any(name in self._derived for name in columns):
+            return self._engine.batches(columns)
+        # A constant column needs the rows of some stored one, to be as long.
+        stored = sorted(sources(set(columns), self._derived)) or self._engine.schema.names[:1]
+        return (self._computed(batch, columns) for batch in self._engine.batches(stored))
+
+    def _computed(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+        arrays = [
+            evaluate(col(name), batch, self._derived).column() if name in self._derived else batch.column(name)
+            for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def matrix_batches(
         self, features: Sequence[str], target: str | None = None, *, rows_per_batch: int = 1 << 16, secret: bytes = b""

@@ -22,7 +22,7 @@ from expost.data.identity import unit_words
 from expost.data.sums import PowerSums
 from expost.data.values import Numbers, Truths
 
-__all__ = ["Measured", "Tally"]
+__all__ = ["Measured", "Tally", "sources"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Tally:
         named = {name for each in expressions for name in each.columns()}
         named |= self.where.columns() if self.where is not None else set()
         named |= {name for name in (self.unit.column, self.unit.time_column) if name is not None}
-        return tuple(sorted(_sources(named, self.derived)))
+        return tuple(sorted(sources(named, self.derived)))
 
     def atoms(self, batch: pa.RecordBatch) -> Atoms:
         """The rows of a batch as integers."""
@@ -128,9 +128,9 @@ class Tally:
         return PowerSums.zero(columns=len(self.measured), cells=self.cells, degree=self.degree)
 
 
-def _sources(names: set[str], derived: Mapping[str, Expression]) -> set[str]:
+def sources(names: set[str], derived: Mapping[str, Expression]) -> set[str]:
     """The stored columns behind some names, derived ones resolved."""
     found: set[str] = set()
     for name in names:
-        found |= _sources(set(derived[name].columns()), derived) if name in derived else {name}
+        found |= sources(set(derived[name].columns()), derived) if name in derived else {name}
     return found

@@ -30,6 +30,10 @@ class Numbers:
     def missing(self) -> NDArray[np.bool_]:
         return np.isnan(self.numbers)
 
+    def column(self) -> pa.Array:
+        """The Arrow column; NaN stays NaN."""
+        return pa.array(self.numbers)
+
 
 @dataclass(frozen=True, slots=True)
 class Truths:
@@ -41,6 +45,10 @@ class Truths:
     @property
     def missing(self) -> NDArray[np.bool_]:
         return ~self.known
+
+    def column(self) -> pa.Array:
+        """The Arrow column; null where unknown."""
+        return pa.array(self.true, mask=~self.known)
 
     @property
     def certain(self) -> NDArray[np.bool_]:
@@ -58,6 +66,10 @@ class Texts:
     def missing(self) -> NDArray[np.bool_]:
         return _flags(self.texts.is_null())
 
+    def column(self) -> pa.Array:
+        """The Arrow column."""
+        return self.texts
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -68,6 +80,10 @@ class Times:
     @property
     def missing(self) -> NDArray[np.bool_]:
         return np.isnat(self.moments)
+
+    def column(self) -> pa.Array:
+        """The Arrow column; null where missing."""
+        return pa.array(self.moments)
 
 
 Values = Numbers | Truths | Texts | Times

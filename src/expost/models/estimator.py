@@ -57,6 +57,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     account: Any
     simulation_seed: Any
 
+    _saved_lows: Any = None  # lower bounds of a model that was loaded from a file, not fitted here
+
     # Fitting ------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
@@ -87,6 +89,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         target: str,
     ) -> Self:
         """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
+        if isinstance(features, str) or not features:
+            raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
         self._chosen = tuple(features)
         try:
             source = self._read(dataset, target)
@@ -237,12 +241,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _filled(self, matrix: Any) -> Any:
         """Missing values as they were read in ``fit``: zero, or the column's lower bound."""
-        if hasattr(matrix, "tocsr"):
-            return matrix if np.isfinite(matrix.data).all() else type(matrix)(np.nan_to_num(matrix.toarray()))
-        if matrix.dtype.kind != "f" or not np.isnan(matrix).any():
+        stored = matrix.data if hasattr(matrix, "tocsr") else matrix
+        if stored.dtype.kind != "f" or not np.isnan(stored).any():
             return matrix
-        lows = self._fitted_problem.ball.lows
-        return np.where(np.isnan(matrix), 0.0 if lows is None else np.array(lows), matrix)
+        dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
+        return np.where(np.isnan(dense), self._missing_values(), dense)
+
+    def _missing_values(self) -> Any:
+        """What stands for a missing value, column by column; public numbers."""
+        problem: Problem | None = getattr(self, "_fitted_problem", None)
+        lows = self._saved_lows if problem is None else problem.ball.lows
+        return 0.0 if lows is None else np.array(lows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -36,11 +36,17 @@ def save_model(model: PrivateLinearModel, path: str | Path) -> None:
         "coefficients": [float(each) for each in linear.coefficients],
         "intercept": float(linear.intercept),
         "limit": linear.limit,
+        "lows": _lows(model),
         "features": None if model._fitted_names is None else list(model._fitted_names),
         "classes": None if not hasattr(model, "classes_") else model.classes_.tolist(),
         "receipt": model.receipt_.to_dict(),
     }
     Path(path).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _lows(model: PrivateLinearModel) -> list[float] | None:
+    values = model._missing_values()
+    return None if np.ndim(values) == 0 else [float(each) for each in values]
 
 
 def load_model(path: str | Path) -> Any:
@@ -69,9 +75,20 @@ def _restored(kind: type[PrivateLinearModel], document: dict[str, Any]) -> Priva
     model.n_features_in_ = len(coefficients)
     if document["classes"] is not None:
         model.classes_ = np.asarray(document["classes"])
+    model._saved_lows = _read_lows(document)
     names = document["features"]
     if names is not None:
         model.feature_names_in_ = np.asarray(names, dtype=object)
     linear = LinearModel(coefficients, document["intercept"], document["limit"])
     model._keep(Release(linear, Receipt.from_dict(document["receipt"])), None if names is None else tuple(names))
     return model
+
+
+def _read_lows(document: dict[str, Any]) -> list[float] | None:
+    """The lower bounds that stand for missing values; files written before they were kept say only whether any were."""
+    if "lows" in document:
+        lows: list[float] | None = document["lows"]
+        return lows
+    scaled = "bounds" in str(document["receipt"]["terms"].get("rows clipped to", ""))
+    # Not known: a missing value is then predicted as missing rather than as a wrong number.
+    return [float("nan")] * len(document["coefficients"]) if scaled else None

@@ -18,7 +18,10 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import expost
 from expost import Dataset, InvalidRequest, TargetNotMet, open_ledger
+from expost.core import PureLoss
+from expost.data import col
 from expost.models import HuberSVC, LogisticRegression, Ridge
+from expost.noise import SeededBits
 
 # What scikit-learn expects and privacy forbids, with the reason.
 EXPECTED_FAILURES = {
@@ -331,3 +334,38 @@ def test_what_makes_no_sense_is_refused(terms: dict) -> None:
 
     with pytest.raises(InvalidRequest):
         Ridge(**terms).fit(x, y)
+
+
+def test_derived_columns_are_fitted_and_paid_through_a_session() -> None:
+    x, y = regression()
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "target": y})
+    view = Dataset(table, name="people", adjacency="replace-one", rows=len(y)).derive(
+        twice=2 * col("a"), late=col("target") > 0, one=1 + 0 * col("b")
+    )
+    by_hand = np.column_stack([2 * x[:, 0], x[:, 1], np.ones(len(y))])
+    session = expost.Session(view, budget=expost.epsilon(20))
+
+    session.fit(Ridge(epsilon=5.0), features=["twice", "b", "one"], target="target")
+    session.fit(LogisticRegression(epsilon=5.0, classes=(False, True)), features=["twice", "b"], target="late")
+    seeded = Ridge(epsilon=5.0, simulation_seed=1)
+    from_view = clone(seeded).fit_with(request_release, view, features=["twice", "b", "one"], target="target")
+
+    assert session.spent() == PureLoss(10)
+    np.testing.assert_array_equal(from_view.coef_, clone(seeded).fit(by_hand, y).coef_)
+
+
+def request_release(request, source):
+    return request.climb(request.measure(source), SeededBits(1))
+
+
+@pytest.mark.parametrize(
+    "features, target", [(["text"], "y"), (["x"], "nothing"), (["x", "y"], "y"), ([], "y"), ("x", "y")]
+)
+def test_columns_that_cannot_be_fitted_are_refused_before_anything_is_paid(features, target) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": [0.0, 1.0], "text": ["a", "b"]})
+    session = expost.Session(Dataset(table, adjacency="replace-one", rows=2), budget=expost.epsilon(1))
+
+    with pytest.raises(InvalidRequest):
+        session.fit(Ridge(epsilon=0.5), features=features, target=target)
+
+    assert session.spent() == PureLoss(0)

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import expost
 
@@ -54,7 +55,46 @@ def test_the_file_is_plain_json_without_exact_values(tmp_path) -> None:
         "coefficients",
         "intercept",
         "limit",
+        "lows",
         "features",
         "classes",
         "receipt",
     }
+
+
+def gappy(kind=np.asarray) -> object:
+    rows = ROWS[:6].copy()
+    rows[::2, 1] = np.nan
+    return kind(rows)
+
+
+@pytest.mark.parametrize("bounds", [None, [(-0.5, 1), (-0.25, 1), (0, 1)]], ids=["no bounds", "bounds"])
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_missing_values_are_predicted_alike_before_and_after_a_round_trip(tmp_path, bounds, kind) -> None:
+    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds).fit(ROWS, TARGET)
+    expost.save_model(model, tmp_path / "model.json")
+    again = expost.load_model(tmp_path / "model.json")
+    filled = np.nan_to_num(gappy(), nan=0.0 if bounds is None else -0.25)
+
+    expected = model.predict(filled)
+
+    np.testing.assert_allclose(model.predict(gappy(kind)), expected, rtol=1e-12)
+    np.testing.assert_allclose(again.predict(gappy(kind)), expected, rtol=1e-12)
+    expost.save_model(again, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "model.json").read_text()
+
+
+@pytest.mark.parametrize("bounds", [None, [(-0.5, 1), (-0.25, 1), (0, 1)]], ids=["no bounds", "bounds"])
+def test_an_older_file_still_predicts_and_guesses_no_missing_value(tmp_path, bounds) -> None:
+    model = expost.Ridge(excess_risk=0.05, max_epsilon=50.0, bounds=bounds).fit(ROWS, TARGET)
+    expost.save_model(model, tmp_path / "model.json")
+    document = json.loads((tmp_path / "model.json").read_text())
+    del document["lows"]
+    (tmp_path / "model.json").write_text(json.dumps(document))
+
+    again = expost.load_model(tmp_path / "model.json")
+
+    np.testing.assert_array_equal(again.predict(ROWS[:6]), model.predict(ROWS[:6]))
+    told = again.predict(gappy())
+    assert np.isnan(told[::2]).all() == (bounds is not None)
+    np.testing.assert_allclose(told[1::2], model.predict(ROWS[1:6:2]))
