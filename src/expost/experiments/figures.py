@@ -125,7 +125,7 @@ def _plain_ticks(grid: Any) -> None:
     for axes in grid.ravel():
         if axes.get_xscale() == "linear":
             small = axes.get_xlim()[1] - axes.get_xlim()[0] <= 0.5
-            axes.xaxis.set_major_locator(MultipleLocator(0.05) if small else MaxNLocator(5))
+            axes.xaxis.set_major_locator(MultipleLocator(0.05) if small else MaxNLocator(5, steps=[1, 2, 5, 10]))
         for name in ("x", "y"):
             axis = getattr(axes, f"{name}axis")
             if axis.get_scale() == "log":

@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Sealed
+from expost.core import BudgetExceeded, InvalidRequest
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, _capped
 from expost.holdout.max_information import _count
 from expost.holdout.noise_level import GRID
-from expost.holdout.plan import plan_holdout
-from expost.holdout.question import SENSITIVITY, forgiving_total, lattice_total
-from expost.holdout.thresholdout import Thresholdout
+from expost.holdout.question import lattice_total
 from expost.holdout.transcript import log_binomial
-from expost.noise import BitSource
 
-__all__ = ["LadderBoard", "Leaderboard", "ParameterFreeBoard", "PrivateBoard", "Standing"]
+__all__ = ["LadderBoard", "Leaderboard", "ParameterFreeBoard", "Standing"]
 
 RowLoss = Callable[[Any, Any], Any]
 
@@ -190,86 +187,6 @@ class ParameterFreeBoard(Leaderboard):
         share = math.log(2 * self._most * (better + 1) * (better + 2) / self._failure)
         error = math.sqrt((histories + share) / (2 * self._rows)) + 0.5 / self._rows
         return Bound(_capped(error), "BH15, Section 3.2 (counted)")
-
-
-class PrivateBoard(Leaderboard):
-    """A leaderboard that protects the labels: improvements are found by a private threshold test.
-
-    The loss shown moves only when the private test finds it lower by more than its threshold; the free gap of the test
-    is the new loss. Ends when ``max_improvements`` are used up.
-
-    Guarantee: pure ex-post for the labelled rows, known only after the run: see ``loss``; at most
-        ``max_improvements * hit_epsilon`` of the plan.
-    Adjacency: replace-one, the number of rows is public.
-    Sensitivity: 1 for the total of losses in [0, 1], each of which depends on its own row alone.
-    Accuracy: the loss shown is within ``bound`` of the population loss of the submission that set it.
-    Numerics: exact integers on a lattice of 2^-20; a loss that is not a number, or fails on a row, counts as 1 there.
-    Reference: DFHPRR15, Theorem 25; BH15, Section 3; docs/proofs/above-threshold.md; docs/proofs/generalization.md.
-
-    >>> from expost.noise import SeededBits
-    >>> labels = np.arange(60_000) % 4 > 0
-    >>> board = PrivateBoard(labels, max_submissions=50, tolerance=0.1, failure_probability=0.05, bits=SeededBits(1))
-    >>> abs(board.submit(np.ones(60_000)).loss - 0.25) < 0.05
-    True
-    """
-
-    def __init__(
-        self,
-        labels: Any,
-        *,
-        max_submissions: int,
-        tolerance: object,
-        failure_probability: object,
-        max_improvements: int | None = None,
-        loss: RowLoss | None = None,
-        bits: BitSource | None = None,
-    ) -> None:
-        super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
-        self.plan = plan_holdout(
-            self._rows,
-            tolerance=tolerance,
-            failure_probability=failure_probability,
-            max_queries=max_submissions,
-            max_hits=max_improvements,
-            variant="improved",
-        )
-        self._rule = Thresholdout(self.plan).rule
-        self._test = self._rule.open(bits=bits)
-
-    @property
-    def loss(self) -> PureLoss:
-        """What the board has cost so far."""
-        return self._test.loss
-
-    def _check(self) -> None:
-        super()._check()
-        if not self._test.hits_left:
-            raise BudgetExceeded("Expected improvements left", got=0, do="Open a board on fresh labels")
-
-    def _judge(self, predictions: NDArray[Any]) -> bool:
-        unit = self._rows * GRID
-        total = unit - self._gain(predictions)
-        crossing = self._test.ask(Sealed(round(self._shown * unit) - total, SENSITIVITY))
-        if crossing.gap is None:
-            return False
-        bias = 1 / math.expm1(1 / float(self._rule.query_scale)) - 1 / math.expm1(1 / float(self._rule.threshold_scale))
-        fall = Fraction(self._rule.threshold + crossing.gap - round(bias), unit)
-        step = self.plan.answer_step
-        lower = max(round((Fraction(self._shown) - fall) / step), 0) * step
-        self._shown = min(float(lower), self._shown)
-        return True
-
-    def _gain(self, predictions: NDArray[Any]) -> int:
-        """The total of 1 - loss; rows on which the loss fails add 0 to it, so that no label can raise an error."""
-
-        def gains(start: int, stop: int) -> Any:
-            losses = self._row_loss(self._labels[start:stop], predictions[start:stop])
-            return 1.0 - np.asarray(losses, np.float64)
-
-        return int(forgiving_total(gains, self._rows))
-
-    def _bound(self) -> Bound:
-        return self.plan.bound_in_force(self._submitted, self._improved, from_holdout=True)
 
 
 def _zero_one(labels: NDArray[Any], predictions: NDArray[Any]) -> NDArray[np.bool_]:

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Literal
 
 from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee, ZeroConcentratedGuarantee
+from expost.core.guarantee import ApproxGuarantee, PureGuarantee, ZeroConcentratedGuarantee
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, generalization_error, transfer_error
 from expost.holdout.max_information import _count
 from expost.holdout.noise_level import NoiseLevel, analysed_level, improved_level
-from expost.holdout.published import published_bounds
+from expost.holdout.published import approximate_epsilon, published_bounds
 from expost.holdout.transcript import THEOREM as TRANSCRIPT
 from expost.holdout.transcript import transcript_error
 
@@ -73,6 +73,25 @@ class HoldoutPlan:
         answer = Fraction(0) if self.level.answer_scale is None else 1 / (self.level.answer_scale * self.rows)
         test = self.hit_epsilon - answer
         return ZeroConcentratedGuarantee(self.max_hits * (test**2 + answer**2) / 2)
+
+    def approximate(self, delta: object) -> ApproxGuarantee:
+        """The smallest (epsilon, delta) guarantee of the session that is known.
+
+        The least of the pure epsilon; Lemma 3.2(2) of the notes, where its condition holds (analysed variant only); and
+        rho + 2 sqrt(rho ln(1/delta)) of ``concentrated`` (BS16, Proposition 1.3), rounded up.
+
+        >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=1000, variant="improved")
+        >>> float(plan.approximate(1e-6).epsilon) < float(plan.guarantee.epsilon)
+        True
+        """
+        share = probability(delta, "delta")
+        rho, log = float(self.concentrated.rho), math.log(1 / float(share))
+        ways = [float(self.guarantee.epsilon), rho + 2 * math.sqrt(rho * log)]
+        if self.level.answer_scale is not None:
+            sigma = float(self.level.answer_scale)
+            ways.append(approximate_epsilon(self.max_hits, sigma=sigma, rows=self.rows, delta=float(share)))
+        # Floating-point error is far below one part in 10^9.
+        return ApproxGuarantee(min(Fraction(min(ways) * (1 + 1e-9)), self.guarantee.epsilon), share)
 
     @property
     def alphabet(self) -> int:

@@ -10,7 +10,13 @@ from expost.holdout.generalization import Bound
 if TYPE_CHECKING:
     from expost.holdout.plan import HoldoutPlan
 
-__all__ = ["approximate_epsilon", "published_bounds", "rows_for_approximate", "rows_for_pure"]
+__all__ = [
+    "approximate_epsilon",
+    "published_bounds",
+    "rows_for_approximate",
+    "rows_for_concentrated",
+    "rows_for_pure",
+]
 
 
 def rows_for_pure(max_hits: int, *, sigma: float, error: float, failure_probability: float) -> float:

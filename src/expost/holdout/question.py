@@ -34,7 +34,7 @@ class Sample:
 
     def __init__(self, data: Any, name: str) -> None:
         self._parts = data if isinstance(data, tuple) else (data,)
-        self._name = name
+        self._name, self.parts = name, len(self._parts)
         lengths = {_length(part) for part in self._parts}
         rows = lengths.pop() if len(lengths) == 1 else 0
         if not 0 < rows <= _MOST_ROWS or not all(map(_sliceable, self._parts)):

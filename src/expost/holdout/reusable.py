@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from fractions import Fraction
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
-from expost.core import (
-    Adjacency,
-    BudgetExceeded,
-    Guarantee,
-    InvalidRequest,
-    Outcome,
-    PureGuarantee,
-    PureLoss,
-    Receipt,
-)
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt
 from expost.holdout.answer import HoldoutAnswer, Origin
+from expost.holdout.budget import Budget, budgeted_plan
+from expost.holdout.charge import Charge, OneProcess, session_receipt
 from expost.holdout.noise_level import GRID
-from expost.holdout.plan import HoldoutPlan, Variant, largest, plan_holdout
+from expost.holdout.plan import Variant
 from expost.holdout.question import Metric, Question, Sample, row_scores
 from expost.holdout.scorer import HoldoutScorer
 from expost.holdout.thresholdout import Thresholdout
-from expost.ledger import Hold, Ledger, open_ledger
+from expost.ledger import Ledger
 from expost.noise import BitSource, system_bits
 
 __all__ = ["ReusableHoldout"]
@@ -34,12 +26,13 @@ __all__ = ["ReusableHoldout"]
 _CITATIONS = ("LeeNotes, Lemma 3.2(1)", "docs/proofs/above-threshold.md", "docs/proofs/generalization.md")
 
 
-class ReusableHoldout:
+class ReusableHoldout(OneProcess):
     """Answers adaptive questions about models without wearing the holdout out.
 
-    A question is a vectorised function of rows into [0, 1] that judges each row by itself. As long as its mean on the training sample is close to
-    that on the holdout, the training mean is the answer; when it is not, the question overfits, and the answer comes
-    from the holdout with noise. Only those answers use up the budget; when it is spent, nothing more is said.
+    A question is a vectorised function of rows into [0, 1] that judges each row by itself. As long as its mean on the
+    training sample is close to that on the holdout, the training mean is the answer; when it is not, the question
+    overfits, and the answer comes from the holdout with noise. Only those answers use up the budget; when it is spent,
+    nothing more is said.
 
     ``budget`` is a number of answers from the holdout, or a privacy budget such as ``expost.epsilon(1)``; left out, as
     many as the tolerance allows. With a ledger the worst case is held when the session opens, and settled to what was
@@ -70,19 +63,27 @@ class ReusableHoldout:
         tolerance: object,
         failure_probability: object,
         max_queries: int,
-        budget: int | Guarantee | None = None,
+        budget: Budget = None,
         ledger: Ledger | str | None = None,
         account: str = "dataset:holdout",
         variant: Variant = "analysed",
         bits: BitSource | None = None,
     ) -> None:
+        super().__init__()
         self._train, self._holdout = Sample(train, "training"), Sample(holdout, "holdout")
-        self.plan = _plan(self._holdout.rows, tolerance, failure_probability, max_queries, budget, variant)
+        self.plan = budgeted_plan(
+            self._holdout.rows,
+            tolerance=tolerance,
+            failure_probability=failure_probability,
+            max_queries=max_queries,
+            budget=budget,
+            variant=variant,
+        )
         self._bits = bits or system_bits()
         self._session = Thresholdout(self.plan).open(bits=self._bits)
         self._asked, self._closed, self._spoiled = 0, False, False
-        self._lock, self._process = threading.RLock(), os.getpid()
-        self._ledger, self._hold = _open(ledger, account, budget, self.plan)
+        self._lock = threading.RLock()
+        self._charge = Charge(ledger, account, budget=budget, plan=self.plan, question="reusable holdout")
         self.receipt: Receipt | None = None
 
     @property
@@ -107,7 +108,7 @@ class ReusableHoldout:
         The question is tried out on one training row then; an error there costs nothing.
         """
         with self._lock:
-            self._check_usable()
+            self._check_usable(question)
             if guess is None:
                 total, rows = self._train.total(question), self._train.rows
                 centre = Fraction(int(_single(total)), rows * GRID)
@@ -122,7 +123,7 @@ class ReusableHoldout:
         They are answered in order until the budget is spent; the list is then shorter than the number of columns.
         """
         with self._lock:
-            self._check_usable()
+            self._check_usable(question)
             guesses = self._train.total(question)
             totals = self._exact(question, columns=guesses.size if guesses.ndim else None)
             answers = []
@@ -137,6 +138,10 @@ class ReusableHoldout:
 
         ``metric`` is ``"accuracy"`` or a function of true and predicted values into [0, 1], row by row.
         """
+        if not hasattr(estimator, "predict"):
+            raise InvalidRequest("Expected a fitted estimator", got=type(estimator).__name__, do="Pass a fitted model")
+        if self._train.parts != 2 or self._holdout.parts != 2:
+            raise InvalidRequest("Expected both samples to be (X, y)", do="Open the holdout with (X, y) tuples")
         return self.ask(row_scores(estimator, metric), guess=guess)
 
     def scorer(self, metric: str | Metric = "accuracy") -> HoldoutScorer:
@@ -148,16 +153,16 @@ class ReusableHoldout:
         with self._lock:
             if self.receipt is None:
                 self._closed = True
-                receipt = self._receipt()
-                if self._ledger is not None and self._hold is not None:
-                    receipt = receipt.entered(self._ledger.settle(self._hold, receipt))
-                self.receipt = receipt
+                self.receipt = self._charge.settled(self._receipt())
             return self.receipt
 
-    def _check_usable(self) -> None:
-        if self._process != os.getpid():
+    def _check_usable(self, question: object) -> None:
+        self._check_process()
+        if not callable(question):
             raise InvalidRequest(
-                "Expected the process that opened the holdout", do="Ask from there; budgets do not fork"
+                "Expected a question that is a function of rows",
+                got=type(question).__name__,
+                do="Pass a function, or use score(model)",
             )
         if self._closed:
             raise InvalidRequest("Expected an open session", do="Open the holdout anew, which is billed anew")
@@ -194,25 +199,14 @@ class ReusableHoldout:
         )
 
     def _receipt(self) -> Receipt:
-        plan, hits = self.plan, self.plan.max_hits - self.hits_left
-        return Receipt(
+        hits = self.plan.max_hits - self.hits_left
+        return session_receipt(
+            self.plan,
+            self.loss,
             question=f"reusable holdout: {self._asked} questions, {hits} answered from the holdout",
-            method=f"Thresholdout, {plan.variant}",
-            promise=plan.guarantee,
-            bill=self.loss,
-            adjacency=Adjacency.REPLACE_ONE,
-            outcome=Outcome.CERTIFIED,
-            achieved=plan.promise.error,
-            terms={
-                "rows of the holdout": plan.rows,
-                "tolerance": plan.tolerance,
-                "failure probability": plan.failure_probability,
-                "questions at most": plan.max_queries,
-                "answers from the holdout at most": plan.max_hits,
-                "bound": plan.promise.theorem,
-            },
+            method=f"Thresholdout, {self.plan.variant}",
             citations=_CITATIONS,
-            simulation=not self._bits.private,
+            private=self._bits.private,
         )
 
     def __enter__(self) -> Self:
@@ -225,76 +219,6 @@ class ReusableHoldout:
 
     def __repr__(self) -> str:
         return f"<reusable holdout, {self.hits_left} answers and {self.queries_left} questions left>"
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError("Expected a holdout to stay in its process; a pickled one would spend its budget twice.")
-
-    __reduce__ = __reduce_ex__ = __getstate__ = _refuse
-
-    def __copy__(self) -> Self:
-        return self  # one budget, however often it is handed on
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-
-def _plan(
-    rows: int,
-    tolerance: object,
-    failure_probability: object,
-    max_queries: int,
-    budget: int | Guarantee | None,
-    variant: Variant,
-) -> HoldoutPlan:
-    hits = budget if isinstance(budget, int) and not isinstance(budget, bool) else None
-    if budget is not None and hits is None and not isinstance(budget, PureGuarantee):
-        raise InvalidRequest(
-            "Expected budget to be a number of answers or a pure privacy budget", do="Pass 10, or expost.epsilon(1)"
-        )
-    plan = plan_holdout(
-        rows,
-        tolerance=tolerance,
-        failure_probability=failure_probability,
-        max_queries=max_queries,
-        max_hits=hits,
-        variant=variant,
-    )
-    return _within(plan, budget) if isinstance(budget, PureGuarantee) else plan
-
-
-def _within(plan: HoldoutPlan, budget: PureGuarantee) -> HoldoutPlan:
-    """The plan with as many answers as a privacy budget pays for."""
-
-    def smaller(hits: int) -> HoldoutPlan:
-        return plan_holdout(
-            plan.rows,
-            tolerance=plan.tolerance,
-            failure_probability=plan.failure_probability,
-            max_queries=plan.max_queries,
-            max_hits=hits,
-            variant=plan.variant,
-        )
-
-    hits = largest(lambda count: smaller(count).guarantee.epsilon <= budget.epsilon, 1, plan.max_hits)
-    if hits == 0:
-        raise BudgetExceeded(
-            "Expected a budget that pays for one answer from the holdout",
-            got=budget.epsilon,
-            do="Raise the budget or the tolerance, or bring more rows",
-        )
-    return smaller(hits)
-
-
-def _open(
-    ledger: Ledger | str | None, account: str, budget: int | Guarantee | None, plan: HoldoutPlan
-) -> tuple[Ledger | None, Hold | None]:
-    if ledger is None:
-        return None, None
-    book = open_ledger(ledger) if isinstance(ledger, str) else ledger
-    if account not in book.accounts():
-        book.open_account(account, budget if isinstance(budget, Guarantee) else plan.guarantee)
-    worst = PureLoss(plan.guarantee.epsilon)
-    return book, book.hold([account], worst, question="reusable holdout")
 
 
 def _single(total: Any) -> Any:

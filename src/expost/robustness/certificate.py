@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,8 @@ class Certificates:
     """Predictions of a noisy classifier with the radii within which they provably stay, one for each input.
 
     ``radius`` is the largest known, ``pixeldp_radius`` the published one, both in ``norm``; 0 means no statement. Each
-    input's statement fails with at most the failure probability.
+    input's statement fails with at most the failure probability. ``prediction`` is the position of the class among the
+    scores; ``classes`` are the labels that a scikit-learn classifier knows them by, and ``labels`` the predicted ones.
 
     >>> found = certify(lambda x: np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1), [[2.0], [-2.0]], sigma=0.5)
     >>> found.certified_accuracy([0, 1], [0.1, 9.0]).tolist()
@@ -46,11 +47,19 @@ class Certificates:
     upper: NDArray[np.float64]
     scores: NDArray[np.float64]
     norm: Literal["l1", "l2"]
+    classes: NDArray[Any] | None = None
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The predicted labels; positions where the model has no labels of its own."""
+        return self.prediction if self.classes is None else self.classes[self.prediction]
 
     def certified_accuracy(self, labels: Any, radii: Any, *, pixeldp: bool = False) -> NDArray[np.float64]:
         """The share of inputs that are predicted right and certified at least this far, for each radius."""
-        given = self.pixeldp_radius if pixeldp else self.radius
-        right = (self.prediction == np.asarray(labels)) & (given > 0)
+        given, truth = self.pixeldp_radius if pixeldp else self.radius, np.asarray(labels)
+        if truth.shape != self.prediction.shape:
+            raise InvalidRequest("Expected one label for each input", do="Pass the labels of the certified inputs")
+        right = (self.labels == truth) & (given > 0)
         share: NDArray[np.float64] = (right & (given >= np.asarray(radii, np.float64)[:, None])).mean(1)
         return share
 
@@ -95,7 +104,9 @@ def certify(
     means = expected_scores(
         as_scores(predict_scores), as_floats(x), kind, spread, samples, votes=average == "votes", bits=bits
     )
-    return _certified(means, kind, spread, samples, failure, votes=average == "votes")
+    found = _certified(means, kind, spread, samples, failure, votes=average == "votes")
+    classes = getattr(predict_scores, "classes_", None)
+    return found if classes is None else replace(found, classes=np.asarray(classes))
 
 
 def expected_scores(

@@ -76,7 +76,10 @@ def blocks(samples: int, inputs: int, size: int) -> Iterator[int]:
 
 def as_floats(x: Any) -> NDArray[np.float32]:
     """Inputs as a float array with one row each."""
-    inputs = np.asarray(x, np.float32)
+    try:
+        inputs = np.asarray(x, np.float32)
+    except (TypeError, ValueError):
+        inputs = np.empty(0, np.float32)
     if inputs.ndim < 2 or len(inputs) == 0 or not np.isfinite(inputs).all():
         raise InvalidRequest("Expected finite inputs, one row each", do="Pass an array of shape (inputs, features)")
     return inputs

@@ -19,7 +19,9 @@ Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 def as_scores(model: Any) -> Scores:
     """A batched score function from a scikit-learn classifier, a torch module, or any callable.
 
-    A torch module's outputs go through a softmax; other outputs must already be scores in [0, 1], and are clipped.
+    A torch module is run in evaluation mode, so that dropout and batch statistics do not make its scores depend on
+    chance or on other inputs, and its outputs go through a softmax; other outputs must already be scores in [0, 1],
+    and are clipped.
 
     >>> as_scores(lambda x: np.stack([x[:, 0], 1 - x[:, 0]], axis=1))(np.array([[0.25]], np.float32)).tolist()
     [[0.25, 0.75]]
@@ -44,8 +46,15 @@ def _torch_scores(module: Any) -> Scores:
     device = None if parameter is None else parameter.device
 
     def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
-        with torch.no_grad():
-            outputs = torch.softmax(module(torch.from_numpy(x).to(device)), dim=-1)
+        training = getattr(module, "training", False)
+        if training:
+            module.eval()
+        try:
+            with torch.no_grad():
+                outputs = torch.softmax(module(torch.from_numpy(x).to(device)), dim=-1)
+        finally:
+            if training:
+                module.train()
         return _checked(outputs.cpu().numpy(), len(x))
 
     return scores

@@ -101,7 +101,7 @@ def test_the_private_board_bills_improvements_only():
         max_submissions=20,
         tolerance=0.2,
         failure_probability=0.05,
-        max_improvements=2,
+        budget=2,
         bits=SeededBits(1),
     )
     first = board.submit(labels ^ (rng.random(40_000) < 0.4))

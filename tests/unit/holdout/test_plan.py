@@ -1,9 +1,10 @@
+import math
 from fractions import Fraction
 
 import pytest
 
 from expost.core import InvalidRequest
-from expost.holdout import affordable_hits, plan_holdout, rows_needed, tolerance_reached
+from expost.holdout import affordable_hits, approximate_epsilon, plan_holdout, rows_needed, tolerance_reached
 
 COMMON = {"failure_probability": 0.05, "max_queries": 200}
 
@@ -77,3 +78,40 @@ def test_nonsense_is_refused(changes):
 
     with pytest.raises(InvalidRequest):
         plan_holdout(arguments.pop("rows"), **arguments)
+
+
+@pytest.mark.parametrize("variant", ["analysed", "improved"])
+@pytest.mark.parametrize("rows", [20_000, 2_000_000])
+def test_the_approximate_guarantee_is_the_least_of_the_three_known(variant, rows):
+    plan = plan_holdout(
+        rows,
+        tolerance=0.3,
+        failure_probability=0.05,
+        max_queries=50,
+        max_hits=1 if rows < 10**6 else 50,
+        variant=variant,
+    )
+    delta = 1e-6
+    found = plan.approximate(delta)
+    rho = float(plan.concentrated.rho)
+
+    assert found.epsilon <= plan.guarantee.epsilon
+    assert float(found.epsilon) <= (rho + 2 * math.sqrt(rho * math.log(1 / delta))) * (1 + 1e-8)
+    if variant == "analysed":
+        published = approximate_epsilon(plan.max_hits, sigma=float(plan.level.answer_scale), rows=rows, delta=delta)
+        assert float(found.epsilon) <= published * (1 + 1e-8)
+
+
+def test_one_hit_of_the_analysed_variant_costs_what_the_lemma_says():
+    plan = plan_holdout(2_000_000, tolerance=0.3, failure_probability=0.05, max_queries=50, max_hits=7)
+    sigma = plan.level.answer_scale
+
+    # LeeNotes, Lemma 3.2(1): 2 B / (sigma n); the zCDP form of its 2 B steps of 1/(sigma n) each is B / (sigma n)^2.
+    assert plan.guarantee.epsilon == 7 * 2 / (sigma * plan.rows)
+    assert plan.concentrated.rho == 7 / (sigma * plan.rows) ** 2
+    assert float(sigma) == pytest.approx(0.3 / (96 * math.log(4 * 50 / 0.05)), rel=1e-5)
+    assert (plan.level.threshold, plan.level.threshold_scale, plan.level.query_scale) == (
+        3 * plan.tolerance / 4,
+        2 * sigma,
+        4 * sigma,
+    )

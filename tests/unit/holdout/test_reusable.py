@@ -275,3 +275,29 @@ def test_an_analyst_who_chases_the_holdout_is_told_the_truth():
     exposed = vote(np.flatnonzero(naive))(*holdout).mean()
     assert exposed > 0.52  # a plain holdout reports skill where there is none
     assert abs(final.value - 0.5) <= final.bound.error
+
+
+def test_what_is_no_question_or_no_model_is_refused_for_free():
+    holdout = opened()
+
+    with pytest.raises(InvalidRequest, match="function of rows"):
+        holdout.ask(5)
+    with pytest.raises(InvalidRequest, match="fitted estimator"):
+        holdout.score(None)
+
+    class Model:
+        def predict(self, rows):
+            return rows[:, 0]
+
+    with pytest.raises(InvalidRequest, match="to be \\(X, y\\)"):
+        holdout.score(Model())
+    assert holdout.queries_left == 30
+    assert holdout.loss == PureLoss(0)
+
+
+def test_the_receipt_says_what_was_asked_of_the_answers():
+    with opened() as holdout:
+        holdout.ask(honest)
+
+    assert str(holdout.receipt.target) == "absolute error <= 0.2 with probability 0.95"
+    assert holdout.receipt.achieved <= 0.2

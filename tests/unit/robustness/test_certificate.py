@@ -121,3 +121,22 @@ def test_nonsense_is_refused(changes):
 
     with pytest.raises(InvalidRequest):
         certify(half_space, arguments.pop("x"), **arguments)
+
+
+def test_labels_of_a_scikit_learn_classifier_are_compared_with_labels():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(300, 2))
+    names = np.where(x[:, 0] > 0, "late", "early")
+    found = certify(LogisticRegression(C=100).fit(x, names), x[:40], sigma=0.1, bits=SeededBits(1))
+
+    assert set(found.labels) <= {"late", "early"}
+    assert found.certified_accuracy(names[:40], [0.0])[0] > 0.8
+    with pytest.raises(InvalidRequest, match="one label for each input"):
+        found.certified_accuracy(names[:39], [0.0])
+
+
+def test_inputs_that_are_no_numbers_are_refused():
+    with pytest.raises(InvalidRequest, match="finite inputs"):
+        certify(half_space, [["a", "b"]], sigma=0.5)
+    with pytest.raises(InvalidRequest, match="finite inputs"):
+        certify(half_space, [[1.0], [1.0, 2.0]], sigma=0.5)

@@ -73,3 +73,16 @@ def test_other_things_are_refused():
         as_scores(7)
     with pytest.raises(InvalidRequest, match="row of scores"):
         as_scores(lambda x: np.zeros(len(x)))(X)
+
+
+def test_a_torch_module_is_scored_in_evaluation_mode_and_left_as_it_was():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Dropout(0.5), torch.nn.Linear(1, 2))
+    scores = as_scores(module)
+
+    alone, together = scores(X[:1]), scores(X)
+
+    np.testing.assert_allclose(alone[0], together[0])
+    assert module.training
+    as_scores(module.eval())(X)
+    assert not module.training

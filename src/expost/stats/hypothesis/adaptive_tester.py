@@ -216,6 +216,12 @@ def level_after_decisions(level: float, *, done: int, rejected: int) -> float:
 
 
 def _checked(release: Release[Verdict], price: Fraction) -> Release[Verdict]:
+    if not isinstance(release, Release) or not isinstance(release.value, Verdict):
+        raise InvalidRequest(
+            "Expected a test that gives a release of a verdict",
+            got=type(release).__name__,
+            do="Return what binomial_test and its like return",
+        )
     bill = release.receipt.bill
     if not isinstance(bill, PureLoss) or bill.epsilon > price:
         raise InvalidRequest(

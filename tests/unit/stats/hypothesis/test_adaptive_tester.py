@@ -130,3 +130,8 @@ def test_nonsense_is_refused():
         AdaptiveTester(1, max_tests=1, shows="all")
     with pytest.raises(InvalidRequest):
         AdaptiveTester(1, max_tests=1).most_tests(lambda e, level: 1.0, epsilons=[])
+
+
+def test_what_is_no_verdict_is_refused():
+    with pytest.raises(InvalidRequest, match="release of a verdict"):
+        AdaptiveTester(100, max_tests=3).run(lambda epsilon: 3, epsilon=0.1)

@@ -1,0 +1,97 @@
+"""A session's place in the ledger, and in one process."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn, Self
+
+from expost.core import Adjacency, Guarantee, InvalidRequest, Measure, Outcome, PureLoss, Receipt, Target
+from expost.holdout.budget import Budget
+from expost.holdout.plan import HoldoutPlan
+from expost.ledger import Hold, Ledger, open_ledger
+
+__all__ = ["Charge", "OneProcess", "session_receipt"]
+
+
+class Charge:
+    """The worst case of a session, held until it is settled to what was used; a session never closed stays charged.
+
+    >>> from expost.holdout.plan import plan_holdout
+    >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100, variant="improved")
+    >>> book = open_ledger(None)
+    >>> charge = Charge(book, "dataset:holdout", budget=None, plan=plan, question="reusable holdout")
+    >>> book.spent("dataset:holdout").epsilon == plan.guarantee.epsilon
+    True
+    """
+
+    def __init__(
+        self, ledger: Ledger | str | None, account: str, *, budget: Budget, plan: HoldoutPlan, question: str
+    ) -> None:
+        self._ledger: Ledger | None = None
+        self._hold: Hold | None = None
+        if ledger is None:
+            return
+        book = open_ledger(ledger) if isinstance(ledger, str) else ledger
+        if account not in book.accounts():
+            book.open_account(account, budget if isinstance(budget, Guarantee) else plan.guarantee)
+        self._ledger, self._hold = book, book.hold([account], PureLoss(plan.guarantee.epsilon), question=question)
+
+    def settled(self, receipt: Receipt) -> Receipt:
+        """The receipt, entered in the ledger if there is one."""
+        if self._ledger is None or self._hold is None:
+            return receipt
+        return receipt.entered(self._ledger.settle(self._hold, receipt))
+
+
+class OneProcess:
+    """Something whose budget lives in one process: copies are the thing itself, children and pickles are refused.
+
+    >>> import copy
+    >>> here = OneProcess()
+    >>> copy.deepcopy(here) is here
+    True
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise InvalidRequest(
+                "Expected the process that opened the holdout", do="Ask from there; budgets do not fork"
+            )
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("Expected a holdout to stay in its process; a pickled one would spend its budget twice.")
+
+    __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+
+    def __copy__(self) -> Self:
+        return self  # one budget, however often it is handed on
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+def session_receipt(
+    plan: HoldoutPlan, bill: PureLoss, *, question: str, method: str, citations: tuple[str, ...], private: bool
+) -> Receipt:
+    """The receipt of a session: what it promised about its answers, and what it cost the holdout rows."""
+    return Receipt(
+        question=question,
+        method=method,
+        promise=plan.guarantee,
+        bill=bill,
+        adjacency=Adjacency.REPLACE_ONE,
+        outcome=Outcome.CERTIFIED,
+        target=Target(Measure.ABSOLUTE_ERROR, plan.tolerance, plan.failure_probability),
+        achieved=plan.promise.error,
+        terms={
+            "rows of the holdout": plan.rows,
+            "questions at most": plan.max_queries,
+            "answers from the holdout at most": plan.max_hits,
+            "bound": plan.promise.theorem,
+        },
+        citations=citations,
+        simulation=not private,
+    )
