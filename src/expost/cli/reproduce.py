@@ -18,6 +18,9 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets; else EXPOST_DATA; made-up data without either.")
     ] = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download KDD Cup 99 through scikit-learn if it is not in that folder.")
+    ] = False,
     trials: Annotated[int | None, typer.Option(help="Trials a point, where trials are counted.", min=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
     output: Annotated[Path, typer.Option(help="Folder for figures, tables and summaries.")] = Path("reproduced"),
@@ -28,6 +31,10 @@ def reproduce(
     """
     from expost.experiments.report import run_experiment, write_report
 
+    if fetch:
+        from expost.experiments.fetched import fetch_kdd
+
+        data = fetch_kdd(data)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(experiment, total=None)

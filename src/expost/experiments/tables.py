@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 
-__all__ = ["LOADERS", "Table", "available", "load"]
+__all__ = ["KDD_FILE", "LOADERS", "Table", "available", "data_folder", "has_table", "load"]
 
 Floats = NDArray[np.float64]
 
+KDD_FILE = "kddcup99_10pct.parquet"
+
 _TWITTER_SHAPE = (583_250, 78)
-_TWITTER_MEAN = 191.279  # of the target, as the data set's published summary gives it
+_TWITTER_TARGET = {"mean": 191.279, "std": 612.352, "max": 75_724.5}  # as the data set's published summary gives them
+_TWITTER_SUMMARY = "twitter_buzz_summary.csv"
 _KDD_WORDS = (1, 2, 3)  # columns of words: protocol, service, flag
 _KDD_HEAVY = (0, 4, 5)  # heavy-tailed columns: duration and bytes in either direction
 
@@ -62,7 +65,7 @@ def data_folder(given: str | Path | None) -> Path | None:
 
 def available(folder: Path | None) -> tuple[str, ...]:
     """The tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
-    found = {name for name in LOADERS if _file(name, folder)}
+    found = {name for name in LOADERS if has_table(name, folder)}
     if "Twitter" in found:
         found -= {"flights", "BlogFeedback"}
     names = [name for name in LOADERS if name in found]
@@ -89,6 +92,15 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
     return Table(name, features[chosen], target[chosen], classification)
 
 
+def has_table(name: str, folder: Path | None) -> bool:
+    """Whether the folder holds one of the files that the table may be in.
+
+    >>> has_table("KDD 99", None)
+    False
+    """
+    return _file(name, folder) is not None
+
+
 def _file(name: str, folder: Path | None) -> Path | None:
     """Where a table is, if it is there."""
     places = [folder / file for file in LOADERS[name][0]] if folder else []
@@ -110,13 +122,40 @@ def _read_csv(path: Path) -> pa.Table:
 
 
 def _twitter(path: Path) -> tuple[Floats, Floats, bool]:
-    values = np.column_stack([_number(column) for column in _read_csv(path).columns])
-    if values.shape != _TWITTER_SHAPE or abs(values[:, -1].mean() - _TWITTER_MEAN) > 0.01:
+    """77 features and the mean number of active discussions, checked against the published summary of the data set."""
+    try:
+        values = np.column_stack([_number(column) for column in _read_csv(path).columns])
+    except pa.ArrowInvalid:
+        values = np.empty((0, 0))
+    if values.shape != _TWITTER_SHAPE or not _has_target_of_twitter(values[:, -1]):
         raise InvalidRequest(
-            f"Expected Twitter.data to be {_TWITTER_SHAPE[0]} rows of {_TWITTER_SHAPE[1]} numbers with the published mean",
+            f"Expected Twitter.data to be {_TWITTER_SHAPE[0]} rows of {_TWITTER_SHAPE[1]} numbers with the published target",
             do="Use the regression file of the UCI data set 'Buzz in social media'",
         )
+    if (path.parent / _TWITTER_SUMMARY).exists():
+        _check_columns(values, _read_summary(path.parent / _TWITTER_SUMMARY))
     return values[:, :-1], np.log1p(values[:, -1]), False
+
+
+def _has_target_of_twitter(target: Floats) -> bool:
+    found = {"mean": target.mean(), "std": target.std(ddof=1), "max": target.max()}
+    return all(abs(found[name] - value) < 0.01 for name, value in _TWITTER_TARGET.items())
+
+
+def _read_summary(path: Path) -> Floats:
+    """Mean, smallest and largest value of each column."""
+    table = pa.csv.read_csv(path)
+    return np.column_stack([_number(table[name]) for name in ("mean", "min", "max")])
+
+
+def _check_columns(values: Floats, summary: Floats) -> None:
+    """Every column has the published mean, minimum and maximum."""
+    found = np.column_stack([values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
+    if found.shape != summary.shape or not np.allclose(found, summary, rtol=1e-6, atol=1e-6):
+        raise InvalidRequest(
+            f"Expected the columns of Twitter.data to agree with {_TWITTER_SUMMARY}",
+            do="Use the regression file of the UCI data set 'Buzz in social media'",
+        )
 
 
 def _flights(path: Path) -> tuple[Floats, Floats, bool]:
@@ -168,7 +207,7 @@ LOADERS = {
     "Twitter": (("Twitter.data",), _twitter),
     "flights": (("nycflights13.parquet",), _flights),
     "BlogFeedback": (("blogfeedback.parquet",), _blog),
-    "KDD 99": (("kddcup99_10pct.parquet", "kddcup.data_10_percent", "kddcup.data_10_percent.gz"), _kdd),
+    "KDD 99": ((KDD_FILE, "kddcup.data_10_percent", "kddcup.data_10_percent.gz"), _kdd),
     "made-up regression": ((), _made_up_regression),
     "made-up classification": ((), _made_up_classification),
 }

@@ -25,8 +25,10 @@ def test_the_test_of_the_theorems_costs_more_than_three_times_as_much() -> None:
     assert authors.threshold == pytest.approx(0.12 * 0.05, rel=0.1)
 
 
-def test_the_logistic_sensitivity_is_printed_at_about_half() -> None:
-    assert LOGISTIC.query_sensitivity == pytest.approx(2 * LOGISTIC.authors_query_sensitivity, rel=1e-6)
+def test_the_figures_count_the_sensitivity_of_a_query_in_full_for_either_loss() -> None:
+    assert RIDGE.authors_query_sensitivity == RIDGE.query_sensitivity == pytest.approx(2.293e-3, rel=1e-3)
+    assert LOGISTIC.authors_query_sensitivity == pytest.approx(LOGISTIC.query_sensitivity, rel=1e-6)
+    assert LOGISTIC.authors_query_sensitivity >= LOGISTIC.query_sensitivity
     assert LOGISTIC.radius == pytest.approx(16.65, abs=0.01)
 
 
@@ -56,4 +58,4 @@ def test_the_corrected_constant_restores_the_failure_probability() -> None:
 
     assert 2 * 1.5**-0.75 > 1.5**0.75
     assert corrected.epsilon > RIDGE.authors_test(0.05, 0.1, 1000).epsilon
-    assert printed.epsilon == pytest.approx(0.1615, abs=1e-3)
+    assert printed.epsilon == pytest.approx(0.3229, abs=1e-3)  # their program prints half of it

@@ -93,17 +93,17 @@ def test_noise_reduction_bills_its_rung_and_its_test(task: Task) -> None:
         assert float(receipt.breakdown["testing"]) == pytest.approx(planned, rel=0.01)
 
 
-def test_the_authors_convention_is_reported_but_not_billed() -> None:
-    fit, x, y = fit_of(Task.LOGISTIC_OUTPUT)
+@pytest.mark.parametrize("task", [Task.LOGISTIC_OUTPUT, Task.RIDGE_COVARIANCE])
+def test_the_authors_conventions_are_reported_but_not_billed(task: Task) -> None:
+    fit, x, y = fit_of(task)
 
     (release,) = runs_of(NoiseReduction(fit, authors=True, rungs=100), x, y, 1)
 
-    theirs = release.receipt.terms["epsilon as the authors count"]
-    testing = float(release.receipt.breakdown["testing"])
-    assert theirs < release.receipt.epsilon
-    sensitivities = fit.numbers.query_sensitivity / fit.numbers.authors_query_sensitivity
-    generation = float(release.receipt.breakdown["generation"])
-    assert testing / (theirs - generation) == pytest.approx(sensitivities, rel=0.01)
+    terms, parts = release.receipt.terms, {name: float(part) for name, part in release.receipt.breakdown.items()}
+    plotted, printed = (terms[f"epsilon as the authors{name}"] for name in (" count", "' program prints"))
+    assert parts["testing"] == pytest.approx(plotted - parts["generation"], rel=0.01)
+    assert plotted - parts["generation"] == pytest.approx(2 * (printed - parts["generation"]))
+    assert printed < float(release.receipt.epsilon)
 
 
 def test_doubling_bills_every_level_it_tried() -> None:
