@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.core import Ladder
+from expost.noise.parameter import LARGEST_SCALE
 
 __all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule"]
 
@@ -80,13 +81,16 @@ def relative_ladder(
 ) -> Ladder:
     """The rungs of a relative climb: powers of ``RATIO`` in units of the sensitivity, up to the cap.
 
+    Rungs whose noise would be wider than exact sampling supports are left out.
+
     >>> len(relative_ladder(Fraction(1), Fraction(1)))
     97
     """
     top = math.floor(math.log(float(cap / sensitivity)) / math.log(RATIO) + 1e-9)
     count = math.ceil(math.log(span) / math.log(RATIO))
     rungs = (sensitivity * _power(k) for k in range(top - count + 1, top + 1))
-    kept = [rung for rung in rungs if above < rung <= cap]
+    least = sensitivity / LARGEST_SCALE
+    kept = [rung for rung in rungs if above < rung <= cap and rung >= least]
     return Ladder(tuple(kept) or (cap,))
 
 

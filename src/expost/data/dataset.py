@@ -244,12 +244,17 @@ class Dataset:
         coordinates = form.coordinates(sums)
         return Sealed(coordinates.T.ravel(), under or self.sensitivity(form, tally, once=once))
 
-    def steps(self, tally: Tally, *, secret: bytes) -> Sealed:
-        """The steps of one measured column, one integer a row, sealed with the number of rows a unit may have."""
+    def totals(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
+        """As ``total``, the cells cut into as many even runs and each run sealed by itself."""
         keyed = replace(tally, key=secret)
-        limits = self.limits(tally)
+        sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
+        return [Sealed(part, under) for part in np.split(form.coordinates(sums).T.ravel(), parts)]
+
+    def steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
+        """The steps of one measured column, one integer a row, sealed cell by cell."""
+        keyed, limits = replace(tally, key=secret), self.limits(tally)
         exact = single_steps(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
-        return Sealed(exact, self.rows_per_unit(limits))
+        return [Sealed(cell, under) for cell in exact]
 
     def rows_per_unit(self, limits: Limits | None) -> Sensitivity:
         """The number of single rows that one unit can add, remove or replace."""
@@ -261,14 +266,15 @@ class Dataset:
         return found_keys(self._engine, tally, column)
 
     def occupied(
-        self, tally: Tally, keys: Sequence[Any], *, secret: bytes, under: Sensitivity
+        self, tally: Tally, keys: Sequence[Any], *, secret: bytes, under: Sensitivity, once: bool = False
     ) -> tuple[Sealed, tuple[Any, ...]]:
         """The exact counts of those keys that have rows after contribution bounding, sealed, and the keys. SECRET.
 
         A key whose rows were all left out must not open a group: a unit may have any number of such keys.
         """
         keyed = replace(tally, key=secret)
-        sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
+        limits = self.limits(tally, once=once)
+        sums = exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
         counts = CountForm().coordinates(sums).T.ravel()
         found = np.flatnonzero(counts > 0)
         return Sealed(counts[found], under), tuple(keys[place] for place in found.tolist())

@@ -19,21 +19,28 @@ from expost.data.values import Numbers, Texts, Times, Truths
 
 __all__ = ["found_keys", "single_steps"]
 
+_STEP_BITS = 32  # steps and cells are both below 2^32 (2^31), so a pair fits in 64 bits and sorts as one word
+
 
 def single_steps(
     engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int
-) -> NDArray[np.int64]:
-    """The steps of the tally's one measured column, row by row, unsealed: whoever calls this must seal them."""
+) -> list[NDArray[np.int64]]:
+    """The steps of the tally's one measured column, row by row and cell by cell: whoever calls this must seal them."""
     blocks = engine.map(tally.atoms, tally.columns)
     if limits is None:
-        parts = [block.steps[0].astype(np.int64) for block in blocks]
+        parts = [(block.cell, block.steps[0]) for block in blocks]
     else:
         with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
             for block in blocks:
                 shards.add(block)
-            parts = [bound(shard, limits, secret).steps[0].astype(np.int64) for shard in shards]
+            kept = [bound(shard, limits, secret) for shard in shards]
+            parts = [(each.cell, each.steps[0]) for each in kept]
+    cell = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)]).astype(np.int64)
+    steps = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)]).astype(np.int64)
     # Sorted, so that neither order nor chunking shows.
-    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+    ordered = np.sort((cell << _STEP_BITS) + steps)
+    ends = np.cumsum(np.bincount(cell, minlength=tally.cells))[:-1]
+    return np.split(ordered & ((1 << _STEP_BITS) - 1), ends)
 
 
 def found_keys(engine: Engine, tally: Tally, expression: Any) -> list[Any]:

@@ -2,14 +2,16 @@
 
 from expost.stats.approximate_bounds import ApproximateBounds
 from expost.stats.count import Count, CountDistinct
+from expost.stats.covariance import Covariance
 from expost.stats.groups import Group, GroupRelease, Groups
 from expost.stats.histogram import ContingencyTable, Histogram
 from expost.stats.kept import Shelf
 from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.private_keys import CountByPrivateKeys
-from expost.stats.quantile import Median, Quantile, Quantiles
+from expost.stats.quantile import Median, Quantile
+from expost.stats.quantiles import Quantiles
 from expost.stats.selection import MostCommon, TopK
-from expost.stats.spread import Covariance, StandardDeviation, Variance
+from expost.stats.spread import StandardDeviation, Variance
 from expost.stats.summary import Summary
 from expost.stats.total import Mean, Sum
 

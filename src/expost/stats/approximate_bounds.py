@@ -26,6 +26,7 @@ from expost.data.axis import LogBins
 from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.stats.table_release import AnswerRelease
 
 __all__ = ["ApproximateBounds", "bin_threshold"]
 
@@ -142,4 +143,4 @@ class ApproximateBounds:
             terms={"bins": len(noisy), "threshold": threshold, "confidence": float(self._confidence)},
             citations=("WZLDSG20, Section 4",),
         )
-        return Release(None if found is None else (found.low, found.high), receipt)
+        return AnswerRelease(None if found is None else (found.low, found.high), receipt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -12,26 +11,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import MissingExtra, Release
 from expost.core.picture import draw
+from expost.stats.table_release import TableRelease
 
 __all__ = ["Group", "GroupRelease", "Groups"]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The answer of one group; ``met`` says whether it reached the target, ``epsilon`` at which level it was read."""
+    """The answer of one group; ``met`` says whether it reached the target, ``epsilon`` at which level it was read.
+
+    A pick, such as the most common category, has no interval: ``low`` and ``high`` are None.
+    """
 
     label: Any
-    value: float
-    low: float
-    high: float
+    value: Any
+    low: float | None
+    high: float | None
     epsilon: Fraction
     met: bool
 
 
 @dataclass(frozen=True)
-class Groups(Mapping[Any, float]):
+class Groups(Mapping[Any, Any]):
     """Values by group label, in the order of the public categories; a label of several columns is a tuple.
 
     >>> groups = Groups(("city",), (Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True),))
@@ -41,12 +43,12 @@ class Groups(Mapping[Any, float]):
 
     columns: tuple[str, ...]
     rows: tuple[Group, ...]
-    _index: dict[Any, float] = field(init=False, repr=False, compare=False)
+    _index: dict[Any, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", {row.label: row.value for row in self.rows})
 
-    def __getitem__(self, label: Any) -> float:
+    def __getitem__(self, label: Any) -> Any:
         return self._index[label]
 
     def __iter__(self) -> Iterator[Any]:
@@ -56,12 +58,14 @@ class Groups(Mapping[Any, float]):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{row.label!r}: {row.value:.6g}{'' if row.met else ' (not met)'}" for row in self.rows[:6])
+        shown = ", ".join(
+            f"{row.label!r}: {_shown(row.value)}{'' if row.met else ' (not met)'}" for row in self.rows[:6]
+        )
         return "{" + shown + (f", ... {len(self)} groups" if len(self) > 6 else "") + "}"
 
 
-@dataclass(frozen=True)
-class GroupRelease(Release[Groups]):
+@dataclass(frozen=True, repr=False)
+class GroupRelease(TableRelease[Groups]):
     """The release of a grouped question, as a mapping or as a table."""
 
     def __repr__(self) -> str:
@@ -77,21 +81,13 @@ class GroupRelease(Release[Groups]):
         found = {name: [_plain(getattr(row, name)) for row in groups.rows] for name in names}
         return pa.table(keys | found)
 
-    def to_pandas(self) -> Any:
-        """The table as a pandas frame."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """The table as a polars frame."""
-        try:
-            polars = importlib.import_module("polars")
-        except ModuleNotFoundError:
-            raise MissingExtra("polars", package="polars") from None
-        return polars.from_arrow(self.to_arrow())
-
     def plot(self, path: str | None = None, **options: Any) -> Any:
         """Draw the groups with error bars; to a PNG or SVG file if ``path`` is given."""
         return draw("groups", self, path=path, **options)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression
 from expost.noise import BitSource
 from expost.stats.approximate_bounds import ApproximateBounds
+from expost.stats.table_release import AnswerRelease
 
 __all__ = ["PrivatelyBounded"]
 
@@ -95,13 +96,13 @@ class PrivatelyBounded:
         """Bounds, then the question with them."""
         found = self._bounds.climb(stage.bins, bits)
         if found.value is None or found.value[0] >= found.value[1]:
-            return Release(None, self._failed(found.receipt))
+            return AnswerRelease(None, self._failed(found.receipt))
         question = self._asked(found.value)
         try:
             question.check(stage.dataset)
         except BudgetExceeded:
             # How dear the target is depends on the bounds, which were paid for: a missed target, not an error.
-            return Release(None, self._failed(found.receipt))
+            return AnswerRelease(None, self._failed(found.receipt))
         answer: Release[Any] = question.climb(question.measure(stage.dataset), bits)
         return replace(answer, receipt=self._joined(found.receipt, answer.receipt))
 

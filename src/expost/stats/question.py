@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -33,19 +31,21 @@ from expost.data.axis import Axis
 from expost.data.form import Form
 from expost.data.tally import Tally
 from expost.noise import BitSource, system_bits
+from expost.noise.parameter import LARGEST_SCALE
 from expost.stats.ascent import Ascent
 from expost.stats.ask import Ask
+from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
 from expost.stats.groups import GroupRelease, Groups, group_rows
 from expost.stats.kept import Answered, Kept, Shelf
 from expost.stats.look_climb import LookClimb
 from expost.stats.readers import Reader
 from expost.stats.relative_climb import RelativeClimb
+from expost.stats.table_release import AnswerRelease
 
 __all__ = ["By", "Design", "Question"]
 
-By = str | Expression | Sequence[str | Expression] | None
-
 _GLANCE = Fraction(1, 20)  # of the failure probability: for a free look at what kept paths already show
+_SMALLEST_PART = 32  # a scout may get a part this small of the price, and its noise must be possible too
 _CITATIONS = ("GRS09, Definition 2.1", "LNRWW17, Theorem 2.7")
 
 
@@ -78,8 +78,7 @@ class Design:
     @property
     def labels(self) -> list[Any]:
         """The label of each group; a tuple where there are several columns."""
-        combined = list(itertools.product(*(axis.labels for axis in self.axes)))
-        return [label[0] for label in combined] if len(self.axes) == 1 else combined
+        return group_labels(self.axes)
 
 
 class Question(ABC):
@@ -101,7 +100,7 @@ class Question(ABC):
     ) -> None:
         self._ask = Ask.of(within=within, epsilon=epsilon, confidence=confidence, max_epsilon=max_epsilon)
         self._where = where
-        self._by = () if by is None else (by,) if isinstance(by, str | Expression) else tuple(by)
+        self._by = read_by(by)
         self._design: Design | None = None
         self._shelf: Shelf | None = None
         self._key: str | None = None
@@ -129,7 +128,7 @@ class Question(ABC):
 
     def axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """The groups' axes."""
-        return tuple(dataset.axis(column) for column in self._by)
+        return axes_of(self._by, dataset)
 
     def terms(self, design: Design) -> dict[str, Any]:
         """Public conditions for the receipt."""
@@ -147,9 +146,7 @@ class Question(ABC):
         text = self.subject
         if self._where is not None:
             text += f" where {self._where}"
-        if self._by:
-            text += " by " + ", ".join(map(str, self._by))
-        return text
+        return text + by_text(self._by)
 
     @property
     def worst_case(self) -> Loss:
@@ -165,7 +162,15 @@ class Question(ABC):
         """Fit the question to the dataset and price it; reads no rows."""
         self._fit(dataset)
         assert self._design is not None
-        self._ask.check_price(self._price(self._design))
+        price = self._price(self._design)
+        self._ask.check_price(price)
+        least = price / _SMALLEST_PART if self._climbs(self._design) else price
+        if least * LARGEST_SCALE < self._design.sensitivity.amount:
+            raise InvalidRequest(
+                "Expected a privacy level that exact noise can have on this grid",
+                got=f"epsilon {float(price):.3g}",
+                do="Raise it, or ask for more accuracy",
+            )
 
     def measure(self, dataset: Dataset) -> Sealed | Kept:
         """The exact integers, sealed; nothing is read where a kept path has them."""
@@ -303,12 +308,11 @@ class Question(ABC):
         reading = ascent.reading
         if not design.axes:
             value, low, high = (self.shown(float(end[0])) for end in (reading.value, reading.low, reading.high))
-            return Release(value, receipt, (low, high), ascent.steps)
+            return AnswerRelease(value, receipt, (low, high), ascent.steps)
         numbers = np.stack([reading.value, reading.low, reading.high])
         levels = [ascent.ladder[rung] for rung in ascent.rung.tolist()]
         rows = group_rows(design.labels, numbers, levels, ascent.met)
-        columns = tuple(_name(axis) for axis in design.axes)
-        return GroupRelease(Groups(columns, rows), receipt)
+        return GroupRelease(Groups(columns_of(design.axes), rows), receipt)
 
     def shown(self, number: float) -> Any:
         """A value or an end of its interval as it leaves."""
@@ -354,7 +358,3 @@ def _rung_from(ladder: Ladder, level: Fraction) -> Fraction:
     """The level that is read when at least ``level`` is needed: a rung that exists, or a new one."""
     place = ladder.first_at_least(level)
     return ladder[place] if place < len(ladder) else level
-
-
-def _name(axis: Axis) -> str:
-    return repr(axis.expression).strip('"')

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from expost.core import InvalidRequest, Loss, Norm, Outcome, PureLoss, Receipt, Release, Sealed, Sensitivity
+from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity, Target
 from expost.core.rational import rational, round_up
 from expost.data import Dataset, Expression
-from expost.data.axis import Categories
 from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip, system_bits
 from expost.stats.ascent import Ascent
-from expost.stats.ask import Ask
+from expost.stats.by import axes_of
 from expost.stats.count import Count
 from expost.stats.groups import GroupRelease, Groups
+from expost.stats.pick import PickQuestion
 from expost.stats.question import Design
 
 __all__ = ["MostCommon", "TopK"]
@@ -28,108 +28,91 @@ _METHODS: dict[str, type[PermuteAndFlip] | type[ExponentialMechanism]] = {
 }
 
 
-class MostCommon:
-    """The most common of a column's public categories.
+class MostCommon(PickQuestion):
+    """The most common of a column's public categories, in all or in each group.
 
     ``within`` is the shortfall in rows: how much rarer than the most common one the answer may be; priced before the
     run. The default method is never worse than the exponential mechanism.
 
-    Guarantee: pure DP, known before the run.
+    Guarantee: pure DP, known before the run; all groups together cost what is billed.
     Adjacency: the dataset's.
-    Sensitivity: the rows a unit may have in one category (Linf).
-    Accuracy: the shortfall is bounded beforehand with the asked confidence.
+    Sensitivity: the rows a unit may have in one category (Linf), over all groups together.
+    Accuracy: the shortfall is bounded beforehand with the asked confidence, in all groups at once.
     Numerics: exact integer counts, an exact choice.
-    Reference: MS20, Theorem 1 (permute-and-flip); DR14, Theorem 3.10 (exponential mechanism).
+    Reference: MS20, Theorem 1 (permute-and-flip); DR14, Theorem 3.10 (exponential mechanism);
+        docs/proofs/parallel-picks.md (groups).
 
-    >>> MostCommon("city", epsilon=1).question
-    'most common city'
+    >>> MostCommon("city", epsilon=1, by="job").question
+    'most common city by job'
     """
 
-    def __init__(
-        self,
-        column: str | Expression,
-        *,
-        within: object = None,
-        epsilon: object = None,
-        confidence: object = 0.95,
-        max_epsilon: object = None,
-        where: Expression | str | None = None,
-        method: str = "permute-and-flip",
-    ) -> None:
-        self._ask = Ask.of(within=within, epsilon=epsilon, confidence=confidence, max_epsilon=max_epsilon)
+    def __init__(self, column: str | Expression, *, method: str = "permute-and-flip", **terms: Any) -> None:
+        super().__init__(**terms)
         if self._ask.relative:
-            raise InvalidRequest("Expected a shortfall in rows", got=within, do="Pass within=100, or epsilon=")
+            raise InvalidRequest(
+                "Expected a shortfall in rows", got=terms.get("within"), do="Pass within=100, or epsilon="
+            )
         if method not in _METHODS:
             raise InvalidRequest(f"Expected one of {', '.join(_METHODS)}", got=method, do="Name one of them")
-        self._column, self._where, self._method = column, where, method
-        self._mechanism: PermuteAndFlip | ExponentialMechanism | None = None
-        self._labels: tuple[Any, ...] = ()
+        self._column, self._method = column, method
+        self._categories: tuple[Any, ...] = ()
+        self._under: Sensitivity | None = None
+        self._monotone = False
 
     @property
-    def question(self) -> str:
-        """The question in public words."""
-        return f"most common {self._column}" + ("" if self._where is None else f" where {self._where}")
-
-    @property
-    def worst_case(self) -> Loss:
-        """The price; known after ``check``."""
-        level = self._mechanism.epsilon if self._mechanism is not None else self._ask.epsilon or self._ask.cap
-        return PureLoss(level if level is not None else Fraction(0))
+    def subject(self) -> str:
+        """What is asked for."""
+        return f"most common {self._column}"
 
     def _tally(self, dataset: Dataset) -> Tally:
-        return dataset.tally(axes=(dataset.axis(self._column),), where=dataset.condition(self._where))
+        axes = (*axes_of(self._by, dataset), dataset.axis(self._column))
+        return dataset.tally(axes=axes, where=dataset.condition(self._where))
 
-    def _sensitivity(self, dataset: Dataset, tally: Tally) -> Sensitivity:
+    def prepare(self, dataset: Dataset) -> None:
+        """The categories, and what one unit can do to their counts."""
+        tally = self._tally(dataset)
+        self._categories = tally.axes[-1].labels
         # Rows move in one category by at most their number (Linf), up in one and down in another when replaced.
-        return Sensitivity(
-            dataset.rows_per_unit(dataset.limits(tally)).amount, Norm.LINF, dataset.adjacency, dataset.unit
-        )
-
-    def check(self, dataset: Dataset) -> None:
-        """Fit the question to the dataset and price it; reads no rows."""
-        tally = self._tally(dataset)
-        axis = tally.axes[0]
-        assert isinstance(axis, Categories)
-        self._labels = axis.labels
+        rows = dataset.rows_per_unit(dataset.limits(tally)).amount
+        self._under = Sensitivity(rows, Norm.LINF, dataset.adjacency, dataset.unit)
         # Adding a unit moves no count down and removing one none up: monotone. Replacing does both.
-        kind, monotone = _METHODS[self._method], not dataset.adjacency.public_size
-        level = self._ask.epsilon
-        if level is None:
-            assert self._ask.target is not None
-            at_one = kind(Fraction(1), monotone=monotone)
-            shortfall = at_one.shortfall(
-                self._sensitivity(dataset, tally), self._ask.failure_probability, candidates=len(self._labels)
-            )
-            level = rational(round_up(Fraction(shortfall + 1) / self._ask.target.tolerance), "epsilon")
-            self._ask.check_price(level)
-        self._mechanism = kind(level, monotone=monotone)
+        self._monotone = not dataset.adjacency.public_size
 
-    def measure(self, dataset: Dataset) -> Sealed:
-        """The exact counts, sealed under their Linf sensitivity."""
-        tally = self._tally(dataset)
-        secret = system_bits().words(4).tobytes()
-        return dataset.total(CountForm(), tally, secret=secret, under=self._sensitivity(dataset, tally))
+    def _mechanism(self, level: Fraction) -> PermuteAndFlip | ExponentialMechanism:
+        return _METHODS[self._method](level, monotone=self._monotone)
 
-    def climb(self, sealed: Sealed, bits: BitSource | None = None) -> Release[Any]:
-        """One pick of the mechanism."""
-        assert self._mechanism is not None
-        label = self._labels[self._mechanism.release(sealed, bits=bits)]
-        target, failure = self._ask.target, self._ask.failure_probability
-        shortfall = self._mechanism.shortfall(sealed.sensitivity, failure, candidates=len(self._labels))
-        receipt = Receipt(
-            question=self.question,
-            method=self._method,
-            promise=self._mechanism.guarantee,
-            bill=self._mechanism.loss,
-            adjacency=sealed.sensitivity.adjacency,
-            unit=sealed.sensitivity.unit,
-            outcome=Outcome.FIXED if target is None else Outcome.CERTIFIED,
-            target=target,
-            achieved=float(shortfall),
-            terms={"categories": len(self._labels)},
-            citations=("MS20, Theorem 1",) if self._method == "permute-and-flip" else ("DR14, Theorem 3.10",),
+    def price(self, target: Target, failure_probability: Fraction) -> Fraction:
+        """The least epsilon for a shortfall: that at epsilon 1 is proportional to 1 / epsilon."""
+        assert self._under is not None
+        at_one = self._mechanism(Fraction(1)).shortfall(
+            self._under, failure_probability, candidates=len(self._categories)
         )
-        return Release(label, receipt)
+        return rational(round_up(Fraction(at_one + 1) / target.tolerance), "epsilon")
+
+    def measure(self, dataset: Dataset) -> list[Sealed]:
+        """The exact counts of each group, sealed under their Linf sensitivity."""
+        assert self._under is not None
+        secret, parts = system_bits().words(4).tobytes(), len(self.labels)
+        return dataset.totals(CountForm(), self._tally(dataset), parts=parts, secret=secret, under=self._under)
+
+    def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
+        """One pick of the mechanism."""
+        return self._categories[self._mechanism(self.level).release(sealed, bits=bits)]
+
+    def error(self, failure_probability: Fraction) -> float | None:
+        """The shortfall."""
+        assert self._under is not None
+        mechanism = self._mechanism(self.level)
+        return float(mechanism.shortfall(self._under, failure_probability, candidates=len(self._categories)))
+
+    def facts(self) -> dict[str, Any]:
+        """Method, target, terms and citations for the receipt."""
+        return {
+            "method": self._method,
+            "target": self._ask.target,
+            "terms": {"categories": len(self._categories)},
+            "citations": ("MS20, Theorem 1",) if self._method == "permute-and-flip" else ("DR14, Theorem 3.10",),
+        }
 
 
 class TopK(Count):

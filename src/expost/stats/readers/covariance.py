@@ -22,7 +22,7 @@ _HOPELESS = 1e3  # an error of this many times the total: every interval is then
 
 @dataclass(frozen=True)
 class CovarianceReader:
-    """Reads all entries (0,0), (0,1), ..., (1,1), ... of a covariance matrix off one cell's coordinates.
+    """Reads all entries (0,0), (0,1), ..., (1,1), ... of a covariance matrix off each cell's coordinates.
 
     With every coordinate's noise within one radius, which fails with at most the level, each mean of shares and of
     products errs by a known multiple of the radius over the noisy total (docs/proofs/shares.md). Rounding to steps
@@ -34,34 +34,30 @@ class CovarianceReader:
     unit = Fraction(1)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
-        """Value and interval of each entry of the upper triangle."""
-        columns, scaled = len(self.form.clamps), (noisy[:, 0] / self.form.scale).astype(np.float64)
+        """Value and interval of each entry of the upper triangle, cell after cell."""
+        columns, scaled = len(self.form.clamps), (noisy / self.form.scale).astype(np.float64)
         radius = noise_radius(-np.expm1(np.log1p(-level) / len(scaled)), scale) / self.form.scale
-        shares = scaled[: 3 * columns].reshape(columns, 3)
-        total = float(shares.sum(axis=1).mean())
+        shares = scaled[: 3 * columns].reshape(columns, 3, -1)
+        total = shares.sum(axis=1).mean(axis=0)
         # The mean over columns of three noises each: at most three radii, and then each total is within six of it.
-        error = _HOPELESS if total <= 3 * radius else radius / total
+        safe = np.where(total > 0, total, 1.0)
+        error = np.where(total <= 3 * radius, _HOPELESS, radius / safe)
+        i, j = np.triu_indices(columns)
+        second = np.empty((len(i), scaled.shape[1]))
+        second[i == j] = (shares[:, 0] - shares[:, 1] + shares[:, 2]) / safe
+        second[i != j] = scaled[3 * columns :] / safe
+        middles = (shares[:, 0] - shares[:, 2]) / safe
+        # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises or one, and 3.
+        first_error, second_error = 5 * error, np.where(i == j, 6, 4)[:, None] * error
+        spread = second_error + (np.abs(middles[i]) + np.abs(middles[j])) * first_error + first_error**2
+        # No covariance of values in [-1, 1] is larger; cutting off brings the value nearer to every exact one.
+        covariance = np.clip(second - middles[i] * middles[j], np.where(i == j, 0.0, -1.0)[:, None], 1.0)
+        area, rounding = self._units(i, j)
+        value, width = covariance * area, np.minimum(spread, 2.0) * area + rounding
+        return Reading(*(each.T.ravel() for each in (value, value - width, value + width)))
+
+    def _units(self, i: NDArray[np.intp], j: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """What an entry is multiplied by to come back from y in [-1, 1], and what rounding may have moved it."""
         ranges = np.array([float(clamp.high - clamp.low) for clamp in self.form.clamps])
-        middles, squares = (shares[:, 0] - shares[:, 2]) / _safe(total), (shares[:, 0] - shares[:, 1] + shares[:, 2])
-        values, errors = [], []
-        product = iter(scaled[3 * columns :] / _safe(total))
-        products = {pair: next(product) for pair in zip(*np.triu_indices(columns, 1), strict=True)}
-        for i, j in zip(*np.triu_indices(columns), strict=True):
-            second = squares[i] / _safe(total) if i == j else products[i, j]
-            # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises or one, and 3.
-            first_error, second_error = 5 * error, (6 if i == j else 4) * error
-            spread = second_error + (abs(middles[i]) + abs(middles[j])) * first_error + first_error**2
-            # No covariance of values in [-1, 1] is larger; cutting off brings the value nearer to every exact one.
-            covariance = np.clip(second - middles[i] * middles[j], 0.0 if i == j else -1.0, 1.0)
-            values.append(covariance * ranges[i] * ranges[j] / 4)
-            rounding = (
-                float(self.form.clamps[i].rounding * 2) * ranges[j]
-                + float(self.form.clamps[j].rounding * 2) * ranges[i]
-            )
-            errors.append(np.minimum(spread, 2.0) * ranges[i] * ranges[j] / 4 + rounding)
-        value, width = np.array(values), np.array(errors)
-        return Reading(value, value - width, value + width)
-
-
-def _safe(total: float) -> float:
-    return total if total > 0 else 1.0
+        rounding = np.array([float(clamp.rounding * 2) for clamp in self.form.clamps])
+        return (ranges[i] * ranges[j] / 4)[:, None], (rounding[i] * ranges[j] + rounding[j] * ranges[i])[:, None]
