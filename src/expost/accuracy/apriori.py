@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Protocol
 
 from expost.accuracy.laplace_norm import laplace_norm_quantile
 from expost.core import InvalidRequest
 from expost.core.rational import round_up
 
-__all__ = ["PerturbedObjective"]
+__all__ = ["PerturbedObjective", "TiltLaw"]
 
 _OUTPUT_SHARE = Fraction(1, 200)  # of epsilon, for hiding what the solver leaves over
 _OUTPUT_FAILURE = Fraction(1, 100)  # of the failure probability, for the noise that hides it
@@ -20,13 +21,30 @@ _NEVER = 1e-9
 _CLOSE = 1e-9  # relative
 
 
+class TiltLaw(Protocol):
+    """The public law of a random tilt, at the privacy level that is left for it."""
+
+    @property
+    def name(self) -> str:
+        """What receipts call it."""
+        ...
+
+    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+        """A Euclidean length that the tilt exceeds with at most this probability."""
+        ...
+
+    def spacing(self, epsilon: Fraction) -> float:
+        """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
+        ...
+
+
 @dataclass(frozen=True)
 class PerturbedObjective:
     """The public numbers of one perturbed problem, in which rows lie in a unit ball.
 
-    The tilt b of the objective has independent Laplace coordinates of scale 2 steepest spread / epsilon', where
-    epsilon' is what the Jacobian leaves of epsilon. Its minimum has gradient -b / rows, so the excess risk is at most
-    |b|^2 / (2 penalty rows^2): known in law before the run. Proofs: docs/proofs/objective-perturbation.md.
+    The tilt b of the objective has a public law at epsilon', what the Jacobian leaves of epsilon. Its minimum has
+    gradient -b / rows, so the excess risk is at most |b|^2 / (2 penalty rows^2): known in law before the run. Proofs:
+    docs/proofs/objective-perturbation.md.
     """
 
     rows: int
@@ -34,10 +52,10 @@ class PerturbedObjective:
     penalty: float
     steepest: float
     sharpest: float
-    spread: float
-    """The largest 1-norm of a row: 1, or the root of the dimension in a Euclidean ball."""
-    solver_distance: Callable[[float], float]
-    """How far the solver's point can be from the exact minimum when the tilt per row is at most this long."""
+    at_zero: float
+    tilt: TiltLaw
+    solver_distance: Callable[[float, float], float]
+    """How far the solver's point can be from a minimum of at most this length under a tilt per row of at most this one."""
 
     @cached_property
     def jacobian(self) -> Fraction:
@@ -56,17 +74,29 @@ class PerturbedObjective:
             )
         return tilt, output
 
-    def tilt_scale(self, epsilon: Fraction) -> float:
-        """The scale of each coordinate of the tilt."""
-        return 2 * self.steepest * self.spread / float(self.split(epsilon)[0])
+    def radius(self, tilt: float) -> float:
+        """A length that no minimum exceeds when the tilt per row has this one."""
+        # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r; a straight line above the root of that.
+        return 1.001 * (2 * tilt + math.sqrt(2 * self.penalty * self.at_zero)) / self.penalty
 
-    def longest_tilt(self, epsilon: Fraction) -> float:
-        """A length per row that the tilt practically never exceeds; beyond it the solver's ball has its border."""
-        return self.tilt_scale(epsilon) * laplace_norm_quantile(self.dimension, _NEVER) / self.rows
+    def reach(self, epsilon: Fraction) -> float:
+        """Minima are cut to this length, which practically none exceeds."""
+        return self.radius(self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows)
 
     def distance(self, epsilon: Fraction) -> float:
-        """How far the solver's point can be from the exact minimum."""
-        return self.solver_distance(self.longest_tilt(epsilon))
+        """How far the solver's point, cut to the reach, can be from the exact minimum, cut to the reach.
+
+        Whatever the tilt: minima of up to twice the reach decide (docs/proofs/objective-perturbation.md, 5).
+        """
+        reach, spacing = self.reach(epsilon), self.tilt.spacing(self.split(epsilon)[0]) / self.rows
+        longest = self.steepest + 2 * self.penalty * reach + spacing  # the tilt of a minimum of twice the reach
+        found = self.solver_distance(self.radius(longest), longest) + spacing / self.penalty
+        if found > reach / 4:
+            raise InvalidRequest(
+                "Expected a regularization that float64 can resolve for this table",
+                do="Ask for a larger regularization",
+            )
+        return found
 
     def output_sensitivity(self, epsilon: Fraction) -> float:
         """How far apart, in the 1-norm, two solvers can land that look for the same exact minimum."""
@@ -92,8 +122,8 @@ class PerturbedObjective:
         return gradient * self.rows * (1 - _CLOSE) - self._tilt_length(epsilon, failure_probability)
 
     def _tilt_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
-        failure = float(failure_probability * (1 - _OUTPUT_FAILURE))
-        return self.tilt_scale(epsilon) * laplace_norm_quantile(self.dimension, failure)
+        # What exceeds the reach is among the failures: _NEVER is the smaller probability.
+        return self.tilt.length(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
 
     def _output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
         scale = self.output_sensitivity(epsilon) / float(self.split(epsilon)[1])

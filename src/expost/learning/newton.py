@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from expost.core import EngineFailed, Norm
+from expost.core import EngineFailed, InvalidRequest, Norm
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, summation_error
 from expost.learning.losses import Loss
 
@@ -24,6 +24,7 @@ _FLAT = 1e-11  # relative decrease of the objective below which its values are m
 _HALVINGS = 40
 _TOLERANCE = 2.0**-38  # of the gradient; Newton's method passes it by orders of magnitude in its last step
 _UNIT = 2.0**-53  # the rounding error of float64
+_FLOAT_SHARE = 1 / 64  # of the penalty, at most: how fast the rounding error of a gradient grows with theta
 
 
 @dataclass(frozen=True)
@@ -69,38 +70,35 @@ class Objective:
         return total
 
 
-def minimise(objective: Objective, *, radius: float, tilt: float | None = None) -> Floats:
-    """A point within ``solver_distance`` of the minimum over the ball |theta| <= radius.
+def minimise(objective: Objective, *, radius: float) -> Floats:
+    """A point within ``solver_distance`` of the minimum, which is known to have at most the length ``radius``.
 
-    ``tilt`` is the public bound on the linear term that the tolerance is set by; by default its own length.
-
-    Damped Newton steps from zero; they converge from anywhere because the objective is strongly convex. The ball is so
-    large that its border is met with negligible probability only; then a heavier penalty finds the minimum on it.
+    Damped Newton steps from zero; they converge from anywhere because the objective is strongly convex.
     """
-    longest = float(np.linalg.norm(objective.tilt)) if tilt is None else tilt
-    tolerance = _tolerance(
-        _gradient_error(objective.loss, objective.rows.ball, objective.rows.rows, objective.penalty, radius, longest)
+    length = float(np.linalg.norm(objective.tilt))
+    ball, rows = objective.rows.ball, objective.rows.rows
+    return _descend(
+        objective, _tolerance(_gradient_error(objective.loss, ball, rows, objective.penalty, radius, length))
     )
-    theta = _descend(objective, tolerance)
-    if np.linalg.norm(theta) <= radius:
-        return theta
-    low, high = 0.0, 2 * (objective.loss.steepest + float(np.linalg.norm(objective.tilt))) / radius
-    for _ in range(60):
-        middle = (low + high) / 2
-        theta = _descend(replace(objective, penalty=objective.penalty + middle), tolerance)
-        low, high = (middle, high) if np.linalg.norm(theta) > radius else (low, middle)
-    return theta * min(1.0, radius / float(np.linalg.norm(theta)))
 
 
 def solver_distance(loss: Loss, ball: UnitBall, *, rows: int, penalty: float, radius: float, tilt: float) -> float:
     """How far what ``minimise`` returns can be from the exact minimum; a public number.
 
     A convex function whose curvature is at least ``penalty`` has its minimum within |gradient| / penalty. The gradient
-    is at most the tolerance as computed, plus what float64 can hide (docs/proofs/objective-perturbation.md). ``tilt``
-    bounds the norm of the linear term.
+    is at most the tolerance as computed, plus what float64 can hide (docs/proofs/objective-perturbation.md, 6).
+    ``radius`` bounds the norm of the minimum and ``tilt`` that of the linear term.
     """
     error = _gradient_error(loss, ball, rows, penalty, radius, tilt)
-    return (_tolerance(error) + error) / penalty
+    per_length = _gradient_error(loss, ball, rows, penalty, 1.0, 0.0) - _gradient_error(
+        loss, ball, rows, penalty, 0.0, 0.0
+    )
+    if per_length > _FLOAT_SHARE * penalty:
+        raise InvalidRequest(
+            "Expected a regularization that float64 can resolve for this table", do="Ask for a larger regularization"
+        )
+    # Where the solver stops may itself be longer than the radius, by this distance: divide by 1 - _FLOAT_SHARE.
+    return (_tolerance(error) + error) / (penalty * (1 - _FLOAT_SHARE))
 
 
 def _tolerance(error: float) -> float:

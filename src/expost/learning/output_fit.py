@@ -63,10 +63,14 @@ class OutputFit:
         return self._radius + 1 if self._square else self._loss.steepest
 
     @property
+    def _solved(self) -> Loss:
+        """The loss as the solver reads it: no residual in the ball comes near where the square is cut off."""
+        return TruncatedSquare(2 * self._steepest) if self._square else self._loss
+
+    @property
     def _sensitivity(self) -> float:
         ball, rows, penalty = self._problem.ball, self._problem.rows, self._problem.penalty
-        slopes = TruncatedSquare(2 * self._steepest) if self._square else self._loss
-        left = solver_distance(slopes, ball, rows=rows, penalty=penalty, radius=2 * self._radius, tilt=0.0)
+        left = solver_distance(self._solved, ball, rows=rows, penalty=penalty, radius=2 * self._radius, tilt=0.0)
         # CMS11, Corollary 8: the minimum moves by at most 2 steepest / (rows penalty) in the Euclidean norm.
         moves = 2 * self._steepest / (rows * penalty) + 2 * left
         return math.sqrt(ball.dimension) * moves
@@ -110,9 +114,8 @@ class OutputFit:
         return UnitRows(source, self._problem.ball, self._grid_target)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        loss = TruncatedSquare(1e9) if self._square else self._loss
         scale = 2.0**-GRID_BITS if self._square else 1.0
-        risk = ExactRisk(rows, loss, self._problem.penalty, target_scale=scale, radius=2 * self._radius)
+        risk = ExactRisk(rows, self._solved, self._problem.penalty, target_scale=scale, radius=2 * self._radius)
         step = math.ldexp(1.0, math.floor(math.log2(self._sensitivity)) - _BITS)
         units = math.ceil(self._sensitivity / step) + self._problem.ball.dimension
         sealed = risk.seal_minimum(step, units)

@@ -23,7 +23,6 @@ __all__ = ["PaperFit"]
 
 Floats = NDArray[np.float64]
 
-_UNTRUNCATED = 1e9  # a reach that no residual of a unit row and a hypothesis in the ball comes near
 _CITATIONS = ("LNRWW17, Theorem 3.2", "LNRWW17, Theorem 3.4", "docs/errata-2017.md")
 
 
@@ -62,8 +61,8 @@ class PaperFit:
 
     @property
     def loss(self) -> Loss:
-        """The loss that is minimised."""
-        return TruncatedSquare(_UNTRUNCATED) if self.task.ridge else Logistic()
+        """The loss that is minimised; no residual in the ball comes near where the square is cut off."""
+        return TruncatedSquare(2 * self.numbers.radius + 1) if self.task.ridge else Logistic()
 
     def check(self, source: RowSource) -> None:
         """Refuse rows that do not look as described."""
@@ -83,11 +82,9 @@ class PaperFit:
         """How far one row moves what the solver returns for the minimum, in the 1-norm."""
         numbers = self.numbers
         exact = numbers.printed_output_sensitivity if printed else numbers.output_sensitivity
-        # The slope of the squared loss within the ball, instead of the unbounded one, bounds the rounding errors.
-        slopes = TruncatedSquare(2 * numbers.radius + 1) if self.task.ridge else Logistic()
         ball, rows = self.problem.ball, self.problem.rows
         distance = solver_distance(
-            slopes, ball, rows=rows, penalty=self.problem.penalty, radius=2 * numbers.radius, tilt=0.0
+            self.loss, ball, rows=rows, penalty=self.problem.penalty, radius=2 * numbers.radius, tilt=0.0
         )
         return exact + 2 * float(np.sqrt(ball.dimension)) * distance
 

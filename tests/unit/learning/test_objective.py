@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import kstest
@@ -12,6 +13,7 @@ from expost.core import Norm
 from expost.data.matrix import UnitBall, UnitRows, read_rows
 from expost.learning.losses import HuberHinge, Logistic, Loss, TruncatedSquare
 from expost.learning.objective import TiltedRisk
+from expost.learning.tilt import LaplaceTilt, shortened
 from expost.noise import SeededBits
 
 EPSILON = Fraction(1, 2)
@@ -55,7 +57,7 @@ def test_the_exact_minimum_is_private_and_a_tenth_less_noise_is_not(loss: Loss) 
     prices = TiltedRisk(loss, UnitBall(2), 12, 0.25).prices
     tilt, _ = prices.split(EPSILON)
     claimed = float(tilt + prices.jacobian)
-    scale = prices.tilt_scale(EPSILON)
+    scale = float(TiltedRisk(loss, UnitBall(2), 12, 0.25).law.scale(tilt))
 
     assert worst_ratio(loss, scale) <= claimed
     assert worst_ratio(loss, 0.5 * scale) > claimed
@@ -74,7 +76,7 @@ def test_the_released_minimum_carries_a_tilt_of_the_priced_scale(loss: Loss) -> 
 
     # What the minimum was tilted by can be read off its gradient.
     tilts = np.array([-(loss.slope(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released]).ravel()
-    scale = risk.prices.tilt_scale(EPSILON)
+    scale = float(risk.law.scale(risk.prices.split(EPSILON)[0]))
     assert kstest(tilts, "laplace", args=(0, scale)).pvalue > 1e-3
     # |tilt| has mean and deviation scale: a scale wrong by 10 % is 10 deviations of the mean away, 4 are allowed.
     deviations = (np.abs(tilts).mean() / np.array([0.9, 1.0, 1.1]) / scale - 1) * math.sqrt(len(tilts))
@@ -139,3 +141,69 @@ def test_the_room_left_over_is_used_up_exactly() -> None:
     assert room > 0
     assert prices.excess_risk(epsilon, failure, left_over=room) <= 0.05
     assert prices.excess_risk(epsilon, failure, left_over=1.001 * room) > 0.05
+
+
+def exact_cut_minimum(loss: Loss, x: np.ndarray, y: float, penalty: float, tilt: np.ndarray, reach: float) -> list:
+    """For a table of one row, in 60 digits: theta = -(tilt + s x) / penalty, where the slope s solves one equation."""
+    with mpmath.workdps(60):
+        xs, b = [mpmath.mpf(float(v)) for v in x], [mpmath.mpf(float(v)) for v in tilt]
+        square, along = mpmath.fdot(xs, xs), mpmath.fdot(xs, b)
+
+        def slope(score):
+            if isinstance(loss, Logistic):
+                return -y / (1 + mpmath.exp(y * score))
+            if isinstance(loss, HuberHinge):
+                short = (1 + mpmath.mpf(loss.width) - y * score) / (2 * mpmath.mpf(loss.width))
+                return -y * max(mpmath.mpf(0), min(mpmath.mpf(1), short))
+            return max(-mpmath.mpf(loss.reach), min(mpmath.mpf(loss.reach), score - y))
+
+        middle, room = -along / penalty, 2 * loss.steepest * square / penalty + 1
+        low, high = middle - room, middle + room
+        for _ in range(260):
+            score = (low + high) / 2
+            low, high = (low, score) if penalty * score + along + slope(score) * square > 0 else (score, high)
+        theta = [-(each + slope(score) * v) / mpmath.mpf(penalty) for each, v in zip(b, xs, strict=True)]
+        length = mpmath.sqrt(mpmath.fdot(theta, theta))
+        return [each * min(1, reach / length) for each in theta]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 7.0, 1e3, 1e8, 1e14, 1e16, 1e30, 1e140, 1e290])
+def test_however_long_the_tilt_the_solver_stays_within_its_distance(loss: Loss, size: float) -> None:
+    x, y, penalty = np.array([0.5, -0.25, 0.125]), 1.0, 2.0**-6
+    risk = TiltedRisk(loss, UnitBall(3), 1, penalty)
+    epsilon = Fraction(6)
+    rows = UnitRows(read_rows(x[None], np.array([y])), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
+    reach, distance = risk.prices.reach(epsilon), risk.prices.distance(epsilon)
+    for direction in ([1.0, 0.0, 0.0], [0.3, -0.2, 0.9], [-0.5, 0.25, -0.125]):
+        tilt = size * np.array(direction)
+
+        found = risk._cut_minimum(rows, tilt, epsilon, 1.0)
+
+        exact = exact_cut_minimum(loss, x, y, penalty, tilt, reach)
+        off = mpmath.sqrt(sum((mpmath.mpf(float(a)) - b) ** 2 for a, b in zip(found, exact, strict=True)))
+        assert off <= distance
+        assert np.linalg.norm(found) <= reach * (1 + 1e-12)
+
+
+class Huge(LaplaceTilt):
+    """A tilt as no run will ever draw it."""
+
+    def draw(self, epsilon: Fraction, bits: object) -> np.ndarray:
+        return shortened(np.array([3 << 900, -(4 << 900), 0], dtype=object), Fraction(1, 1024))
+
+
+def test_a_tilt_beyond_all_floats_is_released_like_any_other() -> None:
+    risk = TiltedRisk(Logistic(), UnitBall(3), 4, 0.25, Huge(3, 1.0, 1.0))
+    rows = UnitRows(read_rows(np.eye(4, 3), np.ones(4)), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
+
+    released = risk.release(rows, Fraction(1), bits=SeededBits(2))
+
+    assert np.allclose(released, risk.prices.reach(Fraction(1)) * np.array([-0.6, 0.8, 0]), atol=1e-6)
+
+
+def test_a_penalty_that_float64_cannot_resolve_is_refused() -> None:
+    prices = TiltedRisk(Logistic(), UnitBall(1000), 10**9, 1e-15).prices
+
+    with pytest.raises(InvalidRequest, match="float64"):
+        prices.distance(Fraction(10**7))

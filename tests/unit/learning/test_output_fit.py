@@ -101,3 +101,15 @@ def test_the_bill_is_known_before_the_run() -> None:
     assert release.receipt.bill == request.worst_case
     assert release.receipt.achieved == pytest.approx(0.01, rel=1e-5)
     assert release.receipt.breakdown["testing"] == Fraction(0)
+
+
+def test_a_minimum_close_to_zero_is_solved_as_exactly_as_any_other() -> None:
+    x, _ = table()
+    y = 1e-3 * x[:, 0]
+    request = request_for(TruncatedSquare(1.0), epsilon=1e6)
+
+    released = request.climb(request.measure(read_rows(x, y)), SeededBits(4)).value.coefficients
+
+    exact = np.linalg.solve(x.T @ x / len(y) + 0.05 * np.eye(3), x.T @ y / len(y))
+    assert np.abs(exact).max() > 1e-4
+    assert np.allclose(released, exact, atol=2e-5)

@@ -176,7 +176,7 @@ def test_a_missed_target_brings_the_best_private_model() -> None:
     x, y = regression()
 
     with pytest.raises(TargetNotMet) as missed:
-        Ridge(score=("r2", 0.999), max_epsilon=2.0).fit(x, y)
+        Ridge(score=("r2", 0.999), max_epsilon=2.0, failure_probability=1e-9).fit(x, y)
 
     assert missed.value.release.value.coefficients.shape == (3,)
     assert missed.value.receipt.outcome.value == "not met"
