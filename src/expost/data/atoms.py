@@ -21,7 +21,7 @@ class Atoms:
     [[6.0]]
     """
 
-    words: list[NDArray[np.uint64]]
+    words: list[NDArray[Any]]
     cell: NDArray[Any]
     steps: NDArray[Any]
 

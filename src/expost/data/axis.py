@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data.evaluate import evaluate
-from expost.data.expression import Expression, Plain
-from expost.data.values import Numbers, Texts, Times, Truths
+from expost.data.expression import ColumnName, Expression, Plain
+from expost.data.values import Numbers, Texts, Times, Truths, decoded
 
 __all__ = ["Axis", "Bins", "Categories", "LogBins"]
 
@@ -41,11 +41,12 @@ class Categories:
     @classmethod
     def of(cls, expression: Expression, values: Sequence[Plain]) -> Categories:
         """The axis of a public list without repeats."""
+        do = 'Pass categories={"city": ["Rome", ...]}'
         listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+        if not all(value is None or isinstance(value, str | int | float | datetime.date) for value in listed):
+            raise InvalidRequest(f"Expected texts, numbers, truths or dates as categories of {expression!r}", do=do)
         if not listed or len(set(listed)) != len(listed) or len(listed) > _MOST_PLACES:
-            raise InvalidRequest(
-                f"Expected different public categories for {expression!r}", do='Pass categories={"city": ["Rome", ...]}'
-            )
+            raise InvalidRequest(f"Expected different public categories for {expression!r}", do=do)
         return cls(expression, listed)
 
     @property
@@ -58,8 +59,13 @@ class Categories:
         """What each place stands for."""
         return self.values
 
-    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
+    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]:
         """The place of each row, or -1."""
+        whole = _stored_integers(self.expression, batch, derived)
+        absent = self.values.index(None) if None in self.values else -1
+        if whole is not None:
+            places = _whole_places(whole, self.values)
+            return np.where(whole.is_null(), absent, places) if whole.null_count else places
         values = evaluate(self.expression, batch, derived)
         missing = values.missing
         if isinstance(values, Texts):
@@ -69,36 +75,57 @@ class Categories:
             places = _places(pa.array(values.moments), moments, pa.timestamp("us"))
         else:
             numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
-            places = _number_places(numbers, self.values)
-        absent = self.values.index(None) if None in self.values else -1
+            floats = [float(v) if isinstance(v, int | float) else None for v in self.values]
+            places = _places(pa.array(numbers), floats, pa.float64())
         return np.where(missing, absent, places)
 
 
-def _number_places(numbers: NDArray[np.float64], values: tuple[Plain, ...]) -> NDArray[np.int64]:
-    """The place of each number: by a table where the categories are whole numbers close together, else by hashing."""
+def _stored_integers(
+    expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]
+) -> pa.Array | None:
+    """A column of integers as it is stored: floats would merge what lies beyond 2^53."""
+    if not isinstance(expression, ColumnName) or expression.name in derived:
+        return None
+    column = decoded(batch.column(expression.name))
+    return column if pa.types.is_integer(column.type) else None
+
+
+def _whole_places(column: pa.Array, values: tuple[Plain, ...]) -> NDArray[np.integer[Any]]:
+    """The place of each integer: by a table where the categories lie close together, else by hashing."""
+    numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
+    range_ = np.iinfo(numbers.dtype)
     table = _table(values)
     if table is None:
-        floats = [float(v) if isinstance(v, int | float) else None for v in values]
-        return _places(pa.array(numbers), floats, pa.float64())
-    first, places = table
-    offset = numbers - first
-    inside = (offset >= 0) & (offset < len(places) - 1)
-    index = np.where(inside, offset, len(places) - 1).astype(np.int64)  # the last entry is nowhere
-    return np.where(offset == index, places[index], -1)
+        wide = pa.uint64() if numbers.dtype.kind == "u" else pa.int64()
+        listed = [int(v) if _is_whole(v) and range_.min <= v <= range_.max else None for v in values]  # type: ignore[operator,arg-type]
+        return _places(pa.array(numbers).cast(wide), listed, wide)
+    before, places = table
+    low, high = max(before, range_.min), min(before + len(places) - 1, range_.max)
+    if low > high:
+        return np.full(len(numbers), -1)
+    found: NDArray[np.int32] = places[np.clip(numbers, low, high).astype(np.intp) - before]
+    return found
+
+
+def _is_whole(value: Plain) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
 @lru_cache(maxsize=64)
-def _table(values: tuple[Plain, ...]) -> tuple[float, NDArray[np.int64]] | None:
-    """The lowest category and the place of each whole number from it on; none where that would be long."""
+def _table(values: tuple[Plain, ...]) -> tuple[int, NDArray[np.int32]] | None:
+    """The place of each integer from just before the lowest category to just behind the highest; none if that is long.
+
+    Both ends are nowhere, so that whatever lies beyond can be moved there.
+    """
     if not all(isinstance(v, int) and abs(v) < _MOST_PLACES for v in values):
         return None
     whole = np.array([int(v) for v in values if isinstance(v, int)])
-    first, last = int(whole.min()), int(whole.max())
-    if last - first > 4 * len(whole) + 64:
+    before, behind = int(whole.min()) - 1, int(whole.max()) + 1
+    if behind - before > 4 * len(whole) + 64:
         return None
-    places = np.full(last - first + 2, -1)
-    places[whole - first] = np.arange(len(whole))
-    return float(first), places
+    places = np.full(behind - before + 1, -1, np.int32)
+    places[whole - before] = np.arange(len(whole))
+    return before, places
 
 
 def _places(column: pa.Array, values: list[Any], kind: pa.DataType) -> NDArray[np.int64]:

@@ -10,11 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.data.atoms import Atoms
-from expost.data.identity import Words, mix
+from expost.data.identity import Words, mix, widened
 
 __all__ = ["Limits", "bound"]
 
 Indices = NDArray[np.intp]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the odd number next to 2^64 over the golden ratio (SLF14, Section 4)
+_DIGITS = np.uint64(29)  # of a group's priority in a packed word; the others are of the unit's name
+_LOW_DIGITS = (np.uint64(1) << _DIGITS) - np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +45,15 @@ def bound(atoms: Atoms, limits: Limits, secret: bytes) -> Atoms:
     >>> len(bound(atoms, Limits(rows=2), b"secret").cell)
     3
     """
-    order, unit = _by_unit(atoms.words)
     keys = _keys(secret)
-    kept = atoms.take(order)
-    if limits.once:
-        kept, unit = _distinct(kept, unit)
-    name = _names(kept.words, keys[0])
-    if limits.groups is not None:
-        chosen = _choose_groups(unit, _scattered(kept.cell, name, keys[1]), kept.cell, limits.groups)
-        kept, unit, name = kept.take(chosen), unit[chosen], name[chosen]
+    name = _names(atoms.words, keys[0])
+    if limits.once or limits.groups is not None:
+        chosen, unit = _choose_groups(atoms, name, keys[1], limits)
+    else:
+        chosen, unit = _by_unit(atoms.words)
     if limits.rows is not None:
-        kept = kept.take(_choose_rows(kept, unit, name, keys[2:], limits.rows))
-    return kept
+        chosen = _choose_rows(atoms, chosen, unit, name, keys[2:], limits.rows)
+    return atoms.take(chosen)
 
 
 def _keys(secret: bytes) -> list[int]:
@@ -63,36 +64,32 @@ def _keys(secret: bytes) -> list[int]:
 def _by_unit(words: list[Words]) -> tuple[Indices, NDArray[np.int64]]:
     """An order in which each unit's rows stand together, and the number of each row's unit in that order."""
     order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
-    changes = np.zeros(len(order), bool)
-    for word in words:
-        ordered = word[order]
-        changes[1:] |= ordered[1:] != ordered[:-1]
-    return order, np.cumsum(changes)
+    return order, np.cumsum(_starts(*(word[order] for word in words))) - 1
 
 
-def _names(words: list[Words], key: int) -> Words:
+def _names(words: list[Words], key: int) -> NDArray[np.uint64]:
     """A scattered word for each row's unit; only its evenness matters, not that it be unique."""
     name = mix(words[0], key)
     for word in words[1:]:
-        name = mix(name ^ word, key)
+        name = mix(name ^ widened(word), key)
     return name
 
 
-def _scattered(part: NDArray[Any], name: Words, key: int) -> Words:
-    return mix(mix(part.astype(np.uint64), key) ^ name, key)
+def _scattered(part: NDArray[Any], name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+    """The scattered word of a unit and a small integer: that entry of the sequence of SplitMix64 that starts at the name."""
+    return mix(name + widened(part) * _GOLDEN, key)
 
 
-def _sorted_within(unit: NDArray[np.int64], priority: Words, *ties: NDArray[Any]) -> Indices:
-    """The order by unit, then priority, then ties: one fast sort of packed words unless the packing was too coarse."""
+def _sorted_within(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> Indices:
+    """The order by unit, then priority: one fast sort of packed words unless the packing was too coarse."""
     shift = np.uint64(int(unit[-1]).bit_length()) if len(unit) else np.uint64(0)
     packed = priority >> shift
     packed |= unit.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
     order = np.argsort(packed)
     ordered = packed[order]
     equal = np.flatnonzero(ordered[1:] == ordered[:-1])
-    coarse = [priority, *ties]
-    if any((each[order[equal]] != each[order[equal + 1]]).any() for each in coarse):
-        return np.lexsort((*ties, priority, unit))
+    if (priority[order[equal]] != priority[order[equal + 1]]).any():
+        return np.lexsort((priority, unit))
     return order
 
 
@@ -110,42 +107,66 @@ def _rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
     return places - np.maximum.accumulate(np.where(starts, places, 0))
 
 
-def _distinct(atoms: Atoms, unit: NDArray[np.int64]) -> tuple[Atoms, NDArray[np.int64]]:
-    order = np.lexsort((atoms.cell, unit))
-    first = order[_starts(unit[order], atoms.cell[order])]
-    return atoms.take(first), unit[first]
+def _choose_groups(
+    atoms: Atoms, name: NDArray[np.uint64], key: int, limits: Limits
+) -> tuple[Indices, NDArray[np.int64]]:
+    """The rows of each unit's groups of lowest priority, in an order by unit, and the number of each row's unit.
+
+    One row a group where a group counts a unit only once.
+    """
+    order, new_unit, new_group = _by_unit_and_group(atoms, name, key)
+    kept = new_group if limits.once else np.ones(len(order), bool)
+    if limits.groups is not None:
+        group = np.cumsum(new_group)
+        before = np.maximum.accumulate(np.where(new_unit, group, 0))
+        kept = kept & (group - before < limits.groups)
+    return order[kept], np.cumsum(new_unit)[kept] - 1
 
 
-def _choose_groups(unit: NDArray[np.int64], priority: Words, cell: NDArray[np.int64], most: int) -> Indices:
-    """The rows of the ``most`` groups of lowest priority in each unit."""
-    order = _sorted_within(unit, priority, cell)
-    unit, cell = unit[order], cell[order]
-    new_unit = _starts(unit)
-    group = np.cumsum(_starts(unit, cell))
-    number: NDArray[np.int64] = group - np.maximum.accumulate(np.where(new_unit, group, 0))
-    chosen: Indices = order[number < most]
-    return chosen
+def _by_unit_and_group(
+    atoms: Atoms, name: NDArray[np.uint64], key: int
+) -> tuple[Indices, NDArray[np.bool_], NDArray[np.bool_]]:
+    """The order by unit, then by a group's priority, then by group, and where units and groups begin in it.
+
+    One sort of words that hold the first digits of a unit's name and of the priority. Should two units, or two groups
+    of a unit, agree in these digits, the order is found the long way.
+    """
+    priority = _scattered(atoms.cell, name, key)
+    packed = (name & ~_LOW_DIGITS) | (priority >> (np.uint64(64) - _DIGITS))
+    order = np.argsort(packed)
+    packed = packed[order]
+    new_unit, new_group = _unit_and_group_starts(atoms, order)
+    apart = packed[1:] ^ packed[:-1]
+    if (new_unit[1:] & (apart <= _LOW_DIGITS)).any() or (new_group[1:] & (apart == 0)).any():
+        order = np.lexsort((atoms.cell, priority, *atoms.words))
+        new_unit, new_group = _unit_and_group_starts(atoms, order)
+    return order, new_unit, new_group
 
 
-def _choose_rows(atoms: Atoms, unit: NDArray[np.int64], name: Words, keys: list[int], most: int) -> Indices:
+def _unit_and_group_starts(atoms: Atoms, order: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    new_unit = _starts(*(word[order] for word in atoms.words))
+    return new_unit, new_unit | _starts(atoms.cell[order])
+
+
+def _choose_rows(
+    atoms: Atoms, chosen: Indices, unit: NDArray[np.int64], name: NDArray[np.uint64], keys: list[int], most: int
+) -> Indices:
     """The ``most`` rows of lowest priority in each unit; units within the limit keep all and are not sorted."""
-    counts = np.bincount(unit)
-    full = counts[unit] > most
-    over = np.flatnonzero(full)
-    if not len(over):
-        return np.arange(len(unit))
-    unit, content = unit[over], _content(atoms.take(over), name[over], keys[0])
+    full = np.bincount(unit)[unit] > most
+    if not full.any():
+        return chosen
+    over, unit = chosen[full], unit[full]
+    content = _content(atoms.take(over), name[over], keys[0])
     order = _sorted_within(unit, content)
     over, unit, content = over[order], unit[order], content[order]
-    number = _rank_in_run(
-        _starts(unit, content)
-    )  # equal rows are told apart by their number, or they would go together
+    # Equal rows are told apart by their number, or they would go together.
+    number = _rank_in_run(_starts(unit, content))
     order = _sorted_within(unit, mix(content + number.astype(np.uint64), keys[1]))
-    chosen = over[order[_rank_in_run(_starts(unit[order])) < most]]
-    return np.concatenate([np.flatnonzero(~full), chosen])
+    kept = over[order[_rank_in_run(_starts(unit[order])) < most]]
+    return np.concatenate([chosen[~full], kept])
 
 
-def _content(atoms: Atoms, name: Words, key: int) -> Words:
+def _content(atoms: Atoms, name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     content = _scattered(atoms.cell, name, key)
     for column in atoms.steps:
         content = mix(content ^ column.astype(np.uint64), key)

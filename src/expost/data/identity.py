@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from expost.core import Unit, Window
 from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression
-from expost.data.values import Numbers, Texts, Times, Truths, Values
+from expost.data.values import Texts, Times, Truths, decoded, read_column
 
-__all__ = ["mix", "text_words", "unit_words"]
+__all__ = ["Words", "mix", "text_words", "unit_words", "widened"]
 
-Words = NDArray[np.uint64]
+Words = NDArray[Any]  # integers of any width: a word is its value
 
 _LANES = 4  # hashes of 32 bits a text
 _GAPS = {Window.DAY: "D", Window.MONTH: "M"}
@@ -27,11 +28,11 @@ def unit_words(
 ) -> tuple[list[Words], NDArray[np.bool_]]:
     """Words whose equality means the same unit, and which rows have one: a row without an id belongs to nobody.
 
-    A number is its own word. A text becomes 128 bits under a fresh secret key (see ``text_words``).
+    A number is its own word, zero and minus zero the same one. A text becomes 128 bits under a fresh secret key (see
+    ``text_words``). NULL and NaN are no id; an infinite number is one.
     """
     assert unit.column is not None
-    values = evaluate(ColumnName(unit.column), batch, derived)
-    words, known = _words(values, batch, unit.column, key), ~values.missing
+    words, known = _words(batch.column(unit.column), key)
     if unit.time_column is not None and unit.window is not None:
         moments = evaluate(ColumnName(unit.time_column), batch, derived)
         assert isinstance(moments, Times)
@@ -40,24 +41,37 @@ def unit_words(
     return words, known
 
 
-def _words(values: Values, batch: pa.RecordBatch, column: str, key: bytes) -> list[Words]:
+def _words(column: pa.Array, key: bytes) -> tuple[list[Words], NDArray[np.bool_]]:
+    """Exact words of the stored ids, and which rows have one. Merged ids would be bounded as one unit, so nothing is
+    rounded on the way: not a whole number beyond 2^53, not a decimal, not a nanosecond.
+    """
+    column = decoded(column)
+    if pa.types.is_integer(column.type):
+        return [_whole(column)], _present(column)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())  # one column has one scale, so equal numbers are equal texts
+    elif pa.types.is_timestamp(column.type) or pa.types.is_date64(column.type):
+        return [_whole(column.cast(pa.int64()))], _present(column)
+    values = read_column(column)
     if isinstance(values, Texts):
-        return text_words(values.texts, key)
+        return text_words(values.texts, key), ~values.missing
     if isinstance(values, Times):
-        return [values.moments.astype(np.int64).view(np.uint64)]
+        return [values.moments.astype(np.int64)], ~values.missing
     if isinstance(values, Truths):
-        return [values.true.astype(np.uint64)]
-    assert isinstance(values, Numbers)
-    if column in batch.schema.names and pa.types.is_integer(batch.schema.field(column).type):
-        return [_whole(batch.column(column))]
+        return [values.true.astype(np.uint8)], ~values.missing
     # Zero has two spellings; adding zero leaves one.
-    return [np.where(values.missing, 0.0, values.numbers + 0.0).view(np.uint64)]
+    return [np.where(values.missing, 0.0, values.numbers + 0.0).view(np.uint64)], ~values.missing
+
+
+def _present(column: pa.Array) -> NDArray[np.bool_]:
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _whole(column: pa.Array) -> Words:
-    """Integers as they are: floats would merge ids beyond 2^53."""
-    wide = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
-    return np.asarray(column.fill_null(0).cast(wide).to_numpy(zero_copy_only=False)).view(np.uint64)
+    """Integers as they are stored: floats would merge ids beyond 2^53, wider words would be moved for nothing."""
+    return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False))
 
 
 def _window(times: Times, window: Window) -> Words:
@@ -106,9 +120,16 @@ def _keys(key: bytes, count: int) -> Words:
     return np.frombuffer(stream, np.uint64).reshape(count, _LANES)
 
 
-def mix(words: Words, key: int) -> Words:
+def widened(words: Words) -> NDArray[np.uint64]:
+    """The same integers as 64-bit words, so that an id has one word however wide its column is."""
+    if words.dtype.kind == "i":
+        return words.astype(np.int64, copy=False).view(np.uint64)
+    return words.astype(np.uint64, copy=False)
+
+
+def mix(words: Words, key: int) -> NDArray[np.uint64]:
     """A keyed permutation of 64-bit words that scatters them (the finaliser of SplitMix64, SLF14, Figure 16)."""
-    mixed = words ^ np.uint64(key)
+    mixed = widened(words) ^ np.uint64(key)
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)

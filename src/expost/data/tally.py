@@ -76,9 +76,7 @@ class Tally:
             each.clamp.to_steps(column, out)
         return Atoms(words, cell, steps)
 
-    def read(
-        self, batch: pa.RecordBatch
-    ) -> tuple[list[NDArray[np.uint64]], NDArray[np.int64], list[NDArray[np.floating[Any]]]]:
+    def read(self, batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[Any], list[NDArray[np.floating[Any]]]]:
         """Unit, cell and measured numbers of the rows that count."""
         kept = np.ones(batch.num_rows, bool)
         if self.where is not None:
@@ -86,20 +84,30 @@ class Tally:
             kept &= condition.certain if isinstance(condition, Truths) else False
         cell = self._cells(batch, kept)
         columns = [self._numbers(each, batch, kept) for each in self.measured]
-        words: list[NDArray[np.uint64]] = []
+        words: list[NDArray[Any]] = []
         if not self.unit.is_row:
             words, known = unit_words(self.unit, batch, self.derived, self.key)
             kept &= known
-        if kept.all():
-            return words, cell, columns
-        return [word[kept] for word in words], cell[kept], [column[kept] for column in columns]
+        if not kept.all():
+            words, columns = [word[kept] for word in words], [column[kept] for column in columns]
+            cell = cell[kept]
+        return words, cell.astype(self._cell_type, copy=False), columns
 
-    def _cells(self, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-        cell = np.zeros(batch.num_rows, np.int64)
+    @cached_property
+    def _cell_type(self) -> type[np.unsignedinteger[Any]]:
+        """The narrowest of a few integers that number all cells."""
+        return np.uint16 if self.cells <= 1 << 16 else np.uint32 if self.cells <= 1 << 32 else np.uint64
+
+    def _cells(self, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[Any]:
+        """The cell of each row; a row outside an axis is not kept, and its cell means nothing."""
+        if not self.axes:
+            return np.zeros(batch.num_rows, self._cell_type)
+        cell: NDArray[Any] | None = None
         for axis in self.axes:
             codes = axis.codes(batch, self.derived)
             kept &= codes >= 0
-            cell = cell * axis.size + codes
+            cell = codes if cell is None else cell.astype(np.int64, copy=False) * axis.size + codes
+        assert cell is not None
         return cell
 
     def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:

@@ -29,8 +29,7 @@ def exact_sums(
         return reduce(add, parts, tally.zero())
     key = int.from_bytes(secret[:8], "little")
     with Shards(key=key, memory_limit=memory_limit) as shards:
-        for atoms in with_progress(engine.map(tally.atoms, tally.columns)):
-            shards.add(atoms)
+        shards.collect(engine, tally.atoms, tally.columns)
         bounded = in_parallel(partial(_bounded_sums, tally, limits, secret), shards)
         return reduce(add, bounded, tally.zero())
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.data.schema import Kind
 
-__all__ = ["Numbers", "Texts", "Times", "Truths", "Values", "read_column"]
+__all__ = ["Numbers", "Texts", "Times", "Truths", "Values", "decoded", "read_column"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ Values = Numbers | Truths | Texts | Times
 
 def read_column(column: pa.Array) -> Values:
     """An Arrow column as values; infinities stay numbers here, because clamping knows what to do with them."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     kind = Kind.of(column.type)
     if kind is Kind.BOOLEAN:
         return Truths(_flags(pc.fill_null(column, False)), _flags(column.is_valid()))
@@ -105,6 +104,11 @@ def read_column(column: pa.Array) -> Values:
     # safe=False: a whole number beyond 2^53 is rounded, never refused.
     numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return Numbers(np.asarray(numbers, dtype=np.float64))
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """The column itself, or what a dictionary encodes."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _moments(column: pa.Array) -> NDArray[np.datetime64]:

@@ -65,3 +65,27 @@ def test_doubling_bins_hold_their_outer_end() -> None:
     assert codes(axis, x=[0.0, 0.5, 0.51, 1.0, 1.5, 99.0, -0.1, -0.6, -7.0, float("inf"), float("-inf")]) == [
         3, 3, 4, 4, 5, 5, 2, 1, 0, 5, 0,
     ]  # fmt: skip
+
+
+def test_whole_categories_beyond_the_reach_of_floats_are_told_apart() -> None:
+    near = [2**53, 2**53 + 1, -(2**53) - 1, 5.0, 7, 2**70, "text"]
+    batch = pa.record_batch({"id": pa.array([2**53 + 1, 2**53, -(2**53) - 1, 2**53 + 2, 5, None, 7])})
+
+    assert Categories.of(col("id"), near).codes(batch, {}).tolist() == [1, 0, 2, -1, 3, -1, 4]
+    largest = pa.record_batch({"id": pa.array([2**64 - 1, 2**64 - 2], pa.uint64())})
+    assert Categories.of(col("id"), [2**64 - 2]).codes(largest, {}).tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint64(), pa.float64()])
+def test_categories_beyond_the_range_of_a_column_match_nothing(kind) -> None:
+    batch = pa.record_batch({"x": pa.array([0, 1, 100, 127, None], kind)})
+
+    assert Categories.of(col("x"), [1, -3, 100, 300]).codes(batch, {}).tolist() == [-1, 0, 2, -1, -1]
+    assert Categories.of(col("x"), [1, None]).codes(batch, {}).tolist() == [-1, 0, -1, -1, 1]
+    assert Categories.of(col("x"), list(range(70_000, 70_100))).codes(batch, {}).tolist() == [-1] * 5
+
+
+@pytest.mark.parametrize("values", [[["a"], ["b"]], [{"a": 1}], [b"a"], []])
+def test_categories_that_are_no_plain_values_are_refused(values) -> None:
+    with pytest.raises(InvalidRequest):
+        Categories.of(col("x"), values)

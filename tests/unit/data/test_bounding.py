@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
+from expost.data import bounding
 from expost.data.atoms import Atoms
 from expost.data.bounding import Limits, bound
 from expost.data.identity import mix, text_words
@@ -155,3 +156,26 @@ def test_text_words_spread_evenly() -> None:
         for shift in (0, 28, 56):
             counts = np.bincount(((word >> np.uint64(shift)) & np.uint64(255)).astype(int), minlength=256)
             assert scipy_stats.chisquare(counts).pvalue > 1e-8
+
+
+def test_units_and_groups_that_agree_in_their_first_digits_are_told_apart(monkeypatch) -> None:
+    rng = np.random.default_rng(9)
+    units, cells, values = rng.integers(0, 300, 6000), rng.integers(0, 40, 6000), rng.integers(0, 5, 6000)
+    for limits in (Limits(groups=3, rows=4), Limits(groups=2, once=True), Limits(rows=5, once=True)):
+        table = atoms(units, cells, np.zeros(6000) if limits.once else values)
+        expected = rows(bound(table, limits, b"secret"))
+        for digits in (2, 61):  # hardly a digit for the groups, hardly one for the units
+            monkeypatch.setattr(bounding, "_DIGITS", np.uint64(digits))
+            monkeypatch.setattr(bounding, "_LOW_DIGITS", np.uint64((1 << digits) - 1))
+            assert rows(bound(table, limits, b"secret")) == expected
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("width", [np.int16, np.int32, np.int64])
+def test_an_id_keeps_the_same_rows_however_wide_its_column_is(width) -> None:
+    rng = np.random.default_rng(2)
+    units, cells = rng.integers(-20, 20, 2000), rng.integers(0, 9, 2000)
+    narrow = Atoms([units.astype(width)], cells.astype(np.uint16), np.zeros((1, 2000), np.uint32))
+    wide = Atoms([units.astype(np.int64)], cells.astype(np.uint64), np.zeros((1, 2000)))
+
+    assert rows(bound(narrow, Limits(groups=3, rows=5), b"s")) == rows(bound(wide, Limits(groups=3, rows=5), b"s"))
