@@ -3,8 +3,10 @@
     python -m benchmarks.run [name ...] [--page docs/benchmarks.md] [--results docs/benchmarks.json] [--timeout 600]
 
 A benchmark is a file of this folder with a function ``main``; its first line says what it measures, and with an option
-``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run, with the date and machine they were
-measured on. A peer that is not installed, or a benchmark that fails, is written down as such and does not stop the others.
+``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run,
+with the date and machine they were measured on. A peer that is not installed, or a benchmark that fails, is written down as
+such and does not stop the others. A peer that needs a Python of its own is named by the environment variable EXPOST_PEERS, as
+PEER=PATH with commas between: ``diffprivlib`` for peers.py, ``opendp[polars]`` for the grouped totals of stats.py.
 """
 
 from __future__ import annotations
@@ -25,12 +27,25 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 MAKERS = {"noise_envelope"}  # write a table into the package instead of measuring
+OWN_PYTHON = {"--opendp-python": "opendp[polars]"}  # options that take the Python of a peer
+COMPARED = {
+    "the 2017 algorithms as published": ("accuracy_first", "paths"),
+    "OpenDP": ("noise", "peers", "stats"),
+    "diffprivlib": ("peers",),
+    "dp-accounting": ("accounting",),
+    "Opacus": ("sgd",),
+    "NumPy, DuckDB": ("noise", "peers", "stats"),
+    "scikit-learn, PyTorch": ("learning", "mnist", "peers", "sgd"),
+    "bare SQLite": ("ledger",),
+}
+"""Which benchmarks put which peer beside this package."""
 PEERS = ("numpy", "scipy", "scikit-learn", "duckdb", "opendp", "diffprivlib", "dp-accounting", "opacus", "torch")
 
 HEAD = """# Benchmarks
 
 Written by `scripts/bench`. Times depend on the machine and on what else it does; rounds are interleaved, so that ratios within a
-table can be compared and columns of different tables cannot. No timing is a test.
+table can be compared and columns of different tables cannot. No timing is a test. Numbers for machines are in
+[benchmarks.json](benchmarks.json).
 """
 
 
@@ -78,7 +93,12 @@ def run_one(name: str, timeout: float) -> dict[str, Any]:
         numbers = Path(folder) / "numbers.json"
         script = ROOT / "benchmarks" / f"{name}.py"
         wants_json = '"--json"' in script.read_text(encoding="utf-8")
-        command = [sys.executable, str(script), *(["--json", str(numbers)] if wants_json else [])]
+        command = [
+            sys.executable,
+            str(script),
+            *(["--json", str(numbers)] if wants_json else []),
+            *_own_pythons(script),
+        ]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
@@ -90,9 +110,17 @@ def run_one(name: str, timeout: float) -> dict[str, Any]:
         return {"printed": done.stdout, "numbers": data, "seconds": round(time.perf_counter() - begin, 1)}
 
 
+def _own_pythons(script: Path) -> list[str]:
+    """Options that tell a script where a peer lives that this Python does not have."""
+    named = dict(each.split("=", 1) for each in os.environ.get("EXPOST_PEERS", "").split(",") if "=" in each)
+    text = script.read_text(encoding="utf-8")
+    wanted = [(option, named[peer]) for option, peer in OWN_PYTHON.items() if peer in named and f'"{option}"' in text]
+    return [word for pair in wanted for word in pair]
+
+
 def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
     """The document: one section a benchmark, the printed table as it was printed."""
-    parts = [HEAD]
+    parts = [HEAD, _overview(results)]
     for name, result in sorted(results.items()):
         parts += [f"\n## `benchmarks/{name}.py`\n", sentences.get(name, ""), ""]
         if "failed" in result:
@@ -101,6 +129,16 @@ def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
             parts.append(f"```text\n{result['printed'].rstrip()}\n```\n")
         parts.append(_where(result["machine"]))
     return "\n".join(parts) + "\n"
+
+
+def _overview(results: dict[str, Any]) -> str:
+    """Which peer is measured where; only sections that the page has."""
+    lines = ["| beside this package | measured in |", "| --- | --- |"]
+    for peer, names in COMPARED.items():
+        links = [f"[{name}](#benchmarks-{name}-py)" for name in names if name in results]
+        if links:
+            lines.append(f"| {peer} | {', '.join(links)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _where(facts: dict[str, Any]) -> str:

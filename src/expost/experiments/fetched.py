@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,9 @@ def fetch_kdd(data: str | Path | None = None, *, fetcher: Fetcher = fetch_kddcup
     if has_table("KDD 99", folder):
         return folder
     try:
-        features, labels = fetcher(percent10=True, return_X_y=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn warns at every new attempt
+            features, labels = fetcher(percent10=True, return_X_y=True)
     except OSError as error:  # no connection, no such address, a wrong checksum
         raise InvalidRequest(
             "Expected scikit-learn to download KDD Cup 99",

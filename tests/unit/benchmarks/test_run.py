@@ -63,3 +63,26 @@ def test_an_unknown_name_is_refused(folder, monkeypatch) -> None:
 
     with pytest.raises(SystemExit):
         run.main()
+
+
+def test_the_page_leads_from_a_peer_to_its_benchmarks(monkeypatch) -> None:
+    monkeypatch.setattr(run, "COMPARED", {"a peer": ("good", "absent"), "nobody": ("absent",)})
+
+    overview = run._overview({"good": {}})
+
+    assert "| a peer | [good](#benchmarks-good-py) |" in overview
+    assert "nobody" not in overview and "absent" not in overview
+
+
+def test_every_comparison_names_a_benchmark_that_exists() -> None:
+    assert {name for names in run.COMPARED.values() for name in names} <= set(run.benchmarks())
+
+
+def test_a_peer_with_a_python_of_its_own_is_passed_on(tmp_path, monkeypatch) -> None:
+    script = tmp_path / "stats.py"
+    script.write_text('parser.add_argument("--opendp-python")')
+    monkeypatch.setenv("EXPOST_PEERS", "diffprivlib=/a/python,opendp[polars]=/b/python")
+
+    assert run._own_pythons(script) == ["--opendp-python", "/b/python"]
+    script.write_text("")
+    assert run._own_pythons(script) == []
