@@ -36,6 +36,7 @@ from expost.noise import (
     SmoothNoise,
     SmoothQuantile,
     SmoothVariance,
+    SphericalLaplaceMechanism,
     StableMode,
 )
 from expost.noise.bits import BitSource
@@ -59,6 +60,7 @@ def entries() -> Iterable[Entry]:
     return (
         Entry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws),
         Entry("expost.noise.GaussianMechanism", _gaussian),
+        Entry("expost.noise.SphericalLaplaceMechanism", _spherical),
         Entry("expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law)),
         Entry("expost.noise.PermuteAndFlip", _permute_and_flip, lambda: _selection_laws(permute_and_flip_law)),
         Entry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws),
@@ -120,6 +122,17 @@ def _gaussian() -> Sequence[Pair]:
         _both(GaussianMechanism(approx(1, Fraction(1, 100))), "one number", 0, 10, l2),
         _both(GaussianMechanism(approx(1, Fraction(1, 100))), "small integers", 0, 1, Sensitivity(1, Norm.L2)),
         _both(GaussianMechanism(approx(3, Fraction(1, 100))), "a large epsilon", [0, 0], [6, 8], l2),
+    )
+
+
+def _spherical() -> Sequence[Pair]:
+    """The whole move along one axis and along a diagonal; odd and even dimensions are drawn differently."""
+    l2 = Sensitivity(10, Norm.L2)
+    mechanism = SphericalLaplaceMechanism(_one())
+    return (
+        _both(mechanism, "one number", 0, 10, l2),
+        _both(mechanism, "two coordinates", [0, 0], [6, 8], l2),
+        _both(mechanism, "one of three", [0, 0, 0], [0, 10, 0], l2),
     )
 
 

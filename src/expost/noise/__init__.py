@@ -24,6 +24,7 @@ from expost.noise.reduced_above_threshold import ReducedAboveThreshold, ReducedS
 from expost.noise.smooth_sensitivity import SmoothNoise
 from expost.noise.smooth_statistics import SmoothInterquartileRange, SmoothQuantile, SmoothVariance
 from expost.noise.sorted_records import Bounds
+from expost.noise.spherical_laplace import SphericalLaplaceMechanism, spherical_laplace
 from expost.noise.uniform import uniform_below
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "SmoothNoise",
     "SmoothQuantile",
     "SmoothVariance",
+    "SphericalLaplaceMechanism",
     "StableMode",
     "SystemBits",
     "ThresholdSession",
@@ -61,6 +63,7 @@ __all__ = [
     "discrete_gaussian",
     "discrete_laplace",
     "geometric",
+    "spherical_laplace",
     "system_bits",
     "uniform_below",
 ]
