@@ -19,11 +19,13 @@ from expost.stats import (
     Mean,
     Median,
     MostCommon,
+    PrivateKeys,
     Quantile,
     Quantiles,
     Sum,
     Variance,
     approximate_bounds,
+    private_keys,
     quantile,
     question,
     selection,
@@ -60,7 +62,7 @@ class FrozenBits:
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch):
-    for room in (question, selection, quantile, approximate_bounds):
+    for room in (question, selection, quantile, approximate_bounds, private_keys):
         monkeypatch.setattr(room, "system_bits", FrozenBits)
 
 
@@ -129,6 +131,27 @@ def test_a_neighbour_moves_the_sealed_value_within_its_sensitivity_and_nothing_e
             together = sum(moved(left, right) for left, right in zip(*sealed, strict=True))
             assert together <= sealed[0][0].sensitivity.amount
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("unit", ["row", "who", "who once"])
+def test_a_neighbour_opens_few_private_keys_and_moves_their_counts_within_the_sensitivity(unit) -> None:
+    for seed in range(40):
+        table = rows(seed, 14)
+        name = unit.split()[0]
+        fewer = table[1:] if unit == "row" else [row for row in table if row["who"] != table[0]["who"]]
+        asked, found = PrivateKeys("key", epsilon=1, delta=0.01), []
+        for each in (table, fewer):
+            data = dataset(each, name)
+            data.max_groups_per_unit = None if unit == "who" else data.max_groups_per_unit
+            asked.check(data)
+            measured = asked.measure(data)
+            found.append(dict(zip(measured.keys, np.asarray(unseal(measured.sealed)).tolist(), strict=True)))
+        left, right = found
+
+        limit = asked._limits[0]
+        assert measured.sealed.sensitivity.amount == limit == {"row": 1, "who": 3, "who once": 2}[unit]
+        assert sum(abs(left.get(key, 0) - right.get(key, 0)) for key in {*left, *right}) <= limit
+        assert len(set(left) ^ set(right)) <= limit and min([*left.values(), 1]) > 0
 
 
 def test_bounding_that_keeps_everything_would_be_caught(monkeypatch) -> None:

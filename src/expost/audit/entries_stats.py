@@ -26,6 +26,7 @@ from expost.stats import (
     Histogram,
     Mean,
     MostCommon,
+    PrivateKeys,
     Quantile,
     Quantiles,
     StandardDeviation,
@@ -68,7 +69,9 @@ def entries() -> Iterable[Entry]:
         Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key", epsilon=1))),
         Entry("expost.stats.ApproximateBounds", _pairs(partial(ApproximateBounds, "x", epsilon=1, largest=4))),
         Entry("expost.stats.PrivatelyBounded", _pairs(partial(Mean, "x", bounds="private", epsilon=1, largest=4))),
-        Entry("expost.stats.CountByPrivateKeys", _private_keys),
+        Entry("expost.stats.PrivateKeys", _private_keys),
+        Entry("expost.stats.ByPrivateKeys", _by_private_keys),
+        Entry("expost.stats.CountByPrivateKeys", _counts_by_private_keys),
     )
 
 
@@ -118,6 +121,8 @@ def _numbers(release: Release[Any]) -> Any:
         return [(rows[k].value, rows[k].met) if k in rows else (-1.0, -1.0) for k in labels]
     if value is None:
         return []
+    if isinstance(value, tuple) and all(isinstance(key, str) for key in value):
+        return [float(key in value) for key in _KEYS]
     return [_KEYS.index(value)] if isinstance(value, str) else value
 
 
@@ -157,7 +162,21 @@ def _quantiles() -> Sequence[Pair]:
 
 
 def _private_keys() -> Sequence[Pair]:
-    build = partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01)
+    return [_approx_pair("a key more", partial(PrivateKeys, "key", epsilon=1, delta=0.01))]
+
+
+def _counts_by_private_keys() -> Sequence[Pair]:
+    return [_approx_pair("a key more", partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01))]
+
+
+def _by_private_keys() -> Sequence[Pair]:
+    def sums() -> Any:
+        return Sum("x", by=PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
+
+    return [_approx_pair("a key more, then sums", sums)]
+
+
+def _approx_pair(name: str, build: Build) -> Pair:
     question = build()
     question.check(_dataset(_ROWS, "row"))
-    return [question_pair("a key more", build, claim=question.worst_case.promise())]
+    return question_pair(name, build, claim=question.worst_case.promise())

@@ -9,6 +9,7 @@ from typing import Any
 
 from expost import stats
 from expost.core import InvalidRequest, Release, Request
+from expost.data import Dataset
 
 __all__ = ["STATISTICS", "Questions", "build"]
 
@@ -29,6 +30,7 @@ STATISTICS: dict[str, Callable[..., Request]] = {
     "most-common": stats.MostCommon,
     "top-k": stats.TopK,
     "bounds": stats.ApproximateBounds,
+    "private-keys": stats.PrivateKeys,
     "summary": stats.Summary,
 }
 """Every statistic under the name that sessions and the command line know it by."""
@@ -57,6 +59,8 @@ def build(statistic: str, *subject: Any, **terms: Any) -> Request:
 class Questions(ABC):
     """One method a statistic; each takes ``within=`` or ``epsilon=`` and what ``expost.stats`` documents for it."""
 
+    dataset: Dataset
+
     @abstractmethod
     def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
         """The release of any request."""
@@ -66,12 +70,15 @@ class Questions(ABC):
         """The epsilon that a new question may still ask for."""
 
     def _named(self, statistic: str, *subject: Any, **terms: Any) -> Release[Any]:
-        return self.ask(self.request(statistic, *subject, **terms))
+        request = self.request(statistic, *subject, **terms)
+        if isinstance(request, stats.ByPrivateKeys):
+            return request.in_stages(self.ask, self.dataset)
+        return self.ask(request)
 
     def request(self, statistic: str, *subject: Any, **terms: Any) -> Request:
         """The request of a name; where an accuracy is asked for without a cap, the cap is all that is left."""
         if terms.get("within") is not None and terms.get("max_epsilon") is None:
-            terms["max_epsilon"] = self._left()
+            terms["max_epsilon"] = self._left() - sum(keys.epsilon for keys in stats.private_keys_in(terms.get("by")))
         return build(statistic, *subject, **terms)
 
     def count(self, **terms: Any) -> Release[Any]:
@@ -137,6 +144,10 @@ class Questions(ABC):
     def bounds(self, column: Any, **terms: Any) -> Release[Any]:
         """Rough bounds for a column whose range is unknown."""
         return self._named("bounds", column, **terms)
+
+    def private_keys(self, column: Any, **terms: Any) -> Release[Any]:
+        """The values of a column that enough units have, where they are not public; costs a ``delta=``."""
+        return self._named("private-keys", column, **terms)
 
     def summary(self, columns: Sequence[Any], **terms: Any) -> Release[Any]:
         """Mean and standard deviation of several columns, from one release a column."""

@@ -1,13 +1,15 @@
 """Questions with one answer: counts, sums, means and their relatives."""
 
 from expost.stats.approximate_bounds import ApproximateBounds
+from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
 from expost.stats.count import Count, CountDistinct
+from expost.stats.count_by_private_keys import CountByPrivateKeys
 from expost.stats.covariance import Covariance
 from expost.stats.groups import Group, GroupRelease, Groups
 from expost.stats.histogram import ContingencyTable, Histogram
 from expost.stats.kept import Shelf
 from expost.stats.private_bounds import PrivatelyBounded
-from expost.stats.private_keys import CountByPrivateKeys
+from expost.stats.private_keys import PrivateKeys
 from expost.stats.quantile import Median, Quantile
 from expost.stats.quantiles import Quantiles
 from expost.stats.selection import MostCommon, TopK
@@ -17,6 +19,7 @@ from expost.stats.total import Mean, Sum
 
 __all__ = [
     "ApproximateBounds",
+    "ByPrivateKeys",
     "ContingencyTable",
     "Count",
     "CountByPrivateKeys",
@@ -29,6 +32,7 @@ __all__ = [
     "Mean",
     "Median",
     "MostCommon",
+    "PrivateKeys",
     "PrivatelyBounded",
     "Quantile",
     "Quantiles",
@@ -38,4 +42,5 @@ __all__ = [
     "Summary",
     "TopK",
     "Variance",
+    "private_keys_in",
 ]

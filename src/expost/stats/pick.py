@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from expost.accuracy.interval import shared_level
 from expost.core import (
@@ -25,6 +26,7 @@ from expost.data.axis import Axis
 from expost.noise import BitSource
 from expost.stats.ask import Ask
 from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
+from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
 from expost.stats.groups import Group, GroupRelease, Groups
 from expost.stats.table_release import AnswerRelease
 
@@ -37,6 +39,12 @@ class PickQuestion(ABC):
     Groups hold different rows, so picks of all groups together cost what the dearest unit loses in all of them: see
     docs/proofs/parallel-picks.md. Error bounds of groups hold all at once.
     """
+
+    def __new__(cls, *subject: Any, **terms: Any) -> Any:
+        """The question; by keys that are not public, a ``ByPrivateKeys`` one."""
+        if private_keys_in(terms.get("by")):
+            return ByPrivateKeys(cls, subject, terms)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -53,6 +61,12 @@ class PickQuestion(ABC):
         self._axes: tuple[Axis, ...] = ()
         self._neighbours = (Adjacency.ADD_REMOVE, Unit())
         self._level: Fraction | None = self._ask.epsilon
+        self._notes: dict[str, Any] = {}
+
+    def noting(self, facts: Mapping[str, Any]) -> Self:
+        """The same question with further public facts for its receipt."""
+        self._notes = dict(facts)
+        return self
 
     # What a statistic says about itself -------------------------------------------------------------------------
 
@@ -137,8 +151,8 @@ class PickQuestion(ABC):
 
     def _receipt(self) -> Receipt:
         facts = self.facts()
-        if self._axes:
-            facts["terms"] = {**facts["terms"], "groups": len(self.labels)}
+        groups = {"groups": len(self.labels)} if self._axes else {}
+        facts["terms"] = {**facts["terms"], **groups, **self._notes}
         return Receipt(
             question=self.question,
             promise=PureGuarantee(self.level),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -35,6 +36,7 @@ from expost.noise.parameter import LARGEST_SCALE
 from expost.stats.ascent import Ascent
 from expost.stats.ask import Ask
 from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
+from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
 from expost.stats.groups import GroupRelease, Groups, group_rows
 from expost.stats.kept import Answered, Kept, Shelf
 from expost.stats.look_climb import LookClimb
@@ -88,6 +90,12 @@ class Question(ABC):
     ``max_epsilon=``, or ``epsilon=``; a filter ``where=`` and groups ``by=``. Intervals of groups hold all at once.
     """
 
+    def __new__(cls, *subject: Any, **terms: Any) -> Any:
+        """The question; by keys that are not public, a ``ByPrivateKeys`` one."""
+        if private_keys_in(terms.get("by")):
+            return ByPrivateKeys(cls, subject, terms)
+        return super().__new__(cls)
+
     def __init__(
         self,
         *,
@@ -105,6 +113,12 @@ class Question(ABC):
         self._shelf: Shelf | None = None
         self._key: str | None = None
         self._free: Ascent | None = None
+        self._notes: dict[str, Any] = {}
+
+    def noting(self, facts: Mapping[str, Any]) -> Self:
+        """The same question with further public facts for its receipt."""
+        self._notes = dict(facts)
+        return self
 
     def on(self, shelf: Shelf) -> Self:
         """The same question, answered from the paths of a shelf where it can be, and keeping its own there."""
@@ -320,7 +334,7 @@ class Question(ABC):
 
     def _receipt(self, design: Design, ascent: Ascent, promise: Fraction) -> Receipt:
         ask, many = self._ask, len(ascent.ladder) > 1
-        terms = self.terms(design)
+        terms = {**self.terms(design), **self._notes}
         missed = [str(label) for label, met in zip(design.labels, ascent.met, strict=False) if not met]
         if design.axes and missed:
             terms["groups not met"] = missed

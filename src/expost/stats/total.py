@@ -8,6 +8,7 @@ from typing import Any
 from expost.data import Dataset, Expression
 from expost.data.form import ShareForm, SquareForm, TotalForm
 from expost.data.tally import Measured
+from expost.stats.by_private_keys import private_keys_in
 from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.question import Design, Question
 from expost.stats.readers import CombinationReader, MeanReader, SquareMeanReader, TotalReader
@@ -22,9 +23,9 @@ class ColumnQuestion(Question):
     """
 
     def __new__(cls, column: str | Expression, *, bounds: Sequence[float] | str | None = None, **terms: Any) -> Any:
-        if bounds == "private":
+        if bounds == "private" and not private_keys_in(terms.get("by")):
             return PrivatelyBounded(cls, column, **terms)
-        return super().__new__(cls)
+        return super().__new__(cls, column, bounds=bounds, **terms)
 
     def __init__(self, column: str | Expression, *, bounds: Sequence[float] | str | None = None, **terms: Any) -> None:
         super().__init__(**terms)

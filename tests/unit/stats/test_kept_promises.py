@@ -55,7 +55,7 @@ def test_keys_left_out_by_bounding_open_no_group() -> None:
     rows = 2_000
     table = pa.table({"id": [0] * rows, "city": [f"c{k}" for k in range(rows)]})
     data = expost.Dataset(table, name="t", unit="id", max_rows_per_unit=1)
-    question = stats.CountByPrivateKeys("city", epsilon=1, delta=1e-3)
+    question = stats.PrivateKeys("city", epsilon=1, delta=1e-3)
     question.check(data)
 
     found = question.measure(data)

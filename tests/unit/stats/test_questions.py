@@ -22,6 +22,7 @@ from expost.stats import (
     Mean,
     Median,
     MostCommon,
+    PrivateKeys,
     Quantile,
     Quantiles,
     StandardDeviation,
@@ -219,7 +220,9 @@ def test_a_covariance_is_symmetric_and_near() -> None:
         lambda: Quantile("age", within="5%", max_epsilon=1),
         lambda: Summary("age", epsilon=1),
         lambda: MostCommon("city", within="5%", max_epsilon=1),
-        lambda: CountByPrivateKeys("city", within="5%", max_epsilon=1, delta=1e-6),
+        lambda: CountByPrivateKeys("city", within="5%", delta=1e-6),
+        lambda: Sum("age", by=PrivateKeys("city", epsilon=1, delta=1e-6), within=1),
+        lambda: Mean("age", by=PrivateKeys("city", epsilon=1, delta=1e-6), bounds="private", epsilon=1),
         lambda: Mean("age", bounds="private", within=1),
     ],
 )
