@@ -198,6 +198,182 @@ def test_an_invented_hold_is_refused(ledger):
         ledger.settle(Hold("nonsense", ("dataset:flights",), PureLoss(1), "count"), receipt(PureLoss(0.5)))
 
 
+# Disjoint parts
+
+
+def open_sites(ledger: Ledger, *sites: str, **options) -> list[str]:
+    accounts = [f"dataset:flights/site={site}" for site in sites]
+    for account in accounts:
+        ledger.open_part(account, of="dataset:flights", by="site", **options)
+    return accounts
+
+
+def test_the_whole_pays_the_largest_part_and_its_own_charges(ledger):
+    a, b = open_sites(ledger, "A", "B")
+    spend(ledger, PureLoss(0.5), PureLoss(0.25), [a])
+    spend(ledger, PureLoss(0.5), PureLoss(0.125), [b])
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.25)
+    spend(ledger, PureLoss(0.5), PureLoss(0.5))
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+    assert (ledger.spent(a), ledger.spent(b)) == (PureLoss(0.25), PureLoss(0.125))
+    assert (ledger.remaining(a), ledger.remaining(b)) == (PureLoss(0.25), PureLoss(0.375))
+    assert ledger.remaining("dataset:flights") == PureLoss(0.25)
+    assert ledger.parts("dataset:flights") == [a, b]
+    ledger.verify()
+
+
+def test_a_part_is_refused_what_the_whole_has_spent_and_the_whole_what_a_part_has(ledger):
+    a, b = open_sites(ledger, "A", "B")
+    ledger.hold([a], PureLoss(0.75), question="count")
+    before = ledger.verify()
+
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 0.25 in account 'dataset:flights'"):
+        ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+    assert ledger.verify() == before
+    ledger.hold(["dataset:flights"], PureLoss(0.25), question="count")
+
+    with pytest.raises(
+        BudgetExceeded, match=r"at most epsilon 0.75 in account '.*site=B', a part of 'dataset:flights'"
+    ):
+        ledger.hold([b], PureLoss(1), question="count")
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 0 in account '.*site=A', a part"):
+        ledger.hold([a], PureLoss(Fraction(1, 10**18)), question="count")
+    ledger.hold([b], PureLoss(0.75), question="count")
+    assert ledger.spent("dataset:flights") == PureLoss(1)
+    ledger.verify()
+
+
+def test_a_settled_part_gives_the_whole_back_what_no_other_part_needs(ledger):
+    a, b = open_sites(ledger, "A", "B")
+    first = ledger.hold([a], PureLoss(1), question="count")
+    spend(ledger, PureLoss(0.5), PureLoss(0.5), [b])
+
+    ledger.settle(first, receipt(PureLoss(0.125), PureLoss(1).promise()))
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+    ledger.verify()
+
+
+def test_a_release_that_touches_several_parts_charges_each_and_the_whole_once(ledger):
+    a, b, _ = open_sites(ledger, "A", "B", "C")
+
+    spend(ledger, PureLoss(0.5), PureLoss(0.25), [a, b])
+
+    assert [ledger.spent(part) for part in ledger.parts("dataset:flights")] == [
+        PureLoss(0.25),
+        PureLoss(0.25),
+        PureLoss(0),
+    ]
+    assert ledger.spent("dataset:flights") == PureLoss(0.25)
+
+
+def test_partitions_by_different_things_add_up(ledger):
+    a, _ = open_sites(ledger, "A", "B")
+    ledger.open_part("dataset:flights/year=2013", of="dataset:flights", by="year")
+    spend(ledger, PureLoss(0.25), PureLoss(0.25), [a])
+    spend(ledger, PureLoss(0.5), PureLoss(0.5), ["dataset:flights/year=2013"])
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+    assert ledger.remaining(a) == PureLoss(0.25)
+
+
+def test_a_unit_that_can_touch_two_parts_costs_the_two_largest(ledger):
+    a, b, c = open_sites(ledger, "A", "B", "C", touching=2)
+    for part, paid in ((a, 0.25), (b, 0.125), (c, 0.5)):
+        spend(ledger, PureLoss(0.5), PureLoss(paid), [part])
+
+    assert ledger.spent("dataset:flights") == PureLoss(0.75)
+    assert [ledger.remaining(part) for part in (a, b, c)] == [PureLoss(0.25), PureLoss(0.375), PureLoss(0.25)]
+    with pytest.raises(InvalidRequest, match="a unit can touch 2"):
+        open_sites(ledger, "D")
+    ledger.verify()
+
+
+def test_parts_have_parts(ledger):
+    a, b = open_sites(ledger, "A", "B")
+    ledger.open_part(f"{a}/sex=f", of=a, by="sex")
+    ledger.open_part(f"{a}/sex=m", of=a, by="sex")
+    spend(ledger, PureLoss(0.25), PureLoss(0.25), [f"{a}/sex=f"])
+    spend(ledger, PureLoss(0.5), PureLoss(0.5), [f"{a}/sex=m"])
+    spend(ledger, PureLoss(0.125), PureLoss(0.125), [a])
+    spend(ledger, PureLoss(0.375), PureLoss(0.375), [b])
+
+    assert ledger.spent(a) == PureLoss(0.625)
+    assert ledger.spent("dataset:flights") == PureLoss(0.625)
+    assert ledger.remaining(f"{a}/sex=f") == PureLoss(0.625)
+    assert ledger.remaining(b) == PureLoss(0.625)
+    ledger.verify()
+
+
+def test_a_part_has_the_budget_of_the_whole_unless_it_has_a_smaller_one_of_its_own(ledger):
+    (a,) = open_sites(ledger, "A")
+    (b,) = open_sites(ledger, "B", budget=epsilon(0.25))
+    ledger.change_budget("dataset:flights", epsilon(2))
+
+    assert (ledger.budget(a), ledger.budget(b)) == (epsilon(2), epsilon(0.25))
+    ledger.hold([a], PureLoss(1.5), question="count")
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 0.25 in account '.*site=B',"):
+        ledger.hold([b], PureLoss(0.5), question="count")
+    ledger.change_budget("dataset:flights", epsilon(1.5))
+    ledger.verify()
+
+
+def test_a_part_stays_what_it_was_opened_as(ledger):
+    (a,) = open_sites(ledger, "A")
+    ledger.open_account("dataset:other", epsilon(1))
+    before = ledger.verify()
+    open_sites(ledger, "A")
+
+    assert ledger.verify() == before
+    for wrong in ({"of": "dataset:other"}, {"by": "year"}, {"touching": 2}, {"budget": epsilon(0.5)}):
+        with pytest.raises(InvalidRequest, match="what it was opened as"):
+            ledger.open_part(a, **{"of": "dataset:flights", "by": "site"} | wrong)
+    with pytest.raises(InvalidRequest, match="what it was opened as"):
+        ledger.open_part("dataset:other", of="dataset:flights")
+    with pytest.raises(InvalidRequest, match="Expected an open account"):
+        ledger.open_part("dataset:new", of="dataset:unknown")
+    with pytest.raises(InvalidRequest, match="the currency of"):
+        ledger.open_part("dataset:new", of="dataset:flights", budget=zcdp(1))
+    for wrong in ({"by": ""}, {"touching": 0}, {"touching": True}, {"touching": 1.5}):
+        with pytest.raises(InvalidRequest):
+            ledger.open_part("dataset:new", **{"of": "dataset:flights"} | wrong)
+
+
+@pytest.mark.parametrize(
+    ("budget", "loss", "total"),
+    [
+        (approx(1, 1e-6), lambda share: ApproxLoss(share, Fraction(1, 10**7)), ApproxLoss(0.5, Fraction(1, 10**7))),
+        (zcdp(1), ZeroConcentratedLoss, ZeroConcentratedLoss(0.5)),
+        (gdp(1), lambda share: GaussianLoss(Fraction(share)), GaussianLoss(Fraction(1, 2))),
+        (
+            RenyiGuarantee(((2, 1), (4, 2))),
+            lambda share: RenyiLoss(((2, share), (4, 1 - share))),
+            RenyiLoss(((2, 0.5), (4, 0.75))),
+        ),
+    ],
+)
+def test_every_currency_takes_the_largest_part_number_by_number(ledger, budget, loss, total):
+    ledger.open_account("dataset:other", budget)
+    for site, share in (("A", 0.25), ("B", 0.5)):
+        ledger.open_part(f"dataset:other/{site}", of="dataset:other")
+        spend(ledger, loss(share), loss(share), [f"dataset:other/{site}"])
+
+    assert ledger.spent("dataset:other") == total
+    ledger.verify()
+
+
+def test_the_history_of_the_whole_has_what_its_parts_paid(ledger):
+    (a,) = open_sites(ledger, "A")
+    entry = spend(ledger, PureLoss(0.5), PureLoss(0.5), [a])
+
+    last = ledger.history("dataset:flights")[-1]
+    assert last.id == entry
+    assert last.charges == {a: PureLoss(0.5)}
+    assert last.spent == {a: PureLoss(0.5), "dataset:flights": PureLoss(0.5)}
+
+
 # Requests sent twice
 
 
@@ -272,7 +448,7 @@ def test_a_budget_cannot_fall_below_what_is_spent_nor_change_its_currency(ledger
     assert ledger.remaining("dataset:flights") == PureLoss(0)
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x00b", "x" * 201, " a", "a*b", "*", None, 3])
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x00b", "x" * 201, "a\u200bb", "a*b", "*", None, 3])
 def test_names_that_cannot_be_accounts_are_refused(ledger, name):
     with pytest.raises(InvalidRequest, match="account name"):
         ledger.open_account(name, epsilon(1))

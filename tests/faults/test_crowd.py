@@ -20,6 +20,16 @@ def test_32_processes_spend_one_budget_exactly(drive, place):
     assert seen["busy"] > 10
 
 
+def test_processes_that_spend_on_parts_and_on_the_whole_use_up_every_part_and_no_more(drive, place):
+    done = drive(place.replace("NAME", ""), "parts", 16)
+
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    # In each part its own questions and those about the whole fill the budget: 197 in all, however they interleave.
+    assert seen["whole"] > 0 and seen["first"] > 0
+    assert seen["whole"] + seen["first"] == seen["whole"] + seen["second"] == 197
+
+
 def test_two_threads_that_open_a_new_ledger_together_begin_one_chain(place):
     place, opened = place.replace("NAME", ""), []
     threads = [threading.Thread(target=lambda: opened.append(open_ledger(place))) for _ in range(4)]

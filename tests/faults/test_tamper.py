@@ -97,7 +97,7 @@ TAMPERINGS = {
     "a removed account": ["DELETE FROM ledger_accounts WHERE name = 'dataset:flights'"],
     "an invented account": [
         'INSERT INTO ledger_accounts VALUES (\'analyst:eve\', \'{"definition":"pure","epsilon":"1"}\','
-        ' \'{"definition":"pure","epsilon":"0"}\', 0, 11)'
+        ' \'{"definition":"pure","epsilon":"0"}\', 0, 11, \'{"definition":"pure","epsilon":"0"}\', NULL, NULL, NULL)'
     ],
     "a hold opened again": ["UPDATE ledger_holds SET state = 'open', closed_by = NULL WHERE entry = 2"],
     "a hold written off by hand": ["UPDATE ledger_holds SET state = 'written off', closed_by = 11 WHERE entry = 8"],

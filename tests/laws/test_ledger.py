@@ -1,5 +1,6 @@
 """The books against a model: whatever is asked in whatever order, the totals are the sums."""
 
+import itertools
 from fractions import Fraction
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,79 @@ from expost.ledger import Kind, MemoryLedger, open_ledger
 
 shares = st.fractions(min_value=Fraction(1, 1000), max_value=1, max_denominator=1000)
 names = st.sets(st.sampled_from(["dataset:a", "dataset:b", "analyst:c", "window:1", "window:2"]), min_size=1)
+
+# What each part is a part of, by what, and how many parts a unit can touch.
+PARTS = {
+    "a/site=1": ("dataset:a", "site", 1),
+    "a/site=2": ("dataset:a", "site", 1),
+    "a/site=3": ("dataset:a", "site", 1),
+    "a/year=1": ("dataset:a", "year", 2),
+    "a/year=2": ("dataset:a", "year", 2),
+    "a/year=3": ("dataset:a", "year", 2),
+    "a/site=1/sex=f": ("a/site=1", "sex", 1),
+    "a/site=1/sex=m": ("a/site=1", "sex", 1),
+}
+places = st.sets(st.sampled_from(["dataset:a", "dataset:b", *PARTS]), min_size=1, max_size=3)
+
+
+class Parts(RuleBasedStateMachine):
+    """Disjoint parts beside a model that adds up, for every unit there could be, all that touches it."""
+
+    @initialize()
+    def open(self):
+        self.ledger = MemoryLedger()
+        for name in ("dataset:a", "dataset:b"):
+            self.ledger.open_account(name, epsilon(2))
+        for name, (of, by, touching) in PARTS.items():
+            self.ledger.open_part(name, of=of, by=by, touching=touching)
+        self.charges, self.open_holds = {}, {}
+
+    def spent(self, name):
+        """Own charges, and the worst choice of as many parts as a unit can touch, by trying all of them."""
+        own = sum((loss for accounts, loss in self.charges.values() if name in accounts), Fraction(0))
+        lanes = {(by, touching) for of, by, touching in PARTS.values() if of == name}
+        for by, touching in lanes:
+            parts = [part for part, place in PARTS.items() if place == (name, by, touching)]
+            own += max(sum(map(self.spent, some)) for some in itertools.combinations(parts, touching))
+        return own
+
+    @rule(accounts=places, cap=shares)
+    def hold(self, accounts, cap):
+        self.charges["new"] = (accounts, cap)
+        fits = all(self.spent(name) <= 2 for name in ["dataset:a", "dataset:b", *PARTS])
+        del self.charges["new"]
+        limits = {name: self.ledger.remaining(name) for name in accounts}
+        try:
+            hold = self.ledger.hold(sorted(accounts), PureLoss(cap), question="q")
+        except BudgetExceeded:
+            assert not fits
+            assert len(accounts) > 1 or not PureLoss(cap).within(limits[min(accounts)])
+            return
+        assert fits
+        assert all(PureLoss(cap).within(limit) for limit in limits.values())
+        self.charges[hold.id], self.open_holds[hold.id] = (accounts, cap), hold
+
+    @rule(share=shares, data=st.data())
+    def settle(self, share, data):
+        if self.open_holds:
+            hold = self.open_holds.pop(data.draw(st.sampled_from(sorted(self.open_holds))))
+            bill = PureLoss(hold.worst_case.epsilon * share)
+            self.ledger.settle(hold, Receipt(question="q", method="m", promise=hold.worst_case.promise(), bill=bill))
+            self.charges[hold.id] = (self.charges[hold.id][0], bill.epsilon)
+
+    @invariant()
+    def every_total_is_the_worst_unit_s_and_within_the_budget(self):
+        for name in ["dataset:a", "dataset:b", *PARTS]:
+            assert self.ledger.spent(name) == PureLoss(self.spent(name))
+            assert self.spent(name) <= 2
+
+    @invariant()
+    def replaying_the_chain_gives_the_same_books(self):
+        self.ledger.verify()
+
+
+TestParts = Parts.TestCase
+TestParts.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 class Books(RuleBasedStateMachine):

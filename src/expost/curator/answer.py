@@ -24,22 +24,27 @@ def answer(
     bits: BitSource | None = None,
     simulation: bool = False,
     request_id: str | None = None,
+    place: str | None = None,
 ) -> Release[Any]:
     """Hold, measure, climb, settle, release.
 
     The ledger is charged the worst case before the data is touched, and the realised bill before the answer leaves;
     giving back the unused part is a theorem (docs/proofs/ex-post-composition.md). A crash in between stays charged at
     the worst case. A missed target raises ``TargetNotMet`` with the private release that was paid for.
+    ``place`` names the part of the table that the dataset is, for the record.
 
     See ``expost.Session`` for the friendly way in.
     """
     source = _randomness(bits, simulation)
     request.check(dataset)
-    hold = ledger.hold(accounts, request.worst_case, question=request.question, request_id=request_id)
+    question = placed(request.question, place)
+    hold = ledger.hold(accounts, request.worst_case, question=question, request_id=request_id)
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise for nothing.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
-    release = _run(lambda: request.climb(request.measure(dataset), source), request.question, simulation)
+    release = _run(lambda: request.climb(request.measure(dataset), source), question, simulation)
+    if place is not None:
+        release = replace(release, receipt=replace(release.receipt, question=placed(release.receipt.question, place)))
     release = release.entered(ledger.settle(hold, release.receipt))
     if not release.receipt.outcome.met:
         raise TargetNotMet(
@@ -48,6 +53,15 @@ def answer(
             release,
         )
     return release
+
+
+def placed(question: str, place: str | None) -> str:
+    """A question with the part of the table that it is about.
+
+    >>> placed("count of rows", "site=A")
+    'count of rows in site=A'
+    """
+    return question if place is None else f"{question} in {place}"
 
 
 def _randomness(bits: BitSource | None, simulation: bool) -> BitSource:

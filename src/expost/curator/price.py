@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from expost.core import Loss, Measure, PureLoss, Receipt, Request, Target
+from expost.core import Loss, Measure, PureLoss, Receipt, Target
 
 __all__ = ["Price", "likely_cost"]
 
@@ -28,13 +28,14 @@ class Price:
         return f"{self.question}: at most {self.worst_case}, {guess}"
 
 
-def likely_cost(request: Request, target: Target | None, receipts: Iterable[Receipt], *, cap: Fraction) -> Loss | None:
+def likely_cost(
+    worst: Loss, target: Target | None, receipts: Iterable[Receipt], *, cap: Fraction, question: str
+) -> Loss | None:
     """A guess from receipts of the same question: noise, and so the tolerance, goes with one over epsilon.
 
     Receipts are public, so the guess is free. A question that is priced before it runs, that is below its cap, costs
     just that; with nothing to go by there is no guess.
     """
-    worst = request.worst_case
     if target is None or (
         isinstance(worst, PureLoss) and target.measure is Measure.ABSOLUTE_ERROR and worst.epsilon < cap
     ):
@@ -44,7 +45,7 @@ def likely_cost(request: Request, target: Target | None, receipts: Iterable[Rece
     guesses = [
         receipt.bill.epsilon * receipt.target.tolerance / target.tolerance
         for receipt in receipts
-        if receipt.question == request.question
+        if receipt.question == question
         and receipt.target is not None
         and receipt.target.measure is target.measure
         and receipt.outcome.met

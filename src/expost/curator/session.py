@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
 
 from expost.core import Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
-from expost.curator.answer import answer
+from expost.curator.answer import answer, placed
+from expost.curator.desk import Desk
+from expost.curator.parts import Scope, column_part, time_windows
 from expost.curator.price import Price, likely_cost
 from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
+from expost.ledger.account import checked_name
 from expost.noise import BitSource
-from expost.stats import Shelf
 
 __all__ = ["Session"]
 
@@ -49,34 +52,36 @@ class Session(Questions):
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise InvalidRequest("Expected an expost.Dataset", got=dataset, do="Describe the table with expost.Dataset")
+        if dataset.window is not None:
+            raise InvalidRequest(
+                "Expected the whole dataset, whose account is spent in every window too",
+                got=dataset.name,
+                do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
+            )
         self.dataset = dataset
         self._ledger: Ledger = open_ledger(ledger)
-        self._accounts = self._open_accounts(budget, analyst, analyst_budget)
-        self._bits, self._simulation = bits, simulation
-        self._shelf = self._open_shelf()
-
-    def _open_accounts(
-        self, budget: Guarantee | None, analyst: str | None, analyst_budget: Guarantee | None
-    ) -> tuple[str, ...]:
-        if self._ledger.durable and not self.dataset.name:
+        if self._ledger.durable and not dataset.name:
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
-        accounts = [f"dataset:{self.dataset.name or 'table'}"]
-        budgets = [budget]
-        if analyst is not None:
-            accounts.append(f"analyst:{analyst}")
-            budgets.append(analyst_budget)
-        for account, amount in zip(accounts, budgets, strict=True):
-            if amount is not None:
-                self._ledger.open_account(account, amount)
-            elif account not in self._ledger.accounts():
-                raise InvalidRequest(f"Expected a budget for {account}", do="Pass budget=expost.epsilon(1.0)")
-        self._check_unit(accounts[0])
-        return tuple(accounts)
+        self._about: tuple[str, ...] = (self._open(f"dataset:{dataset.name or 'table'}", budget, "budget"),)
+        self._also = () if analyst is None else (self._open(f"analyst:{analyst}", analyst_budget, "analyst_budget"),)
+        self._check_unit(self._about[0])
+        self._bits, self._simulation = bits, simulation
+        self._desk = self._open_desk()
+        self._scope: Scope | None = None
+        self._whole: tuple[Session, tuple[Any, ...]] | None = None
+        self._parts: dict[tuple[Any, ...], Session] = {}
+
+    def _open(self, account: str, budget: Guarantee | None, argument: str) -> str:
+        name = checked_name(account)
+        if budget is not None:
+            self._ledger.open_account(name, budget)
+        elif name not in self._ledger.accounts():
+            raise InvalidRequest(f"Expected a budget for {name}", do=f"Pass {argument}=expost.epsilon(1.0)")
+        return name
 
     def _check_unit(self, account: str) -> None:
         """Losses add up for one notion of a person only: an account keeps the unit its first answer had."""
-        receipts = (entry.receipt for entry in self._ledger.history(account))
-        first = next((receipt for receipt in receipts if receipt is not None), None)
+        first = self._ledger.first_receipt(account)
         here = (self.dataset.adjacency, self.dataset.unit)
         if first is not None and (first.adjacency, first.unit) != here:
             raise InvalidRequest(
@@ -85,7 +90,7 @@ class Session(Questions):
                 do="Describe the dataset as before, or give it another name",
             )
 
-    def _open_shelf(self) -> Shelf | None:
+    def _open_desk(self) -> Desk | None:
         """Where gradual releases are kept between questions, if refining them can be billed.
 
         The bill of a refinement is the difference of two pure levels: sound where pure losses add up, that is in pure
@@ -93,17 +98,68 @@ class Session(Questions):
         other currencies; and only what every account of a later session has paid for is stored for it, which excludes
         simulations, tables that live in this process, and sessions that charge an analyst.
         """
-        definitions = {self._ledger.budget(account).definition for account in self._accounts}
+        definitions = {self._ledger.budget(account).definition for account in self.accounts}
         if not definitions <= {"pure", "approx"}:
             return None
-        shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or len(self._accounts) > 1)
-        return Shelf(self._ledger if shared else None)
+        shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
+        return Desk(self._ledger if shared else None)
 
-    def _shelved(self, request: Request) -> Request:
-        if self._shelf is not None and hasattr(request, "on"):
-            shelved: Request = request.on(self._shelf)
-            return shelved
-        return request
+    @contextmanager
+    def _shelved(self, request: Request) -> Iterator[Request]:
+        """The request beside the paths of earlier ones, for as long as it is this thread's turn."""
+        if self._desk is None or not hasattr(request, "on"):
+            yield request
+            return
+        with self._desk.turn() as shelf:
+            yield request.on(shelf)
+
+    # Parts -------------------------------------------------------------------------------------------------------
+
+    def part(self, column: str, value: Any) -> Session:
+        """A session about the rows whose column has one of its public categories, with an account of its own.
+
+        Parts by one column are disjoint, so the dataset's account pays only the largest of them, beside what was asked
+        about the whole; under replace-one adjacency the two largest (docs/proofs/parallel-parts.md). Refused where a
+        unit is an id, which may have rows in several parts.
+
+        >>> import pyarrow as pa
+        >>> from expost import Dataset, epsilon
+        >>> table = pa.table({"site": ["A", "B"] * 5000})
+        >>> session = Session(Dataset(table, name="people", categories={"site": ["A", "B"]}), epsilon(1))
+        >>> for part in session.parts("site").values():
+        ...     release = part.count(epsilon=0.25)
+        >>> print(session.spent())
+        epsilon 0.25
+        """
+        return self._within(("part", column, value), lambda: column_part(self.dataset, column, value))
+
+    def parts(self, column: str) -> dict[Any, Session]:
+        """The parts of all public categories of a column, by category."""
+        return {value: self.part(column, value) for value in self.dataset.axis(column).values if value is not None}
+
+    def window(self, first: str, last: str | None = None) -> Session:
+        """A session about the time window of a user-time unit that holds a day, or all windows up to a last day's.
+
+        Each window has the dataset's budget for itself, less what was asked about the whole; a question about several
+        windows charges each of them. Days are written ``YYYY-MM-DD``.
+        """
+        return self._within(("window", first, last), lambda: time_windows(self.dataset, first, last))
+
+    def _within(self, step: tuple[Any, ...], scope_of: Callable[[], Scope]) -> Session:
+        key = (*step, type(step[-1]))
+        if key not in self._parts:
+            if len(self._about) > 1:
+                raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
+            scope, whole = scope_of(), self._about[0]
+            accounts = tuple(checked_name(account) for account in scope.accounts(whole))
+            for account in accounts:
+                self._ledger.open_part(account, of=whole, by=scope.by, touching=scope.touching)
+            inner = object.__new__(type(self))  # a copy would be a session of its own, opened anew
+            inner.__dict__ |= self.__dict__
+            inner.dataset, inner._about, inner._scope = self.dataset.where(scope.condition), accounts, scope
+            inner._whole, inner._parts = (self, step), {}
+            self._parts[key] = inner
+        return self._parts[key]
 
     # Questions ---------------------------------------------------------------------------------------------------
 
@@ -112,17 +168,19 @@ class Session(Questions):
 
         A question that an earlier answer already reaches is free; one that asks for more pays the difference.
         """
-        return self._answer(self._shelved(request), self.dataset, request_id)
+        with self._shelved(request) as shelved:
+            return self._answer(shelved, self.dataset, request_id)
 
     def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
         return answer(
             request,
             data,
             ledger=self._ledger,
-            accounts=self._accounts,
+            accounts=self.accounts,
             bits=self._bits,
             simulation=self._simulation,
             request_id=request_id,
+            place=self._place,
         )
 
     def fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Any:
@@ -140,15 +198,26 @@ class Session(Questions):
         Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
         """
         request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
-        request = self._shelved(request)
-        request.check(self.dataset)
+        with self._shelved(request) as shelved:
+            shelved.check(self.dataset)
+            worst_case = shelved.worst_case
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
-        receipts = [entry.receipt for entry in self.history() if entry.receipt is not None]
-        return Price(request.question, request.worst_case, likely_cost(request, target, receipts, cap=self._left()))
+        receipts = [entry.receipt for entry in self.history() if set(entry.charges) == set(self.accounts)]
+        question = placed(request.question, self._place)
+        likely = likely_cost(worst_case, target, filter(None, receipts), cap=self._left(), question=question)
+        return Price(question, worst_case, likely)
+
+    @property
+    def _place(self) -> str | None:
+        """The part this session is about, in public words."""
+        if self._scope is None or self._whole is None:
+            return None
+        around = self._whole[0]._place
+        return self._scope.text if around is None else f"{around}, {self._scope.text}"
 
     def _left(self) -> Fraction:
-        left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self._accounts)
+        left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self.accounts)
         if left <= 0:
             raise InvalidRequest("Expected something left in the budget", do="Raise the budget")
         return left
@@ -163,30 +232,30 @@ class Session(Questions):
     @property
     def accounts(self) -> Sequence[str]:
         """The accounts that every question charges."""
-        return self._accounts
+        return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """What is left in the dataset's account."""
-        return self._ledger.remaining(self._accounts[0])
+        """What is left for questions about this dataset or part; of several windows, the least."""
+        return _each(min, [self._ledger.remaining(account) for account in self._about])
 
     def spent(self) -> Loss:
-        """What the dataset's account has paid or holds."""
-        return self._ledger.spent(self._accounts[0])
+        """What the dataset's or the part's account has paid or holds; of several windows, the most."""
+        return _each(max, [self._ledger.spent(account) for account in self._about])
 
     def history(self) -> list[Entry]:
-        """Everything that touched the dataset's account, oldest first."""
-        return self._ledger.history(self._accounts[0])
+        """Everything that touched the account of the dataset or part, oldest first."""
+        entries = self._ledger.history()
+        return [entry for entry in entries if not set(self._about).isdisjoint(entry.accounts)]
 
     def receipt(self, entry: str) -> Receipt:
         """The receipt kept under an entry's id."""
         return self._ledger.receipt(entry)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the budget over time."""
-        account = self._accounts[0]
-        return draw(
-            "budget", self.history(), account=account, budget=self._ledger.budget(account), path=path, **options
-        )
+        """Draw the budget over time; of several windows, the first."""
+        account = self._about[0]
+        entries, budget = self._ledger.history(account), self._ledger.budget(account)
+        return draw("budget", entries, account=account, budget=budget, path=path, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -200,12 +269,27 @@ class Session(Questions):
         """A reference: where the rows and the ledger are; never rows, paths or randomness."""
         if not self._ledger.durable or self.dataset.in_memory or self._simulation:
             raise TypeError("Expected a session on a file with a durable ledger; this one lives in its process only.")
-        analyst = self._accounts[1].removeprefix("analyst:") if len(self._accounts) > 1 else None
+        if self._whole is not None:
+            whole, (kind, *words) = self._whole
+            return _reopen_part, (whole, kind, tuple(words))
+        analyst = self._also[0].removeprefix("analyst:") if self._also else None
         return _reopen, (self.dataset, self._ledger.url, analyst)
 
     def __repr__(self) -> str:
-        return f"Session({self._accounts[0]!r}, remaining {self.remaining().text(down=True)})"
+        about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
+        return f"Session({about!r}, remaining {self.remaining().text(down=True)})"
+
+
+def _each(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:
+    """The least or the most of several losses, number by number."""
+    amounts = [loss.amounts() for loss in losses]
+    return losses[0]._with({name: choose([one[name] for one in amounts]) for name in amounts[0]})
 
 
 def _reopen(dataset: Dataset, ledger: str, analyst: str | None) -> Session:
     return Session(dataset, ledger=ledger, analyst=analyst)
+
+
+def _reopen_part(whole: Session, kind: str, words: tuple[Any, ...]) -> Session:
+    part: Session = getattr(whole, kind)(*words)
+    return part

@@ -74,6 +74,7 @@ class Dataset:
         self._memory_limit = memory_limit
         self._derived: dict[str, Expression] = {}
         self._filter: Expression | None = None
+        self.window: Period | None = None
         self._check()
 
     def _check(self) -> None:
@@ -109,6 +110,10 @@ class Dataset:
         source = f"memory {id(self._engine)}" if self._mark is None else self._mark
         limits = (self.max_rows_per_unit, self.max_groups_per_unit)
         return repr((self.name, source, self.unit, self.adjacency.value, limits, self._filter, self._derived))
+
+    def stores(self, column: str) -> bool:
+        """Whether a column stands in the source, rather than being derived from others."""
+        return column in self.schema.kinds and column not in self._derived
 
     # Views -------------------------------------------------------------------------------------------------------
 
@@ -156,11 +161,13 @@ class Dataset:
         """The rows of one time window of a user-time unit, as a dataset with a name and so an account of its own.
 
         Rows of different windows belong to different units, so what is spent on one window is not spent on another;
-        what is spent on the whole table is spent on all of them.
+        what is spent on the whole table is spent on all of them. ``Session.window`` keeps such accounts together, and
+        a session refuses this view, whose account knows nothing of the whole table's.
         """
         period = Period.of(self.unit, start)
         view = self.where(period.condition)
         view.name = f"{self.name or 'table'}@{period.label}"
+        view.window = period
         return view
 
     # What questions are made of ----------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss
-from expost.ledger.currency import add, held_charge, left
+from expost.core import Guarantee, InvalidRequest, Loss
+from expost.ledger.currency import add, left
+from expost.ledger.part import Part, rolled_up
 
 __all__ = ["Account", "checked_name", "is_template", "template_fits"]
 
@@ -17,9 +20,11 @@ _LONGEST_NAME = 200
 class Account:
     """A named budget with its running total; ``entry`` is the line that last changed it.
 
+    ``own`` is what the account itself was charged, ``spent`` adds the largest of its parts, if it has any.
+
     >>> from expost.core import PureLoss, epsilon
     >>> account = Account.opened("dataset:flights", epsilon(1), entry=1)
-    >>> account.charged(PureLoss(0.25), entry=2).remaining
+    >>> account.charged(PureLoss(0.25)).totalled([], entry=2).remaining
     PureLoss(epsilon=Fraction(3, 4))
     """
 
@@ -27,31 +32,27 @@ class Account:
     budget: Guarantee
     spent: Loss
     entry: int
+    own: Loss
+    part: Part | None = None
 
     @classmethod
-    def opened(cls, name: str, budget: Guarantee, *, entry: int) -> Account:
+    def opened(cls, name: str, budget: Guarantee, *, entry: int, part: Part | None = None) -> Account:
         """A new account with nothing spent."""
-        return cls(name, budget, Loss.worst_case(budget).zero(), entry)
+        nothing = Loss.worst_case(budget).zero()
+        return cls(name, budget, nothing, entry, nothing, part)
 
     @property
     def remaining(self) -> Loss:
         """What a new hold may still ask for."""
         return left(self.budget, self.spent)
 
-    def price(self, worst_case: Loss) -> Loss:
-        """What a hold of this worst case costs here, or a refusal."""
-        charge = held_charge(self.budget, worst_case)
-        if not add(self.spent, charge).within(self.budget):
-            raise BudgetExceeded(
-                f"Expected a worst case of at most {self.remaining.text(down=True)} in account {self.name!r}",
-                got=str(charge),
-                do="Ask for less, or have the owner raise the budget",
-            )
-        return charge
+    def charged(self, charge: Loss, *, released: Loss | None = None) -> Account:
+        """This account after a charge that takes the place of a released hold, if any; its total is not drawn yet."""
+        return replace(self, own=add(self.own, charge, released=released))
 
-    def charged(self, charge: Loss, *, entry: int, released: Loss | None = None) -> Account:
-        """This account after a charge that takes the place of a released hold, if any."""
-        return replace(self, spent=add(self.spent, charge, released=released), entry=entry)
+    def totalled(self, parts: Iterable[Account], *, entry: int) -> Account:
+        """This account with the total of its own charges and its parts."""
+        return replace(self, spent=rolled_up(self.own, parts), entry=entry)
 
     def with_budget(self, budget: Guarantee, *, entry: int) -> Account:
         """This account under another budget of the same definition, at least as large as what is spent."""
@@ -69,27 +70,22 @@ class Account:
 
 
 def checked_name(name: object, *, template: bool = False) -> str:
-    """An account name the ledger accepts: short, printable, a star only at the end of a template.
+    """An account name in its one spelling: short, printable, a star only at the end of a template.
 
-    >>> checked_name("window:2013-W05")
+    Spaces around it go, and letters with accents are composed (NFC): names that look alike are one budget, not two.
+
+    >>> checked_name(" window:2013-W05")
     'window:2013-W05'
     """
-    plain = name[:-1] if template and isinstance(name, str) and name.endswith("*") else name
-    if (
-        not isinstance(name, str)
-        or not isinstance(plain, str)
-        or not plain
-        or len(name) > _LONGEST_NAME
-        or not plain.isprintable()
-        or plain != plain.strip()
-        or "*" in plain
-    ):
+    text = unicodedata.normalize("NFC", name.strip()) if isinstance(name, str) else ""
+    plain = text.removesuffix("*").strip() if template else text
+    if not plain or len(text) > _LONGEST_NAME or not plain.isprintable() or "*" in plain:
         raise InvalidRequest(
             f"Expected an account name of 1 to {_LONGEST_NAME} printable characters",
             got=name,
             do='Pass a name such as "dataset:flights", or "window:*" for one account per window',
         )
-    return name
+    return text
 
 
 def checked_budget(budget: object) -> Guarantee:

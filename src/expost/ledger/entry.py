@@ -107,9 +107,10 @@ class Entry:
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The accounts this line concerns."""
+        """The accounts this line concerns: those charged, those they are parts of, or the one it opens."""
         named = self.body.get("account")
-        return tuple(self.body.get("charges", {})) or (() if named is None else (named,))
+        touched = self.body.get("charges", {}) | self.body.get("spent", {})
+        return tuple(touched) if named is None else (named,)
 
     @property
     def receipt(self) -> Receipt | None:

@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
 from expost.core import Guarantee, InvalidRequest, Loss, Receipt
-from expost.ledger import posting, secret
+from expost.ledger import posting, secret, totals
 from expost.ledger.account import checked_budget, checked_name, is_template
 from expost.ledger.entry import Entry, Kind
 from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import Page
+from expost.ledger.part import Part
 from expost.ledger.replay import Report, verify
 from expost.ledger.safe import Safe
 
@@ -71,10 +72,39 @@ class Ledger(ABC):
         amount = checked_budget(budget)
         self._write(lambda page: posting.open_account(page, name, amount))
 
+    def open_part(
+        self, account: str, *, of: str, by: str = "parts", touching: int = 1, budget: Guarantee | None = None
+    ) -> None:
+        """Open an account for one of several disjoint parts of what the account ``of`` covers.
+
+        A charge to a part counts there, and in ``of`` only as far as it raises the largest part: what ``of`` has spent
+        is its own charges plus, for each ``by``, the ``touching`` largest parts. That is sound if no change of one unit
+        can touch more than ``touching`` parts (docs/proofs/parallel-parts.md). Without a budget the part has that of
+        ``of``. The caller vouches that the parts are disjoint; ``expost.Session.part`` sees to it by itself.
+
+        >>> from expost.core import PureLoss, epsilon
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("study", epsilon(1))
+        >>> for region in ("dataset:north", "dataset:south"):
+        ...     ledger.open_part(region, of="study")
+        ...     hold = ledger.hold([region], PureLoss(0.75), question="count")
+        >>> ledger.spent("study")
+        PureLoss(epsilon=Fraction(3, 4))
+        """
+        name, part = checked_name(account), Part.checked(checked_name(of), by, touching)
+        amount = None if budget is None else checked_budget(budget)
+        self._write(lambda page: posting.open_part(page, name, part, amount))
+
+    def parts(self, account: str) -> list[str]:
+        """The accounts that are parts of this one."""
+        name = checked_name(account)
+        return self._read(lambda page: [part.name for part in page.parts(name)])
+
     def change_budget(self, account: str, budget: Guarantee) -> None:
         """Give an account another budget, at least what is spent; for the owner only, and recorded.
 
-        A template's new budget holds for accounts opened from then on.
+        A template's new budget holds for accounts opened from then on; parts that had the old one get the new one.
         """
         name = checked_name(account, template=True)
         amount = checked_budget(budget)
@@ -99,9 +129,9 @@ class Ledger(ABC):
         return self._read(lambda page: posting.find_account(page, name)).spent
 
     def remaining(self, account: str) -> Loss:
-        """What a new hold may still ask of an account."""
+        """What a new hold may still ask of an account, also by the budgets of the accounts it is a part of."""
         name = checked_name(account, template=True)
-        return self._read(lambda page: posting.find_account(page, name)).remaining
+        return self._read(lambda page: totals.remaining(page, posting.find_account(page, name)))
 
     # Holds
 
@@ -141,8 +171,9 @@ class Ledger(ABC):
 
     def history(self, account: str | None = None) -> list[Entry]:
         """The entries in order; those that concern one account if it is named."""
+        name = None if account is None else checked_name(account, template=True)
         entries = self._read(lambda page: list(page.entries()))
-        return entries if account is None else [entry for entry in entries if account in entry.accounts]
+        return entries if name is None else [entry for entry in entries if name in entry.accounts]
 
     def receipt(self, entry_id: str) -> Receipt:
         """The receipt kept under an entry's id."""
@@ -151,6 +182,16 @@ class Ledger(ABC):
         if receipt is None:
             raise InvalidRequest("Expected the id of a settled entry", got=entry_id, do="Copy it from a receipt")
         return receipt
+
+    def first_receipt(self, account: str) -> Receipt | None:
+        """The oldest receipt of an account, if it has one; the rest of the record is not read."""
+        name = checked_name(account, template=True)
+
+        def find(page: Page) -> Receipt | None:
+            settled = (entry for entry in page.entries() if entry.kind is Kind.SETTLE and name in entry.accounts)
+            return next((entry.receipt for entry in settled), None)
+
+        return self._read(find)
 
     def verify(self, *, anchor: str | None = None) -> Report:
         """Recompute every total and the whole chain, or raise ``LedgerUnsound``.

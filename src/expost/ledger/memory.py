@@ -113,6 +113,9 @@ class _MemoryPage(Page):
     def accounts(self) -> list[Account]:
         return [self._accounts[name] for name in sorted(self._accounts)]
 
+    def parts(self, name: str) -> list[Account]:
+        return [account for account in self.accounts() if account.part is not None and account.part.of == name]
+
     def put_account(self, account: Account) -> None:
         self._set(self._accounts, account.name, account)
 

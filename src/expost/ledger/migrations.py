@@ -73,12 +73,21 @@ def forbid_changes_of_entries(connection: Connection) -> None:
             )
 
 
+def add_parts(connection: Connection) -> None:
+    """Accounts may be disjoint parts of another: its own charges beside its total, and where it belongs."""
+    for column in ("own TEXT NOT NULL DEFAULT ''", "part_of TEXT", "part_by TEXT", "touching BIGINT"):
+        connection.exec_driver_sql(f"ALTER TABLE ledger_accounts ADD COLUMN {column}")
+    connection.exec_driver_sql("UPDATE ledger_accounts SET own = spent")
+    connection.exec_driver_sql("CREATE INDEX ledger_parts ON ledger_accounts (part_of)")
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     create_entries,
     create_accounts,
     create_holds,
     create_secrets,
     forbid_changes_of_entries,
+    add_parts,
 )
 
 

@@ -75,6 +75,10 @@ class Page(ABC):
         """All stored accounts, templates included, by name."""
 
     @abstractmethod
+    def parts(self, name: str) -> list[Account]:
+        """The accounts that are parts of this one, by name."""
+
+    @abstractmethod
     def put_account(self, account: Account) -> None:
         """Store a new or changed account."""
 

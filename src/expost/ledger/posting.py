@@ -8,12 +8,23 @@ from typing import Any
 
 from expost.core import Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
 from expost.ledger.account import Account, is_template, template_fits
-from expost.ledger.currency import settled_charge
+from expost.ledger.currency import held_charge, settled_charge
 from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import HoldRow, Page, unsound
+from expost.ledger.part import Part
+from expost.ledger.totals import check_fits, drawn_up
 
-__all__ = ["change_budget", "find_account", "open_account", "read_hold", "settle", "take_hold", "write_off"]
+__all__ = [
+    "change_budget",
+    "find_account",
+    "open_account",
+    "open_part",
+    "read_hold",
+    "settle",
+    "take_hold",
+    "write_off",
+]
 
 
 def open_account(page: Page, name: str, budget: Guarantee) -> None:
@@ -29,15 +40,50 @@ def open_account(page: Page, name: str, budget: Guarantee) -> None:
         )
 
 
+def open_part(page: Page, name: str, part: Part, budget: Guarantee | None) -> None:
+    """Open an account as a part of another, with its budget unless one is given, or find it open as that part."""
+    whole, account = page.sound_account(part.of), page.sound_account(name)
+    if whole is None or is_template(part.of):
+        raise _unknown(part.of)
+    if account is None:
+        amount = whole.budget if budget is None else budget
+        _check_part(page, part, whole, amount)
+        _open(page, name, amount, part=part)
+    elif account.part != part or (budget is not None and account.budget != budget):
+        raise InvalidRequest(
+            f"Expected account {name!r} to be what it was opened as",
+            got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
+            do="Leave it as it is, or open another account",
+        )
+
+
+def _check_part(page: Page, part: Part, whole: Account, budget: Guarantee) -> None:
+    if whole.budget.amounts().keys() != budget.amounts().keys() or whole.budget.definition != budget.definition:
+        raise InvalidRequest(
+            f"Expected a budget in {whole.budget.definition}, the currency of {whole.name!r}",
+            got=budget.definition,
+            do="Give the part a budget of the same definition, or none",
+        )
+    beside = {one.part.touching for one in page.parts(part.of) if one.part is not None and one.part.by == part.by}
+    if beside - {part.touching}:
+        raise InvalidRequest(
+            f"Expected parts by {part.by} of which a unit can touch {min(beside)}, as those that are open",
+            got=part.touching,
+            do="Describe the dataset as before",
+        )
+
+
 def change_budget(page: Page, name: str, budget: Guarantee) -> None:
-    """Give an account another budget; the change stands in the chain."""
+    """Give an account another budget; the change stands in the chain. Parts that had the old one follow."""
     account = page.sound_account(name)
     if account is None:
         raise _unknown(name)
-    following = page.last().sequence + 1  # type: ignore[union-attr]  # an account implies an entry
-    changed = account.with_budget(budget, entry=following)
+    changed = account.with_budget(budget, entry=_following(page))
     page.post(Kind.BUDGET, {"account": name, "budget": budget.to_json(), "spent": _json({name: changed.spent})})
     page.put_account(changed)
+    for part in page.parts(name):
+        if part.budget == account.budget:
+            change_budget(page, part.name, budget)
 
 
 def take_hold(
@@ -48,9 +94,9 @@ def take_hold(
     if row is not None:
         return _repeated(read_hold(page, row), names, worst_case, question=question)
     accounts = [_account_for(page, name) for name in names]
-    charges = {account.name: account.price(worst_case) for account in accounts}
-    following = page.last().sequence + 1  # type: ignore[union-attr]  # an account implies an entry
-    charged = [account.charged(charges[account.name], entry=following) for account in accounts]
+    charges = {account.name: held_charge(account.budget, worst_case) for account in accounts}
+    charged = drawn_up(page, [account.charged(charges[account.name]) for account in accounts], entry=_following(page))
+    check_fits(page, charged, charges)
     body = {
         "question": question,
         "request_id": request_id,
@@ -80,11 +126,8 @@ def settle(page: Page, hold: Hold, receipt: Receipt) -> Entry:
     worst_case = Loss.from_json(held.body["worst_case"])
     accounts = [_stored(page, name) for name in held.charges]
     charges = {account.name: settled_charge(account.budget, worst_case, receipt.bill) for account in accounts}
-    following = page.last().sequence + 1  # type: ignore[union-attr]  # a hold implies an entry
-    charged = [
-        account.charged(charges[account.name], entry=following, released=held.charges[account.name])
-        for account in accounts
-    ]
+    settled = [account.charged(charges[account.name], released=held.charges[account.name]) for account in accounts]
+    charged = drawn_up(page, settled, entry=_following(page))
     body = {
         "hold": hold.id,
         "receipt": stored,
@@ -125,13 +168,22 @@ def read_hold(page: Page, row: HoldRow) -> Hold:
     return replace(hold, state=row.state, closed_by=closed_by)
 
 
-def _open(page: Page, name: str, budget: Guarantee, *, template: str | None = None) -> Account:
-    last = page.last()
-    account = Account.opened(name, budget, entry=0 if last is None else last.sequence + 1)
+def _open(
+    page: Page, name: str, budget: Guarantee, *, template: str | None = None, part: Part | None = None
+) -> Account:
+    account = Account.opened(name, budget, entry=_following(page), part=part)
     body = {"account": name, "budget": budget.to_json(), "template": template, "spent": _json({name: account.spent})}
+    if part is not None:
+        body["part"] = {"of": part.of, "by": part.by, "touching": part.touching}
     page.post(Kind.OPEN, body)
     page.put_account(account)
     return account
+
+
+def _following(page: Page) -> int:
+    """The number of the next line."""
+    last = page.last()
+    return 0 if last is None else last.sequence + 1
 
 
 def _account_for(page: Page, name: str) -> Account:

@@ -5,6 +5,7 @@ A second reckoning, on plain fractions: it shares the rules of ``currency`` with
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from expost.core import ExpostError, Guarantee, Loss
+from expost.ledger.account import Account
 from expost.ledger.currency import held_charge, rounded, settled_charge
 from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.hold import HoldState
@@ -49,21 +51,37 @@ class Report:
 
 @dataclass(slots=True)
 class _Total:
-    """The running total of one account."""
+    """The running total of one account, what it was charged itself, and what it is a part of."""
 
     budget: Guarantee
     spent: dict[str, Fraction]
     entry: int
+    own: dict[str, Fraction]
+    part: tuple[str, str, int] | None
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The totals of the parts by one thing, each number in rising order: a thousand parts are not read every time."""
+
+    touching: int
+    numbers: dict[str, list[Fraction]]
+
+    def move(self, old: Mapping[str, Fraction], new: Mapping[str, Fraction]) -> None:
+        for name, ordered in self.numbers.items():
+            del ordered[bisect.bisect_left(ordered, old[name])]
+            bisect.insort(ordered, new[name])
 
 
 @dataclass
 class _Books:
-    """Everything a chain implies; ``pending`` has the open holds by their id."""
+    """Everything a chain implies; ``pending`` has the open holds by their id, ``lanes`` the parts of an account."""
 
     totals: dict[str, _Total] = field(default_factory=dict)
     holds: dict[int, HoldRow] = field(default_factory=dict)
     pending: dict[str, Entry] = field(default_factory=dict)
     secrets: dict[str, tuple[int, str, int]] = field(default_factory=dict)
+    lanes: dict[str, dict[str, _Lane]] = field(default_factory=dict)
 
 
 def verify(page: Page, *, anchor: str | None = None) -> Report:
@@ -72,8 +90,7 @@ def verify(page: Page, *, anchor: str | None = None) -> Report:
     ``anchor`` is the id of a line known from elsewhere (a receipt, an earlier report) that must still be there.
     """
     books, last = _replay(page.entries())
-    stored = {one.name: _Total(one.budget, one.spent.amounts(), one.entry) for one in page.accounts()}
-    if stored != books.totals:
+    if {one.name: _stored(one) for one in page.accounts()} != books.totals:
         raise unsound("Expected the totals of all accounts to follow from the chain")
     if {row.entry: row for row in page.holds()} != books.holds:
         raise unsound("Expected the holds to follow from the chain")
@@ -82,6 +99,11 @@ def verify(page: Page, *, anchor: str | None = None) -> Report:
     if anchor is not None and page.named(anchor) is None:
         raise unsound("Expected the anchor to be an entry of this ledger")
     return Report(last.sequence + 1, len(books.totals), len(books.holds), len(books.pending), last.id)
+
+
+def _stored(account: Account) -> _Total:
+    part = None if account.part is None else (account.part.of, account.part.by, account.part.touching)
+    return _Total(account.budget, account.spent.amounts(), account.entry, account.own.amounts(), part)
 
 
 def _replay(entries: Iterable[Entry]) -> tuple[_Books, Entry]:
@@ -122,7 +144,22 @@ def _open(books: _Books, entry: Entry) -> None:
     template = entry.body["template"]
     if name in books.totals or (template is not None and books.totals[template].budget != budget):
         raise ValueError("opened twice, or not as its template says")
-    books.totals[name] = _Total(budget, dict.fromkeys(budget.amounts(), Fraction(0)), entry.sequence)
+    nothing = dict.fromkeys(budget.amounts(), Fraction(0))
+    books.totals[name] = _Total(budget, nothing, entry.sequence, nothing, None)
+    if "part" in entry.body:
+        _open_part(books, books.totals[name], **entry.body["part"])
+
+
+def _open_part(books: _Books, total: _Total, *, of: str, by: str, touching: int) -> None:
+    """A part has the currency of the whole, and its neighbours say the same of what a unit touches."""
+    if total.budget.definition != books.totals[of].budget.definition:
+        raise ValueError("a part in another currency")
+    lane = books.lanes.setdefault(of, {}).setdefault(by, _Lane(touching, {name: [] for name in total.spent}))
+    if lane.touching != touching or lane.numbers.keys() != books.totals[of].spent.keys():
+        raise ValueError("parts that do not fit together")
+    for name, amount in total.spent.items():
+        bisect.insort(lane.numbers[name], amount)
+    total.part = (of, by, touching)
 
 
 def _budget(books: _Books, entry: Entry) -> None:
@@ -136,7 +173,8 @@ def _hold(books: _Books, entry: Entry) -> None:
     worst_case = canonical(entry.body["worst_case"])
     for name, stated in entry.body["charges"].items():
         charge = _held(books.totals[name].budget, worst_case)
-        _charge(books.totals[name], entry, stated, charge=charge)
+        _charge(books.totals[name], stated, charge=charge)
+    _draw_up(books, entry)
     books.holds[entry.sequence] = HoldRow(entry.sequence, entry.body["request_id"], entry.body["ticket"])
     books.pending[entry.id] = entry
 
@@ -147,7 +185,8 @@ def _settle(books: _Books, entry: Entry) -> None:
     for name, stated in entry.body["charges"].items():
         total = books.totals[name]
         charge = _settled(total.budget, worst_case, bill)
-        _charge(total, entry, stated, charge=charge, released=_held(total.budget, worst_case))
+        _charge(total, stated, charge=charge, released=_held(total.budget, worst_case))
+    _draw_up(books, entry)
 
 
 def _write_off(books: _Books, entry: Entry) -> None:
@@ -173,7 +212,6 @@ def _close(books: _Books, entry: Entry, state: HoldState) -> Entry:
 
 def _charge(
     total: _Total,
-    entry: Entry,
     stated: Mapping[str, Any],
     *,
     charge: Mapping[str, Fraction],
@@ -182,8 +220,34 @@ def _charge(
     if _amounts(stated) != charge:
         raise ValueError("charged otherwise than the rule says")
     back = released or {}
-    total.spent = {part: rounded(old + charge[part] - back.get(part, 0)) for part, old in total.spent.items()}
-    total.entry = entry.sequence
+    total.own = {part: rounded(old + charge[part] - back.get(part, 0)) for part, old in total.own.items()}
+
+
+def _draw_up(books: _Books, entry: Entry) -> None:
+    """The totals of the charged accounts and of all they are parts of; the line must state exactly these."""
+    touched = set()
+    for name in entry.body["charges"]:
+        while True:
+            total = books.totals[name]
+            spent = _rolled(total, books.lanes.get(name, {}))
+            if total.part is not None:
+                books.lanes[total.part[0]][total.part[1]].move(total.spent, spent)
+            total.spent, total.entry = spent, entry.sequence
+            touched.add(name)
+            if total.part is None:
+                break
+            name = total.part[0]
+    if touched != entry.body["spent"].keys():
+        raise ValueError("totals that are not stated")
+
+
+def _rolled(total: _Total, lanes: Mapping[str, _Lane]) -> dict[str, Fraction]:
+    if not lanes:
+        return total.own
+    return {
+        name: rounded(own + sum(sum(lane.numbers[name][-lane.touching :]) for lane in lanes.values()))
+        for name, own in total.own.items()
+    }
 
 
 def _amounts(loss: Mapping[str, Any]) -> dict[str, Fraction]:

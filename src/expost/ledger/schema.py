@@ -33,6 +33,10 @@ ACCOUNTS = Table(
     Column("spent", Text, nullable=False),
     Column("used", BigInteger, nullable=False),
     Column("entry", BigInteger, nullable=False),
+    Column("own", Text, nullable=False),
+    Column("part_of", Text),
+    Column("part_by", Text),
+    Column("touching", BigInteger),
 )
 HOLDS = Table(
     "ledger_holds",

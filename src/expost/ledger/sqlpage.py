@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
@@ -14,6 +15,7 @@ from expost.ledger.currency import used_parts
 from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.hold import HoldState
 from expost.ledger.page import HoldRow, Page, SecretRow, unsound
+from expost.ledger.part import Part
 from expost.ledger.schema import ACCOUNTS, ENTRIES, HOLDS, SECRETS
 
 __all__ = ["SqlPage"]
@@ -27,6 +29,7 @@ _CHAIN = select(ENTRIES).order_by(ENTRIES.c.sequence)
 _APPEND = insert(ENTRIES)
 _ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("key"))
 _ALL_ACCOUNTS = select(ACCOUNTS).order_by(ACCOUNTS.c.name)
+_PARTS = select(ACCOUNTS).where(ACCOUNTS.c.part_of == bindparam("key")).order_by(ACCOUNTS.c.name)
 _HOLD = select(HOLDS).where(HOLDS.c.entry == bindparam("key"))
 _HOLD_OF_REQUEST = select(HOLDS).where(HOLDS.c.request_id == bindparam("key"))
 _ALL_HOLDS = select(HOLDS).order_by(HOLDS.c.entry)
@@ -71,13 +74,21 @@ class SqlPage(Page):
     def accounts(self) -> list[Account]:
         return self._all(_ALL_ACCOUNTS, _account)
 
+    def parts(self, name: str) -> list[Account]:
+        return self._all(_PARTS, _account, {"key": name})
+
     def put_account(self, account: Account) -> None:
+        part = account.part
         values = {
             "name": account.name,
             "budget": canonical(account.budget.to_json()),
             "spent": canonical(account.spent.to_json()),
             "used": used_parts(account.budget, account.spent),
             "entry": account.entry,
+            "own": canonical(account.own.to_json()),
+            "part_of": None if part is None else part.of,
+            "part_by": None if part is None else part.by,
+            "touching": None if part is None else part.touching,
         }
         self._put(ACCOUNTS, account.name, values)
 
@@ -116,8 +127,8 @@ class SqlPage(Page):
         row = self._connection.execute(statement, None if key is None else {"key": key}).first()
         return None if row is None else _read(row, build)
 
-    def _all(self, statement: Any, build: Callable[[Row[Any]], T]) -> list[T]:
-        return [_read(row, build) for row in self._connection.execute(statement)]
+    def _all(self, statement: Any, build: Callable[[Row[Any]], T], key: dict[str, str] | None = None) -> list[T]:
+        return [_read(row, build) for row in self._connection.execute(statement, key)]
 
     def _put(self, table: Any, key: Any, values: dict[str, Any]) -> None:
         if self._connection.execute(_CHANGE[table], values | {"key": key}).rowcount == 0:
@@ -137,10 +148,27 @@ def _entry(row: Row[Any]) -> Entry:
 
 
 def _account(row: Row[Any]) -> Account:
-    budget, spent = Guarantee.from_json(json.loads(row.budget)), Loss.from_json(json.loads(row.spent))
-    if used_parts(budget, spent) != row.used:
+    budget, spent = _guarantee(row.budget), _loss(row.spent)
+    if _used(budget, spent) != row.used:
         raise ValueError("the two forms of the total differ")
-    return Account(row.name, budget, spent, row.entry)
+    part = None if row.part_of is None else Part.checked(row.part_of, row.part_by, row.touching)
+    return Account(row.name, budget, spent, row.entry, _loss(row.own), part)
+
+
+# An account with a thousand parts reads them all at every charge, and most of them are alike.
+
+
+@lru_cache(maxsize=4096)
+def _guarantee(text: str) -> Guarantee:
+    return Guarantee.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _loss(text: str) -> Loss:
+    return Loss.from_json(json.loads(text))
+
+
+_used = lru_cache(maxsize=4096)(used_parts)
 
 
 def _hold(row: Row[Any]) -> HoldRow:

@@ -1,6 +1,8 @@
 """What a session keeps between questions, and what it may not."""
 
+import multiprocessing
 import pickle
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -124,3 +126,36 @@ def test_a_session_that_lives_in_this_process_only_is_not_pickled(source) -> Non
     table = expost.Dataset(pa.table({"age": [1]}), name="people")
     with pytest.raises(TypeError):
         pickle.dumps(expost.Session(table, expost.epsilon(1)))
+
+
+def ask_in_a_fork(session, told) -> None:
+    told.put(session.count(epsilon=0.25).receipt.bill)
+
+
+def test_a_fork_pays_in_full_because_both_sides_know_the_same_path(source, tmp_path) -> None:
+    with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        session.count(epsilon=0.125)
+        context = multiprocessing.get_context("fork")
+        told = context.SimpleQueue()
+        child = context.Process(target=ask_in_a_fork, args=(session, told))
+        child.start()
+        bill = told.get()
+        child.join()
+
+        assert bill == PureLoss(0.25)
+        assert session.count(epsilon=0.25).receipt.bill == PureLoss(0.125)
+
+
+def test_threads_that_refine_one_answer_take_turns(source) -> None:
+    session = expost.Session(people(source), expost.epsilon(4))
+    session.count(epsilon=0.25)
+    bills = []
+    threads = [threading.Thread(target=lambda: bills.append(session.count(epsilon=0.5).receipt.bill)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    # One of them goes on and pays the difference, the others get its answer; nobody draws it a second time.
+    assert sorted(bill.epsilon for bill in bills) == [0] * 7 + [0.25]
+    assert session.spent() == PureLoss(0.5)

@@ -15,7 +15,7 @@ def test_whatever_fails_half_way_leaves_no_trace():
 
     def half(page):
         page.post(Kind.OPEN, {"account": "dataset:b"})
-        page.put_account(page.account("dataset:a").charged(PureLoss(1), entry=9))
+        page.put_account(page.account("dataset:a").charged(PureLoss(1)))
         page.put_hold(HoldRow(9, "r-1", "t"))
         page.put_secret(SecretRow("path:2", 1, b"", 9))
         page.put_secret(SecretRow("path:1", 2, b"", 9))

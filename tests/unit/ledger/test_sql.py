@@ -25,7 +25,7 @@ def test_a_transaction_that_met_others_runs_again_from_its_start(ledger):
 
     def shaky(page):
         attempts.append(page.last().sequence)
-        page.put_account(page.account("dataset:a").charged(PureLoss(1), entry=1))
+        page.put_account(page.account("dataset:a").charged(PureLoss(1)).totalled([], entry=1))
         if len(attempts) < 4:
             raise busy()
         raise BudgetExceeded("Expected less")

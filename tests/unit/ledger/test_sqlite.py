@@ -36,7 +36,7 @@ def test_totals_are_stored_exactly_and_in_parts_rounded_up(ledger):
 def test_a_total_that_slipped_past_the_rules_is_stopped_by_the_database(ledger):
     def overspend(page):
         account = page.account("dataset:a")
-        page.put_account(account.charged(PureLoss(2), entry=account.entry))
+        page.put_account(account.charged(PureLoss(2)).totalled([], entry=account.entry))
 
     with pytest.raises(LedgerUnsound, match="within their budgets"):
         ledger._write(overspend)

@@ -1,0 +1,114 @@
+"""Which disjoint part of a table a session is about, and the accounts that pay for it."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+from expost.core import InvalidRequest
+from expost.data import Dataset, Expression, col
+from expost.data.schema import Kind
+from expost.data.window import Period
+
+__all__ = ["Scope", "column_part", "time_windows"]
+
+_MOST_WINDOWS = 10_000
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Rows that are told apart from all others by a public rule: one part, or several windows of time.
+
+    ``touching`` is how many of the parts a change of one unit can reach (docs/proofs/parallel-parts.md).
+    """
+
+    by: str
+    parts: tuple[str, ...]
+    condition: Expression
+    touching: int
+    text: str
+
+    def accounts(self, whole: str) -> tuple[str, ...]:
+        """The account of each part of the whole's account."""
+        return tuple(f"{whole}/{part}" for part in self.parts)
+
+
+def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
+    """The rows whose column has one of its public values.
+
+    >>> import pyarrow as pa
+    >>> people = Dataset(pa.table({"site": ["A", "B"]}), categories={"site": ["A", "B"]})
+    >>> column_part(people, "site", "A").accounts("dataset:people")
+    ('dataset:people/site=A',)
+    """
+    if not dataset.unit.is_row:
+        # One unit may have rows in every part, so what is spent on them adds up.
+        raise InvalidRequest(
+            "Expected one row to be one unit where parts are told apart by a column",
+            got=str(dataset.unit),
+            do="Ask with where=, which charges the whole; parts by time need a unit with a time window",
+        )
+    if not dataset.stores(column) or dataset.schema.kind(column) in (Kind.TIME, Kind.OTHER):
+        # A derived column may mean something else tomorrow, under the same name.
+        raise InvalidRequest(
+            "Expected a stored column of text, numbers or truths", got=column, do="Name a column of the source"
+        )
+    values = dataset.axis(column).values
+    found = next((each for each in values if each is not None and type(each) is type(value) and each == value), None)
+    if found is None:
+        found = next((each for each in values if each is not None and each == value), None)
+    if found is None:
+        raise InvalidRequest(f"Expected a public category of {column}", got=value, do="Declare it with categories=")
+    label = f"{column}={_label(found)}"
+    return Scope(f"column {column}", (_plain(label),), col(column) == found, _touching(dataset), label)
+
+
+def time_windows(dataset: Dataset, first: str, last: str | None = None) -> Scope:
+    """The rows of the window that holds a day, or of all windows from one day's to another's.
+
+    >>> import pyarrow as pa
+    >>> from expost.core import Unit
+    >>> table = pa.table({"id": [1], "when": pa.array([0], pa.timestamp("us"))})
+    >>> visits = Dataset(table, unit=Unit.of("id", per="week", time="when"))
+    >>> time_windows(visits, "2013-01-09", "2013-01-14").accounts("dataset:visits")
+    ('dataset:visits/week=2013-01-07', 'dataset:visits/week=2013-01-14')
+    """
+    period = start = Period.of(dataset.unit, first)
+    end = start if last is None else Period.of(dataset.unit, last)
+    if end.start < start.start:
+        raise InvalidRequest("Expected the first day before the last", got=f"{first} .. {last}", do="Exchange them")
+    length = dataset.unit.window.value if dataset.unit.window is not None else ""
+    parts = [f"{length}={start.label}"]
+    while period.start < end.start:
+        if len(parts) == _MOST_WINDOWS:
+            raise InvalidRequest(
+                f"Expected at most {_MOST_WINDOWS} windows at once", got=f"{first} .. {last}", do="Ask about the whole"
+            )
+        period = Period.of(dataset.unit, period.end.isoformat())
+        parts.append(f"{length}={period.label}")
+    condition = Period(start.column, start.start, end.end).condition
+    text = parts[0] if len(parts) == 1 else f"{length}s from {start.label} to {_before(end.end)}"
+    return Scope(f"{length} of {start.column}", tuple(parts), condition, _touching(dataset), text)
+
+
+def _before(day: datetime.date) -> str:
+    return (day - datetime.timedelta(days=1)).isoformat()
+
+
+def _touching(dataset: Dataset) -> int:
+    """A unit that is replaced leaves one part and may enter another."""
+    return 2 if dataset.adjacency.public_size else 1
+
+
+def _label(value: Any) -> str:
+    """One text for all values that the engines take for equal: they compare numbers as 64-bit floats."""
+    if isinstance(value, str):
+        return value
+    number = float(value)
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _plain(label: str) -> str:
+    """A label that can stand in an account's name, where a star would make a template."""
+    return label.replace("%", "%25").replace("*", "%2A")

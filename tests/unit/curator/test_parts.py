@@ -1,0 +1,291 @@
+"""Questions about disjoint parts: what they charge, what they refuse, and where they cross processes."""
+
+import datetime
+import multiprocessing
+import pickle
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import expost
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Unit
+from expost.curator.parts import column_part, time_windows
+
+SITES = ["A", "B", "C"]
+ROWS = 6_000
+TABLE = pa.table(
+    {
+        "site": [SITES[index % 3] for index in range(ROWS)],
+        "year": [2013 + index % 2 for index in range(ROWS)],
+        "id": [index % 500 for index in range(ROWS)],
+        "when": pa.array([datetime.datetime(2013, 1, 1 + index % 28) for index in range(ROWS)], pa.timestamp("us")),
+        "flag": [index % 2 == 0 for index in range(ROWS)],
+    }
+)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "people.parquet"
+    pa.parquet.write_table(TABLE, path)
+    return str(path)
+
+
+def people(source=TABLE, **terms):
+    terms = {"categories": {"site": SITES, "year": [2013, 2014]}} | terms
+    return expost.Dataset(source, name="people", **terms)
+
+
+def visits(source=TABLE, **terms):
+    unit = Unit.of("id", per="week", time="when")
+    return expost.Dataset(source, name="visits", unit=unit, max_rows_per_unit=7, **terms)
+
+
+# Parts by a column
+
+
+def test_parts_charge_their_own_accounts_and_the_whole_the_largest():
+    session = expost.Session(people(), expost.epsilon(1))
+
+    for site, level in zip(SITES, (0.25, 0.5, 0.125), strict=True):
+        release = session.part("site", site).count(epsilon=level)
+        assert abs(release.value - ROWS / 3) < 300
+        assert release.receipt.question == f"count of rows in site={site}"
+    session.count(epsilon=0.25)
+
+    assert session.spent() == PureLoss(0.75)
+    assert session.remaining() == PureLoss(0.25)
+    assert [part.spent() for part in session.parts("site").values()] == [PureLoss(0.25), PureLoss(0.5), PureLoss(0.125)]
+    assert session.part("site", "C").remaining() == PureLoss(0.625)
+    with pytest.raises(BudgetExceeded, match="a part of 'dataset:people'"):
+        session.part("site", "B").count(epsilon=0.5, where="year = 2013")
+    session.ledger.verify()
+
+
+def test_under_replace_one_two_parts_change_and_the_two_largest_are_paid():
+    session = expost.Session(people(adjacency="replace-one", rows=ROWS), expost.epsilon(1))
+
+    for site, level in zip(SITES, (0.25, 0.5, 0.125), strict=True):
+        session.part("site", site).count(epsilon=level)
+
+    assert session.spent() == PureLoss(0.75)
+
+
+def test_a_part_of_a_part_is_one_more_level():
+    session = expost.Session(people(), expost.epsilon(1))
+    inner = session.part("site", "A").part("year", 2013)
+
+    release = inner.count(epsilon=0.5)
+
+    assert release.receipt.question == "count of rows in site=A, year=2013"
+    assert inner.accounts == ("dataset:people/site=A/year=2013",)
+    assert session.part("site", "A").spent() == session.spent() == PureLoss(0.5)
+    assert abs(release.value - ROWS / 6) < 200
+
+
+def test_asking_a_part_again_is_free_and_asking_the_whole_is_not():
+    session = expost.Session(people(), expost.epsilon(1))
+    session.part("site", "A").count(epsilon=0.25)
+
+    again = session.part("site", "A").count(epsilon=0.25)
+    session.count(where="site = 'A'", epsilon=0.25)
+
+    assert again.receipt.bill == PureLoss(0)
+    assert session.spent() == PureLoss(0.5)
+
+
+def test_a_price_of_a_part_is_guessed_from_receipts_of_that_part():
+    session = expost.Session(people(), expost.epsilon(4))
+    session.part("site", "A").count(within="10%", max_epsilon=1)
+
+    assert session.part("site", "B").price("count", within="5%", max_epsilon=1).likely is None
+    assert session.price("count", within="5%", max_epsilon=1).likely is None
+    assert session.part("site", "A").price("count", within="5%", max_epsilon=1).likely is not None
+    assert session.part("site", "A").price("count", epsilon=0.5).question == "count of rows in site=A"
+
+
+def test_a_unit_with_rows_in_several_parts_has_no_parts_by_a_column():
+    users = people(unit="id", max_rows_per_unit=20, max_groups_per_unit=1)
+
+    with pytest.raises(InvalidRequest, match="Expected one row to be one unit"):
+        expost.Session(users, expost.epsilon(1)).part("site", "A")
+    with pytest.raises(InvalidRequest, match="Expected one row to be one unit"):
+        column_part(visits(categories={"site": SITES}), "site", "A")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("site", "D"), ("site", None), ("altitude", 1), ("when", "2013-01-01"), ("year", "2013"), ("later", 2014)],
+)
+def test_what_is_no_public_category_of_a_stored_column_is_refused_and_costs_nothing(column, value):
+    session = expost.Session(people().derive(later="year + 1"), expost.epsilon(1))
+    before = session.ledger.verify()
+
+    with pytest.raises(InvalidRequest):
+        session.part(column, value)
+
+    assert session.ledger.verify() == before
+
+
+def test_values_that_an_engine_takes_for_equal_share_one_account():
+    names = {
+        column_part(people(categories={"year": [value]}), "year", value).accounts("x")[0] for value in (2013, 2013.0)
+    }
+    big = {
+        column_part(people(categories={"year": [value]}), "year", value).accounts("x")[0]
+        for value in (2**53, 2**53 + 1)
+    }
+
+    assert len(names) == len(big) == 1
+    assert column_part(people(categories={"flag": [True]}), "flag", True).accounts("x") == ("x/flag=1",)
+    assert column_part(people(categories={"site": ["*%"]}), "site", "*%").accounts("x") == ("x/site=%2A%25",)
+
+
+def test_an_analyst_pays_for_every_part():
+    session = expost.Session(people(), expost.epsilon(1), analyst="ann", analyst_budget=expost.epsilon(0.75))
+
+    for site in ("A", "B"):
+        session.part("site", site).count(epsilon=0.25)
+
+    assert session.spent() == PureLoss(0.25)
+    assert session.ledger.spent("analyst:ann") == PureLoss(0.5)
+    with pytest.raises(BudgetExceeded, match="analyst:ann"):
+        session.part("site", "C").count(epsilon=0.5)
+
+
+# Windows of time
+
+
+def test_a_question_about_a_window_charges_that_window_and_one_about_several_charges_each():
+    session = expost.Session(visits(), expost.epsilon(1))
+    session.window("2013-01-09").count(epsilon=0.5)
+    both = session.window("2013-01-07", "2013-01-20")
+
+    release = both.count(epsilon=0.25)
+
+    assert both.accounts == ("dataset:visits/week=2013-01-07", "dataset:visits/week=2013-01-14")
+    assert release.receipt.question == "count of rows in weeks from 2013-01-07 to 2013-01-20"
+    assert [session.window(day).spent() for day in ("2013-01-07", "2013-01-14", "2013-01-21")] == [
+        PureLoss(0.75),
+        PureLoss(0.25),
+        PureLoss(0),
+    ]
+    assert (both.spent(), both.remaining()) == (PureLoss(0.75), PureLoss(0.25))
+    assert session.spent() == PureLoss(0.75)
+
+
+def test_a_question_about_the_whole_is_spent_in_every_window_even_one_not_seen_before():
+    session = expost.Session(visits(), expost.epsilon(1))
+    session.window("2013-01-07").count(epsilon=0.25)
+
+    session.count(epsilon=0.5)
+
+    assert session.window("2013-01-09").remaining() == PureLoss(0.25)
+    assert session.window("2019-05-05").remaining() == PureLoss(0.5)
+    with pytest.raises(BudgetExceeded):
+        session.window("2019-05-05").count(epsilon=0.75)
+    with pytest.raises(BudgetExceeded):
+        session.count(epsilon=0.5, where="id > 3")
+
+
+def test_the_windows_of_a_session_are_the_windows_of_its_unit():
+    """Rows of one unit never fall into two windows: the unit's own grouping and the filter agree on every day."""
+    days = [datetime.date(1968, 12, 20) + datetime.timedelta(days=number) for number in range(0, 1200)]
+    moments = pa.array([datetime.datetime.combine(day, datetime.time(23, 59, 59)) for day in days], pa.timestamp("us"))
+    for length in ("day", "week", "month"):
+        unit = Unit.of("id", per=length, time="when")
+        table = expost.Dataset(pa.table({"id": [1] * len(days), "when": moments}), unit=unit, max_rows_per_unit=1)
+        session = expost.Session(table, expost.epsilon(10**6))
+        labels = {time_windows(table, day.isoformat()).parts for day in days}
+        # One id: as many units as windows, each kept once.
+        assert round(session.count_distinct(epsilon=1000).value) == len(labels)
+
+
+@pytest.mark.parametrize("days", [("soon",), ("2013-01-09", "2013-01-01"), ("1000-01-01", "9999-01-01")])
+def test_days_that_make_no_windows_are_refused(days):
+    with pytest.raises(InvalidRequest):
+        expost.Session(visits(), expost.epsilon(1)).window(*days)
+
+
+def test_a_window_on_its_own_would_not_know_what_the_whole_spent():
+    with pytest.raises(InvalidRequest, match=r'call session.window\("2013-01-07"\)'):
+        expost.Session(visits().within_window("2013-01-09"), expost.epsilon(1))
+
+
+def test_windows_need_a_unit_with_a_window_and_do_not_nest():
+    with pytest.raises(InvalidRequest, match="time window"):
+        expost.Session(people(), expost.epsilon(1)).window("2013-01-09")
+    with pytest.raises(InvalidRequest, match="one window or the whole"):
+        expost.Session(visits(), expost.epsilon(1)).window("2013-01-07", "2013-01-14").window("2013-01-07")
+
+
+# Across restarts, threads and processes
+
+
+def test_a_later_session_finds_what_parts_and_windows_have_paid(source, tmp_path):
+    with expost.Session(visits(source), expost.epsilon(1), ledger=tmp_path / "l") as first:
+        first.window("2013-01-09").count(epsilon=0.5)
+    with expost.Session(visits(source), ledger=tmp_path / "l") as second:
+        assert second.window("2013-01-10").spent() == PureLoss(0.5)
+        with pytest.raises(BudgetExceeded):
+            second.count(epsilon=0.75)
+
+
+def test_a_part_crosses_processes_as_a_reference(source, tmp_path):
+    with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        part = session.part("site", "A").part("year", 2014)
+        again = pickle.loads(pickle.dumps(part))
+
+        again.count(epsilon=0.25)
+
+        assert again.accounts == part.accounts
+        assert part.spent() == session.spent() == PureLoss(0.25)
+
+
+def spend_all(session, day, done):
+    count = 0
+    try:
+        while True:
+            session.window(day).count(epsilon=0.125, where=f"id <> {count}")
+            count += 1
+    except BudgetExceeded:
+        done.put((day, count))
+
+
+def test_two_processes_use_up_their_windows_side_by_side(source, tmp_path):
+    with expost.Session(visits(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        session.count(epsilon=0.25)
+        context = multiprocessing.get_context("spawn")
+        done = context.Queue()
+        workers = [context.Process(target=spend_all, args=(session, day, done)) for day in ("2013-01-07", "2013-01-14")]
+        for worker in workers:
+            worker.start()
+        counts = dict(done.get(timeout=100) for _ in workers)
+        for worker in workers:
+            worker.join()
+
+        assert counts == {"2013-01-07": 6, "2013-01-14": 6}
+        assert session.spent() == PureLoss(1)
+        session.ledger.verify()
+
+
+def test_threads_share_a_session_and_its_parts():
+    session = expost.Session(people(), expost.epsilon(1))
+    refused = []
+
+    def ask(number):
+        try:
+            session.part("site", SITES[number % 3]).count(epsilon=0.25, where=f"id <> {number}")
+        except BudgetExceeded:
+            refused.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(18)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(refused) == 6
+    assert session.spent() == PureLoss(1)
