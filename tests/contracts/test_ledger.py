@@ -536,7 +536,8 @@ def test_a_template_itself_is_never_charged(ledger):
     [
         (epsilon(2), PureLoss(1), PureLoss(0.25), PureLoss(1), PureLoss(0.25)),
         (approx(2, 1e-6), PureLoss(1), PureLoss(0.25), ApproxLoss(1, 0), ApproxLoss(0.25, 0)),
-        (approx(2, 1e-6), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 1e-7), ApproxLoss(1, 1e-7), ApproxLoss(1, 1e-7)),
+        (approx(2, 1e-6), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 1e-7), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 1e-7)),
+        (approx(2, 1e-6), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 0), ApproxLoss(1, 1e-7), ApproxLoss(0.5, 1e-7)),
         (
             zcdp(2),
             ZeroConcentratedLoss(1),

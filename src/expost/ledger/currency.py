@@ -31,13 +31,21 @@ _DUST = Fraction(1, 10**18)  # the smallest amount a loss may name; see expost.c
 _LONGEST_DENOMINATOR = 1 << 512  # sums of arbitrary fractions would grow without bound; longer ones are rounded up
 
 
+def _bill_alone(worst_case: Loss, bill: Loss) -> Loss:
+    return bill
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How a loss is charged to an account of another or the same definition."""
+    """How a loss is charged to an account of another or the same definition.
+
+    ``settled`` says what counts once the bill is known, where the theorem gives something back.
+    """
 
     charge: Callable[[Loss], Loss]
     refund: bool
     theorem: str
+    settled: Callable[[Loss, Loss], Loss] = _bill_alone
 
 
 def _same(loss: Loss) -> Loss:
@@ -56,13 +64,18 @@ def _gaussian_as_zcdp(loss: Loss) -> Loss:
     return ZeroConcentratedLoss(_no_dust(loss.amounts()["mu_squared"] / 2))  # BS16, Proposition 1.6
 
 
+def _delta_of_the_cap(worst_case: Loss, bill: Loss) -> Loss:
+    """The realised epsilon; delta is a probability over all outcomes and does not depend on the one seen."""
+    return ApproxLoss(bill.amounts()["epsilon"], worst_case.amounts()["delta"])
+
+
 _RULES: dict[tuple[str, str], Rule] = {
     # Density ratios of a transcript multiply, so realised losses add as long as each cap fitted before its run.
     ("pure", "pure"): Rule(_same, True, "LNRWW17, Definition 2.3; docs/proofs/ex-post-composition.md"),
     # The same argument with the delta of the other releases carried along.
     ("pure", "approx"): Rule(_pure_as_approx, True, "docs/proofs/ledger-mixed-composition.md"),
-    # Approximate ex-post loss is not closed under post-processing (RKH25): what was held stays charged.
-    ("approx", "approx"): Rule(_same, False, "RRUV16; docs/proofs/ledger-mixed-composition.md"),
+    # Sub-densities multiply as densities do; the bill must be approximately ex-post private at the delta that was held.
+    ("approx", "approx"): Rule(_same, True, "docs/proofs/ledger-mixed-composition.md", _delta_of_the_cap),
     # exp((order - 1)(loss - sum of what ran)) is a supermartingale, so what did not run costs nothing.
     ("zcdp", "zcdp"): Rule(_same, True, "FZ21; WRRW23; docs/proofs/ledger-mixed-composition.md"),
     ("rdp", "rdp"): Rule(_same, True, "FZ21; docs/proofs/ledger-mixed-composition.md"),
@@ -116,7 +129,7 @@ def settled_charge(budget: Guarantee, worst_case: Loss, bill: Loss) -> Loss:
             "Expected a bill within what was held", do="The hold stays charged at its worst case; report this as a bug"
         )
     rule = rule_for(worst_case, budget)
-    return rule.charge(bill if rule.refund else worst_case)
+    return rule.charge(rule.settled(worst_case, bill) if rule.refund else worst_case)
 
 
 def add(spent: Loss, charge: Loss, *, released: Loss | None = None) -> Loss:

@@ -184,8 +184,10 @@ def _settle(books: _Books, entry: Entry) -> None:
     worst_case, bill = canonical(held.body["worst_case"]), canonical(entry.body["receipt"]["bill"])
     for name, stated in entry.body["charges"].items():
         total = books.totals[name]
-        charge = _settled(total.budget, worst_case, bill)
-        _charge(total, stated, charge=charge, released=_held(total.budget, worst_case))
+        reserved, charge = _held(total.budget, worst_case), _settled(total.budget, worst_case, bill)
+        if _amounts(stated) == reserved:
+            charge = reserved  # nothing given back: always sound, and how older entries were settled
+        _charge(total, stated, charge=charge, released=reserved)
     _draw_up(books, entry)
 
 

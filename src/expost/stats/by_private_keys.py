@@ -149,8 +149,7 @@ class ByPrivateKeys:
     def in_stages(self, ask: Callable[[Request], Release[Any]], dataset: Dataset) -> Release[Any]:
         """Keys and question asked one after the other, each with a receipt of its own.
 
-        Nothing of an (epsilon, delta) bill is given back, but what a pure question has not used is; so this is the
-        cheaper way wherever requests are settled one by one.
+        The keys are then on record before the question runs, and a crash in between loses the question's part only.
         """
         self.check(dataset)
         shown = [ask(each) for each in self._keys]

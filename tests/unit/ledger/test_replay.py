@@ -1,6 +1,6 @@
 import pytest
 
-from expost.core import LedgerUnsound, PureLoss, Receipt, RenyiGuarantee, RenyiLoss, epsilon
+from expost.core import ApproxLoss, LedgerUnsound, PureLoss, Receipt, RenyiGuarantee, RenyiLoss, approx, epsilon
 from expost.ledger import MemoryLedger, Report
 
 
@@ -24,3 +24,20 @@ def test_an_empty_chain_is_unsound():
 
     with pytest.raises(LedgerUnsound, match="begin with its first entry"):
         ledger.verify()
+
+
+def test_entries_that_gave_nothing_back_are_sound_and_those_that_gave_too_much_are_not(monkeypatch):
+    held, bill = ApproxLoss(0.5, 1e-6), ApproxLoss(0.25, 1e-6)
+    for charge, sound in ((held, True), (ApproxLoss(0.125, 1e-6), False), (ApproxLoss(0.25, 0), False)):
+        ledger = MemoryLedger()
+        ledger.open_account("dataset:a", approx(1, 1e-5))
+        hold = ledger.hold(["dataset:a"], held, question="q")
+        with monkeypatch.context() as patch:
+            patch.setattr("expost.ledger.posting.settled_charge", lambda *_, charge=charge: charge)
+            ledger.settle(hold, Receipt(question="q", method="m", promise=held.promise(), bill=bill))
+
+        if sound:
+            ledger.verify()
+        else:
+            with pytest.raises(LedgerUnsound):
+                ledger.verify()
