@@ -92,8 +92,37 @@ def test_every_numbered_statement_has_a_row(page: Path) -> None:
     ] == []
 
 
+def incomplete(row: str) -> bool:
+    """Whether a row of a table lacks code or the test that checks it; a row may say instead why there is none."""
+    says_why = re.search(r"not implemented, because|not checked, because", row) is not None
+    has_test = re.search(r"`tests/[\w/]+\.py::test_\w+`", row.rstrip("| ").rsplit("|", 1)[-1]) is not None
+    return not says_why and not has_test
+
+
+def rows_of(page: Path) -> list[str]:
+    """The rows of all tables that have a column of tests, without their heads."""
+    rows, checked = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| ") and re.search(r"\| (test|what checks it|what catches it) \|$", line):
+            checked = True
+        elif not line.startswith("|"):
+            checked = False
+        elif checked and not line.startswith("| ---"):
+            rows.append(line)
+    return rows
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_row_names_the_test_that_checks_it_or_says_why_there_is_none(page: Path) -> None:
+    assert len(rows_of(page)) >= 8
+    assert [row for row in rows_of(page) if incomplete(row)] == []
+
+
 def test_the_checks_notice_what_does_not_exist() -> None:
     with pytest.raises(AttributeError):
         resolve("expost.noise.NoSuchPath")
     assert missing_test("tests/no_such.py")
     assert missing_test("tests/docs/test_sources.py::test_no_such")
+    assert incomplete("| Lemma 1 | `expost.noise` | `tests/unit/noise/test_bits.py` |")
+    assert incomplete("| Lemma 1 | `expost.noise` | |")
+    assert not incomplete("| Lemma 1 | not implemented, because it is false | |")

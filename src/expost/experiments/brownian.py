@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from expost.accounting import LinearBoundary, MixtureBoundary
@@ -40,6 +41,7 @@ _BLOCK = 16
 # Of the moments of rows of 1-norm, hence 2-norm, at most 1; the second is attained by x = -z, y = 1/2 (simulation only).
 _LAPLACE_L1, _GAUSSIAN_L2 = 4.0, math.sqrt(4.5)
 
+_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 _LOOKS = {
     "Gaussian doubling, no averaging": (ORANGE, "s", "-"),
     "Brownian, linear boundary": (PURPLE, "^", "-"),
@@ -56,7 +58,7 @@ class Study:
 
     tolerances: tuple[float, ...] = (0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2)
     rows: int = 100_000
-    trials: int = 20
+    trials: int = 100
     penalty: float = 0.005
 
     @classmethod
@@ -220,11 +222,12 @@ def run(
     folder = data_folder(data)
     output.mkdir(parents=True, exist_ok=True)
     means = {name: _means(name, folder, study, progress, workers) for name in _one_of_each(available(folder))}
+    titles = [f"{kind}: {name}" for kind, name in zip(("ridge", "logistic"), means, strict=True)]
     figure = draw_panels(
         1,
         len(means),
-        lambda axes, _, column: _draw(axes, list(means)[column], list(means.values())[column]),
-        title="Noise against noise: what the rung that is good enough costs",
+        lambda axes, _, column: _draw(axes, titles[column], list(means.values())[column]),
+        title=f"Noise against noise: what the rung that is good enough costs (Gaussian: delta {DELTA:g})",
         panel=(5.0, 3.8),
     )
     table = markdown_table(["table", "method", *map(str, study.tolerances)], _rows(means))
@@ -256,6 +259,8 @@ def _draw(axes: Any, name: str, means: Means) -> None:
         points = means[method]
         axes.plot(list(points), list(points.values()), style, color=color, marker=marker, markersize=5, label=method)
     axes.set_xscale("log")
+    axes.set_xticks([at for at in _TICKS if min(points) <= at <= max(points)])
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_yscale("log")
     axes.set_title(name, fontsize=12)
     axes.set_xlabel("excess risk asked for (log)", fontsize=11)

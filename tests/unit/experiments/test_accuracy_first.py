@@ -124,6 +124,35 @@ def test_noise_reduction_and_doubling_rarely_claim_what_they_miss(ridge: Replay)
     assert all(average.wrong <= 5 for average in text)  # at most 10 % of 20, and then some for chance
 
 
+def test_most_of_the_bill_of_the_published_methods_is_for_testing(ridge: Replay, logistic: Replay) -> None:
+    # Figure 3 of the paper, and its Section 4.
+    for replay in (ridge, logistic):
+        points = [point for point in replay.points([0.05], 0, SeededBits(3)) if point.method != "oracle"]
+
+        assert len(points) == 4
+        assert all(point.testing > 2 * point.generation > 0 for point in points)
+
+
+def test_norms_of_what_is_released_stay_far_below_the_bound_that_is_paid_for(ridge: Replay) -> None:
+    # Figure 4 of the paper.
+    points = [point for seed in range(5) for point in ridge.points([0.05], seed, SeededBits(seed))]
+
+    norms = [point.norm for point in points if "noise reduction" in point.method]
+    assert 0 < max(norms) < ridge.problem.radius / 2
+
+
+def test_the_authors_doubling_tries_one_level_more_and_tests_for_less(ridge: Replay) -> None:
+    points = {point.method: point for point in ridge.points([0.1], 0, SeededBits(5))}
+    most = ridge.problem.doublings(0.1, printed=True)
+
+    text, code = points["doubling (text)"], points["doubling (code)"]
+    for point, steps, tails in ((text, most, 1), (code, most + 1, 2)):
+        one_test = 2 * ridge.problem.query_sensitivity * math.log(steps / (tails * 0.1)) / 0.1
+        tried = point.testing / one_test
+        assert tried == pytest.approx(round(tried))
+        assert point.generation == pytest.approx((2 ** round(tried) - 1) / ridge.table.rows)
+
+
 def test_the_packages_methods_pay_less_than_the_published_ones(ridge: Replay, logistic: Replay) -> None:
     for replay in (ridge, logistic):
         points = [*replay.points([0.05], 0, SeededBits(1)), *OwnMethods(replay).points(0.05, 0, SeededBits(2))]
