@@ -34,7 +34,11 @@ def entries() -> Iterable[Entry]:
     """Whole trainings, and the private test that stops them."""
     return (
         Entry("expost.learning.sgd.trainer.Trainer", _trainings, also=("expost.learning.sgd.prices.PriceList",)),
-        Entry("expost.learning.sgd.validation.ValidationTest", _validations),
+        Entry(
+            "expost.learning.sgd.validation.ValidationTest",
+            _validations,
+            also=("expost.noise.renewed_threshold.RenewedThreshold",),
+        ),
     )
 
 

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from expost.ledger import Hold
 
 __all__ = ["Checkpoint", "Progressed"]
 
-_FORMAT = 1
+_FORMAT = 2
 _META = "expost"
 
 
@@ -28,9 +27,8 @@ class Progressed:
     """How far a training is, and what it has been charged for.
 
     ``begun`` counts the stretches that were started: a stretch that was begun and not finished is paid for and lost,
-    because nobody can know what became of its noise. ``test_spent`` is what the private test will have cost a
-    validation row by then. ``split_key`` deals the rows to training and validation the same way again; it is as secret
-    as the rows' order.
+    because nobody can know what became of its noise. ``split_key`` deals the rows to training and validation the same
+    way again; it is as secret as the rows' order.
 
     >>> Progressed(terms={"steps": 3}).begun
     0
@@ -39,7 +37,6 @@ class Progressed:
     terms: Mapping[str, Any]
     begun: int = 0
     finished: int = 0
-    test_spent: Fraction = Fraction(0)
     split_key: int = field(default=0, repr=False)
     hold: Hold | None = None
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
@@ -68,7 +65,6 @@ class Checkpoint:
             "terms": dict(progressed.terms),
             "begun": progressed.begun,
             "finished": progressed.finished,
-            "test_spent": str(progressed.test_spent),
             "split_key": str(progressed.split_key),
             "hold": None if progressed.hold is None else _hold_to_json(progressed.hold),
         }
@@ -89,8 +85,7 @@ class Checkpoint:
                 "Expected a checkpoint of the same training", do="Use the settings it was made with, or another file"
             )
         hold = None if meta["hold"] is None else _hold_from_json(meta["hold"])
-        spent, key = Fraction(meta["test_spent"]), int(meta["split_key"])
-        return Progressed(terms, meta["begun"], meta["finished"], spent, key, hold, arrays)
+        return Progressed(terms, meta["begun"], meta["finished"], int(meta["split_key"]), hold, arrays)
 
     def remove(self) -> None:
         """Delete the file; its run is settled."""

@@ -124,7 +124,6 @@ class TrainingRequest:
             Ladder(self.prices.epsilons),
             failure_probability=self.target.failure_probability,
             first=asked,
-            spent=start.test_spent,
             bits=bits,
         )
 

@@ -108,7 +108,7 @@ class Trainer:
                 if parts[number].phase != phase:
                     phase = parts[number].phase
                     batches = self._schedule.batches.draw(self._learner.rows, self._bits)
-                now = self._begin(now, number, parts[number])
+                now = self._begin(now, number)
                 try:
                     passed, gap = self._stretch(parts[number], batches)
                 except KeyboardInterrupt:
@@ -118,11 +118,9 @@ class Trainer:
                 now = replace(now, finished=number + 1, arrays=self._learner.state())
         return Trained(phase, self._steps, False, False)
 
-    def _begin(self, now: Progressed, number: int, part: Stretch) -> Progressed:
+    def _begin(self, now: Progressed, number: int) -> Progressed:
         """Write down that the stretch is charged before it runs."""
-        asks = self._test is not None and part.last
-        spent = self._test.worst_if_below(part.phase) if asks and self._test else now.test_spent
-        ahead = replace(now, begun=number + 1, test_spent=spent)
+        ahead = replace(now, begun=number + 1)
         if self._save:
             self._save(ahead)
         return ahead

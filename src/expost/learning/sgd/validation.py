@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Ladder, Measure, Norm, Sealed, Sensitivity, Target
 from expost.learning.sgd.head import Head
-from expost.noise import BitSource, Crossing, ReducedAboveThreshold
+from expost.noise import BitSource, Crossing
+from expost.noise.renewed_threshold import RenewedThreshold
 
 __all__ = ["ScoreRule", "ValidationTest"]
 
 _STEPS = 1 << 12  # grid units of the largest squared error
 _LARGEST_ERROR = 2.0  # targets and useful scores lie in [-1, 1]
-_MARGIN = 1 + 1e-9  # for logarithms taken in floats
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,20 @@ class ValidationTest:
     """Asks after each phase whether the target is met, at the privacy level that the phase has reached anyway.
 
     Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
-    test may spend at each rung what training has spent, and the bill is that of training. After a restart a new session
-    begins at rung ``first``, and what the old one ``spent`` is taken off every level.
+    test may spend at each rung what training has spent, and the bill is that of training. A test that was interrupted
+    goes on at rung ``first``: its noise is fresh at every rung, so nothing is lost and nothing is paid twice.
 
-    Guarantee: pure ex-post, known only after the run: the level of the rung at which it stopped, plus what was spent
-        before; if it has not stopped, the threshold's share of the last level. At most the cap of the ladder.
+    Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
     Adjacency: add/remove of one row.
     Sensitivity: ``rule.span``, of every query, all within one interval of that length.
     Accuracy: a model that misses the target is accepted with probability ``failure_probability`` at most, over all rungs.
     Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
-    Reference: docs/proofs/sgd-validation.md, on docs/proofs/above-threshold.md.
+    Reference: docs/proofs/sgd-validation.md, Theorems 1 and 2.
 
     >>> rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(9, 10), Fraction(1, 10)))
     >>> test = ValidationTest(rule, Ladder.of([0.5, 1, 2]), failure_probability=Fraction(1, 10))
     >>> [test.margin(rung) for rung in range(3)]
-    [68, 35, 18]
+    [55, 24, 12]
     """
 
     def __init__(
@@ -97,50 +96,28 @@ class ValidationTest:
         *,
         failure_probability: Fraction,
         first: int = 0,
-        spent: Fraction = Fraction(0),
         bits: BitSource | None = None,
     ) -> None:
-        self.rule, self._failure, self._first = rule, failure_probability, first
-        self._rungs = len(ladder)
-        # Balances the tail of the query's noise, ln(rungs / failure) scales long, against the threshold's mean.
-        share = 1 / (1 + math.sqrt(math.log(len(ladder) / float(failure_probability)) + 1))
-        self.reduced = ReducedAboveThreshold(
-            threshold=0,
-            sensitivity=rule.sensitivity,
-            ladder=Ladder(tuple(level - spent for level in ladder.rungs[first:])),
-            threshold_share=Fraction(share).limit_denominator(100),
-            # Queries move within one interval of length ``span``: what "monotone" needs, docs/proofs/sgd-validation.md.
-            monotone=True,
-        )
-        self._spent = spent
-        self._session = self.reduced.open(bits=bits)
+        self.rule = rule
+        self.renewed = RenewedThreshold(sensitivity=rule.sensitivity, ladder=ladder)
+        self._failure_share = failure_probability / len(ladder)
+        self._before = ladder[first - 1] if first else Fraction(0)
+        self._session = self.renewed.open(bits=bits)
 
     def margin(self, rung: int) -> int:
         """How far above the target a score must be, in the rule's units, to be told from one just below it."""
-        t, q = self._scales(rung)
-        # docs/proofs/above-threshold.md, accuracy: P(Q >= m + T) = b^m (1 - a) / (1 - a b).
-        together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
-        return max(0, math.ceil(q * math.log(together * self._rungs / float(self._failure)) * _MARGIN))
-
-    def _scales(self, rung: int) -> tuple[float, float]:
-        """Of the noise on the threshold and on the query at this rung."""
-        level = self.reduced.threshold_share * self.reduced.ladder[rung - self._first]
-        return float(self.rule.span / level), float(self.reduced.query_scale(rung - self._first))
+        return self.renewed.false_alarm_margin(self._failure_share, rung=rung)
 
     def ask(self, sealed: Sealed, rung: int) -> Crossing:
-        """Whether a score, less its margin, is above; rungs may only rise."""
-        return self._session.ask(sealed, rung=rung - self._first)
+        """Whether a score, less its margin, is above; every rung once, and rungs rise."""
+        return self._session.ask(sealed, rung=rung)
 
     @property
     def spent(self) -> Fraction:
         """What the answers so far cost a validation row."""
-        return self._spent + self._session.loss.epsilon
-
-    def worst_if_below(self, rung: int) -> Fraction:
-        """What it will have cost when the answer at this rung is "below"."""
-        return self._spent + self.reduced.threshold_share * self.reduced.ladder[rung - self._first]
+        return max(self._before, self._session.loss.epsilon)
 
     def estimate(self, gap: int, rung: int) -> float:
         """The score's excess over the target, in the rule's units, guessed from the released gap."""
-        t, q = self._scales(rung)
+        t, q = float(self.renewed.threshold_scale(rung)), float(self.renewed.query_scale(rung))
         return gap + self.margin(rung) + t - q

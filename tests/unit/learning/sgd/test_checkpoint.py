@@ -2,7 +2,6 @@
 
 import json
 import stat
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ HOLD = Hold("4-ab", ("dataset:t",), ApproxLoss(1, 1e-6), "train", request_id="r"
 def kept(path: Path) -> Checkpoint:
     checkpoint = Checkpoint(path / "run.npz")
     arrays = {"weights": np.arange(3.0), "velocity": np.ones((2, 2))}
-    checkpoint.write(Progressed(TERMS, 2, 1, Fraction(1, 7), 99, HOLD, arrays))
+    checkpoint.write(Progressed(TERMS, 2, 1, 99, HOLD, arrays))
     return checkpoint
 
 
@@ -27,7 +26,7 @@ def test_it_gives_back_what_was_written(tmp_path: Path) -> None:
     found = kept(tmp_path).read(TERMS)
 
     assert found is not None
-    assert (found.begun, found.finished, found.test_spent, found.split_key) == (2, 1, Fraction(1, 7), 99)
+    assert (found.begun, found.finished, found.split_key) == (2, 1, 99)
     assert found.hold == HOLD
     assert found.arrays["weights"].tolist() == [0, 1, 2]
 

@@ -122,7 +122,7 @@ def test_a_crash_loses_the_phase_and_never_its_price(small: Small) -> None:
 
 def test_a_resumed_test_stays_within_the_price(small: Small) -> None:
     request = small.aimed()
-    start = Progressed(request.public_terms(), begun=1, finished=1, test_spent=Fraction(request.prices.epsilons[0]) / 3)
+    start = Progressed(request.public_terms(), begun=1, finished=1)
 
     receipt = trained(_with(request, start=start), small).receipt
 

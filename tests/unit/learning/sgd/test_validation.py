@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from expost.audit.noise_laws import above_threshold_law, reduced_law
 from expost.core import InvalidRequest, Ladder, Measure, Sealed, Target
 from expost.learning.sgd.head import Logistic, Softmax, Squared
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
@@ -46,43 +45,70 @@ def test_an_rmse_counts_squared_errors_against_its_mark() -> None:
     assert rmse.total(Squared(), np.full((1, 10), 0.51), np.zeros(10)) < 0
 
 
-# Queries of a table and of the table with one more row, which moves each by -1 or by 2: an interval of length 3.
-STREAMS = [((0, 1), tuple(a + b for a, b in zip((0, 1), move, strict=True))) for move in product((-1, 2), repeat=2)]
+# Levels 1, 2, 3 in units of ln 2 for an interval [-1, 2]: decays a unit, so that three units are worth the level.
+def law(queries: tuple[int, ...], levels: tuple[int, ...] = (1, 2, 3), gaps: int = 12) -> dict[object, float]:
+    """Exact: the rung and gap of the answer "above", or None."""
+    found, alive = {}, 1.0
+    for rung, query in enumerate(queries):
+        before = levels[rung - 1] if rung else 0
+        a, b = 2.0 ** (-(levels[rung] - before) / 3), 2.0 ** (-levels[rung] / 3)
+        both = (1 - a) * (1 - b) / (1 - a * b)
+        mass = {gap: both * (b ** (gap - query) if gap >= query else a ** (query - gap)) for gap in range(gaps)}
+        above = b**-query * (1 - a) / (1 - a * b) if query <= 0 else 1 - a ** (1 + query) * (1 - b) / (1 - a * b)
+        found |= {(rung, gap): alive * p for gap, p in mass.items()}
+        alive *= 1 - above
+    return found | {None: alive}
 
 
-@pytest.mark.parametrize(("queries", "neighbour"), STREAMS, ids=str)
-def test_queries_that_move_within_an_interval_cost_what_monotone_ones_do(
-    queries: tuple[int, ...], neighbour: tuple[int, ...]
+def worst_excess(left: dict[object, float], right: dict[object, float], levels: tuple[int, ...] = (1, 2, 3)) -> float:
+    """The largest loss above the bill, in units of ln 2."""
+    bills = {key: levels[-1] if key is None else levels[key[0]] for key in left}
+    return max(abs(math.log2(left[key] / right[key])) - bills[key] for key in left)
+
+
+STREAMS = [(base, move) for base in ((0, 0, 0), (-4, 1, 3), (5, 5, 5)) for move in product((-1, 0, 2), repeat=3)]
+
+
+@pytest.mark.parametrize(("queries", "move"), STREAMS, ids=str)
+def test_queries_that_move_within_an_interval_cost_the_level_of_the_last_rung(
+    queries: tuple[int, ...], move: tuple[int, ...]
 ) -> None:
-    # Decays a = b = 2^(-1/3) a unit would be irrational; work in units of the span instead: a^3 = b^3 = 1/2.
-    a = b = 0.5 ** (1 / 3)
-    left = above_threshold_law(queries, a, b, depth=120, gaps=4)
-    right = above_threshold_law(neighbour, a, b, depth=120, gaps=4)
-    hit, none = math.exp(math.log(2) + math.log(2)), math.exp(math.log(2))
+    neighbour = tuple(query + by for query, by in zip(queries, move, strict=True))
 
-    for one, two in ((left, right), (right, left)):
-        for outcome, p in one.items():
-            assert p <= (hit if outcome else none) * two[outcome] * (1 + 1e-9) + 1e-9
+    assert worst_excess(law(queries), law(neighbour)) <= 1e-9
 
 
 def test_a_wider_interval_than_declared_is_noticed_by_that_check() -> None:
-    a = b = 0.5 ** (1 / 3)
-    left = above_threshold_law((0, -6), a, b, depth=120)
-    right = above_threshold_law((6, -12), a, b, depth=120)
-
-    worst = max(one[key] / two[key] for one, two in ((left, right), (right, left)) for key in one)
-    assert worst > 4.5
+    assert worst_excess(law((5, 5, 0)), law((8, 8, -3))) > 0.5
 
 
-def test_the_reduced_form_costs_the_level_of_its_rung() -> None:
-    decays, query_decays = (Fraction(3, 4), HALF), (Fraction(2, 3), HALF)
-    for queries, moved in (((0, 0), (1, 0)), ((0, 0), (0, 1)), ((0, 1), (1, 1)), ((1, 0), (1, 1))):
-        left = reduced_law(queries, decays, query_decays, depth=40)
-        right = reduced_law(moved, decays, query_decays, depth=40)
-        for rung in (0, 1):
-            allowed = 1 / (decays[rung] * query_decays[rung])
-            for one, two in ((left, right), (right, left)):
-                assert one[rung] <= allowed * two[rung] * (1 + Fraction(1, 10**6))
+def test_levels_that_do_not_rise_with_what_is_paid_are_noticed_by_that_check() -> None:
+    # Noise against of the whole level at every rung, as if each rung were the first.
+    first = [law((9,), levels=(level,)) for level in (1, 2, 3)]
+    moved = [law((11,), levels=(level,)) for level in (1, 2, 3)]
+    below = sum(abs(math.log2(one[None] / two[None])) for one, two in zip(first, moved, strict=True))
+
+    assert below > 3
+
+
+def test_the_session_follows_that_law() -> None:
+    test = ValidationTest(ACCURACY, Ladder.of([0.5, 1]), failure_probability=FAILURE)
+    stopped = test.renewed.simulate([-2, 1], runs=40_000, bits=SeededBits(5))
+    levels = tuple(Fraction(level) for level in (0.5, 1))
+    decays = [math.exp(-float(level) / 4) for level in levels]
+    above = decays[0] ** 2 * (1 - decays[0]) / (1 - decays[0] ** 2)  # the first rung's growth is its level
+
+    assert abs((stopped[:, 0] == 0).mean() - above) < 4 * math.sqrt(0.25 / 40_000)
+    assert abs((stopped[:, 0] == 0).mean() - above * 0.9) > 4 * math.sqrt(0.25 / 40_000)
+
+
+def test_every_rung_is_asked_once() -> None:
+    test = ValidationTest(ACCURACY, Ladder.of([0.5, 1]), failure_probability=FAILURE, bits=SeededBits(1))
+    far_below = Sealed(-(10**6), ACCURACY.sensitivity)
+    test.ask(far_below, 0)
+
+    with pytest.raises(InvalidRequest):
+        test.ask(far_below, 0)
 
 
 def test_a_model_that_misses_the_target_is_accepted_as_seldom_as_promised() -> None:
@@ -122,18 +148,15 @@ def test_a_model_far_above_the_target_is_accepted_at_once() -> None:
     assert abs(test.estimate(crossing.gap, 0) - ACCURACY.counted(950, 1000)) < 200
 
 
-def test_what_was_spent_before_a_restart_is_taken_off_every_level() -> None:
+def test_a_restarted_test_goes_on_where_it_was() -> None:
     before = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, bits=SeededBits(1))
-    lost = before.worst_if_below(0)
-    after = ValidationTest(
-        ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, first=1, spent=lost, bits=SeededBits(2)
-    )
+    before.ask(Sealed(-(10**6), ACCURACY.sensitivity), 0)
+    after = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, first=1, bits=SeededBits(2))
 
+    assert before.spent == after.spent == HALF
     after.ask(Sealed(10**6, ACCURACY.sensitivity), 1)
-
-    assert lost < HALF
     assert after.spent == 1
-    assert after.margin(1) > before.margin(1)
+    assert after.margin(1) == before.margin(1)
 
 
 def test_senseless_targets_are_refused() -> None:
