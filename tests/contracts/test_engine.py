@@ -1,7 +1,10 @@
 """One suite for every engine: the same rows, the same sealed integers, no failure on any row."""
 
 import datetime
+import sys
+import uuid
 from collections.abc import Callable
+from importlib import util
 from pathlib import Path
 
 import duckdb
@@ -17,6 +20,7 @@ from expost.data import Dataset
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine, parallel
 from expost.data.engines.duck import DuckEngine
 from expost.data.form import MomentForm, ShareForm, SquareForm
+from expost.data.source import open_source
 from expost.data.tally import Measured
 
 ROWS = 20_000
@@ -76,6 +80,26 @@ def in_a_relation(table: pa.Table, folder: Path) -> Engine:
     return DuckEngine(connection.sql("select * from flights"))
 
 
+def in_postgres(table: pa.Table, folder: Path) -> Engine:
+    driver = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="the extra postgres is not installed")
+    if reason := _postgres_server().missing():
+        pytest.skip(reason)
+    url, name = _postgres_server().shared_server().url("postgres"), f"flights_{uuid.uuid4().hex[:12]}"
+    with driver.connect(url) as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest(name, table, mode="create", db_schema_name="public")
+        connection.commit()
+    return open_source(f"{url}?table={name}")[0]
+
+
+def _postgres_server():
+    name = "expost_tests_postgres_server"  # shared with the other tests that need a server
+    if name not in sys.modules:
+        spec = util.spec_from_file_location(name, Path(__file__).parents[1] / "faults" / "postgres_server.py")
+        sys.modules[name] = module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
 ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
     in_memory,
     in_small_chunks,
@@ -83,6 +107,7 @@ ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
     in_several_files,
     in_duckdb,
     in_a_relation,
+    in_postgres,
 ]
 
 

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 
@@ -77,16 +77,14 @@ def _mapped(path: Path) -> pa.Table:
 
 
 def _open_database(url: str) -> tuple[Engine, str]:
-    """A PostgreSQL table through DuckDB; the table is named in the URL, ``...?table=public.flights``."""
+    """A PostgreSQL table; it is named in the URL, ``...?table=public.flights``."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     table = options.pop("table", "")
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", table):
         # The URL may hold a password: it is not repeated.
         raise InvalidRequest("Expected a table name in the database URL", do="Append ?table=public.flights")
-    plain = urlunsplit(parts._replace(query=urlencode(options)))
-    duck = _duck()
-    attach = f"ATTACH {duck.quoted(plain)} AS source (TYPE postgres, READ_ONLY)"
+    plain = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
     full = table if "." in table else f"public.{table}"
-    engine = duck.DuckEngine.query(f"SELECT * FROM source.{full}", setup=("INSTALL postgres", "LOAD postgres", attach))
-    return engine, table.rpartition(".")[2]
+    postgres = importlib.import_module("expost.data.engines.postgres")
+    return postgres.PostgresEngine(plain, full), table.rpartition(".")[2]

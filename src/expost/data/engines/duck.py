@@ -1,4 +1,4 @@
-"""Everything DuckDB can read: CSV files, SQL queries, its own relations, PostgreSQL tables."""
+"""Everything DuckDB can read: CSV files, SQL queries, its own relations."""
 
 from __future__ import annotations
 
@@ -37,19 +37,17 @@ class DuckEngine:
         self._schema = relation.limit(0).to_arrow_table().schema
 
     @classmethod
-    def query(cls, sql: str, *, setup: Sequence[str] = ()) -> DuckEngine:
+    def query(cls, sql: str) -> DuckEngine:
         """An engine over the result of the owner's query, on a connection of its own with bounded memory."""
         connection = duckdb.connect(config={"threads": str(workers()), "memory_limit": _MEMORY})
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = {quoted(os.path.join(tempfile.gettempdir(), 'expost-duckdb'))}")
         connection.execute(f"SET max_temp_directory_size = '{_SPILL}'")
         try:
-            for statement in setup:
-                connection.execute(statement)
             return cls(connection.sql(sql))
         except duckdb.Error:
             broken = True
-        assert broken  # DuckDB's own message may repeat a password or a row
+        assert broken  # DuckDB's own message may repeat a row
         raise InvalidRequest("Expected a query or table that DuckDB can read", do="Try the query in DuckDB first")
 
     @property
