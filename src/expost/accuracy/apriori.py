@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from expost.accuracy.laplace_norm import laplace_norm_quantile
 from expost.core import InvalidRequest
 from expost.core.rational import round_up
 
 __all__ = ["PerturbedObjective", "TiltLaw"]
+
+Floats = NDArray[np.float64]
 
 _OUTPUT_SHARE = Fraction(1, 200)  # of epsilon, for hiding what the solver leaves over
 _OUTPUT_FAILURE = Fraction(1, 100)  # of the failure probability, for the noise that hides it
@@ -108,14 +113,23 @@ class PerturbedObjective:
         ``left_over`` bounds the gradient of the risk at the minimum beyond the tilt's, as a sum over rows.
         """
         gradient = (self._tilt_length(epsilon, failure_probability) + left_over) / self.rows
-        hidden = self._output_length(epsilon, failure_probability)
+        hidden = self.output_length(epsilon, failure_probability)
         smooth = self.sharpest + self.penalty
         # Strong convexity, then smoothness for the step that the output noise takes (Nes04, Theorems 2.1.5 and 2.1.10).
         return gradient**2 / (2 * self.penalty) + gradient * hidden + smooth / 2 * hidden**2
 
+    def excess_risks(self, epsilon: Fraction, failure_probabilities: Sequence[float]) -> Floats:
+        """As ``excess_risk``, for many failure probabilities at once."""
+        rarest = Fraction(min(failure_probabilities))
+        level, kept = self.split(epsilon)[0], float(1 - _OUTPUT_FAILURE)
+        lengths = [self.tilt.length(level, each * kept) for each in failure_probabilities]
+        gradients, hidden = np.array(lengths) / self.rows, self.output_length(epsilon, rarest)
+        risks: Floats = gradients**2 / (2 * self.penalty) + gradients * hidden
+        return risks + (self.sharpest + self.penalty) / 2 * hidden**2
+
     def room(self, epsilon: Fraction, failure_probability: Fraction, excess_risk: float) -> float:
         """The largest ``left_over`` with which the excess risk stays within a target; negative if there is none."""
-        hidden = self._output_length(epsilon, failure_probability)
+        hidden = self.output_length(epsilon, failure_probability)
         rest = excess_risk - (self.sharpest + self.penalty) / 2 * hidden**2
         # The root of gradient^2 / (2 penalty) + gradient hidden = rest.
         gradient = self.penalty * (math.sqrt(hidden**2 + 2 * max(rest, 0.0) / self.penalty) - hidden)
@@ -125,7 +139,8 @@ class PerturbedObjective:
         # What exceeds the reach is among the failures: _NEVER is the smaller probability.
         return self.tilt.length(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
 
-    def _output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
+    def output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
+        """How far from the exact minimum what is released is, except with a hundredth of this probability."""
         scale = self.output_sensitivity(epsilon) / float(self.split(epsilon)[1])
         quantile = laplace_norm_quantile(self.dimension, float(failure_probability * _OUTPUT_FAILURE))
         return 1.01 * scale * quantile + self.distance(epsilon)  # 1 % for the rounding to the grid

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.laplace_norm import laplace_norm_quantile
+from expost.accuracy.noisy_remainder import CELLS, CLIMB_COST, largest_scale
 from expost.core import Loss, Outcome, PureLoss, Release
+from expost.core.rational import round_up
 from expost.data.matrix import GRID_BITS, RowSource, UnitRows
 from expost.learning.losses import TruncatedSquare
 from expost.learning.model import LinearModel
 from expost.learning.objective import TiltedRisk
 from expost.learning.problem import Problem
-from expost.learning.residual_check import ResidualCheck
+from expost.learning.residual_check import Checked, ResidualCheck
 from expost.noise import BitSource
 
 __all__ = ["TiltedRidge"]
 
+Floats = NDArray[np.float64]
+
 _REACH = 1.0  # in units of the target bound: a model that predicts 0 is never off by more
-# Shares of the failure probability: tilt and check of the first attempt, then the tilts of wider ones.
-_TILT_FAILURE, _CHECK_FAILURE = Fraction(6, 10), Fraction(3, 10)
-_WIDER_FAILURES = (Fraction(6, 100), Fraction(3, 100), Fraction(1, 100))
-_CHECK_SHARE = Fraction(1, 4)  # of a given epsilon
+# Shares of the failure probability: tilt and check of the first attempt together, then the tilts of wider ones.
+_FIRST_FAILURE = Fraction(95, 100)
+_WIDER_FAILURES = (Fraction(3, 100), Fraction(15, 1000), Fraction(5, 1000))
+_CHECK_SHARE, _CHECK_FAILURE = Fraction(1, 4), Fraction(1, 4)  # of a given epsilon and its failure probability
+_USUAL_COEFFICIENT = 1.5  # the largest coefficient, in units of bounds, for which tilt and check share the cost best
+_MOST_TILT, _SEARCHES = 3.0, 6  # the tilt costs at most so much more than one without a check; points of the search
+_NEAR = 0.85  # of the distance that the target allows
 _CITATIONS = ("docs/proofs/objective-perturbation.md", "docs/proofs/truncated-ridge.md", "LNRWW17, Theorem 2.7")
 
 
@@ -33,7 +40,7 @@ _CITATIONS = ("docs/proofs/objective-perturbation.md", "docs/proofs/truncated-ri
 class _Attempt:
     """One fitted model with what it cost and the excess risk that was certified for it."""
 
-    theta: NDArray[np.float64]
+    theta: Floats
     generation: Fraction
     testing: Fraction
     excess_risk: float
@@ -60,7 +67,7 @@ class TiltedRidge:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._failure = problem.aim.failure_probability
-        self._epsilon = self._price()
+        self._epsilon, self._scale = self._plan()
 
     # What it will cost -------------------------------------------------------------------------------------------
 
@@ -71,24 +78,58 @@ class TiltedRidge:
     def _goal(self) -> float:
         return self._problem.aim.tolerance / self._problem.risk_unit
 
-    def _price(self) -> Fraction:
-        """The epsilon of the first tilt."""
+    def _plan(self) -> tuple[Fraction, float]:
+        """The epsilon of the first tilt, and the noise of the first look at what truncation hides."""
         aim, prices = self._problem.aim, self._risk(_REACH).prices
         if aim.epsilon is not None:
             level = aim.epsilon * (1 - _CHECK_SHARE)
             prices.split(level)
-            return level
-        share = 1 - self._check_room()
-        return aim.afford(prices.epsilon_for(self._goal, self._failure * _TILT_FAILURE, tilt_share=share))
+            return level, 0.0
+        least = aim.afford(prices.epsilon_for(self._goal, self._failure * _FIRST_FAILURE))
+        at_least = prices.excess_risks(least, CELLS.tolist())
+        usual = ResidualCheck(np.array([_USUAL_COEFFICIENT]), _REACH, self._problem.ball.norm, self._near).most
 
-    def _check_room(self) -> float:
-        """The share of the gradient length left to the check.
+        def cost(factor: float) -> float:
+            # Only the search for the best factor takes the risk to fall with its square; what is found is priced anew.
+            scale = self._noise_beside(at_least / factor**2, precision=0.01)
+            return math.inf if scale is None else factor * float(least) + CLIMB_COST * usual / scale
 
-        The tilt costs 2 q / share and a check of a row that contributes 3/4 costs about 3.5 / (1 - share); this splits
-        them in the ratio of their roots, which minimises the sum.
+        best = _minimum(cost, 1.0, _MOST_TILT)
+        epsilon = aim.afford(round_up((least - prices.jacobian) * Fraction(best) + prices.jacobian))
+        return epsilon, self._noise_beside(prices.excess_risks(epsilon, CELLS.tolist())) or 0.0
+
+    def _noise_beside(self, risks: Floats, precision: float = 1e-6) -> float | None:
+        """How noisy the first look may be beside a tilt that leads to these risks; none if there is no room for noise."""
+        goal = self._goal * (1 - 1e-9)
+        # The two sides of _together, solved for what is hidden.
+        rooms = np.minimum(goal - risks, self._slope * (math.sqrt(goal) - np.sqrt(risks))) * self._problem.rows
+        return largest_scale(rooms, self._failure * _FIRST_FAILURE, grid=2.0**-GRID_BITS, precision=precision)
+
+    @property
+    def _near(self) -> float:
+        """A distance from the best coefficients: most of what the risk aimed at allows, by strong convexity."""
+        risk = self._goal if self._problem.aim.target is not None else 2 * self._known(Fraction(1, 10))
+        return _NEAR * math.sqrt(2 * risk / self._problem.penalty)
+
+    @property
+    def _slope(self) -> float:
+        return self._near * math.sqrt(2 * self._problem.penalty)
+
+    def _check_of(self, theta: Floats, reach: float = _REACH) -> ResidualCheck:
+        away = self._risk(_REACH).prices.output_length(self._epsilon, Fraction(CELLS[-1]))
+        return ResidualCheck(theta, reach, self._problem.ball.norm, self._near + away)
+
+    def _together(self, known: float, hidden: float) -> float:
+        """A bound on the excess risk from the truncated risk's and the mean of what is hidden from it.
+
+        Near the best coefficients what is hidden adds to the risk, far from them to the gradient
+        (docs/proofs/truncated-ridge.md, 2).
         """
-        tilt = 2 * laplace_norm_quantile(self._problem.ball.dimension, float(self._failure * _TILT_FAILURE))
-        return math.sqrt(3.5) / (math.sqrt(3.5) + math.sqrt(tilt))
+        return max(known + hidden, (math.sqrt(known) + hidden / self._slope) ** 2)
+
+    def _known(self, share: Fraction) -> float:
+        """What the first tilt alone can do to the truncated risk, except with this share of the failures."""
+        return self._risk(_REACH).prices.excess_risk(self._epsilon, self._failure * share)
 
     @property
     def worst_case(self) -> Loss:
@@ -112,38 +153,35 @@ class TiltedRidge:
         return self._release(attempt)
 
     def _first(self, rows: UnitRows, bits: BitSource | None) -> _Attempt:
-        risk = self._risk(_REACH)
-        theta = risk.release(rows, self._epsilon, target_scale=2.0**-GRID_BITS, bits=bits)
-        checked = ResidualCheck(theta, _REACH, self._problem.ball.norm).run(
-            rows,
-            allowed=self._allowed(risk),
-            failure_probability=self._failure * _CHECK_FAILURE,
-            cap=self._problem.aim.cap - self._epsilon,
-            bits=bits,
-        )
-        excess = self._excess(risk, checked.hidden)
-        return _Attempt(theta, self._epsilon, checked.epsilon, excess, checked.enough)
-
-    def _excess(self, risk: TiltedRisk, hidden: float) -> float:
-        return risk.prices.excess_risk(self._epsilon, self._failure * _TILT_FAILURE, left_over=hidden)
-
-    def _allowed(self, risk: TiltedRisk) -> float | None:
-        """How much may be hidden for the target to be met; with epsilon given, whatever is hidden is reported."""
+        theta = self._risk(_REACH).release(rows, self._epsilon, target_scale=2.0**-GRID_BITS, bits=bits)
+        check = self._check_of(theta)
+        left = self._problem.aim.cap - self._epsilon
         if self._problem.aim.target is None:
-            return None
-        return risk.prices.room(self._epsilon, self._failure * _TILT_FAILURE, self._goal)
+            checked = check.read(rows, left, bits=bits)
+            bound = self._bound(checked, Fraction(1))
+        else:
+            checked = check.climb(rows, scale=self._scale, cap=left, bits=bits)
+            # What is said of a miss is paid from the share of the attempts that then do not happen.
+            bound = self._goal if checked.enough else self._bound(checked, sum(_WIDER_FAILURES, Fraction(0)))
+        return _Attempt(theta, self._epsilon, checked.epsilon, bound, checked.enough)
+
+    def _bound(self, checked: Checked, share: Fraction) -> float:
+        """The excess risk that holds whatever was read, except with this share of the failure probability."""
+        hidden = checked.hidden(float(self._failure * share * _CHECK_FAILURE)) / self._problem.rows
+        return self._together(self._known(share * (1 - _CHECK_FAILURE)), hidden)
 
     def _wider(self, before: _Attempt, share: Fraction, rows: UnitRows, bits: BitSource | None) -> _Attempt | None:
         """An attempt whose reach covers every residual that a model like the last one can have, if it can be paid."""
         aim = self._problem.aim
         if aim.target is None:
             return None
-        risk = self._risk(1 + 1.25 * ResidualCheck(before.theta, 0.0, self._problem.ball.norm).most)
+        largest = self._check_of(before.theta).furthest
+        risk = self._risk(1.25 * (1 + largest))
         epsilon = risk.prices.epsilon_for(self._goal, self._failure * share)
         if before.generation + before.testing + epsilon > aim.cap:
             return None
         theta = risk.release(rows, epsilon, target_scale=2.0**-GRID_BITS, bits=bits)
-        fits = ResidualCheck(theta, risk.loss.steepest, self._problem.ball.norm).needless
+        fits = self._check_of(theta, risk.loss.steepest).needless
         bound = risk.prices.excess_risk(epsilon, self._failure * share) if fits else math.inf
         return replace(
             before, theta=theta, generation=before.generation + epsilon, excess_risk=bound, met=bound <= self._goal
@@ -170,3 +208,13 @@ class TiltedRidge:
         if not attempt.met:
             return Outcome.NOT_MET
         return Outcome.TESTED if attempt.testing else Outcome.CERTIFIED
+
+
+def _minimum(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function is lowest on a grid, then twice on a finer one around that point."""
+    for _ in range(3):
+        points = np.linspace(low, high, _SEARCHES)
+        best: float = min(points.tolist(), key=cost)
+        step = (high - low) / (_SEARCHES - 1)
+        low, high = max(low, best - step), min(high, best + step)
+    return best

@@ -7,7 +7,7 @@ import pytest
 
 from expost import BudgetExceeded
 from expost.core import Outcome
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, read_rows
+from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning.aim import Aim
 from expost.learning.problem import Problem
 from expost.learning.residual_check import ResidualCheck
@@ -120,13 +120,14 @@ def test_units_of_the_caller_change_nothing_but_the_units() -> None:
     assert big.receipt.epsilon == pytest.approx(small.receipt.epsilon)
 
 
-def test_one_row_moves_the_checked_sum_by_no_more_than_declared() -> None:
+@pytest.mark.parametrize("leash", [0.4, 1.5, 9.0])
+def test_one_row_moves_the_checked_sum_by_no_more_than_declared(leash: float) -> None:
     theta = np.array([3.0, -2.0, 0.5, 0.1])
-    check = ResidualCheck(theta, 1.0, UnitBall(4).norm)
+    check = ResidualCheck(theta, 1.0, UnitBall(4).norm, leash)
 
     def contribution(row: np.ndarray, label: float) -> float:
         beyond = max(abs(row @ theta - label) - 1.0, 0.0)
-        return float(np.linalg.norm(row)) * beyond
+        return beyond**2 / 2 - max(beyond - float(np.linalg.norm(row)) * leash, 0.0) ** 2 / 2
 
     extremes = [contribution(sign * unit, label) for unit in np.eye(4) for sign in (-1, 1) for label in (-1.0, 1.0)]
     assert max(extremes) == pytest.approx(check.most, rel=1e-6)
@@ -135,6 +136,48 @@ def test_one_row_moves_the_checked_sum_by_no_more_than_declared() -> None:
 
 
 def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
-    check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2).norm)
+    check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2).norm, 1.0)
 
     assert check.needless
+
+
+def truncated_minimum(x: np.ndarray, y: np.ndarray, tilt: np.ndarray) -> np.ndarray:
+    """The minimum of the truncated risk plus tilt . theta, by plain descent."""
+    theta = np.zeros(x.shape[1])
+    for _ in range(2500):
+        theta -= 0.9 * (x.T @ np.clip(x @ theta - y, -1, 1) / len(y) + PENALTY * theta + tilt)
+    return theta
+
+
+def test_what_is_known_and_what_is_hidden_bound_the_excess_risk_together() -> None:
+    rng = np.random.default_rng(5)
+    x, y = table(rows=600, slope=6.0)
+    y = np.where(rng.random(600) < 0.15, -np.sign(y), y)
+    request = request_for(x, excess_risk=0.05, max_epsilon=50.0)
+    bounds, truths = [], []
+    for length in np.geomspace(1e-3, 0.2, 12):
+        direction = rng.normal(size=4)
+        tilt = length * direction / np.linalg.norm(direction)
+        theta = truncated_minimum(x, y, tilt)
+        beyond = np.maximum(np.abs(x @ theta - y) - 1, 0)
+        moved = np.minimum(beyond, np.linalg.norm(x, axis=1) * request._near)
+        hidden = float(np.mean(moved * beyond - moved**2 / 2))
+        bounds.append(request._together(length**2 / (2 * PENALTY), hidden))
+        truths.append(excess(x, y, theta))
+
+    assert np.all(np.array(truths) <= np.array(bounds) * (1 + 1e-6))
+    # Without what is hidden the bound would be wrong on this table.
+    assert any(
+        truth > length**2 / (2 * PENALTY) for truth, length in zip(truths, np.geomspace(1e-3, 0.2, 12), strict=True)
+    )
+
+
+def test_a_reading_bounds_what_is_hidden_as_often_as_it_says() -> None:
+    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, 9.0)
+    rows = UnitRows(read_rows(np.tile([1.0, 0.0], (9, 1)), -np.ones(9)), UnitBall(2), grid_numbers(1.0))
+    bits = SeededBits(3)
+
+    readings = [check.read(rows, Fraction(1), bits=bits) for _ in range(2000)]
+
+    wrong = np.mean([reading.hidden(0.1) < 18.0 for reading in readings])
+    assert 0.07 < wrong < 0.13
