@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.core import Ladder
-from expost.noise.parameter import LARGEST_SCALE
 
 __all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule"]
 
@@ -37,6 +36,8 @@ _FINE = 0.1  # width of a cell of larger counts, in noise scales at the stopping
 _USUAL = 1.12  # what stopping usually costs in probability: where the search for the level begins
 _FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
 _MOST_RUNGS = 200  # that one climb can look at: twice the rungs of its ladder
+_WIDEST = 1 << 56  # noise scale of a rung: its radius at every level in use fits in 64 bits
+_BEYOND = 2.0**62
 _MARGIN = 1.01  # for counts beyond the enumeration, where the rule repeats itself with every factor RATIO
 
 
@@ -66,7 +67,8 @@ class RelativeRule:
         as_it_is, in_a_gap = q * (1 + r) / r, (q + 0.5) / r
         least: Floats = np.ceil(np.minimum(as_it_is, in_a_gap) * (1 + 1e-12))
         least[radii == 0] = 0
-        return least.astype(np.int64)
+        beyond = least >= _BEYOND  # no 64-bit value is accepted where the smallest one would not fit
+        return np.where(beyond, np.iinfo(np.int64).max, np.where(beyond, 0, least).astype(np.int64))
 
     def value(self, noisy: NDArray[np.int64], radii: NDArray[np.int64]) -> NDArray[np.int64]:
         """The released count: the noisy one, or where that is too high the largest that every exact count allows."""
@@ -89,7 +91,7 @@ def relative_ladder(
     top = math.floor(math.log(float(cap / sensitivity)) / math.log(RATIO) + 1e-9)
     count = math.ceil(math.log(span) / math.log(RATIO))
     rungs = (sensitivity * _power(k) for k in range(top - count + 1, top + 1))
-    least = sensitivity / LARGEST_SCALE
+    least = sensitivity / _WIDEST
     kept = [rung for rung in rungs if above < rung <= cap and rung >= least]
     return Ladder(tuple(kept) or (cap,))
 

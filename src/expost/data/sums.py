@@ -43,7 +43,10 @@ class PowerSums:
 
     @classmethod
     def of(cls, cell: Integers | None, steps: Floats, *, cells: int, degree: int) -> PowerSums:
-        """The sums over rows; ``cell`` is each row's place (None when there is but one), ``steps`` are below 2^21."""
+        """The sums over rows; ``cell`` is each row's place (None when there is but one), ``steps`` are below 2^21.
+
+        Steps of sums alone (degree 1) may be up to 2^38.
+        """
         columns, count = steps.shape
         if cell is None:
             return _of_one_cell(steps, count, degree)
@@ -66,10 +69,16 @@ def _stacked(parts: list[Integers], cells: int) -> Integers:
 
 def _of_one_cell(steps: Floats, count: int, degree: int) -> PowerSums:
     columns = len(steps)
-    # At most 2^21 times the 2^31 rows of an array: a sum of whole floats below 2^53 is exact.
-    first = steps.sum(axis=1, keepdims=True).astype(np.int64) if degree >= 1 else np.zeros((0, 1), np.int64)
+    first = _row_sums(steps)[:, None] if degree >= 1 else np.zeros((0, 1), np.int64)
     second = _gram(steps)[np.triu_indices(columns)][:, None] if degree >= 2 else np.zeros((0, 1), np.int64)
     return PowerSums(np.array([count]), first, second)
+
+
+def _row_sums(steps: Floats) -> Integers:
+    """Exact sums of whole floats: as they are where no partial sum can round, else as integers."""
+    if steps.max(initial=0.0) * steps.shape[1] < _EXACT:
+        return np.asarray(steps.sum(axis=1), dtype=np.int64)
+    return np.asarray(steps.astype(np.int64).sum(axis=1), dtype=np.int64)
 
 
 def _gram(steps: Floats) -> Integers:

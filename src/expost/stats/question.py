@@ -252,7 +252,13 @@ class Question(ABC):
             assert ask.cap is not None
             return ask.cap
         assert ask.target is not None
-        radius = math.floor(ask.target.tolerance / design.reader.unit)
+        radius = math.floor((ask.target.tolerance - design.reader.slack) / design.reader.unit)
+        if radius < 0:
+            raise InvalidRequest(
+                "Expected an error above what rounding to the grid can do",
+                got=float(ask.target.tolerance),
+                do="Ask for less accuracy, or declare narrower bounds",
+            )
         level = shared_level(ask.failure_probability, design.cells)
         return epsilon_for_radius(radius, level, design.sensitivity.amount)
 
@@ -301,7 +307,9 @@ class Question(ABC):
         if self._shelf is not None:
             target = replace(target, failure_probability=(1 - _GLANCE) * target.failure_probability)
         if design.reader.linear:
-            climb = RelativeClimb(target.tolerance, target.failure_probability, price, design.reader.unit)
+            climb = RelativeClimb(
+                target.tolerance, target.failure_probability, price, design.reader.unit, design.reader.slack
+            )
             return climb.run(kept, amount, design.cells, bits)
         return LookClimb(design.reader, target, price).run(kept, amount, design.cells, bits)
 

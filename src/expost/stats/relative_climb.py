@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = ["RelativeClimb"]
 Floats = NDArray[np.float64]
 
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
+_LEAST_ROOM, _MOST_ROOM = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
 _HOPELESS = 4.6  # noise scales: a cell that looks out of reach by this much is given up (1 % of error, no promise)
 
 
@@ -34,15 +35,32 @@ class RelativeClimb:
     One coordinate a cell. The cells' paths are independent, each stops at its own rung, and a unit moves the cells by
     at most the L1 sensitivity together, so the loss is the highest rung read (docs/proofs/stopped-relative-error.md).
     With several cells a scout of independent noise is released first and paid for too.
+
+    ``slack`` is how far the integers can be from the answers, by rounding. A small part of the share is kept for it:
+    the integers are climbed to a little less than the share, and what was met is checked with intervals that much wider.
     """
 
     share: Fraction
     failure_probability: Fraction
     cap: Fraction
     unit: Fraction = Fraction(1)
+    slack: Fraction = Fraction(0)
 
     def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
         """Climb all cells of a sealed vector, from where it was read last."""
+        if self.slack:
+            return replace(self, share=self._lowered(sensitivity))._run(kept, sensitivity, cells, bits, self.share)
+        return self._run(kept, sensitivity, cells, bits, self.share)
+
+    def _lowered(self, sensitivity: Fraction) -> Fraction:
+        """The share to climb to, so that what is left of the asked one has room for the slack.
+
+        What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
+        """
+        part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
+        return _three_digits(self.share * (1 - min(max(part, _LEAST_ROOM), _MOST_ROOM)))
+
+    def _run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None, asked: Fraction) -> Ascent:
         paid, scouted, cap = kept.paid, Fraction(0), self.cap
         if kept.parts is None:
             kept.parts = (self._certified,) * cells
@@ -57,12 +75,14 @@ class RelativeClimb:
         highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
         # Where the cap is below what was paid for already, the last rung read is looked at once more.
         last = max(highest, kept.read)
-        return self._climb(path, table, scouted, range(min(kept.read + 1, last), last + 1), paid)
+        found = self._climb(path, table, scouted, range(min(kept.read + 1, last), last + 1), paid)
+        reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
+        return replace(found, met=found.met & reached) if self.slack else found
 
     def _parts_of(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
         """The cells' parts of the failure probability, scaled to this question's: together never more than it."""
         scale = min(self._certified / sum(parts), Fraction(1))
-        return [_shortened(part * scale) for part in parts] if scale < 1 else list(parts)
+        return [_three_digits(part * scale) for part in parts] if scale < 1 else list(parts)
 
     @property
     def _certified(self) -> Fraction:
@@ -115,14 +135,16 @@ class RelativeClimb:
         sign, share, unit = np.where(noisy < 0, -1.0, 1.0), float(self.share), float(self.unit)
         ends = np.ceil(size / (1 + share) - 1e-9), np.floor(size / (1 - share) + 1e-9)
         low, high = np.minimum(sign * ends[0], sign * ends[1]), np.maximum(sign * ends[0], sign * ends[1])
-        return sign * size * unit, low * unit, high * unit
+        slack = float(self.slack)
+        return sign * size * unit, low * unit - slack, high * unit + slack
 
     def _missed(self, noisy: NDArray[Any], rates: Floats, *, rungs: int) -> tuple[Floats, ...]:
         # The rung may depend on a missed cell's own noise, so these intervals pay for all rungs.
         level = float(self.failure_probability * _RESERVE) / len(noisy) / rungs
         radius, unit = noise_radii(level, rates), float(self.unit)
         value = noisy.astype(np.float64)
-        return value * unit, (value - radius) * unit, (value + radius) * unit
+        wide = radius * unit + float(self.slack)
+        return value * unit, value * unit - wide, value * unit + wide
 
     def _steps(self, values: NDArray[Any], table: _Table, top: int) -> tuple[Step, ...]:
         """The climb of a single cell, for the picture."""
@@ -154,8 +176,8 @@ class _Table:
         return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
 
 
-def _shortened(level: Fraction) -> Fraction:
-    """A level of three digits, rounded down: few different ones, so that few rules have to be worked out."""
+def _three_digits(level: Fraction) -> Fraction:
+    """A number of three digits, rounded down: few different ones, so that few rules have to be worked out."""
     grid = Fraction(10) ** (math.floor(math.log10(level)) - 2)
     return math.floor(level / grid) * grid
 

@@ -14,7 +14,7 @@ from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip, system_bits
 from expost.stats.ascent import Ascent
-from expost.stats.by import axes_of
+from expost.stats.by import By, axes_of, by_text, read_by
 from expost.stats.count import Count
 from expost.stats.groups import GroupRelease, Groups
 from expost.stats.pick import PickQuestion
@@ -116,7 +116,7 @@ class MostCommon(PickQuestion):
 
 
 class TopK(Count):
-    """The ``k`` most common of a column's public categories, with their counts.
+    """The ``k`` most common of a column's public categories, with their counts, in all or in each group.
 
     All counts are released at once, which costs what one count costs, and the largest are reported. ``within=100``
     asks for counts within 100 rows, so that no category left out is more common by over 200 than one reported.
@@ -132,10 +132,10 @@ class TopK(Count):
     'top 3 of city'
     """
 
-    def __init__(self, column: str | Expression, k: int, **terms: Any) -> None:
+    def __init__(self, column: str | Expression, k: int, *, by: By = None, **terms: Any) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise InvalidRequest("Expected k >= 1", got=k, do="Pass how many categories you want")
-        super().__init__(by=column, **terms)
+        super().__init__(by=(*read_by(by), column), **terms)
         self._column, self._k = column, k
 
     @property
@@ -146,11 +146,13 @@ class TopK(Count):
     @property
     def question(self) -> str:
         """The question in public words; the categories are its subject, not its groups."""
-        return self.subject + ("" if self._where is None else f" where {self._where}")
+        return self.subject + ("" if self._where is None else f" where {self._where}") + by_text(self._by[:-1])
 
     def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
         everything = super()._release(design, ascent, promise)
         assert isinstance(everything, GroupRelease)
-        order = np.argsort([-row.value for row in everything.value.rows], kind="stable")[: self._k]
-        rows = tuple(everything.value.rows[place] for place in order.tolist())
+        categories = design.axes[-1].size
+        values = np.array([row.value for row in everything.value.rows]).reshape(-1, categories)
+        order = np.argsort(-values, axis=1, kind="stable")[:, : self._k] + categories * np.arange(len(values))[:, None]
+        rows = tuple(everything.value.rows[place] for place in order.ravel().tolist())
         return GroupRelease(Groups(everything.value.columns, rows), everything.receipt)

@@ -14,7 +14,9 @@ from expost.core import InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, 
 from expost.data import Clamp, Dataset, Expression
 from expost.data.form import SquareForm
 from expost.noise import BitSource
-from expost.stats.groups import Group, GroupRelease, Groups
+from expost.stats.ascent import Ascent
+from expost.stats.by import By, by_text, columns_of, read_by
+from expost.stats.groups import GroupRelease, Groups, group_rows
 from expost.stats.kept import Shelf
 from expost.stats.question import Design
 from expost.stats.readers import DeviationReader, SquareMeanReader
@@ -33,11 +35,13 @@ class _BothReader:
     clamp: Clamp
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         # Both rest on the event that all three noises are within one radius, so they hold together.
         both = [reader(self.clamp).read(noisy, scale, level) for reader in (SquareMeanReader, DeviationReader)]
-        return Reading(*(np.concatenate(each) for each in zip(*((r.value, r.low, r.high) for r in both), strict=True)))
+        numbers = zip(*((each.value, each.low, each.high) for each in both), strict=True)
+        return Reading(*(np.stack(each, axis=1).ravel() for each in numbers))
 
 
 class _ColumnSummary(ColumnQuestion):
@@ -51,32 +55,34 @@ class _ColumnSummary(ColumnQuestion):
         measured = self.measured(dataset)
         return self.fitted(dataset, SquareForm(measured.clamp), _BothReader(measured.clamp), measured)
 
-    def _release(self, design: Design, ascent: Any, promise: Fraction) -> Release[Any]:
-        reading, level = ascent.reading, ascent.ladder[ascent.top]
-        rows = tuple(
-            Group(
-                (str(self._column), statistic),
-                float(reading.value[place]),
-                float(reading.low[place]),
-                float(reading.high[place]),
-                level,
-                bool(ascent.met[0]),
-            )
-            for place, statistic in enumerate(_STATISTICS)
-        )
-        return GroupRelease(Groups(("column", "statistic"), rows), self._receipt(design, ascent, promise))
+    def given(self, spare: Fraction) -> Self:
+        """The same question with a cap that is higher by what others have left over."""
+        ask = self._ask
+        self._ask = ask if ask.target is None or ask.cap is None else replace(ask, cap=ask.cap + spare)
+        return self
+
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
+        reading = ascent.reading
+        groups = [label if isinstance(label, tuple) else (label,) for label in design.labels] if design.axes else [()]
+        labels = [(*group, str(self._column), statistic) for group in groups for statistic in _STATISTICS]
+        levels = [ascent.ladder[rung] for rung in ascent.rung.tolist() for _ in _STATISTICS]
+        numbers = np.stack([reading.value, reading.low, reading.high])
+        rows = group_rows(labels, numbers, levels, np.repeat(ascent.met, len(_STATISTICS)))
+        columns = (*columns_of(design.axes), "column", "statistic")
+        return GroupRelease(Groups(columns, rows), self._receipt(design, ascent, promise))
 
 
 class Summary:
-    """Mean and standard deviation of several columns; each column pays once for both.
+    """Mean and standard deviation of several columns, in all or in each group; each column pays once for both.
 
-    The columns' bills add up; each may cost an even part of the cap. Sums, means and variances asked for later are
-    read off the same paths for nothing where these are accurate enough.
+    The columns' bills add up; each may cost an even part of the cap and what those before it have left over. Sums,
+    means and variances asked for later are read off the same paths for nothing where these are accurate enough.
 
     Guarantee: pure ex-post DP; the sum of the columns' bills, known only after the run and at most ``max_epsilon``.
     Adjacency: the dataset's.
     Sensitivity: as ``Variance``, for each column.
-    Accuracy: intervals cover mean and deviation of a column at once; the failure probability is split over columns.
+    Accuracy: intervals cover mean and deviation of a column (in all groups) at once; the failure probability is split
+        over columns.
     Numerics: as ``Variance``.
     Reference: DR14, Theorem 3.16 (composition); docs/proofs/shares.md (three shares, intervals).
 
@@ -94,6 +100,7 @@ class Summary:
         max_epsilon: Any = None,
         bounds: Mapping[str, Sequence[float]] | None = None,
         where: Expression | str | None = None,
+        by: By = None,
     ) -> None:
         if isinstance(columns, str) or not columns:
             raise InvalidRequest("Expected a list of columns", got=columns, do='Pass ["age", "income"]')
@@ -107,12 +114,13 @@ class Summary:
                 confidence=each,
                 max_epsilon=None if max_epsilon is None else Fraction(str(max_epsilon)) / share,
                 where=where,
+                by=by,
                 bounds=parts.get(str(column)),
             )
             for column in columns
         ]
         self._names = ", ".join(map(str, columns))
-        self._where = where
+        self._where, self._by = where, read_by(by)
 
     def on(self, shelf: Shelf) -> Self:
         """The same question, with paths kept on a shelf."""
@@ -123,7 +131,8 @@ class Summary:
     @property
     def question(self) -> str:
         """The question in public words."""
-        return f"summary of {self._names}" + ("" if self._where is None else f" where {self._where}")
+        where = "" if self._where is None else f" where {self._where}"
+        return f"summary of {self._names}{where}{by_text(self._by)}"
 
     @property
     def worst_case(self) -> Loss:
@@ -144,17 +153,26 @@ class Summary:
 
     def climb(self, sealed: list[Any], bits: BitSource | None = None) -> Release[Groups]:
         """The columns' releases, joined."""
-        promise = self.worst_case
-        parts = [column.climb(each, bits) for column, each in zip(self._columns, sealed, strict=True)]
-        receipts = [part.receipt for part in parts]
+        promise, spare = self.worst_case, Fraction(0)
+        parts: list[Release[Any]] = []
+        for column, each in zip(self._columns, sealed, strict=True):
+            column.given(spare)
+            due, part = _level(column.worst_case), column.climb(each, bits)
+            column.given(-spare)
+            spare = due - _level(part.receipt.bill)
+            parts.append(part)
         return GroupRelease(
-            Groups(("column", "statistic"), tuple(row for part in parts for row in part.value.rows)),
-            _joined(self.question, receipts, promise),
+            Groups(parts[0].value.columns, tuple(row for part in parts for row in part.value.rows)),
+            _joined(self.question, [part.receipt for part in parts], promise),
         )
 
 
+def _level(loss: Loss) -> Fraction:
+    return Fraction(loss.amounts()["epsilon"])
+
+
 def _joined(question: str, receipts: Sequence[Receipt], promise: Loss) -> Receipt:
-    bill = sum((Fraction(receipt.bill.amounts()["epsilon"]) for receipt in receipts), Fraction(0))
+    bill = sum((_level(receipt.bill) for receipt in receipts), Fraction(0))
     first = receipts[0]
     bounds = {name: ends for receipt in receipts for name, ends in receipt.terms.get("bounds", {}).items()}
     met = any(receipt.outcome.met for receipt in receipts)
@@ -167,6 +185,15 @@ def _joined(question: str, receipts: Sequence[Receipt], promise: Loss) -> Receip
         achieved=None,
         rung=None,
         rungs=None,
-        terms={"bounds": bounds},
-        breakdown={receipt.question: Fraction(receipt.bill.amounts()["epsilon"]) for receipt in receipts},
+        terms={**first.terms, "bounds": bounds, **_missed(receipts)},
+        breakdown={receipt.question: _level(receipt.bill) for receipt in receipts},
     )
+
+
+def _missed(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """The columns out of reach, and the groups of those that are met in some only."""
+    columns = [receipt.question for receipt in receipts if not receipt.outcome.met]
+    groups = {
+        receipt.question: receipt.terms["groups not met"] for receipt in receipts if "groups not met" in receipt.terms
+    }
+    return ({"not met": columns} if columns else {}) | ({"groups not met": groups} if groups else {})

@@ -14,7 +14,7 @@ TABLE = pa.table({"pay": RNG.normal(50, 20, 2_000), "age": RNG.integers(0, 100, 
 PEOPLE = Dataset(TABLE, bounds={"pay": (0, 100), "age": (0, 100)})
 
 
-@pytest.mark.parametrize("level", [1.0, 0.1, 1e-3, 1e-4])
+@pytest.mark.parametrize("level", [1.0, 0.1, 1e-3, 5e-4])
 @pytest.mark.parametrize("way", ["cap", "fixed"])
 @pytest.mark.parametrize(
     "build",

@@ -2,11 +2,12 @@
 
 from expost.stats.readers.combination import CombinationReader
 from expost.stats.readers.contract import Reader
-from expost.stats.readers.mean import MeanReader
+from expost.stats.readers.mean import CentredMeanReader, MeanReader
 from expost.stats.readers.total import TotalReader
 from expost.stats.readers.variance import DeviationReader, SquareMeanReader, VarianceReader
 
 __all__ = [
+    "CentredMeanReader",
     "CombinationReader",
     "DeviationReader",
     "MeanReader",

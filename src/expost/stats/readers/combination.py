@@ -18,6 +18,9 @@ __all__ = ["CombinationReader", "combination_radius"]
 class CombinationReader:
     """Reads a fixed linear combination of the coordinates of each cell.
 
+    ``rounding`` is how far each row can be from the grid, and ``rows`` the combination that counts the rows; half of
+    the level is then spent on how many there can be.
+
     >>> reader = CombinationReader((Fraction(1, 10), Fraction(1, 10)))
     >>> reader.read(np.array([[300], [700]]), scale=10.0, level=0.05).value.tolist()
     [100.0]
@@ -26,14 +29,23 @@ class CombinationReader:
     weights: tuple[Fraction, ...]
     least: float = -np.inf
     most: float = np.inf
+    rows: tuple[Fraction, ...] = ()
+    rounding: float = 0.0
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""
+        floats = noisy.astype(np.float64)
         weights = np.array([float(weight) for weight in self.weights])
-        value = weights @ noisy.astype(np.float64)
-        radius = combination_radius(weights, scale, level)
+        value, radius = weights @ floats, np.zeros(noisy.shape[1])
+        if self.rounding:
+            level = level / 2
+            counts = np.array([float(weight) for weight in self.rows])
+            most_rows = counts @ floats + combination_radius(counts, scale, level)
+            radius = np.maximum(most_rows, 0.0) * self.rounding
+        radius = radius + combination_radius(weights, scale, level)
         ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
         return Reading(*ends)
 

@@ -25,6 +25,11 @@ class Reader(Protocol):
         """What one lattice unit of a linear statistic is worth."""
         ...
 
+    @property
+    def slack(self) -> Fraction:
+        """How far the exact integers of a linear statistic can be from its answer, by rounding; public."""
+        ...
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Values and intervals; ``noisy`` has one row a coordinate and one column a cell.
 

@@ -32,23 +32,26 @@ class CovarianceReader:
     form: MomentForm
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each entry of the upper triangle, cell after cell."""
-        columns, scaled = len(self.form.clamps), (noisy / self.form.scale).astype(np.float64)
-        radius = noise_radius(-np.expm1(np.log1p(-level) / len(scaled)), scale) / self.form.scale
-        shares = scaled[: 3 * columns].reshape(columns, 3, -1)
+        columns = len(self.form.clamps)
+        radius = noise_radius(-np.expm1(np.log1p(-level) / len(noisy)), scale) / self.form.share_scale
+        shares = (noisy[: 3 * columns] / self.form.share_scale).astype(np.float64).reshape(columns, 3, -1)
+        products = (noisy[3 * columns :] / self.form.scale).astype(np.float64)
         total = shares.sum(axis=1).mean(axis=0)
         # The mean over columns of three noises each: at most three radii, and then each total is within six of it.
         safe = np.where(total > 0, total, 1.0)
         error = np.where(total <= 3 * radius, _HOPELESS, radius / safe)
         i, j = np.triu_indices(columns)
-        second = np.empty((len(i), scaled.shape[1]))
+        second = np.empty((len(i), noisy.shape[1]))
         second[i == j] = (shares[:, 0] - shares[:, 1] + shares[:, 2]) / safe
-        second[i != j] = scaled[3 * columns :] / safe
+        second[i != j] = products / safe
         middles = (shares[:, 0] - shares[:, 2]) / safe
-        # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises or one, and 3.
-        first_error, second_error = 5 * error, np.where(i == j, 6, 4)[:, None] * error
+        # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises, or one of a third of
+        # the weight, and the total's, 3 + 3.
+        first_error, second_error = 5 * error, 6 * error
         spread = second_error + (np.abs(middles[i]) + np.abs(middles[j])) * first_error + first_error**2
         # No covariance of values in [-1, 1] is larger; cutting off brings the value nearer to every exact one.
         covariance = np.clip(second - middles[i] * middles[j], np.where(i == j, 0.0, -1.0)[:, None], 1.0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expost.data import Clamp
 from expost.stats.reading import Reading
 
-__all__ = ["MeanReader", "weighted_radius"]
+__all__ = ["CentredMeanReader", "MeanReader", "weighted_radius"]
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +35,7 @@ class MeanReader:
     clamp: Clamp
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -46,6 +47,45 @@ class MeanReader:
         ends = (float(self.clamp.low) + width * end for end in (np.clip(share, 0, 1), low, high))
         value, low, high = ends
         return Reading(value, low - rounding, high + rounding)
+
+
+@dataclass(frozen=True)
+class CentredMeanReader:
+    """Reads the mean off a centred sum and a count in steps, for tables in which rows are replaced.
+
+    With y in [-1, 1] the exact mean counted from the middle in half ranges, and noises X, Y, the ratio F of the noisy
+    sum and the noisy count T misses by F - y = (X - y Y) / T, once more over a known number (docs/proofs/shares.md).
+
+    >>> reader = CentredMeanReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[-2000], [10000]]), scale=10.0, level=0.05).value.tolist()
+    [4.0]
+    """
+
+    clamp: Clamp
+    linear = False
+    unit = Fraction(1)
+    slack = Fraction(0)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
+        """Value and interval of each cell; with a noisy count too small to tell, the whole range."""
+        centred, total = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
+        known = total > 0
+        safe = np.where(known, total, 1.0)
+        ratio = np.where(known, centred / safe, 0.0)
+        first = np.where(known, _centred_radius(np.ones_like(safe), scale, level) / safe, 2.0)
+        # Whatever lies outside the first interval is excluded, and the radius grows with the size of the mean.
+        farthest = np.minimum(np.abs(ratio) + first, 1.0)
+        error = np.where(known, _centred_radius(farthest, scale, level) / safe, 2.0)
+        middle, half = float(self.clamp.low + self.clamp.high) / 2, float(self.clamp.high - self.clamp.low) / 2
+        ends = (middle + half * np.clip(end, -1, 1) for end in (ratio, ratio - error, ratio + error))
+        value, low, high = ends
+        rounding = float(self.clamp.rounding)
+        return Reading(value, low - rounding, high + rounding)
+
+
+def _centred_radius(size: Floats, scale: float, level: float) -> Floats:
+    """The radius of X - y Y for |y| = size: (1 + y) times that of a pair whose weights add up to one."""
+    return (1 + size) * weighted_radius(size / (1 + size), scale, level)
 
 
 def share_interval(up: Floats, total: Floats, scale: float, level: float) -> tuple[Floats, Floats]:

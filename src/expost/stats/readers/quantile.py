@@ -32,6 +32,7 @@ class QuantileReader:
     probabilities: tuple[Fraction, ...]
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Values and intervals, group by group, the probabilities of each one after the other."""

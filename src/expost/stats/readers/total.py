@@ -19,6 +19,8 @@ __all__ = ["TotalReader"]
 class TotalReader:
     """Reads a count or a sum; ``least`` and ``most`` are public limits of the exact answer.
 
+    ``slack`` is what rounding to the grid can have moved it, by which intervals are wider.
+
     >>> reading = TotalReader(least=0).read(np.array([[3, 50]]), scale=2.0, level=0.05)
     >>> reading.low.tolist(), reading.high.tolist()
     ([0.0, 44.0], [9.0, 56.0])
@@ -27,12 +29,13 @@ class TotalReader:
     unit: Fraction = Fraction(1)
     least: float = -np.inf
     most: float = np.inf
+    slack: Fraction = Fraction(0)
     linear = True
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell, by the exact tail of the noise."""
         unit = float(self.unit)
         value = noisy[0].astype(np.float64) * unit
-        radius = noise_radius(level, scale) * unit
+        radius = noise_radius(level, scale) * unit + float(self.slack)
         ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
         return Reading(*ends)

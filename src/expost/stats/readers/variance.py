@@ -33,6 +33,7 @@ class VarianceReader:
     clamp: Clamp
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -57,6 +58,7 @@ class SquareMeanReader:
     clamp: Clamp
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -80,6 +82,7 @@ class DeviationReader:
     clamp: Clamp
     linear = False
     unit = Fraction(1)
+    slack = Fraction(0)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""
