@@ -1,5 +1,6 @@
 """The attacks on fits find nothing against the shipped ways, and notice when one of them is broken."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -78,8 +79,10 @@ def test_understated_moments_are_caught(monkeypatch) -> None:
 
 
 def test_an_understated_minimum_is_caught(monkeypatch) -> None:
-    true = OutputFit._sensitivity.fget
-    monkeypatch.setattr(OutputFit, "_sensitivity", property(lambda self: true(self) / 30))
+    true = OutputFit._valley.func
+    monkeypatch.setattr(
+        OutputFit, "_valley", property(lambda self: replace(true(self), distance=true(self).distance / 30))
+    )
 
     assert verdict_of("learning.OutputFit") is Verdict.VIOLATED
 

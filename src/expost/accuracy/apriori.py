@@ -79,14 +79,11 @@ class PerturbedObjective:
             )
         return tilt, output
 
-    def radius(self, tilt: float) -> float:
-        """A length that no minimum exceeds when the tilt per row has this one."""
-        # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r; a straight line above the root of that.
-        return 1.001 * (2 * tilt + math.sqrt(2 * self.penalty * self.at_zero)) / self.penalty
-
     def reach(self, epsilon: Fraction) -> float:
         """Minima are cut to this length, which practically none exceeds."""
-        return self.radius(self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows)
+        tilt = self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows
+        # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r.
+        return 1.001 * (tilt + math.sqrt(tilt**2 + 2 * self.penalty * self.at_zero)) / self.penalty
 
     def distance(self, epsilon: Fraction) -> float:
         """How far the solver's point, cut to the reach, can be from the exact minimum, cut to the reach.
@@ -95,7 +92,7 @@ class PerturbedObjective:
         """
         reach, spacing = self.reach(epsilon), self.tilt.spacing(self.split(epsilon)[0]) / self.rows
         longest = self.steepest + 2 * self.penalty * reach + spacing  # the tilt of a minimum of twice the reach
-        found = self.solver_distance(self.radius(longest), longest) + spacing / self.penalty
+        found = self.solver_distance(2 * reach, longest) + spacing / self.penalty
         if found > reach / 4:
             raise InvalidRequest(
                 "Expected a regularization that float64 can resolve for this table",

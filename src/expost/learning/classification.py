@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Outcome, PureGuarantee, PureLoss, Release
+from expost.core import InvalidRequest, Outcome, Release
 from expost.core import Loss as Bill
 from expost.data.matrix import RowSource, UnitRows
 from expost.learning.losses import Loss
 from expost.learning.model import LinearModel
-from expost.learning.objective import TiltedRisk
-from expost.learning.problem import Problem
+from expost.learning.objective import Tilt, TiltedRisk
+from expost.learning.problem import Problem, bill_of
+from expost.learning.tilt import GaussianTilt, pure_tilt
 from expost.noise import BitSource
 
 __all__ = ["TiltedClassifier", "grid_labels"]
@@ -26,25 +27,47 @@ _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-
 class TiltedClassifier:
     """A linear classifier with bounded slope, fitted by objective perturbation at an epsilon known before the run.
 
-    Guarantee: pure DP; the bill is known before the run.
+    The law of the tilt is the one that costs least, Gaussian only if ``delta`` is given.
+
+    Guarantee: pure DP, or (epsilon, delta)-DP with a Gaussian tilt; the bill is known before the run.
     Adjacency: replace-one, one row; the number of rows is public.
     Sensitivity: rows clipped to a public norm, labels to a public pair of classes; see TiltedRisk.
     Accuracy: excess risk within the target except with the failure probability; or the bound that epsilon buys.
     Numerics: exact noise on a grid; float64 errors are part of the sensitivity; see TiltedRisk.
-    Reference: docs/proofs/objective-perturbation.md; CMS11, Theorem 9; KST12, Theorem 1.
+    Reference: docs/proofs/objective-perturbation.md; docs/proofs/gaussian-tilt.md; CMS11, Theorem 9; KST12, Theorem 1.
     """
 
-    def __init__(self, problem: Problem, loss: Loss, labels: Callable[[Any], NDArray[np.float64]]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        loss: Loss,
+        labels: Callable[[Any], NDArray[np.float64]],
+        *,
+        delta: Fraction | None = None,
+    ) -> None:
         self._problem, self._labels = problem, labels
-        self._risk = TiltedRisk(loss, problem.ball, problem.rows, problem.penalty)
-        self._epsilon = self._price()
+        ball, steepest = problem.ball, loss.steepest
+        laws: list[Tilt] = [pure_tilt(ball, steepest)]
+        if delta is not None:
+            laws.append(GaussianTilt(ball.dimension, steepest, delta, one_sided=loss.one_sided))
+        risks = [TiltedRisk(loss, ball, problem.rows, problem.penalty, law) for law in laws]
+        self._risk, self._epsilon = self._cheapest(risks)
+        self._delta = delta if isinstance(self._risk.law, GaussianTilt) else None
+        problem.aim.afford(self._epsilon)
 
-    def _price(self) -> Fraction:
+    def _cheapest(self, risks: list[TiltedRisk]) -> tuple[TiltedRisk, Fraction]:
+        """The tilt of the least epsilon or, at a given epsilon, of the least risk; decided by public numbers alone."""
         aim = self._problem.aim
-        if aim.epsilon is not None:
-            self._risk.prices.split(aim.epsilon)
-            return aim.epsilon
-        return aim.afford(self._risk.prices.epsilon_for(aim.tolerance, aim.failure_probability))
+        failure, given = aim.failure_probability, aim.epsilon
+        if given is not None:
+            return min(risks, key=lambda risk: risk.prices.excess_risk(given, failure)), given
+        priced = [(risk, risk.prices.epsilon_for(aim.tolerance, failure)) for risk in risks]
+        return min(priced, key=lambda each: each[1])
+
+    @property
+    def excess_risk(self) -> float:
+        """What is not exceeded but with the failure probability."""
+        return self._risk.prices.excess_risk(self._epsilon, self._problem.aim.failure_probability)
 
     @property
     def question(self) -> str:
@@ -57,7 +80,7 @@ class TiltedClassifier:
 
     @property
     def worst_case(self) -> Bill:
-        return PureLoss(self._epsilon)
+        return bill_of(self._epsilon, self._delta)
 
     def check(self, source: RowSource) -> None:
         self._problem.check(source)
@@ -70,11 +93,11 @@ class TiltedClassifier:
         aim = self._problem.aim
         receipt = self._problem.receipt(
             question=self.question,
-            method="objective perturbation, discrete Laplace tilt",
-            promise=PureGuarantee(self._epsilon),
-            bill=PureLoss(self._epsilon),
+            method=f"objective perturbation, {self._risk.prices.tilt.name}",
+            promise=self.worst_case.promise(),
+            bill=self.worst_case,
             outcome=Outcome.FIXED if aim.target is None else Outcome.CERTIFIED,
-            achieved=self._risk.prices.excess_risk(self._epsilon, aim.failure_probability),
+            achieved=self.excess_risk,
             breakdown={"generation": self._epsilon, "testing": Fraction(0)},
             citations=_CITATIONS,
         )

@@ -44,6 +44,11 @@ class Loss(Protocol):
         """The largest loss of a score of 0."""
         ...
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether the sign of the slope depends on the target alone."""
+        ...
+
     def value(self, score: Floats, target: Floats) -> Floats:
         """The loss, elementwise."""
         ...
@@ -69,6 +74,7 @@ class Logistic:
     steepest = 1.0
     sharpest = 0.25
     at_zero = math.log(2)
+    one_sided = True
 
     def value(self, score: Floats, target: Floats) -> Floats:
         return np.logaddexp(0.0, -target * score)
@@ -96,6 +102,7 @@ class HuberHinge:
     width: float = 0.5
     name = "Huber hinge loss"
     steepest = 1.0
+    one_sided = True
 
     def __post_init__(self) -> None:
         if not self.width > 0:
@@ -138,6 +145,7 @@ class TruncatedSquare:
     name = "half the squared error"
     sharpest = 1.0
     at_zero = 0.5  # targets lie between -1 and 1
+    one_sided = False
 
     @property
     def steepest(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,35 +70,38 @@ class Objective:
         return total
 
 
-def minimise(objective: Objective, *, radius: float) -> Floats:
-    """A point within ``solver_distance`` of the minimum, which is known to have at most the length ``radius``.
+def minimise(objective: Objective) -> Floats:
+    """A point within ``solver_distance`` of the minimum.
 
     Damped Newton steps from zero; they converge from anywhere because the objective is strongly convex.
     """
     length = float(np.linalg.norm(objective.tilt))
-    ball, rows = objective.rows.ball, objective.rows.rows
-    return _descend(
-        objective, _tolerance(_gradient_error(objective.loss, ball, rows, objective.penalty, radius, length))
-    )
+    ball, rows, penalty = objective.rows.ball, objective.rows.rows, objective.penalty
+
+    def tolerance(theta: Floats) -> float:
+        return _tolerance(_gradient_error(objective.loss, ball, rows, penalty, float(np.linalg.norm(theta)), length))
+
+    return _descend(objective, tolerance)
 
 
 def solver_distance(loss: Loss, ball: UnitBall, *, rows: int, penalty: float, radius: float, tilt: float) -> float:
-    """How far what ``minimise`` returns can be from the exact minimum; a public number.
+    """How far what ``minimise`` returns can be from an exact minimum of at most this length; a public number.
 
     A convex function whose curvature is at least ``penalty`` has its minimum within |gradient| / penalty. The gradient
     is at most the tolerance as computed, plus what float64 can hide (docs/proofs/objective-perturbation.md, 6).
     ``radius`` bounds the norm of the minimum and ``tilt`` that of the linear term.
     """
-    error = _gradient_error(loss, ball, rows, penalty, radius, tilt)
-    per_length = _gradient_error(loss, ball, rows, penalty, 1.0, 0.0) - _gradient_error(
-        loss, ball, rows, penalty, 0.0, 0.0
-    )
-    if per_length > _FLOAT_SHARE * penalty:
+
+    def hidden(length: float) -> float:
+        error = _gradient_error(loss, ball, rows, penalty, length, tilt)
+        return _tolerance(error) + error
+
+    if hidden(1.0) - hidden(0.0) > _FLOAT_SHARE * penalty:
         raise InvalidRequest(
             "Expected a regularization that float64 can resolve for this table", do="Ask for a larger regularization"
         )
     # Where the solver stops may itself be longer than the radius, by this distance: divide by 1 - _FLOAT_SHARE.
-    return (_tolerance(error) + error) / (penalty * (1 - _FLOAT_SHARE))
+    return hidden(radius) / (penalty * (1 - _FLOAT_SHARE))
 
 
 def _tolerance(error: float) -> float:
@@ -118,11 +121,11 @@ def _gradient_error(loss: Loss, ball: UnitBall, rows: int, penalty: float, radiu
     return slope * spread + mean + 4 * _UNIT * (penalty * radius + tilt + loss.steepest)
 
 
-def _descend(objective: Objective, tolerance: float) -> Floats:
+def _descend(objective: Objective, tolerance: Callable[[Floats], float]) -> Floats:
     theta = np.zeros(len(objective.tilt))
     value, gradient = objective.evaluate(theta)
     for _ in range(_STEPS):
-        if np.linalg.norm(gradient) <= tolerance:
+        if np.linalg.norm(gradient) <= tolerance(theta):
             return theta
         theta, value, gradient = _step(objective, theta, value, gradient)
     # Never seen; the run stays charged at its worst case and nothing leaves.

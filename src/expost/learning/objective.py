@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.apriori import PerturbedObjective, TiltLaw
-from expost.core import Adjacency, Ladder, Norm, Sealed, Sensitivity
+from expost.core import Adjacency, Ladder, Sealed, Sensitivity
 from expost.data.matrix import UnitBall, UnitRows
 from expost.learning.losses import Loss
 from expost.learning.newton import Objective, minimise, solver_distance
-from expost.learning.tilt import LaplaceTilt
+from expost.learning.tilt import pure_tilt
 from expost.noise import BitSource, DiscreteLaplacePath
 
-__all__ = ["TiltedRisk"]
+__all__ = ["Tilt", "TiltedRisk"]
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class Tilt(TiltLaw, Protocol):
 class TiltedRisk:
     """Minimises mean loss + penalty/2 |theta|^2 + tilt . theta / rows for a random tilt.
 
-    Guarantee: pure DP with the given epsilon, known before the run.
+    Guarantee: pure DP with the given epsilon, known before the run; (epsilon, delta)-DP with a Gaussian tilt.
     Adjacency: replace-one, one row; the number of rows is public.
     Sensitivity: one row moves the sum of gradients by at most 2 steepest in the dual norm of the ball; the solver's
         leftover is hidden by noise of its own (L1).
@@ -48,7 +48,7 @@ class TiltedRisk:
         float64 is part of the output's sensitivity, however long the tilt: minima are cut to a public length.
         Convergence of the solver is checked, not assumed.
     Reference: CMS11, Theorem 9 (idea); KST12, Theorem 1; INSTTW19, Theorem 1 (inexact minima);
-        docs/proofs/objective-perturbation.md (constants, ours).
+        docs/proofs/objective-perturbation.md, docs/proofs/gaussian-tilt.md (constants, ours).
     """
 
     loss: Loss
@@ -56,12 +56,11 @@ class TiltedRisk:
     rows: int
     penalty: float
     law: Tilt | None = None
-    """The law of the tilt; independent Laplace coordinates by default."""
+    """The law of the tilt; the shorter of the pure ones by default."""
 
     def __post_init__(self) -> None:
         if self.law is None:
-            spread = 1.0 if self.ball.norm is Norm.L1 else math.sqrt(self.ball.dimension)
-            object.__setattr__(self, "law", LaplaceTilt(self.ball.dimension, self.loss.steepest, spread))
+            object.__setattr__(self, "law", pure_tilt(self.ball, self.loss.steepest))
 
     @cached_property
     def prices(self) -> PerturbedObjective:
@@ -100,8 +99,7 @@ class TiltedRisk:
         if length > _FAR * (self.loss.steepest + self.penalty * reach):
             # The tilt alone says where the minimum is: opposite, far beyond the reach.
             return tilt / length * -reach
-        objective = Objective(rows, self.loss, self.penalty, tilt, target_scale)
-        minimum = minimise(objective, radius=self.prices.radius(length))
+        minimum = minimise(Objective(rows, self.loss, self.penalty, tilt, target_scale))
         return minimum * min(1.0, reach / max(float(np.linalg.norm(minimum)), reach))
 
     def _hide(self, minimum: Floats, epsilon: Fraction, bits: BitSource | None) -> Floats:

@@ -5,49 +5,64 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.laplace_norm import laplace_norm_quantile
-from expost.accuracy.output_certificate import curved_noise_bound
-from expost.core import InvalidRequest, Ladder, Measure, Norm, Outcome, PureGuarantee, PureLoss, Release
+from expost.core import InvalidRequest, Measure, Outcome, Release
 from expost.core import Loss as Bill
-from expost.core.rational import round_up
 from expost.data.matrix import GRID_BITS, RowSource, UnitRows
 from expost.learning.losses import Loss, TruncatedSquare
 from expost.learning.model import LinearModel
 from expost.learning.newton import solver_distance
-from expost.learning.problem import Problem
+from expost.learning.output_noise import (
+    GaussianOutput,
+    LaplaceOutput,
+    OutputNoise,
+    SphericalOutput,
+    Valley,
+    smallest_epsilon,
+)
+from expost.learning.problem import Problem, bill_of
 from expost.learning.risk import ExactRisk
-from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise import BitSource
 
 __all__ = ["OutputFit"]
 
-_BITS = 24  # the sensitivity of the minimum is about 2^24 grid steps
 _CITATIONS = ("CMS11, Corollary 8", "docs/proofs/output-perturbation.md")
 
 
 class OutputFit:
-    """The minimum of the regularised risk under Laplace noise on each coefficient.
+    """The minimum of the regularised risk under noise: the law that costs least, Gaussian only if ``delta`` is given.
 
-    Guarantee: pure DP; the bill is known before the run.
+    Guarantee: pure DP, or (epsilon, delta)-DP with Gaussian noise; the bill is known before the run.
     Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: 2 steepest sqrt(dimension) / (rows penalty) in L1, plus what the solver leaves over; ``steepest`` is
-        the largest gradient of one row at any minimum (for ridge within the ball that contains it).
+    Sensitivity: 2 steepest / (rows penalty) in L2, sqrt(dimension) times that in L1, plus what the solver leaves over;
+        ``steepest`` is the largest gradient of one row at any minimum (for ridge within the ball that contains it).
     Accuracy: excess risk within the target except with the failure probability, from the law of the noise alone.
     Numerics: exact integer noise on a grid; the solver's float64 error is part of the sensitivity.
-    Reference: CMS11, Corollary 8 (sensitivity); docs/proofs/output-perturbation.md (accuracy, ours).
+    Reference: CMS11, Corollary 8 (sensitivity); docs/proofs/output-perturbation.md (accuracy, ours);
+        docs/proofs/spherical-laplace.md; BW18, Theorem 8 (Gaussian).
     """
 
-    def __init__(self, problem: Problem, loss: Loss, grid_target: Callable[[Any], NDArray[np.float64]]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        loss: Loss,
+        grid_target: Callable[[Any], NDArray[np.float64]],
+        *,
+        delta: Fraction | None = None,
+    ) -> None:
         target = problem.aim.target
         if target is not None and target.measure is not Measure.EXCESS_RISK:
             raise InvalidRequest("Expected an excess risk or an epsilon", do="Pass excess_risk= or epsilon=")
         self._problem, self._loss, self._grid_target = problem, loss, grid_target
         self._square = isinstance(loss, TruncatedSquare)
-        self._epsilon = self._price()
+        self._noise, self._epsilon = self._cheapest(delta)
+        self._delta = delta if isinstance(self._noise, GaussianOutput) else None
+        problem.aim.afford(self._epsilon)
 
     # What it costs ------------------------------------------------------------------------------------------------
 
@@ -67,35 +82,36 @@ class OutputFit:
         """The loss as the solver reads it: no residual in the ball comes near where the square is cut off."""
         return TruncatedSquare(2 * self._steepest) if self._square else self._loss
 
-    @property
-    def _sensitivity(self) -> float:
+    @cached_property
+    def _valley(self) -> Valley:
         ball, rows, penalty = self._problem.ball, self._problem.rows, self._problem.penalty
-        left = solver_distance(self._solved, ball, rows=rows, penalty=penalty, radius=2 * self._radius, tilt=0.0)
+        left = solver_distance(self._solved, ball, rows=rows, penalty=penalty, radius=self._radius, tilt=0.0)
         # CMS11, Corollary 8: the minimum moves by at most 2 steepest / (rows penalty) in the Euclidean norm.
-        moves = 2 * self._steepest / (rows * penalty) + 2 * left
-        return math.sqrt(ball.dimension) * moves
+        distance = 2 * self._steepest / (rows * penalty) + 2 * left
+        return Valley(ball.dimension, ball.norm, penalty, self._loss.sharpest, distance, left)
+
+    def _cheapest(self, delta: Fraction | None) -> tuple[OutputNoise, Fraction]:
+        """The law of the least epsilon or, at a given epsilon, of the least risk; decided by public numbers alone."""
+        laws: list[OutputNoise] = [LaplaceOutput(self._valley), SphericalOutput(self._valley)]
+        if delta is not None:
+            laws.append(GaussianOutput(self._valley, delta))
+        given = self._problem.aim.epsilon
+        if given is not None:
+            return min(laws, key=lambda law: law.excess(given, self._failure)), given
+        return min(((law, self._price(law)) for law in laws), key=lambda each: each[1])
+
+    def _price(self, law: OutputNoise) -> Fraction:
+        goal = self._problem.aim.tolerance / self._problem.risk_unit
+        return smallest_epsilon(lambda level: law.excess(level, self._failure), goal)
 
     @property
-    def _spread(self) -> float:
-        """The excess risk that noise of scale 1 is not above but with the failure probability."""
-        problem, failure = self._problem, float(self._problem.aim.failure_probability)
-        if problem.ball.norm is Norm.L1:
-            curvature = self._loss.sharpest / problem.penalty
-            return problem.penalty / 2 * curved_noise_bound(problem.ball.dimension, curvature, failure)
-        smooth = self._loss.sharpest + problem.penalty
-        return smooth / 2 * laplace_norm_quantile(problem.ball.dimension, failure) ** 2
+    def _failure(self) -> float:
+        return float(self._problem.aim.failure_probability)
 
-    def _price(self) -> Fraction:
-        aim = self._problem.aim
-        if aim.epsilon is not None:
-            return aim.epsilon
-        goal = aim.tolerance / self._problem.risk_unit
-        # 1e-6 for the grid of the noise and for the solver's distance, which moves the risk by far less.
-        return aim.afford(round_up((1 + 1e-6) * self._sensitivity * math.sqrt(self._spread / goal)))
-
-    def _excess(self) -> float:
-        scale = (1 + 1e-6) * self._sensitivity / float(self._epsilon)
-        return scale**2 * self._spread * self._problem.risk_unit
+    @property
+    def excess_risk(self) -> float:
+        """What is not exceeded but with the failure probability, in the caller's units."""
+        return self._noise.excess(self._epsilon, self._failure) * self._problem.risk_unit
 
     @property
     def question(self) -> str:
@@ -103,7 +119,7 @@ class OutputFit:
 
     @property
     def worst_case(self) -> Bill:
-        return PureLoss(self._epsilon)
+        return bill_of(self._epsilon, self._delta)
 
     # The way ------------------------------------------------------------------------------------------------------
 
@@ -115,22 +131,18 @@ class OutputFit:
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         scale = 2.0**-GRID_BITS if self._square else 1.0
-        risk = ExactRisk(rows, self._solved, self._problem.penalty, target_scale=scale, radius=2 * self._radius)
-        step = math.ldexp(1.0, math.floor(math.log2(self._sensitivity)) - _BITS)
-        units = math.ceil(self._sensitivity / step) + self._problem.ball.dimension
-        sealed = risk.seal_minimum(step, units)
-        noisy = DiscreteLaplacePath(sealed, Ladder((self._epsilon,)), bits=bits).at(0)
-        return self._release(np.asarray(noisy, dtype=np.float64) * step)
+        risk = ExactRisk(rows, self._solved, self._problem.penalty, target_scale=scale)
+        return self._release(self._noise.release(risk.seal_minimum, self._epsilon, bits))
 
     def _release(self, theta: NDArray[np.float64]) -> Release[LinearModel]:
         problem = self._problem
         receipt = problem.receipt(
             question=self.question,
-            method="output perturbation, discrete Laplace noise",
-            promise=PureGuarantee(self._epsilon),
-            bill=PureLoss(self._epsilon),
+            method=f"output perturbation, {self._noise.name}",
+            promise=self.worst_case.promise(),
+            bill=self.worst_case,
             outcome=Outcome.FIXED if problem.aim.target is None else Outcome.CERTIFIED,
-            achieved=self._excess(),
+            achieved=self.excess_risk,
             breakdown={"generation": self._epsilon, "testing": Fraction(0)},
             citations=_CITATIONS,
         )

@@ -76,7 +76,7 @@ class PaperFit:
     def exact_risk(self, rows: UnitRows) -> ExactRisk:
         """The risk on the data; its values leave only as sealed queries."""
         scale = 2.0**-GRID_BITS if self.task.ridge else 1.0
-        return ExactRisk(rows, self.loss, self.problem.penalty, target_scale=scale, radius=2 * self.numbers.radius)
+        return ExactRisk(rows, self.loss, self.problem.penalty, target_scale=scale)
 
     def minimum_sensitivity(self, *, printed: bool = False) -> float:
         """How far one row moves what the solver returns for the minimum, in the 1-norm."""
@@ -84,7 +84,7 @@ class PaperFit:
         exact = numbers.printed_output_sensitivity if printed else numbers.output_sensitivity
         ball, rows = self.problem.ball, self.problem.rows
         distance = solver_distance(
-            self.loss, ball, rows=rows, penalty=self.problem.penalty, radius=2 * numbers.radius, tilt=0.0
+            self.loss, ball, rows=rows, penalty=self.problem.penalty, radius=numbers.radius, tilt=0.0
         )
         return exact + 2 * float(np.sqrt(ball.dimension)) * distance
 

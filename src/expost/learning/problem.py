@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from expost.core import Adjacency, InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Unit
+from expost.core import Adjacency, ApproxLoss, InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Unit
 from expost.core.rational import rational
 from expost.data.matrix import GRID_BITS, RowSource, UnitBall, UnitRows, grid_numbers
 from expost.learning.aim import Aim
 from expost.learning.model import LinearModel
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "bill_of"]
+
+
+def bill_of(epsilon: Fraction, delta: Fraction | None) -> Loss:
+    """A pure loss, or with a delta an (epsilon, delta) loss.
+
+    >>> str(bill_of(Fraction(1, 2), Fraction(1, 1000)))
+    'epsilon 0.5, delta 0.001'
+    """
+    return PureLoss(epsilon) if delta is None else ApproxLoss(epsilon, delta)
 
 
 @dataclass(frozen=True)

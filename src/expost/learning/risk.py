@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, Sealed, Sensitivity
+from expost.core import Adjacency, Norm, Sealed, Sensitivity
 from expost.data.matrix import GRID_BITS, UnitRows
 from expost.learning.losses import Loss, TruncatedSquare
 from expost.learning.newton import Objective, minimise
@@ -23,10 +23,10 @@ _QUERY_BITS = 24  # a query's grid is this much finer than its tolerance
 class ExactRisk:
     """Mean loss plus penalty / 2 |theta|^2, and its minimum; nothing of it can be printed or pickled."""
 
-    def __init__(self, rows: UnitRows, loss: Loss, penalty: float, *, target_scale: float, radius: float) -> None:
+    def __init__(self, rows: UnitRows, loss: Loss, penalty: float, *, target_scale: float) -> None:
         self._rows, self._loss, self._penalty, self._scale = rows, loss, penalty, target_scale
         tilt = np.zeros(rows.ball.dimension)
-        self._best = minimise(Objective(rows, loss, penalty, tilt, target_scale), radius=radius)
+        self._best = minimise(Objective(rows, loss, penalty, tilt, target_scale))
         self._moments = self._square_moments() if isinstance(loss, TruncatedSquare) else None
         self._lowest = float(self._values(self._best[None])[0])
 
@@ -35,10 +35,10 @@ class ExactRisk:
         """The number of coefficients."""
         return self._rows.ball.dimension
 
-    def seal_minimum(self, step: float, sensitivity: int) -> Sealed:
-        """The minimum on a grid of this step, sealed with its sensitivity in steps (1-norm)."""
+    def seal_minimum(self, step: float, sensitivity: int, norm: Norm = Norm.L1) -> Sealed:
+        """The minimum on a grid of this step, sealed with its sensitivity in steps."""
         gridded = np.rint(self._best / step).astype(np.int64)
-        return Sealed(gridded, Sensitivity(sensitivity, adjacency=Adjacency.REPLACE_ONE))
+        return Sealed(gridded, Sensitivity(sensitivity, norm, Adjacency.REPLACE_ONE))
 
     def seal_excess(self, thetas: Floats, *, sensitivity: float, tolerance: float) -> list[Sealed]:
         """Minus the excess risk of each hypothesis, as a sealed integer; see ``query_step`` for its unit."""

@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainccinv
 
 from expost.accuracy.laplace_norm import laplace_norm_quantile
+from expost.accuracy.spherical_norm import spherical_norm_quantile
+from expost.core import InvalidRequest, Norm
 from expost.core.rational import round_up
-from expost.noise import BitSource, discrete_laplace
+from expost.data.matrix import UnitBall
+from expost.noise import BitSource, discrete_gaussian, discrete_laplace, spherical_laplace
+from expost.noise.gaussian_mechanism import gaussian_delta
+from expost.noise.spherical_laplace import GRID_RATIO
 
-__all__ = ["LaplaceTilt", "grid_below", "shortened"]
+__all__ = ["GaussianTilt", "LaplaceTilt", "SphericalTilt", "grid_below", "pure_tilt", "shortened"]
 
 Floats = NDArray[np.float64]
 
 _GRID_BITS = 36  # the scale of the tilt is about 2^36 grid units
+_CLOSE = 1e-9  # relative, on the safe side of floats
+_NEAR = 33  # grid units a coordinate: lattice Gaussians are rounded real ones this close, but for 1e-100 of the draws
+_LATTICE_COST = (
+    3.0e-16  # epsilon a coordinate for that rounding (docs/proofs/discrete-gaussian-calibration.md, t^2 = 2)
+)
 _LONGEST = 600  # bits of a draw beyond which only the direction of the tilt is kept; 2^-2^500 is its probability
 
 
@@ -75,3 +87,123 @@ class LaplaceTilt:
         scale = self.scale(epsilon)
         grid = grid_below(scale)
         return shortened(discrete_laplace(scale / grid, self.dimension, bits=bits), grid)
+
+
+@dataclass(frozen=True)
+class SphericalTilt:
+    """A tilt whose density falls like exp(-epsilon |b|_2 / (2 steepest)), on a lattice.
+
+    One row moves the sum of gradients by at most 2 steepest in the Euclidean norm. A tilt drawn on the lattice stands for
+    a real one in its cell, which may be moved by half a diagonal (docs/proofs/spherical-laplace.md, as a tilt).
+
+    >>> tilt, other = SphericalTilt(20, 1.0), LaplaceTilt(20, 1.0, math.sqrt(20))
+    >>> tilt.length(Fraction(1), 0.1) < 0.75 * other.length(Fraction(1), 0.1)
+    True
+    """
+
+    dimension: int
+    steepest: float
+    name = "spherical Laplace tilt"
+
+    def _grid(self, epsilon: Fraction) -> Fraction:
+        return grid_below(2 * Fraction(self.steepest) / epsilon)
+
+    def scale(self, epsilon: Fraction) -> Fraction:
+        """The scale of the noise in grid units."""
+        diagonal = math.isqrt(self.dimension - 1) + 1  # the root of the dimension, rounded up
+        return GRID_RATIO * (2 * round_up(self.steepest) / self._grid(epsilon) + diagonal) / epsilon
+
+    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+        """A Euclidean length that the tilt exceeds with at most this probability."""
+        units = float(self.scale(epsilon)) * spherical_norm_quantile(self.dimension, failure_probability)
+        return float(self._grid(epsilon)) * (units + _NEAR * math.sqrt(self.dimension))
+
+    def spacing(self, epsilon: Fraction) -> float:
+        """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
+        return math.sqrt(self.dimension) * float(self._grid(epsilon))
+
+    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
+        """One tilt."""
+        draws = spherical_laplace(self.scale(epsilon), self.dimension, 1, bits=bits)[0]
+        return shortened(draws, self._grid(epsilon))
+
+
+@dataclass(frozen=True)
+class GaussianTilt:
+    """Independent normal coordinates, for (epsilon, delta)-DP.
+
+    ``one_sided`` says that the slope of a row's loss has one sign, known from its label: the gradients of two rows then
+    span fewer differences, and delta is nearly that of a single Gaussian (docs/proofs/gaussian-tilt.md).
+
+    >>> tilt = GaussianTilt(20, 1.0, Fraction(1, 10**6), one_sided=True)
+    >>> 8 < tilt.deviation(Fraction(1)) < 9
+    True
+    """
+
+    dimension: int
+    steepest: float
+    delta: Fraction
+    one_sided: bool
+    name = "discrete Gaussian tilt"
+
+    def deviation(self, epsilon: Fraction) -> float:
+        """The standard deviation of each coordinate."""
+        cost = _LATTICE_COST * self.dimension
+        least = float(self.delta) * math.exp(-cost) * (1 - _CLOSE)
+        if float(epsilon) <= 2 * cost:
+            raise InvalidRequest("Expected an epsilon that leaves room for noise", got=epsilon, do="Raise epsilon")
+        mu = _largest_tilt_mu(float(epsilon) - cost, least, self.one_sided)
+        return 2 * self.steepest / mu * (1 + _CLOSE)
+
+    def _grid(self, epsilon: Fraction) -> Fraction:
+        return grid_below(self.deviation(epsilon), _GRID_BITS + 5)
+
+    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+        """A Euclidean length that the tilt exceeds with at most this probability."""
+        failure = failure_probability * (1 - _CLOSE)
+        quantile = math.sqrt(2 * float(gammainccinv(self.dimension / 2, failure)))
+        return self.deviation(epsilon) * quantile * (1 + _CLOSE) + self.spacing(epsilon)
+
+    def spacing(self, epsilon: Fraction) -> float:
+        """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
+        return _NEAR * math.sqrt(self.dimension) * float(self._grid(epsilon))
+
+    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
+        """One tilt."""
+        grid = self._grid(epsilon)
+        variance = (Fraction(self.deviation(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
+        return shortened(discrete_gaussian(variance, self.dimension, bits=bits), grid)
+
+
+@lru_cache(maxsize=1024)
+def _largest_tilt_mu(epsilon: float, delta: float, one_sided: bool) -> float:
+    """The largest 2 steepest / deviation that is (epsilon, delta)-DP, never above it (docs/proofs/gaussian-tilt.md)."""
+    # Two-sided slopes: beyond this two short moves could cost more than one long one.
+    most = math.inf if one_sided else math.sqrt(2 * (math.sqrt(1 + epsilon**2) - 1)) * (1 - _CLOSE)
+
+    def fits(mu: float) -> bool:
+        longest = gaussian_delta(epsilon, mu)
+        corners = longest + 2 * gaussian_delta(epsilon, mu / 2) if one_sided else 2 * longest
+        return mu <= most and corners <= delta
+
+    low, high = 0.0, 1.0
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+        if high < 1e-12:
+            raise InvalidRequest("Expected an epsilon that leaves room for noise", got=epsilon, do="Raise epsilon")
+    return low
+
+
+def pure_tilt(ball: UnitBall, steepest: float) -> LaplaceTilt | SphericalTilt:
+    """The shorter of the two pure tilts: coordinatewise for rows of bounded 1-norm, spherical in a Euclidean ball.
+
+    >>> pure_tilt(UnitBall(5, Norm.L2), 1.0).name, pure_tilt(UnitBall(5, Norm.L1), 1.0).name
+    ('spherical Laplace tilt', 'discrete Laplace tilt')
+    """
+    # Rows of 1-norm at most 1 need no spread; a Euclidean ball of dimension 1 is the same ball.
+    if ball.norm is Norm.L2 and ball.dimension > 1:
+        return SphericalTilt(ball.dimension, steepest)
+    return LaplaceTilt(ball.dimension, steepest, 1.0)

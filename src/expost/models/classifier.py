@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from expost.accuracy.paper2017 import Task
-from expost.core import InvalidRequest, Measure, Release, Request
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Release, Request
 from expost.data import Dataset
 from expost.data.matrix import RowSource
 from expost.learning.classification import TiltedClassifier, grid_labels
@@ -31,12 +31,15 @@ from expost.models.score_parameter import ScoreParameter
 __all__ = ["HuberSVC", "LogisticRegression"]
 
 _OBSERVED = "observed"
+_WITH_DELTA = ("auto", "objective", "output")
 
 
 _Way = Callable[["PrivateClassifier", Problem], Request]
 _METHODS: dict[str, _Way] = {
-    "objective": lambda model, problem: TiltedClassifier(problem, model._loss(), model._labels()),
-    "output": lambda model, problem: OutputFit(problem, model._loss(), model._labels()),
+    "objective": lambda model, problem: TiltedClassifier(
+        problem, model._loss(), model._labels(), delta=model._given_delta()
+    ),
+    "output": lambda model, problem: OutputFit(problem, model._loss(), model._labels(), delta=model._given_delta()),
     "test": lambda model, problem: TestedFit(
         problem, model._loss(), model._labels(), validation=int(model.validation_every or 0)
     ),
@@ -84,11 +87,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.classes_ = np.asarray(classes)
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
-        if self.delta:
-            raise InvalidRequest("Expected delta to be 0: these fits are pure", got=self.delta, do="Leave delta out")
         asked = problem.aim.target
         scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
-        name = ("test" if scored else "objective") if self.method == "auto" else self.method
+        if self._given_delta() is not None and (scored or self.method not in _WITH_DELTA):
+            raise InvalidRequest(
+                "Expected delta to be 0 for this method and target",
+                got=self.delta,
+                do=f"Leave delta out, or pass excess_risk= or epsilon= and method={' or '.join(_WITH_DELTA)}",
+            )
+        if self.method == "auto" and not scored:
+            return self._cheapest(problem)
+        name = "test" if self.method == "auto" else self.method
         if name not in self._methods:
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(self._methods)}", got=self.method, do="Name one of them"
@@ -97,6 +106,21 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             do = 'Pass method="test"' if scored else "Pass score= to test for one"
             raise InvalidRequest("Expected a method that fits the target", got=name, do=do)
         return self._methods[name](self, problem)
+
+    def _cheapest(self, problem: Problem) -> Request:
+        """Objective or output perturbation: the cheaper or, at a given epsilon, the more accurate one."""
+        ways: list[TiltedClassifier | OutputFit] = []
+        refused: list[ExpostError] = []
+        for name in ("objective", "output"):
+            try:
+                ways.append(cast("TiltedClassifier | OutputFit", self._methods[name](self, problem)))
+            except (InvalidRequest, BudgetExceeded) as error:  # too few rows for this way, or above the cap
+                refused.append(error)
+        if not ways:
+            raise refused[0]
+        if problem.aim.epsilon is not None:
+            return min(ways, key=lambda way: way.excess_risk)
+        return min(ways, key=lambda way: way.worst_case.amounts()["epsilon"])
 
     def _labels(self) -> Callable[[Any], NDArray[np.float64]]:
         return grid_labels((self.classes_[0], self.classes_[1]))
@@ -141,7 +165,8 @@ class LogisticRegression(PrivateClassifier):
     minimum), ``score`` (``("accuracy", 0.9)`` or ``("log_loss", 0.4)``), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, a public number; ``bounds``
     gives public limits column by column instead (columns are then scaled to [0, 1], and the penalty is that of the
     scaled problem). ``classes`` are public; a label that is neither counts as the first one. With ``validation_every`` k
-    scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both.
+    scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both. With
+    ``delta`` Gaussian noise is taken where it costs less; the bill is then an (epsilon, delta) pair.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> label = np.tile([1, 0], 20_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from expost.core import InvalidRequest, Loss, Norm, Receipt, Release, Request
 from expost.core.picture import draw
-from expost.core.rational import rational
+from expost.core.rational import probability, rational
 from expost.curator import answer
 from expost.data import Dataset
 from expost.data.matrix import RowSource, UnitBall, column_names, read_rows
@@ -187,6 +188,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             max_epsilon=self.max_epsilon,
             scores=self._scores,
         )
+
+    def _given_delta(self) -> Fraction | None:
+        """The delta that was asked for; none where the fit is to be pure."""
+        if self.delta is None or (isinstance(self.delta, int | float) and self.delta == 0):
+            return None
+        return probability(self.delta, "delta")
 
     def _problem(self, source: RowSource) -> Problem:
         return Problem(

@@ -131,11 +131,14 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         return _METHODS[name](problem)
 
     def _gaussian(self, problem: Problem) -> Request:
+        delta = probability(self.delta, "delta")
+        if self.method == "output":
+            return OutputFit(problem, _REACH, grid_numbers(problem.target_bound), delta=delta)
         if self.method not in {"auto", "certificate"}:
             raise InvalidRequest(
-                "Expected delta to be 0 for this method", got=self.method, do='Pass method="certificate"'
+                "Expected delta to be 0 for this method", got=self.method, do='Pass method="certificate" or "output"'
             )
-        return GaussianRidge(problem, probability(self.delta, "delta"))
+        return GaussianRidge(problem, delta)
 
     def repenalised(self, regularization: float) -> Ridge:
         """The model with another penalty, from the moments that were paid for; it costs nothing.

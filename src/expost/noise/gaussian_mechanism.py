@@ -21,7 +21,7 @@ from expost.noise.gaussian import draw_gaussian
 from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
 from expost.noise.parameter import Parameter
 
-__all__ = ["GaussianMechanism", "gaussian_delta"]
+__all__ = ["GaussianMechanism", "gaussian_delta", "largest_mu"]
 
 _LEAST = 1e-300  # what underflows is taken to be this
 _RELATIVE = 1e-10  # margin for floats, far above the error of math.erfc (the tests compare with 50 digits)
@@ -122,6 +122,15 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return max(gained - lost, _LEAST)
 
 
+def largest_mu(epsilon: float, delta: float) -> float:
+    """The least noise: the largest mu whose continuous Gaussian is (epsilon, delta)-DP, to twelve digits, never above.
+
+    >>> round(1 / largest_mu(1.0, 1e-6), 2)
+    4.22
+    """
+    return _largest(lambda mu: gaussian_delta(epsilon, mu) <= delta)
+
+
 def _mills_ratio(x: float) -> float:
     """P(N > x) over the density at x, for x >= 0; from below where erfc runs out of digits."""
     if x > 25:
@@ -137,7 +146,7 @@ def _variance_for(epsilon: float, delta: float, distance: Fraction, coordinates:
         # is smaller by t^2 = smoothing (docs/proofs/discrete-gaussian-calibration.md).
         cost = slack * coordinates
         if cost < epsilon / 2:
-            mu = _largest(lambda mu, cost=cost: gaussian_delta(epsilon - cost, mu) <= delta * math.exp(-cost))
+            mu = largest_mu(epsilon - cost, delta * math.exp(-cost))
             routes.append(distance**2 / Fraction(mu) ** 2 + smoothing)
     return round_up(min(routes))
 

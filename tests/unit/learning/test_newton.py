@@ -27,7 +27,7 @@ def test_the_minimum_is_found(loss: Loss, penalty: float) -> None:
     tilt = np.array([0.01, -0.02, 0.0, 0.03])
     objective = Objective(rows_of(signs=signs), loss, penalty, tilt, 1.0 if signs else 2.0**-GRID_BITS)
 
-    theta = minimise(objective, radius=1e4)
+    theta = minimise(objective)
 
     found = minimize(objective.value, theta + 0.1, jac=objective.gradient, method="BFGS", options={"gtol": 1e-9})
     assert np.allclose(theta, found.x, atol=1e-5)
@@ -38,7 +38,7 @@ def test_the_minimum_is_found(loss: Loss, penalty: float) -> None:
 def test_long_tilts_are_solved_to_the_precision_of_their_floats(length: float) -> None:
     objective = Objective(rows_of(signs=True), Logistic(), 1e-3, np.array([length, 0.0, 0.0, -length]))
 
-    theta = minimise(objective, radius=4e3 * length)
+    theta = minimise(objective)
 
     assert np.linalg.norm(theta * 1e-3 + objective.tilt) <= 1.001 + 1e-12 * length
 
@@ -52,7 +52,7 @@ def test_the_distance_shrinks_with_the_penalty_and_covers_perturbed_arithmetic()
 
     assert near < far < 1e-6
     objective = Objective(rows_of(signs=True), Logistic(), 0.1, np.zeros(4))
-    theta = minimise(objective, radius=100.0)
+    theta = minimise(objective)
     # The same sums in another order and precision move the minimum by less than the distance.
     exact = [(x.astype(np.longdouble), y.astype(np.longdouble)) for x, y in rows_of(signs=True).chunks()]
     gradient = sum(
@@ -73,6 +73,6 @@ def test_the_solver_converges_on_kinked_and_repeated_data(seed: int) -> None:
         unit = UnitRows(read_rows(features, signs), UnitBall(width), lambda y: y)
         objective = Objective(unit, loss, penalty, tilt)
 
-        theta = minimise(objective, radius=1e7)
+        theta = minimise(objective)
 
         assert np.linalg.norm(objective.gradient(theta)) < 1e-6 * (1 + np.linalg.norm(tilt))

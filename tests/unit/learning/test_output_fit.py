@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest
+from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherical_bound
 from expost.accuracy.output_certificate import curved_noise_bound
-from expost.core import Norm
+from expost.core import ApproxLoss, Norm, PureLoss, Sealed, Sensitivity
 from expost.data.matrix import UnitBall, grid_numbers, read_rows
 from expost.learning.aim import Aim
 from expost.learning.classification import grid_labels
 from expost.learning.losses import HuberHinge, Logistic, TruncatedSquare
 from expost.learning.output_fit import OutputFit
+from expost.learning.output_noise import GaussianOutput, LaplaceOutput, SphericalOutput, Valley
 from expost.learning.problem import Problem
 from expost.noise import SeededBits
+from expost.noise.gaussian_mechanism import largest_mu
 
 
 def table(rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
@@ -24,19 +27,20 @@ def table(rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return x, np.clip(x @ np.array([1.5, -1.0, 0.3]) + 0.1 * rng.normal(size=rows), -1, 1)
 
 
-def request_for(loss, *, norm: Norm = Norm.L1, **terms) -> OutputFit:
+def request_for(loss, *, norm: Norm = Norm.L1, delta: Fraction | None = None, **terms) -> OutputFit:
     aim = Aim.of(failure_probability=0.2, max_epsilon=1e6, **terms)
     grid = grid_numbers(1.0) if isinstance(loss, TruncatedSquare) else grid_labels((-1.0, 1.0))
-    return OutputFit(Problem(UnitBall(3, norm), 2000, 0.05, aim), loss, grid)
+    return OutputFit(Problem(UnitBall(3, norm), 2000, 0.05, aim), loss, grid, delta=delta)
 
 
+@pytest.mark.parametrize("delta", [None, Fraction(1, 100)])
 @pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
 @pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)], ids=repr)
-def test_the_excess_risk_meets_the_target_as_often_as_promised(loss, norm: Norm) -> None:
+def test_the_excess_risk_meets_the_target_as_often_as_promised(loss, norm: Norm, delta: Fraction | None) -> None:
     x, y = table()
     y = y if isinstance(loss, TruncatedSquare) else np.sign(y)
     plain = TruncatedSquare(1e9) if isinstance(loss, TruncatedSquare) else loss
-    request = request_for(loss, norm=norm, excess_risk=0.01)
+    request = request_for(loss, norm=norm, excess_risk=0.01, delta=delta)
     rows, bits = request.measure(read_rows(x, y)), SeededBits(3)
 
     def value(theta: np.ndarray) -> float:
@@ -62,20 +66,72 @@ def test_one_row_moves_the_minimum_by_no_more_than_declared(loss) -> None:
 
     minima = [minimum(row, label) for row, label in others]
 
-    furthest = max(np.abs(a - b).sum() for a in minima for b in minima)
-    assert 0 < furthest <= request._sensitivity
+    furthest = max(np.linalg.norm(a - b) for a in minima for b in minima)
+    assert 0 < furthest <= request._valley.distance
 
 
-def test_the_noise_has_the_priced_scale() -> None:
-    x, y = table()
-    request = request_for(Logistic(), epsilon=1.0)
-    rows, bits = request.measure(read_rows(x, np.sign(y))), SeededBits(5)
+LAWS = {
+    "laplace": lambda valley: LaplaceOutput(valley),
+    "spherical": lambda valley: SphericalOutput(valley),
+    "gaussian": lambda valley: GaussianOutput(valley, Fraction(1, 1000)),
+}
 
-    values = np.array([request.climb(rows, bits).value.coefficients for _ in range(600)])
 
-    noise = np.abs(values - np.median(values, axis=0))
-    ratio = noise.mean() / request._sensitivity
-    assert abs(ratio - 1) < 4 / math.sqrt(noise.size)  # 9.4 %: a scale wrong by 10 % is noticed
+@pytest.mark.parametrize("law", LAWS)
+def test_the_noise_has_the_priced_scale(law: str) -> None:
+    valley = Valley(3, Norm.L1, 0.05, 0.25, 0.02, 1e-12)
+    noise = LAWS[law](valley)
+
+    def zero(step: float, units: int, norm: Norm) -> Sealed:
+        return Sealed(np.zeros(3, np.int64), Sensitivity(units, norm))
+
+    bits = SeededBits(5)
+    values = np.array([noise.release(zero, Fraction(1, 2), bits) for _ in range(1000)])
+
+    # The mean square of a coordinate: 2 scale^2 of Laplace noise, (n + 1) scale^2 of spherical, the variance of Gaussian.
+    scale = 0.02 / 0.5
+    expected = {
+        "laplace": 2 * 3 * scale**2,
+        "spherical": 4 * scale**2,
+        "gaussian": (0.02 / largest_mu(0.5, 1e-3)) ** 2,
+    }
+    ratio = math.sqrt((values**2).mean() / expected[law])
+    assert abs(ratio - 1) < 0.05  # 10 % more or less would be noticed
+
+
+def test_the_cheapest_law_is_chosen_and_delta_never_makes_it_dearer() -> None:
+    pure = request_for(Logistic(), excess_risk=0.01)
+    for exponent in (1, 3, 6, 12, 30):
+        request = request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10**exponent))
+        assert request.worst_case.amounts()["epsilon"] <= pure.worst_case.amounts()["epsilon"]
+    assert isinstance(request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10)).worst_case, ApproxLoss)
+    assert isinstance(request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10**30)).worst_case, PureLoss)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (1 / 3, 1 / 3, 1 / 3), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("law", ["gaussian", "spherical"])
+def test_the_bound_on_curved_round_noise_covers_all_weights(law: str, weights: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(100_000, 3))
+    if law == "spherical":
+        noise *= (rng.gamma(3, size=100_000) / np.linalg.norm(noise, axis=1))[:, None]
+    bound = (curved_gaussian_bound if law == "gaussian" else curved_spherical_bound)(3, 20.0, 0.1)
+
+    sums = ((1 + 20.0 * np.array(weights)) * noise**2).sum(axis=1)
+
+    assert (sums > bound).mean() <= 0.1
+    if weights[0] == 1:
+        assert (sums > 0.4 * bound).mean() > 0.1
+
+
+@pytest.mark.parametrize("failure", [0.2, 0.01])
+def test_the_bound_on_curved_gaussian_noise_is_the_conditional_value_at_risk(failure: float) -> None:
+    noise = np.random.default_rng(1).normal(size=(1_000_000, 4))
+    sums = np.sort((np.array([8.0, 1, 1, 1]) * noise**2).sum(axis=1))
+
+    simulated = sums[-int(failure * len(sums)) :].mean()
+
+    assert curved_gaussian_bound(4, 7.0, failure) == pytest.approx(simulated, rel=0.02)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (1 / 3, 1 / 3, 1 / 3), (0.0, 0.0, 0.0)])

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -369,3 +370,70 @@ def test_columns_that_cannot_be_fitted_are_refused_before_anything_is_paid(featu
         session.fit(Ridge(epsilon=0.5), features=features, target=target)
 
     assert session.spent() == PureLoss(0)
+
+
+@pytest.mark.parametrize("delta", [-1e-6, 1, 1.5, float("nan"), float("inf"), "1e-6", True])
+@pytest.mark.parametrize("kind", [LogisticRegression, HuberSVC])
+def test_a_delta_that_makes_no_sense_is_refused_and_costs_nothing(tmp_path, kind, delta) -> None:
+    x, y = classification(100)
+    path = str(tmp_path / "table.ledger")
+    open_ledger(path).open_account("dataset:table", expost.epsilon(100, delta=0.5))
+
+    with pytest.raises(InvalidRequest, match="delta"):
+        kind(epsilon=5.0, classes=(0, 1), delta=delta, ledger=path).fit(x, y)
+
+    assert open_ledger(path).spent("dataset:table").amounts()["epsilon"] == 0
+
+
+@pytest.mark.parametrize("terms", [{"score": ("accuracy", 0.6)}, {"excess_risk": 0.1, "method": "theory"}])
+def test_a_delta_beside_a_pure_way_is_refused(terms) -> None:
+    x, y = classification(100)
+
+    with pytest.raises(InvalidRequest, match="delta"):
+        LogisticRegression(classes=(0, 1), delta=1e-6, **terms).fit(x, y)
+
+
+def test_a_pure_account_refuses_a_gaussian_fit_before_anything_is_spent(tmp_path) -> None:
+    x, y = classification()
+    path = str(tmp_path / "table.ledger")
+    open_ledger(path).open_account("dataset:table", expost.epsilon(100))
+    model = LogisticRegression(epsilon=2.0, classes=(0, 1), delta=0.1, feature_norm="l2", ledger=path)
+
+    with pytest.raises(InvalidRequest, match="pure"):
+        model.fit(x, y)
+
+    assert open_ledger(path).spent("dataset:table") == PureLoss(0)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("kind", [LogisticRegression, HuberSVC])
+def test_the_default_is_the_cheapest_of_all_ways_with_and_without_delta(kind, norm: str) -> None:
+    x, y = classification()
+
+    def paid(method: str, delta: float) -> float:
+        terms = {"excess_risk": 0.05, "classes": (0, 1), "feature_norm": norm, "regularization": 0.02}
+        return kind(**terms, method=method, delta=delta, max_epsilon=50, simulation_seed=1).fit(x, y).receipt_.epsilon
+
+    pure = {method: paid(method, 0.0) for method in ("auto", "objective", "output")}
+    loose = {method: paid(method, 0.05) for method in ("auto", "objective", "output")}
+
+    assert pure["auto"] == min(pure.values()) and loose["auto"] == min(loose.values())
+    assert all(loose[method] <= pure[method] for method in pure)
+    assert loose["output"] < pure["output"]
+
+
+def test_ridge_takes_a_delta_for_output_perturbation() -> None:
+    x, y = regression()
+
+    model = Ridge(epsilon=2.0, method="output", delta=0.1, simulation_seed=1).fit(x, y)
+
+    assert model.receipt_.bill.amounts()["delta"] == Fraction(1, 10)
+    assert "Gaussian" in model.receipt_.method
+
+
+def test_few_rows_are_fitted_by_output_perturbation_where_the_objective_cannot_be_tilted() -> None:
+    x, y = classification(50)
+
+    model = LogisticRegression(epsilon=0.1, regularization=0.01, classes=(0, 1), simulation_seed=1).fit(x, y)
+
+    assert model.receipt_.method.startswith("output")  # the Jacobian alone would cost ln(1 + 0.25 / 0.5)
