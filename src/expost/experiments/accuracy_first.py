@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from expost.accuracy.paper2017 import PaperProblem
-from expost.experiments.figures import LOOKS, Line, draw_lines, draw_panels, lines_of, save_both
+from expost.experiments.figures import LOOKS, Line, draw_lines, draw_panels, lines_of, save_both, wrapped_panels
 from expost.experiments.own_methods import CAP, OwnMethods
 from expost.experiments.published import Point, Replay
 from expost.experiments.summary import Average, averages, markdown_table, write_csv
@@ -46,7 +46,7 @@ class Grid:
     rows: int = 100_000
     rungs: int = 1000
     trials: int = 40
-    own_trials: int = 10
+    own_trials: int = 5
     """The package's methods spread little, so fewer trials tell as much."""
     penalty: float = 0.005
     failure_probability: float = 0.1
@@ -143,19 +143,18 @@ def _figures(outcomes: list[Outcome], grid: Grid) -> dict[str, Any]:
     count = len(outcomes)
     return {
         "figure-1-privacy-loss": draw_panels(
-            2, count, lambda axes, row, column: _privacy_loss(axes, outcomes[column], grid, log=row == 0),
+            count, 2, lambda axes, row, column: _privacy_loss(axes, outcomes[row], grid, log=column == 0),
             title="Figure 1. What each method pays for the accuracy asked for",
         ),
-        "figure-2-accuracy": draw_panels(
-            1, count, lambda axes, _, column: _accuracy(axes, outcomes[column]),
-            title="Figure 2. The accuracy reached",
+        "figure-2-accuracy": wrapped_panels(
+            count, lambda axes, place: _accuracy(axes, outcomes[place]), title="Figure 2. The accuracy reached"
         ),
-        "figure-3-breakdown": draw_panels(
-            1, count, lambda axes, _, column: _breakdown(axes, outcomes[column]),
+        "figure-3-breakdown": wrapped_panels(
+            count, lambda axes, place: _breakdown(axes, outcomes[place]),
             title="Figure 3. Where the bill goes: testing and generating",
         ),
-        "figure-4-norms": draw_panels(
-            1, count, lambda axes, _, column: _norms(axes, outcomes[column]),
+        "figure-4-norms": wrapped_panels(
+            count, lambda axes, place: _norms(axes, outcomes[place]),
             title="Figure 4. Length of the released coefficients",
         ),
     }  # fmt: skip
@@ -163,9 +162,9 @@ def _figures(outcomes: list[Outcome], grid: Grid) -> dict[str, Any]:
 
 def _name(axes: Any, outcome: Outcome, y: str) -> None:
     kind = "ridge" if outcome.problem.task.ridge else "logistic"
-    axes.set_title(f"{kind}: {outcome.table}", fontsize=12)
-    axes.set_xlabel("excess risk asked for", fontsize=11)
-    axes.set_ylabel(y, fontsize=11)
+    axes.set_title(f"{kind}: {outcome.table}")
+    axes.set_xlabel("excess risk asked for")
+    axes.set_ylabel(y)
 
 
 def _privacy_loss(axes: Any, outcome: Outcome, grid: Grid, *, log: bool) -> None:

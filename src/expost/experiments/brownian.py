@@ -262,9 +262,9 @@ def _draw(axes: Any, name: str, means: Means) -> None:
     axes.set_xticks([at for at in _TICKS if min(points) <= at <= max(points)])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_yscale("log")
-    axes.set_title(name, fontsize=12)
-    axes.set_xlabel("excess risk asked for (log)", fontsize=11)
-    axes.set_ylabel("ex-post loss, epsilon (log)", fontsize=11)
+    axes.set_title(name)
+    axes.set_xlabel("excess risk asked for (log)")
+    axes.set_ylabel("ex-post loss, epsilon (log)")
 
 
 def _rows(means: dict[str, Means]) -> Iterator[list[object]]:

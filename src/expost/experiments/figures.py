@@ -15,8 +15,9 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, NullFormatter, StrMe
 from expost.experiments.summary import Average
 from expost.plots.style import BLUE, GREEN, GREY, ORANGE, RED
 
-__all__ = ["Line", "LOOKS", "draw_lines", "draw_panels", "save_both"]
+__all__ = ["Line", "LOOKS", "draw_lines", "draw_panels", "save_both", "wrapped_panels"]
 
+_TYPE = 13  # points: half a page wide, two columns of panels are still read
 PURPLE, BLACK = "#CC79A7", "#000000"  # two more of Okabe and Ito's palette
 
 
@@ -90,39 +91,64 @@ def draw_panels(
     draw: Callable[[Any, int, int], None],
     *,
     title: str,
-    panel: tuple[float, float] = (4.2, 3.3),
+    panel: tuple[float, float] = (4.3, 3.5),
+    count: int | None = None,
 ) -> Figure:
-    """A grid of panels with one legend for all; large type, so that it survives half width."""
-    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 1.1), layout="constrained")
+    """A grid of panels with one legend for all; two columns and large type survive half width.
+
+    Where ``count`` panels leave cells over, the legend goes into the first of them; otherwise it goes below the grid.
+    """
+    count = rows * columns if count is None else count
+    spare = count < rows * columns
+    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + (0.4 if spare else 1.1)), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False)
-    for row in range(rows):
-        for column in range(columns):
-            axes = grid[row][column]
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25, linewidth=0.6)
-            axes.tick_params(labelsize=10)
-            draw(axes, row, column)
-    handles: dict[str, Any] = {}
-    for axes in grid.ravel():
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.suptitle(title, fontsize=13, x=0.01, ha="left")
-    _plain_ticks(grid)
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=columns + 1 if columns > 2 else columns,
-        fontsize=10,
-        frameon=False,
-    )
+    cells = list(grid.ravel())
+    for index, axes in enumerate(cells[:count]):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        draw(axes, index // columns, index % columns)
+        _large_type(axes)
+    figure.suptitle(title, fontsize=_TYPE + 2, x=0.01, ha="left")
+    _plain_ticks(cells[:count])
+    _draw_legend(figure, cells, count, columns)
     return figure
 
 
-def _plain_ticks(grid: Any) -> None:
+def wrapped_panels(count: int, draw: Callable[[Any, int], None], *, title: str) -> Figure:
+    """Panels in two columns, one after the other."""
+    columns = min(count, 2)
+    rows = math.ceil(count / columns)
+    return draw_panels(
+        rows, columns, lambda axes, row, column: draw(axes, row * columns + column), title=title, count=count
+    )
+
+
+def _large_type(axes: Any) -> None:
+    axes.tick_params(labelsize=_TYPE - 1)
+    axes.title.set_fontsize(_TYPE)
+    axes.xaxis.label.set_fontsize(_TYPE)
+    axes.yaxis.label.set_fontsize(_TYPE)
+
+
+def _draw_legend(figure: Figure, cells: Sequence[Any], count: int, columns: int) -> None:
+    """One entry a label, whichever panel it is in."""
+    handles: dict[str, Any] = {}
+    for axes in cells[:count]:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    look = {"fontsize": _TYPE - 1, "frameon": False}
+    for axes in cells[count:]:
+        axes.set_axis_off()
+    if count < len(cells):
+        cells[count].legend(handles.values(), handles.keys(), loc="center", **look)
+    else:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, **look)
+
+
+def _plain_ticks(panels: Sequence[Any]) -> None:
     """Few, round numbers; powers of ten written out."""
-    for axes in grid.ravel():
+    for axes in panels:
         if axes.get_xscale() == "linear":
             small = axes.get_xlim()[1] - axes.get_xlim()[0] <= 0.5
             axes.xaxis.set_major_locator(MultipleLocator(0.05) if small else MaxNLocator(5, steps=[1, 2, 5, 10]))
