@@ -15,9 +15,10 @@ from expost.accuracy.paper2017 import Task
 from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.core import ApproxGuarantee, Ladder, PureGuarantee, Request
+from expost.core import ApproxGuarantee, Ladder, Norm, PureGuarantee, Request
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning import (
+    AdaptiveRidge,
     Aim,
     CertifiedRidge,
     Doubling,
@@ -48,6 +49,7 @@ _FEATURES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, -0.5]])
 _LEFT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, 1.0])
 _RIGHT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, -1.0])
 _SIGNS = grid_labels((-1.0, 1.0))
+_DELTA = Fraction(1, 20)
 
 
 def entries() -> Iterable[Entry]:
@@ -55,11 +57,12 @@ def entries() -> Iterable[Entry]:
     return (
         Entry("expost.learning.TiltedRisk", _tilted_risk),
         Entry("expost.learning.ResidualCheck", _residual_check),
-        Entry("expost.learning.TiltedClassifier", _requests(_classifier)),
+        Entry("expost.learning.TiltedClassifier", _classifiers),
         Entry("expost.learning.TiltedRidge", _requests(_tilted_ridge)),
         Entry("expost.learning.CertifiedRidge", _requests(_certified_ridge)),
         Entry("expost.learning.GaussianRidge", _gaussian_ridge),
-        Entry("expost.learning.OutputFit", _requests(_output)),
+        Entry("expost.learning.AdaptiveRidge", _adaptive_ridge),
+        Entry("expost.learning.OutputFit", _outputs),
         Entry("expost.learning.NoiseReduction", _requests(_noise_reduction)),
         Entry("expost.learning.Doubling", _requests(_doubling)),
         Entry("expost.learning.TheoryInversion", _requests(_theory)),
@@ -70,8 +73,9 @@ def entries() -> Iterable[Entry]:
 
 def request_pair(name: str, request: Request, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS) -> Pair:
     """A request on two neighbouring tables; outcomes are the coefficients, cut where they tell nothing more."""
-    cap = PureGuarantee(request.worst_case.amounts()["epsilon"])
-    return Pair(name, ExPost(cap), _fits(request, left), _fits(request, right), slow=True, most_runs=runs)
+    cap = request.worst_case.promise()
+    claim = ExPost(cap) if isinstance(cap, PureGuarantee) else cap
+    return Pair(name, claim, _fits(request, left), _fits(request, right), slow=True, most_runs=runs)
 
 
 def _fits(request: Request, table: Table) -> Sampler:
@@ -88,13 +92,21 @@ def _requests(*makers: Callable[[], Request]) -> Callable[[], Sequence[Pair]]:
     return lambda: tuple(request_pair(make.__name__.strip("_").replace("_", " "), make()) for make in makers)
 
 
-def _problem(*, max_epsilon: float = 8.0, penalty: float = 1.0, **aim: Any) -> Problem:
+def _problem(*, max_epsilon: float = 8.0, penalty: float = 1.0, norm: Norm = Norm.L1, **aim: Any) -> Problem:
     goal = Aim.of(failure_probability=0.2, max_epsilon=max_epsilon, **aim)
-    return Problem(UnitBall(2), 4, penalty, goal)
+    return Problem(UnitBall(2, norm), 4, penalty, goal)
 
 
-def _classifier() -> Request:
-    return TiltedClassifier(_problem(epsilon=1.0), Logistic(), _SIGNS)
+def _classifiers() -> Sequence[Pair]:
+    """Each law of the tilt: coordinatewise, spherical, and Gaussian with a delta that a sample can see."""
+    plain = TiltedClassifier(_problem(epsilon=1.0), Logistic(), _SIGNS)
+    round_one = TiltedClassifier(_problem(epsilon=1.0, norm=Norm.L2), Logistic(), _SIGNS)
+    normal = TiltedClassifier(_problem(epsilon=1.0, norm=Norm.L2), Logistic(), _SIGNS, delta=_DELTA)
+    return (
+        request_pair("Laplace tilt", plain),
+        request_pair("spherical tilt", round_one),
+        request_pair("Gaussian tilt", normal),
+    )
 
 
 def _tilted_ridge() -> Request:
@@ -105,15 +117,24 @@ def _certified_ridge() -> Request:
     return CertifiedRidge(_problem(epsilon=1.0))
 
 
+def _adaptive_ridge() -> Sequence[Pair]:
+    return _with_delta(AdaptiveRidge(_problem(epsilon=1.0), Fraction(1, 1000)))
+
+
 def _gaussian_ridge() -> Sequence[Pair]:
-    request = GaussianRidge(_problem(epsilon=1.0), Fraction(1, 1000))
+    return _with_delta(GaussianRidge(_problem(epsilon=1.0), Fraction(1, 1000)))
+
+
+def _with_delta(request: Request) -> Sequence[Pair]:
     left, right = (_fits(request, table) for table in (_LEFT, _RIGHT))
     claim = ApproxGuarantee(Fraction(1), Fraction(1, 1000))
     return (Pair("a target flips", claim, left, right, slow=True, most_runs=_RUNS),)
 
 
-def _output() -> Request:
-    return OutputFit(_problem(epsilon=1.0), Logistic(), _SIGNS)
+def _outputs() -> Sequence[Pair]:
+    pure = OutputFit(_problem(epsilon=1.0), Logistic(), _SIGNS)
+    normal = OutputFit(_problem(epsilon=1.0), Logistic(), _SIGNS, delta=_DELTA)
+    return request_pair("spherical noise", pure), request_pair("Gaussian noise", normal)
 
 
 def _paper(task: Task, cap: float) -> PaperFit:
@@ -186,15 +207,15 @@ def _black_box() -> Sequence[Pair]:
 
 def _residual_check() -> Sequence[Pair]:
     """One row leaves the reach as far as it can; on the other side it does not leave it at all."""
-    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm)
+    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, leash=3.0)
     cap = Fraction(4)
 
     def checks(target: float) -> Sampler:
         rows = UnitRows(read_rows(np.array([[1.0, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
 
         def run(bits: BitSource) -> Outcomes:
-            checked = check.run(rows, allowed=4.0, failure_probability=Fraction(1, 5), cap=cap, bits=bits)
-            return Outcomes.of([[checked.hidden, checked.enough]], [float(checked.epsilon)])
+            checked = check.climb(rows, scale=2.0, cap=cap, bits=bits)
+            return Outcomes.of([[checked.noisy, checked.enough]], [float(checked.epsilon)])
 
         return repeat(run)
 
