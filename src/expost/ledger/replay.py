@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 from expost.core import ExpostError, Guarantee, Loss
@@ -21,6 +20,8 @@ from expost.ledger.hold import HoldState
 from expost.ledger.page import HoldRow, Page, unsound
 
 __all__ = ["Report", "verify"]
+
+_MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,30 @@ class _Total:
     entry: int
     own: dict[str, Fraction]
     part: tuple[str, str, int] | None
+    _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
+
+    # The same caps and bills come again and again.
+
+    def held(self, worst_case: Hashable) -> dict[str, Fraction]:
+        """What a hold of this worst case is charged."""
+        if worst_case not in self._known:
+            self._known[worst_case] = held_charge(self.budget, _loss(worst_case)).amounts()
+        return self._known[worst_case]
+
+    def settled(self, worst_case: Hashable, bill: Hashable) -> dict[str, Fraction]:
+        """What stays charged once the bill is known."""
+        if (worst_case, bill) not in self._known:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[worst_case, bill] = settled_charge(self.budget, _loss(worst_case), _loss(bill)).amounts()
+        return self._known[worst_case, bill]
+
+    @property
+    def limits(self) -> dict[str, Fraction]:
+        """The amounts of the budget."""
+        if None not in self._known:
+            self._known[None] = self.budget.amounts()
+        return self._known[None]
 
 
 @dataclass(slots=True)
@@ -127,8 +152,8 @@ def _check_totals(books: _Books, entry: Entry) -> None:
     """The totals a line states are the ones it leads to, and within the budgets."""
     for name, stated in entry.body.get("spent", {}).items():
         total = books.totals[name]
-        limits = total.budget.amounts()
-        if total.entry != entry.sequence or total.spent != _amounts(stated):
+        limits = total.limits
+        if total.entry != entry.sequence or not _states(stated, total.spent):
             raise ValueError("a total does not add up")
         if any(amount > limits[part] for part, amount in total.spent.items()):
             raise ValueError("a total exceeds its budget")
@@ -166,14 +191,13 @@ def _budget(books: _Books, entry: Entry) -> None:
     total, budget = books.totals[entry.body["account"]], Guarantee.from_json(entry.body["budget"])
     if budget.definition != total.budget.definition:
         raise ValueError("the currency of an account changed")
-    books.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence)
+    books.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
 
 
 def _hold(books: _Books, entry: Entry) -> None:
-    worst_case = canonical(entry.body["worst_case"])
+    worst_case = _key(entry.body["worst_case"])
     for name, stated in entry.body["charges"].items():
-        charge = _held(books.totals[name].budget, worst_case)
-        _charge(books.totals[name], stated, charge=charge)
+        _charge(books.totals[name], stated, charge=books.totals[name].held(worst_case))
     _draw_up(books, entry)
     books.holds[entry.sequence] = HoldRow(entry.sequence, entry.body["request_id"], entry.body["ticket"])
     books.pending[entry.id] = entry
@@ -181,11 +205,11 @@ def _hold(books: _Books, entry: Entry) -> None:
 
 def _settle(books: _Books, entry: Entry) -> None:
     held = _close(books, entry, HoldState.SETTLED)
-    worst_case, bill = canonical(held.body["worst_case"]), canonical(entry.body["receipt"]["bill"])
+    worst_case, bill = _key(held.body["worst_case"]), _key(entry.body["receipt"]["bill"])
     for name, stated in entry.body["charges"].items():
         total = books.totals[name]
-        reserved, charge = _held(total.budget, worst_case), _settled(total.budget, worst_case, bill)
-        if _amounts(stated) == reserved:
+        reserved, charge = total.held(worst_case), total.settled(worst_case, bill)
+        if not _states(stated, charge):
             charge = reserved  # nothing given back: always sound, and how older entries were settled
         _charge(total, stated, charge=charge, released=reserved)
     _draw_up(books, entry)
@@ -208,7 +232,8 @@ def _close(books: _Books, entry: Entry, state: HoldState) -> Entry:
     held = books.pending.pop(entry.body["hold"])
     if entry.body["charges"].keys() != held.body["charges"].keys():
         raise ValueError("closed for other accounts than held")
-    books.holds[held.sequence] = replace(books.holds[held.sequence], state=state, closed_by=entry.sequence)
+    row = books.holds[held.sequence]
+    books.holds[held.sequence] = HoldRow(row.entry, row.request_id, row.ticket, state, entry.sequence)
     return held
 
 
@@ -219,10 +244,10 @@ def _charge(
     charge: Mapping[str, Fraction],
     released: Mapping[str, Fraction] | None = None,
 ) -> None:
-    if _amounts(stated) != charge:
+    if not _states(stated, charge):
         raise ValueError("charged otherwise than the rule says")
-    back = released or {}
-    total.own = {part: rounded(old + charge[part] - back.get(part, 0)) for part, old in total.own.items()}
+    more = charge if released is None else {part: amount - released[part] for part, amount in charge.items()}
+    total.own = {part: rounded(old + more[part]) for part, old in total.own.items()}
 
 
 def _draw_up(books: _Books, entry: Entry) -> None:
@@ -252,6 +277,14 @@ def _rolled(total: _Total, lanes: Mapping[str, _Lane]) -> dict[str, Fraction]:
     }
 
 
+def _states(stated: Mapping[str, Any], amounts: Mapping[str, Fraction]) -> bool:
+    """Whether a loss in JSON has these amounts; its texts are compared first, for reading fractions is slow."""
+    plain = len(stated) == len(amounts) + 1 and "curve" not in stated
+    if plain and all(stated.get(name) == str(amount) for name, amount in amounts.items()):
+        return True
+    return _amounts(stated) == amounts
+
+
 def _amounts(loss: Mapping[str, Any]) -> dict[str, Fraction]:
     """The numbers of a loss in JSON; parsed here, because building a checked ``Loss`` takes ten times as long."""
     if "curve" in loss:
@@ -259,18 +292,13 @@ def _amounts(loss: Mapping[str, Any]) -> dict[str, Fraction]:
     return {name: Fraction(text) for name, text in loss.items() if name != "definition"}
 
 
-# The same caps and bills come again and again.
+def _key(loss: Mapping[str, Any]) -> Hashable:
+    """A loss in JSON as something to remember it by."""
+    return canonical(loss) if "curve" in loss else tuple(loss.items())
 
 
-@lru_cache(maxsize=4096)
-def _held(budget: Guarantee, worst_case: str) -> dict[str, Fraction]:
-    return held_charge(budget, Loss.from_json(json.loads(worst_case))).amounts()
-
-
-@lru_cache(maxsize=4096)
-def _settled(budget: Guarantee, worst_case: str, bill: str) -> dict[str, Fraction]:
-    held, paid = Loss.from_json(json.loads(worst_case)), Loss.from_json(json.loads(bill))
-    return settled_charge(budget, held, paid).amounts()
+def _loss(key: Hashable) -> Loss:
+    return Loss.from_json(json.loads(key) if isinstance(key, str) else dict(key))  # type: ignore[call-overload]
 
 
 _STEPS: dict[Kind, Callable[[_Books, Entry], None]] = {

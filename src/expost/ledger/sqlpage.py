@@ -144,7 +144,8 @@ def _read(row: Row[Any], build: Callable[[Row[Any]], T]) -> T:
 
 
 def _entry(row: Row[Any]) -> Entry:
-    return Entry(row.sequence, Kind(row.kind), row.at, row.text, row.previous, row.hash)
+    sequence, kind, at, text, previous, digest = tuple(row)
+    return Entry(sequence, Kind(kind), at, text, previous, digest)
 
 
 def _account(row: Row[Any]) -> Account:
@@ -172,7 +173,8 @@ _used = lru_cache(maxsize=4096)(used_parts)
 
 
 def _hold(row: Row[Any]) -> HoldRow:
-    return HoldRow(row.entry, row.request_id, row.ticket, HoldState(row.state), row.closed_by)
+    entry, request_id, ticket, state, closed_by = tuple(row)
+    return HoldRow(entry, request_id, ticket, HoldState(state), closed_by)
 
 
 def _secret(row: Row[Any]) -> SecretRow:

@@ -1,3 +1,4 @@
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -62,3 +63,10 @@ def test_a_line_without_charges_names_its_account_or_none():
     assert (first.accounts, second.accounts) == ((), ("dataset:a",))
     assert first.charges == first.spent == {}
     assert first.receipt is None and first.question is None
+
+
+def test_the_hash_is_over_canonical_json():
+    entry = Entry.after(None, Kind.BEGIN, {"a": 'ü " \\ \n \u2028 😀'})
+    line = canonical([entry.sequence, entry.kind.value, entry.at, entry.text, entry.previous])
+
+    assert entry.hash == hashlib.sha256(line.encode()).hexdigest()
