@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows
 
-__all__ = ["EuclideanLayout", "MomentLayout", "Moments"]
+__all__ = ["EuclideanLayout", "MomentLayout", "Moments", "measure_least_curvature"]
 
 _FLUSH = 256  # chunks whose sums of at most 2^53 fit into 62 bits together
 _UNIT = math.ldexp(1.0, -2 * GRID_BITS)
@@ -162,6 +162,23 @@ class EuclideanLayout:
         gram = np.zeros((width, width))
         gram[np.triu_indices(width)] = means[:-width]
         return Moments(gram + np.triu(gram, 1).T, means[-width:])
+
+
+def measure_least_curvature(rows: UnitRows) -> Sealed:
+    """The smallest eigenvalue of the sum of x x' on the grid, sealed; no row is longer than 1.
+
+    Replacing one row adds x x' - z z', whose eigenvalues lie in [-1, 1], so no eigenvalue moves by more than 1 (Weyl). The
+    float error of the eigenvalues, and rounding, are added on both sides.
+    """
+    width = rows.ball.dimension
+    total: NDArray[Any] = np.zeros((width, width), dtype=object)
+    for features, _ in rows.chunks():
+        total = total + (features.T @ features).astype(np.int64)
+    least = float(np.linalg.eigvalsh(total.astype(np.float64) * _UNIT)[0])
+    # Backward stable: an error of a few p^2 units of roundoff of the norm, which is at most the number of rows.
+    error = math.ceil(64 * width**2 * rows.rows * 2.0 ** (GRID_BITS - 53))
+    units = 2**GRID_BITS + 2 * error + 1
+    return Sealed(round(least * 2**GRID_BITS), Sensitivity(units, Norm.L2, Adjacency.REPLACE_ONE))
 
 
 def _longest_row(ball: UnitBall) -> Fraction:

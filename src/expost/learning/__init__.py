@@ -1,5 +1,6 @@
 """Models that are as private as their accuracy allows: ridge, logistic regression, Huber support vectors."""
 
+from expost.learning.adaptive_ridge import AdaptiveRidge
 from expost.learning.aim import Aim
 from expost.learning.certified_ridge import CertifiedRidge
 from expost.learning.classification import TiltedClassifier
@@ -17,6 +18,7 @@ from expost.learning.theory import TheoryInversion
 from expost.learning.tilted_ridge import TiltedRidge
 
 __all__ = [
+    "AdaptiveRidge",
     "Aim",
     "CertifiedRidge",
     "Doubling",

@@ -33,7 +33,10 @@ from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
 from expost.noise import BitSource, GaussianPath
 
-__all__ = ["GaussianRidge"]
+__all__ = ["SQUARED_DISTANCE", "GaussianRidge", "largest_rho"]
+
+SQUARED_DISTANCE = Fraction(9, 2)
+"""How far one row can move (x x', x y), squared, in the Euclidean norm."""
 
 _RUNGS = 24
 _SPAN = 2000  # the first rung's rho is this far below the cap's: a factor of 45 in the noise
@@ -92,7 +95,9 @@ class GaussianRidge:
 
     def _certify(self, values: NDArray[np.float64], rung: int) -> Certified:
         moments = self._layout.unpack(values, self._problem.rows)
-        deviation = math.sqrt(4.5 / (2 * float(self._ladder[rung]))) / self._problem.rows * (1 + 1e-9)
+        deviation = (
+            math.sqrt(float(SQUARED_DISTANCE) / (2 * float(self._ladder[rung]))) / self._problem.rows * (1 + 1e-9)
+        )
         failure = float(self._problem.aim.failure_probability) / len(self._ladder) * (1 - _SAME_LAW)
         envelope = GaussianEnvelope.of(self._problem.ball.dimension, failure)
         best = ExcessRiskCertificate(self._problem.penalty, envelope).best(moments.gram, moments.cross, scale=deviation)

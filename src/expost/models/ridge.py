@@ -15,6 +15,7 @@ from expost.accuracy.paper2017 import Task
 from expost.core import InvalidRequest, Measure, Release, Request
 from expost.core.rational import probability, rational
 from expost.data.matrix import RowSource, grid_numbers
+from expost.learning.adaptive_ridge import AdaptiveRidge
 from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
 from expost.learning.doubling import Doubling
 from expost.learning.gaussian_ridge import GaussianRidge
@@ -61,7 +62,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     column by column instead: columns are then scaled to [0, 1], and the penalty and the risk are those of the scaled
     problem. The intercept, if any, is penalised like the other coefficients. ``method`` names a way (docs/learning.md);
     ``rungs`` sets the length of the ladder where the way is a certificate. With ``delta`` the moments get Gaussian noise, and
-    the bill is in zero-concentrated DP.
+    the bill is in zero-concentrated DP; with ``epsilon``, ``delta`` and ``regularization=None`` the penalty is no larger than
+    their noise calls for, and ``receipt_.terms`` names it.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> target = np.tile([0.5, -0.2], 20_000)
@@ -76,7 +78,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         excess_risk: float | None = None,
         score: tuple[str, float] | None = None,
         epsilon: float | None = None,
-        regularization: float = 0.005,
+        regularization: float | None = 0.005,
         feature_bound: float | None = None,
         feature_norm: str = "l1",
         target_bound: float = 1.0,
@@ -130,8 +132,26 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
             return CertifiedRidge(problem, rungs=int(self.rungs))
         return _METHODS[name](problem)
 
+    def _problem(self, source: RowSource) -> Problem:
+        if self.regularization is not None:
+            return super()._problem(source)
+        if not self.delta or self.epsilon is None:
+            raise InvalidRequest(
+                "Expected a regularization, or epsilon and delta to choose one by",
+                do="Pass regularization=0.005, or both epsilon and delta",
+            )
+        # The way below chooses a penalty of its own and reads none here.
+        placeholder: Ridge = clone(self).set_params(regularization=1.0)
+        return placeholder._problem(source)
+
     def _gaussian(self, problem: Problem) -> Request:
         delta = probability(self.delta, "delta")
+        if self.regularization is None:
+            if self.method != "auto":
+                raise InvalidRequest(
+                    "Expected no method beside regularization=None", got=self.method, do="Leave it out"
+                )
+            return AdaptiveRidge(problem, delta)
         if self.method == "output":
             return OutputFit(problem, _REACH, grid_numbers(problem.target_bound), delta=delta)
         if self.method not in {"auto", "certificate"}:
