@@ -226,3 +226,14 @@ def test_arrow_files_and_csv_hold_the_same_rows(tmp_path) -> None:
         )
         totals.append(unseal(dataset.total(SquareForm(dataset.clamp(distance)), tally, secret=b"")).tolist())
     assert totals[0] == totals[1]
+
+
+def test_every_engine_treats_null_in_a_list_as_sql_does(build, tmp_path) -> None:
+    dataset = Dataset(build(flights(), tmp_path))
+    counts = {
+        text: unseal(dataset.where(text).total_rows())[0]
+        for text in ("origin IN ('EWR', NULL)", "origin NOT IN ('EWR', NULL)", "distance NOT IN (1, NULL)")
+    }
+
+    origins = flights()["origin"].to_pylist()
+    assert list(counts.values()) == [origins.count("EWR"), 0, 0]

@@ -6,10 +6,11 @@ import datetime
 from collections.abc import Mapping
 
 from expost.core import InvalidRequest
-from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation
+from expost.data.axis import Categories
+from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation, is_exact
 from expost.data.schema import Kind, Schema
 
-__all__ = ["check_filter", "kind_of"]
+__all__ = ["check_categories", "check_filter", "kind_of"]
 
 _ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "abs", "floor", "ceil", "round"})
 _COMPARISON = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -39,7 +40,11 @@ def kind_of(expression: Expression, schema: Schema, derived: Mapping[str, Expres
     if isinstance(expression, Literal):
         return _constant_kind(expression.value)
     if isinstance(expression, Lookup):
-        kind_of(expression.key, schema, derived)
+        found = {kind_of(expression.key, schema, derived), *map(_constant_kind, expression.keys)}
+        if len({_family(kind) for kind in found if kind is not None}) > 1:
+            raise InvalidRequest(
+                f"Expected keys of one kind in {expression!r}", do="Give both tables a key column of the same kind"
+            )
         return next((kind for value in expression.values if (kind := _constant_kind(value))), Kind.REAL)
     assert isinstance(expression, Operation)
     kinds = [kind_of(argument, schema, derived) for argument in expression.arguments]
@@ -50,6 +55,23 @@ def check_filter(expression: Expression, schema: Schema, derived: Mapping[str, E
     """Refuse a filter that is not a condition."""
     if kind_of(expression, schema, derived) is not Kind.BOOLEAN:
         raise InvalidRequest("Expected a condition", got=repr(expression), do='Compare something: col("age") >= 65')
+
+
+def check_categories(axis: Categories, schema: Schema, derived: Mapping[str, Expression] | None = None) -> None:
+    """Refuse categories that no value of the column could ever equal, or that floats cannot tell apart."""
+    kind = kind_of(axis.expression, schema, derived)
+    listed = [value for value in axis.values if value is not None]
+    if kind is not None and any(_family(_constant_kind(value) or kind) is not _family(kind) for value in listed):
+        raise InvalidRequest(
+            f"Expected categories of {axis.expression!r} of the kind {kind.value}",
+            do="List values as the column has them",
+        )
+    stored = isinstance(axis.expression, ColumnName) and axis.expression.name not in (derived or {})
+    if not (stored and kind is Kind.INTEGER) and not all(is_exact(v) for v in listed if isinstance(v, int | float)):
+        raise InvalidRequest(
+            f"Expected categories of {axis.expression!r} that 64-bit floats hold exactly",
+            do="Store large whole numbers in a column of integers, or as texts",
+        )
 
 
 def _usable(kind: Kind, expression: Expression) -> Kind:

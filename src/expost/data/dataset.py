@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
 from expost.data.axis import Categories
 from expost.data.bounding import Limits
-from expost.data.check import check_filter, kind_of
+from expost.data.check import check_categories, check_filter, kind_of
 from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
-from expost.data.expression import ColumnName, Expression, Lookup, Plain, col
+from expost.data.expression import ColumnName, Expression, Lookup, Plain, col, is_exact
 from expost.data.form import CountForm, Form
 from expost.data.records import found_keys, single_steps
 from expost.data.rows import matrix_batches
@@ -69,7 +70,7 @@ class Dataset:
         self.max_rows_per_unit = _limit(max_rows_per_unit, "max_rows_per_unit")
         self.max_groups_per_unit = _limit(max_groups_per_unit, "max_groups_per_unit")
         self.bounds = dict(bounds or {})
-        self.categories = {column: tuple(values) for column, values in (categories or {}).items()}
+        self.categories = {column: _listed(column, values) for column, values in (categories or {}).items()}
         self.rows = _limit(rows, "rows")
         self._memory_limit = memory_limit
         self._derived: dict[str, Expression] = {}
@@ -147,9 +148,18 @@ class Dataset:
     def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
         """The same table with the columns of a public table looked up by the key ``on``; no row is added or lost."""
         public = table if isinstance(table, pa.Table) else pa.table(table)
+        if on not in public.column_names or Kind.OTHER in Schema.of(public.schema).kinds.values():
+            raise InvalidRequest(
+                f"Expected a public table of numbers, texts, truths and times with the key {on}",
+                do="Drop other columns",
+            )
+        public = public.filter(pc.is_valid(public.column(on)))  # a row without a key finds nothing
         keys: tuple[Plain, ...] = tuple(public.column(on).to_pylist())
-        if len(set(keys)) != len(keys):
-            raise InvalidRequest(f"Expected each {on} once in the public table", do="Drop its repeated keys")
+        if len(set(keys)) != len(keys) or not all(is_exact(key) for key in keys if isinstance(key, int | float)):
+            raise InvalidRequest(
+                f"Expected each {on} once in the public table, numbers exact in 64-bit floats",
+                do="Drop repeated keys, or use texts as keys",
+            )
         looked_up: dict[str, Expression | str] = {
             prefix + name: Lookup(col(on), keys, tuple(public.column(name).to_pylist()), label=repr(prefix + name))
             for name in public.column_names
@@ -214,7 +224,9 @@ class Dataset:
             raise InvalidRequest(
                 f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'
             )
-        return Categories.of(expression, values)
+        found = Categories.of(expression, values)
+        check_categories(found, self.schema, self._derived)
+        return found
 
     def tally(self, **parts: Any) -> Tally:
         """A tally of this table: its filter, derived columns and unit filled in."""
@@ -341,6 +353,14 @@ def _unit(unit: str | Unit) -> Unit:
     if isinstance(unit, Unit):
         return unit
     return Unit.row() if unit == "row" else Unit.of(unit)
+
+
+def _listed(column: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidRequest(
+            f"Expected a list of categories for {column}", do='Pass categories={"city": ["Rome", ...]}'
+        )
+    return tuple(values)
 
 
 def _limit(value: int | None, name: str) -> int | None:

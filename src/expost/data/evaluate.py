@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[st
     if isinstance(expression, Lookup):
         return _look_up(expression, _evaluate(expression.key, batch, derived))
     assert isinstance(expression, Operation)
+    if expression.name in ("AND", "OR"):
+        return reduce(_APPLY[expression.name], (_evaluate(each, batch, derived) for each in expression.arguments))
     arguments = [_evaluate(argument, batch, derived) for argument in expression.arguments]
     if expression.name == "IN":
         return _is_in(arguments[0], expression.arguments[1:])
@@ -133,7 +136,10 @@ def _is_in(value: Values, constants: tuple[Expression, ...]) -> Truths:
         found = np.isin(value.moments, np.array(moments, dtype="datetime64[us]"))
     else:
         found = np.isin(_numbers(value), np.array([float(each) for each in listed if isinstance(each, int | float)]))
-    return Truths(np.asarray(found, bool), ~value.missing)
+    sure = np.asarray(found, bool)
+    # As in SQL: a value that is not found in a list with NULL might be equal to what is unknown there.
+    known = sure if len(listed) < len(constants) else ~value.missing
+    return Truths(sure, known)
 
 
 def _coalesce(value: Values, other: Values) -> Values:
@@ -152,8 +158,11 @@ def _coalesce(value: Values, other: Values) -> Values:
 def _look_up(lookup: Lookup, key: Values) -> Values:
     if isinstance(key, Texts):
         places = pc.index_in(key.texts, pa.array(lookup.keys, pa.large_string()))
+    elif isinstance(key, Times):
+        moments = np.array([_moment(each) for each in lookup.keys if isinstance(each, datetime.date)], "datetime64[us]")
+        places = pc.index_in(pa.array(key.moments), pa.array(moments))
     else:
-        places = pc.index_in(pa.array(_numbers(key)), pa.array(lookup.keys, pa.float64()))
+        places = pc.index_in(pa.array(_numbers(key), from_pandas=True), pa.array(map(float, lookup.keys), pa.float64()))  # type: ignore[arg-type]
     return read_column(pa.array(lookup.values).take(places))
 
 

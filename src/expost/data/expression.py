@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from expost.core import InvalidRequest
 
-__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "col", "lift"]
+__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "col", "is_exact", "lift"]
 
 Plain = str | int | float | bool | datetime.date | None
 
@@ -27,6 +27,9 @@ class Expression:
     """
 
     __slots__ = ()
+
+    depth = 0
+    """How many operations lie inside each other."""
 
     def columns(self) -> frozenset[str]:
         """The names of the columns it reads."""
@@ -88,10 +91,16 @@ class Expression:
         return self._with(">=", other)
 
     def __and__(self, other: Any) -> Operation:
-        return self._with("AND", other)
+        return self._chained("AND", other)
 
     def __or__(self, other: Any) -> Operation:
-        return self._with("OR", other)
+        return self._chained("OR", other)
+
+    def _chained(self, name: str, other: Any) -> Operation:
+        """A chain of any length is one operation, not one inside the other."""
+        if isinstance(self, Operation) and self.name == name:
+            return Operation(name, (*self.arguments, lift(other)))
+        return self._with(name, other)
 
     def __invert__(self) -> Operation:
         return self._with("NOT")
@@ -111,7 +120,7 @@ class Expression:
 
     def between(self, low: Any, high: Any) -> Operation:
         """Whether the value lies between two others, both included."""
-        return self._with(">=", low)._with("AND", self._with("<=", high))
+        return Operation("AND", (self >= low, self <= high))
 
     def is_missing(self) -> Operation:
         """Whether there is no value."""
@@ -210,8 +219,12 @@ class Literal(Expression):
             raise InvalidRequest(
                 "Expected a number, a text, a date, True, False or None", got=value, do="Pass a plain value"
             )
-        if isinstance(value, float | int) and not math.isfinite(value):
-            raise InvalidRequest("Expected a finite number", got=value, do="Pass a finite number")
+        if isinstance(value, float | int) and not is_exact(value):
+            raise InvalidRequest(
+                "Expected a number that 64-bit floats hold exactly",
+                got=value,
+                do="Numbers are compared as 64-bit floats",
+            )
         self.value = value
 
     def __repr__(self) -> str:
@@ -225,10 +238,15 @@ class Literal(Expression):
 class Operation(Expression):
     """An operator or function with its arguments; the names are those of the SQL it prints."""
 
-    __slots__ = ("arguments", "name")
+    __slots__ = ("arguments", "depth", "name")
 
     def __init__(self, name: str, arguments: tuple[Expression, ...]) -> None:
         self.name, self.arguments = name, arguments
+        self.depth = 1 + max(argument.depth for argument in arguments)
+        if self.depth > _DEEPEST:
+            raise InvalidRequest(
+                f"Expected at most {_DEEPEST} operations inside each other", do="Derive a column for a part of it"
+            )
 
     def parts(self) -> Iterator[Expression]:
         return iter(self.arguments)
@@ -242,17 +260,18 @@ class Operation(Expression):
         if self.name == "IN":
             return f"({first} IN ({', '.join(rest)}))"
         if self.name in INFIX:
-            return f"({first} {self.name} {rest[0]})"
+            return "(" + f" {self.name} ".join((first, *rest)) + ")"
         return f"{self.name}({', '.join((first, *rest))})"
 
 
 class Lookup(Expression):
     """The entry of a public table under the value of an expression; missing where there is none."""
 
-    __slots__ = ("key", "keys", "label", "values")
+    __slots__ = ("depth", "key", "keys", "label", "values")
 
     def __init__(self, key: Expression, keys: tuple[Plain, ...], values: tuple[Plain, ...], *, label: str) -> None:
         self.key, self.keys, self.values, self.label = key, keys, values, label
+        self.depth = 1 + key.depth
 
     def parts(self) -> Iterator[Expression]:
         return iter((self.key,))
@@ -263,6 +282,7 @@ class Lookup(Expression):
         return f"lookup({self.key!r}, {self.label} {entries})"
 
 
+_DEEPEST = 100
 INFIX = frozenset({"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "AND", "OR"})
 RESERVED = frozenset(
     {"AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN", "LIKE", "CASE", "CAST", "TIMESTAMP", "DATE"}
@@ -276,6 +296,18 @@ def col(name: str) -> ColumnName:
     (age >= 65)
     """
     return ColumnName(name)
+
+
+def is_exact(value: float) -> bool:
+    """Whether a number is finite and a 64-bit float holds it exactly.
+
+    >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400), is_exact(float("inf"))
+    (True, False, False, False)
+    """
+    try:
+        return math.isfinite(value) and float(value) == value
+    except OverflowError:
+        return False
 
 
 def lift(value: Any) -> Expression:

@@ -167,3 +167,48 @@ def test_the_identity_tells_tables_units_and_filters_apart(tmp_path) -> None:
     assert plain.identity != Dataset(path, unit="who", max_rows_per_unit=1).identity
     pq.write_table(TABLE.drop_columns("list").slice(1), path)
     assert plain.identity != Dataset(path).identity
+
+
+WHEN = pa.array([datetime.datetime(2013, 1, 1)] * 2, pa.timestamp("us"))
+PEOPLE = pa.table({"n": [1, 2], "x": [0.5, 1.5], "t": ["a", "b"], "w": WHEN})
+
+
+@pytest.mark.parametrize(
+    ("key", "entries"),
+    [
+        ("n", {"n": ["a", "b"], "v": [1, 2]}),
+        ("t", {"t": [1, 2], "v": [1, 2]}),
+        ("w", {"w": [1.0, 2.0], "v": [1, 2]}),
+        ("n", {"n": WHEN[:1], "v": [1]}),
+        ("n", {"n": [2**53, 2**53 + 1], "v": [1, 2]}),
+        ("t", {"t": ["a", "b"], "v": [[1], [2]]}),
+        ("t", {"other": ["a"], "v": [1]}),
+        ("t", {"t": ["a", "a"], "v": [1, 2]}),
+    ],
+)
+def test_a_public_table_that_cannot_be_looked_up_is_refused_before_a_row_is_read(key, entries) -> None:
+    with pytest.raises(InvalidRequest):
+        Dataset(PEOPLE).join(pa.table(entries), on=key)
+
+
+def test_times_are_keys_too_and_a_missing_key_finds_nothing() -> None:
+    calendar = pa.table({"w": pa.array([datetime.datetime(2013, 1, 1), None], pa.timestamp("us")), "v": [7, 8]})
+    rows = pa.table({"w": pa.array([datetime.datetime(2013, 1, 1), None], pa.timestamp("us"))})
+
+    assert count(Dataset(rows).join(calendar, on="w").where("v = 7")) == 1
+    assert count(Dataset(rows).join(calendar, on="w").where("v = 8")) == 0
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [{"t": "ab"}, {"t": 5}, {"t": [["a"]]}, {"t": [1, 2]}, {"n": ["a"]}, {"w": ["2013"]}, {"x": [2**53, 2**53 + 1]}],
+)
+def test_categories_that_no_row_could_match_are_refused(categories) -> None:
+    with pytest.raises(InvalidRequest):
+        Dataset(PEOPLE, categories=categories)
+
+
+def test_large_whole_categories_of_an_integer_column_are_told_apart() -> None:
+    ids = Dataset(pa.table({"id": [2**53, 2**53 + 1, 2**53 + 1]}), categories={"id": [2**53, 2**53 + 1]})
+
+    assert unseal(ids.total(CountForm(), ids.tally(axes=(ids.axis("id"),)), secret=b"")).tolist() == [1, 2]

@@ -3,6 +3,7 @@
 import datetime
 import warnings
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -151,3 +152,50 @@ def test_bytes_that_are_no_text_pass_through() -> None:
         col("s").length() > 1,
     ):
         assert len(evaluate(expression, batch).missing) == 3
+
+
+def test_null_in_a_list_follows_sql() -> None:
+    rows = pa.table({"x": pa.array([1, 2, None], pa.int32()), "t": ["a", "b", None]})
+    batch = rows.to_batches()[0]
+    connection = duckdb.connect()
+    connection.register("rows", rows)
+
+    for text in (
+        "x IN (1, NULL)",
+        "x NOT IN (1, NULL)",
+        "x NOT IN (1)",
+        "x NOT IN (3, NULL) OR x = 2",
+        "t NOT IN ('a', NULL)",
+        "t IN ('a', NULL)",
+        "(t IN ('b', NULL)) IS NULL",
+    ):
+        condition = connection.sql(f"SELECT coalesce({text}, false) FROM rows").fetchall()
+        assert [row[0] for row in condition] == evaluate(parse_sql(text), batch).certain.tolist(), text
+
+
+def test_a_long_chain_of_conditions_is_computed() -> None:
+    batch = pa.record_batch({"i": np.arange(4000)})
+    chain = col("i") >= 0
+    for k in range(3000):
+        chain = chain & (col("i") != k)
+
+    assert chain.depth == 2
+    assert evaluate(chain, batch).certain.sum() == 1000
+    text = parse_sql(" or ".join(f"i = {k}" for k in range(3000)))
+    assert evaluate(text, batch).certain.sum() == 3000
+
+
+def test_rows_find_their_entry_by_text_number_truth_and_time() -> None:
+    moments = np.array(["2013-01-01", "2014-01-01", "NaT"], "datetime64[us]")
+    batch = pa.record_batch({"t": ["a", "z", None], "n": [1.0, 3.0, None], "b": [True, False, None], "w": moments})
+    found = {
+        "t": Lookup(col("t"), ("a", "b"), (10, 20), label="v"),
+        "n": Lookup(col("n"), (1, 2), (10, 20), label="v"),
+        "b": Lookup(col("b"), (True,), (10,), label="v"),
+        "w": Lookup(col("w"), (datetime.datetime(2013, 1, 1),), (10,), label="v"),
+    }
+
+    for lookup in found.values():
+        values = evaluate(lookup, batch)
+        assert values.missing.tolist() == [False, True, True]
+        assert values.numbers[0] == 10

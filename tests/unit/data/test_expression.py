@@ -97,3 +97,18 @@ def test_text_outside_the_subset_is_refused(text: str) -> None:
 )
 def test_text_binds_as_in_sql(text: str, meaning: str) -> None:
     assert repr(parse_sql(text)) == meaning
+
+
+def test_operations_too_deep_inside_each_other_are_refused_before_a_row_is_read() -> None:
+    with pytest.raises(InvalidRequest, match="inside each other"):
+        parse_sql(" + ".join(["a"] * 3000) + " > 0")
+    deep = col("a") > 0
+    with pytest.raises(InvalidRequest, match="inside each other"):
+        for _ in range(3000):
+            deep = ~deep
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 10**400, -(10**400)])
+def test_a_constant_that_floats_do_not_hold_is_refused(number: int) -> None:
+    with pytest.raises(InvalidRequest, match="64-bit"):
+        Literal(number)
