@@ -18,7 +18,7 @@ from expost.data.matrix import column_names
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.head import Head
+from expost.learning.sgd.head import Head, Squared
 from expost.learning.sgd.learner import LinearScores
 from expost.learning.sgd.order import Order, Plan
 from expost.learning.sgd.prices import PriceList
@@ -57,7 +57,7 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     batches: str
     batch_size: Any
     steps: int
-    phases: int
+    phases: int | None
     validation_share: Any
     clip: Any
     learning_rate: Any
@@ -89,8 +89,8 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         targets = self._targets(y)
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
-        problem = self._problem(matrix.shape[1], names)
         plan = self._plan(matrix.shape[1], matrix.shape[0])
+        problem = self._problem(matrix.shape[1], names, ladder=len(plan.schedule.phases) > 1)
         release = self._pay(self._request(plan, problem), (matrix, targets))
         self._keep(release, plan)
         return self
@@ -190,16 +190,18 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             width=width,
         ).plan()
 
-    def _problem(self, width: int, names: tuple[str, ...] | None) -> LinearProblem:
+    def _problem(self, width: int, names: tuple[str, ...] | None, *, ladder: bool) -> LinearProblem:
         lows, highs = _column_bounds(self.bounds, width, names)
         bound = math.sqrt(width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
         grid = FeatureGrid(width, bound, bool(self.fit_intercept), lows, highs)
         clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
-        rate = None if self.learning_rate is None else float(self.learning_rate)
-        rule = DescentRule(rate, float(self.momentum), float(self.regularization), float(self.averaging))
-        return LinearProblem(grid, self._head(), clip, rule)
+        rate, head = None if self.learning_rate is None else float(self.learning_rate), self._head()
+        # Squared errors have no bounded slope: sums of gradients that are weighed too high would run away.
+        weighing = ladder and not isinstance(head, Squared)
+        rule = DescentRule(rate, float(self.momentum), float(self.regularization), float(self.averaging), weighing)
+        return LinearProblem(grid, head, clip, rule)
 
     def _head(self) -> Head:
         raise NotImplementedError

@@ -47,7 +47,7 @@ def train(
     batches: str = "poisson",
     batch_size: int = 1024,
     steps: int = 200,
-    phases: int = 8,
+    phases: int | None = 8,
     validation_share: float | None = None,
     accountant: str = "auto",
     ledger: str | None = None,

@@ -114,7 +114,9 @@ def test_a_missed_target_raises_with_the_model_that_was_paid_for() -> None:
 def test_the_price_is_known_before_the_data() -> None:
     assert 1.9 < float(classifier().price().cap.epsilon) <= 2
     prices = classifier(epsilon=None, target=("accuracy", 0.9), max_epsilon=1.0).price()
-    assert len(prices.epsilons) == 12 and prices.cap.epsilon <= 1
+    # Prices rise by about a quarter from the first at which the test can tell: 12 over the 90 rows it may get wrong.
+    assert len(prices.epsilons) == 10 and prices.cap.epsilon <= 1
+    assert 0.9 < float(prices.epsilons[0]) * 900 * 0.1 / 12 < 1.1
 
 
 def test_several_classes_are_learned() -> None:

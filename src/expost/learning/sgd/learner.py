@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Sealed, Sensitivity
-from expost.learning.sgd.descent import Descent, DescentRule
+from expost.learning.sgd.descent import Descent, DescentRule, Stride
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.gradient import ClippedGradient
 from expost.learning.sgd.head import Head
@@ -101,7 +101,7 @@ class LinearLearner:
         self._training, self._validation = training, validation
         self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
         self._gradient: ClippedGradient | None = None
-        self._scale = self._rate = 0.0
+        self._scale, self._stride = 0.0, Stride(0.0)
 
     @property
     def size(self) -> int:
@@ -118,7 +118,7 @@ class LinearLearner:
         multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
         self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier)
         self._scale = 1 / (self._gradient.unit * expected_size)
-        self._rate = self._descent.rule.rate(
+        self._stride = self._descent.rule.stride(
             noise=multiplier * self._clip / expected_size,
             steps=phase.steps,
             row_length=length,
@@ -134,7 +134,7 @@ class LinearLearner:
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step along the released sum over its expected number of rows."""
-        self._descent.apply(noisy.reshape(self._descent.weights.shape) * self._scale, self._rate)
+        self._descent.apply(noisy.reshape(self._descent.weights.shape) * self._scale, self._stride)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         """The validation rows' score at the averaged weights."""

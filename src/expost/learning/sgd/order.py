@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,11 @@ from expost.learning.sgd.schedule import Phase, Schedule
 __all__ = ["Order", "Plan"]
 
 _MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
-_SPREAD = 32  # the cap over the price of the first phase
+_SPREAD = 32  # the cap over the price of the first phase, where the target does not say
+_LEAST_SPREAD = 4
+_LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
+_GROWTH = 1.25  # of prices from phase to phase
+_MOST_PHASES = 24
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
 _SHARE = Fraction(1, 5)  # of the rows that are held out when there is a target
 
@@ -52,7 +57,7 @@ class Order:
     batches: str = "auto"
     batch_size: int | None = None
     steps: int = 100
-    phases: int = 12
+    phases: int | None = None
     validation_share: Any = None
     accountant: str = "auto"
     width: int = 1
@@ -64,7 +69,7 @@ class Order:
         share, target = self._share(), self._target()
         batches = self._batches(max(1, int(self.rows * (1 - share))))
         if target is not None:
-            schedule, prices = self._ladder(batches, delta)
+            schedule, prices = self._ladder(batches, delta, target, share)
         elif self.epsilon is not None:
             level = rational(self.epsilon, "epsilon")
             schedule = Schedule.fixed(batches, steps=self.steps, epsilon=level, delta=delta, accountant=self.accountant)
@@ -78,6 +83,8 @@ class Order:
     def _check(self) -> None:
         for name in ("rows", "steps", "phases"):
             value = getattr(self, name)
+            if name == "phases" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"Expected {name} to be a whole number >= 1", got=value, do="Pass a public number")
         if self.epsilon is None and self.noise_multiplier is None and self.target is None:
@@ -109,20 +116,22 @@ class Order:
             return batches_named("full", rows=rows, batch_size=rows)
         return batches_named("poisson", rows=rows, batch_size=size or max(1, _WORK // self.width))
 
-    def _ladder(self, batches: Batches, delta: Fraction) -> tuple[Schedule, PriceList]:
+    def _ladder(self, batches: Batches, delta: Fraction, target: Target, share: Fraction) -> tuple[Schedule, PriceList]:
         cap = rational(self.max_epsilon, "max_epsilon")
+        lowest = self._lowest(cap, target, share)
+        phases = self.phases or min(_MOST_PHASES, 1 + math.ceil(math.log(cap / lowest) / math.log(_GROWTH)))
         if self.noise_multiplier is None:
             return Schedule.ladder(
                 batches,
                 steps=self.steps,
-                phases=self.phases,
-                lowest=cap / _SPREAD,
+                phases=phases,
+                lowest=lowest,
                 highest=cap,
                 delta=delta,
                 accountant=self.accountant,
             )
         noise = rational(self.noise_multiplier, "noise_multiplier")
-        schedule = Schedule(batches, (Phase(-(-self.steps // self.phases), noise),) * self.phases)
+        schedule = Schedule(batches, (Phase(-(-self.steps // phases), noise),) * phases)
         prices = schedule.prices(delta, accountant=self.accountant)
         if prices.cap.epsilon > cap:
             raise BudgetExceeded(
@@ -131,3 +140,10 @@ class Order:
                 do="Raise max_epsilon or noise_multiplier, or lower steps",
             )
         return schedule, prices
+
+    def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
+        """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""
+        if target.measure is not Measure.ACCURACY or target.tolerance >= 1:
+            return cap / _SPREAD
+        errors_allowed = float(self.rows * share * (1 - target.tolerance))
+        return min(cap / _LEAST_SPREAD, Fraction(_LEEWAY / errors_allowed).limit_denominator(10**6))
