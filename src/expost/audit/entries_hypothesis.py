@@ -45,30 +45,35 @@ _RIGHT: dict[str, list[Any]] = {
 
 
 def entries() -> Iterable[Entry]:
-    """One entry a test."""
+    """One entry a test; those that allow a private number of rows are attacked with it too."""
     return (
         _entry("BinomialTest", lambda: BinomialTest("s", equals=True, null=0.5, epsilon=2)),
         _entry("MeanDifferenceTest", lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=2)),
         _entry("AnovaTest", lambda: AnovaTest("x", by="g", epsilon=2)),
         _entry("GoodnessOfFitTest", lambda: GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2)),
         _entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
-        _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2)),
+        _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2), private_size=False),
     )
 
 
-def _entry(name: str, build: Callable[[], Any]) -> Entry:
+def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) -> Entry:
     def pairs() -> Sequence[Pair]:
-        return (Pair("one row replaced", _CLAIM, _released(build(), _LEFT), _released(build(), _RIGHT), slow=True),)
+        found = [Pair("one row replaced", _CLAIM, _released(build(), _LEFT), _released(build(), _RIGHT), slow=True)]
+        if private_size:
+            fewer = {column: values[1:] for column, values in _RIGHT.items()}
+            left, right = (_released(build(), columns, public=False) for columns in (_RIGHT, fewer))
+            found.append(Pair("one row removed", _CLAIM, left, right, slow=True))
+        return found
 
     return Entry(_PREFIX + name, pairs)
 
 
-def _released(request: Any, columns: dict[str, list[Any]]) -> Sampler:
+def _released(request: Any, columns: dict[str, list[Any]], *, public: bool = True) -> Sampler:
     dataset = Dataset(
         pa.table(columns),
-        adjacency="replace-one",
-        rows=3,
-        bounds={"x": (0, 1)},
+        adjacency="replace-one" if public else "add-remove",
+        rows=3 if public else None,
+        bounds={"x": (0, 1), "y": (0, 3)},
         categories={"g": ["a", "b"], "s": [True, False]},
     )
     request.check(dataset)

@@ -34,6 +34,8 @@ class Outcome(enum.Enum):
     """The target is reached, decided from what was released and the public law of the noise: no test paid."""
     TESTED = "tested"
     """The target is reached by a private test whose cost is in the bill."""
+    ESTIMATED = "estimated"
+    """The target is reached by a calculation that rests on an assumption or an approximation, named in the terms."""
     NOT_MET = "not met"
     """No rung under the cap reached the target."""
     FIXED = "fixed epsilon"

@@ -46,6 +46,11 @@ class Target:
     relative error <= 0.05 with probability 0.95
     >>> print(Target.within(100, confidence=0.9))
     absolute error <= 100 with probability 0.9
+
+    For a test ``tolerance`` is the power asked for and ``failure_probability`` its level.
+
+    >>> print(Target(Measure.POWER, 0.8, 0.05))
+    power >= 0.8 at level 0.05
     """
 
     measure: Measure
@@ -84,6 +89,8 @@ class Target:
         return cls(Measure(data["measure"]), Fraction(data["tolerance"]), Fraction(data["failure_probability"]))
 
     def __str__(self) -> str:
+        if self.measure is Measure.POWER:
+            return f"power >= {decimal_text(self.tolerance)} at level {decimal_text(self.failure_probability)}"
         sign = "<=" if self.measure.is_loss else ">="
         confidence = f"{float(self.confidence):.6g}"
         return f"{self.measure.value} {sign} {decimal_text(self.tolerance)} with probability {confidence}"

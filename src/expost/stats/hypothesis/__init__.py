@@ -3,15 +3,9 @@
 from expost.stats.hypothesis.adaptive_tester import AdaptiveTester, Finding
 from expost.stats.hypothesis.anova import AnovaTest, anova_power, anova_test
 from expost.stats.hypothesis.binomial import BinomialTest, binomial_power, binomial_test
-from expost.stats.hypothesis.chi_squared import (
-    GoodnessOfFitTest,
-    IndependenceTest,
-    fit_power,
-    fit_test,
-    independence_power,
-    independence_test,
-)
 from expost.stats.hypothesis.correlation import CorrelationTest, correlation_power, correlation_test
+from expost.stats.hypothesis.goodness_of_fit import GoodnessOfFitTest, fit_power, fit_test
+from expost.stats.hypothesis.independence import IndependenceTest, independence_power, independence_test
 from expost.stats.hypothesis.means import MeanDifferenceTest, mean_difference_power, mean_difference_test
 from expost.stats.hypothesis.price import smallest_epsilon, smallest_rows
 from expost.stats.hypothesis.verdict import Verdict

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Loss, PureLoss, Release
+from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Release
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, system_bits
-from expost.stats.hypothesis.column import check_values, public_rows
+from expost.stats.hypothesis.column import check_values
 from expost.stats.hypothesis.draw import laplaces, normals
 from expost.stats.hypothesis.groups import (
     NUISANCE,
@@ -21,16 +21,19 @@ from expost.stats.hypothesis.groups import (
     NoisyGroups,
     Shares,
     column_bounds,
+    even_sizes,
     group_bounds,
     samples_of,
 )
-from expost.stats.hypothesis.price import APPROXIMATE, Ask
+from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Verdict, released
 
 __all__ = ["AnovaTest", "anova_power", "anova_test"]
 
 _DRAWS = 9_999  # of the reference distribution; P(p <= level) <= level holds for any number of them (BC91)
 _POWER_DRAWS = 2_000
+_ASSUMED = "estimated, if values are normal with the deviation given and sizes are as supposed"
 _CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "BC91, Section 2", "docs/proofs/noisy-reference.md")
 
 
@@ -42,10 +45,11 @@ class AnovaTest:
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
         run.
-    Adjacency: replace-one, the number of rows is public.
-    Sensitivity: the width of the bounds for the sums, 2 for the sizes, a quarter of the squared width for the squares.
+    Adjacency: as the dataset's; the number of rows is public under replace-one, private under add-remove.
+    Sensitivity: replace-one: the width of the bounds for the sums, 2 for the sizes, a quarter of the squared width for
+        the squares; add-remove: half the width, 1, and a quarter.
     Accuracy: p-values keep their level for normal and for bounded, moderately skewed values (simulated down to ten
-        rows a group).
+        rows a group). ``split_test`` has a level that is proved.
     Numerics: exact integer sums and noise; p-values are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spread); BC91, Section 2 (drawn reference).
 
@@ -64,11 +68,13 @@ class AnovaTest:
         deviation: object = None,
         level: object = 0.05,
         max_epsilon: object = None,
+        expected_rows: int | None = None,
     ) -> None:
         self._value, self._by, self._effect, self._deviation = value, by, effect, deviation
         self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Fraction | None = self._ask.epsilon
-        self._rows = 0
+        self._priced: Priced | None = self._ask.fixed
+        self._expected_rows = expected_rows
+        self._size = TableSize(None, None)
         self._bounds = (0.0, 1.0)
         self._groups: tuple[Any, ...] = ()
 
@@ -80,10 +86,10 @@ class AnovaTest:
     def worst_case(self) -> Loss:
         if self._priced is None:
             raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced)
+        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
-        self._rows = public_rows(dataset)
+        self._size = TableSize.of_dataset(dataset, self._expected_rows)
         self._bounds = column_bounds(dataset, self._value)
         self._groups = tuple(dataset.categories.get(self._by, ()))
         if len(self._groups) < 2:
@@ -91,8 +97,16 @@ class AnovaTest:
                 "Expected public categories of the grouping column", got=self._by, do="Declare Dataset(categories=)"
             )
         check_values(dataset, self._by, self._groups)
-        even = [max(self._rows // len(self._groups), 1)] * len(self._groups)
-        self._priced = _price(self._ask, even, self._effect, self._deviation, self._bounds, public_sizes=False)
+        self._priced = _price(
+            self._ask,
+            len(self._groups),
+            lambda: even_sizes(self._size, len(self._groups)),
+            self._effect,
+            self._deviation,
+            self._bounds,
+            public_sizes=False,
+            size=self._size,
+        )
 
     def measure(self, dataset: Dataset) -> GroupTotals:
         return GroupTotals.of_dataset(dataset, self._value, self._by, self._groups, self._bounds)
@@ -100,30 +114,33 @@ class AnovaTest:
     def noisy(self, sealed: GroupTotals, bits: BitSource | None) -> NDArray[np.float64]:
         """The numbers that are released; all that follows is post-processing."""
         assert self._priced is not None
-        shares = Shares.of(self._priced, rows=self._rows, public_sizes=False)
+        shares = _shares(self._priced, self._size, public_sizes=False)
         groups = sealed.release(shares, public_sizes=None, bits=bits)
         squares = [] if groups.squares is None else [float(groups.squares)]
         return np.concatenate([groups.sums, groups.sizes, squares])
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
-        return _release(sealed, self._priced, self._rows, None, self._bounds, bits, self.question, self._ask)
+        return _release(sealed, self._priced, self._size, None, self._bounds, bits, self.question, self._ask)
 
 
 def anova_test(
     *groups: Any,
     bounds: tuple[float, float],
+    adjacency: str = "replace-one",
     epsilon: object = None,
     power: object = None,
     effect: Sequence[float] | None = None,
     deviation: object = None,
     level: object = 0.05,
     max_epsilon: object = None,
+    expected_rows: int | None = None,
     bits: BitSource | None = None,
 ) -> Release[Verdict]:
-    """The same test on samples; who is in which sample, and so their sizes, is public.
+    """The same test on samples; their sizes are public unless ``adjacency="add-remove"``.
 
-    ``power=`` with ``effect`` (the true means of the groups) and ``deviation`` (within groups) prices the test.
+    ``power=`` with ``effect`` (the true means of the groups) and ``deviation`` (within groups) prices the test; with
+    private sizes for equal parts of ``expected_rows``.
 
     >>> from expost.noise import SeededBits
     >>> x, y, z = np.linspace(0, 6, 300), np.linspace(1, 7, 300), np.linspace(4, 10, 300)
@@ -135,9 +152,20 @@ def anova_test(
     samples, limits = samples_of(groups), group_bounds(bounds)
     sizes = [len(sample) for sample in samples]
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    price = _price(ask, sizes, effect, deviation, limits, public_sizes=True)
-    totals = GroupTotals.of_arrays(samples, limits)
-    return _release(totals, price, sum(sizes), sizes, limits, bits, "one-way ANOVA", ask)
+    size = TableSize.of(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
+    public = size.rows is not None
+    priced = _price(
+        ask,
+        len(sizes),
+        lambda: sizes if public else even_sizes(size, len(sizes)),
+        effect,
+        deviation,
+        limits,
+        public_sizes=public,
+        size=size,
+    )
+    totals = GroupTotals.of_arrays(samples, limits, size.adjacency)
+    return _release(totals, priced, size, sizes if public else None, limits, bits, "one-way ANOVA", ask)
 
 
 def anova_p_values(groups: NoisyGroups, *, draws: int = _DRAWS, bits: BitSource | None = None) -> NDArray[np.float64]:
@@ -159,6 +187,7 @@ def anova_power(
     epsilon: float,
     level: float = 0.05,
     public_sizes: bool = True,
+    adjacency: str = "replace-one",
 ) -> float:
     """The power when the groups have these true means, for normal values; drawn with fixed bits, good to about 0.02.
 
@@ -167,12 +196,18 @@ def anova_power(
     """
     width = bounds[1] - bounds[0]
     count = np.array(sizes, np.float64)
-    shares = Shares.of(Fraction(epsilon), rows=int(count.sum()), public_sizes=public_sizes)
+    relation = Adjacency.parse(adjacency)
+    known = relation.public_size
+    shares = Shares.of(
+        Fraction(epsilon),
+        rows=int(count.sum()) if known else None,
+        public_sizes=public_sizes and known,
+        adjacency=relation,
+    )
+    centre = (np.asarray(means, np.float64) - sum(bounds) / 2) / width
     squares = None
     if shares.squares is not None:
-        centred = (np.asarray(means, np.float64) - sum(bounds) / 2) / width
-        squares = (count * (centred**2 + (deviation / width) ** 2)).sum() + 0.25 / float(shares.squares)
-    centre = (np.asarray(means, np.float64) - sum(bounds) / 2) / width
+        squares = (count * (centre**2 + (deviation / width) ** 2)).sum() + shares.square_scale
     expected = NoisyGroups.of(centre * count, count, squares, shares)
     if not bool(expected.usable):
         return 0.0
@@ -213,25 +248,31 @@ def _noise_of_means(
     return drawn
 
 
+def _shares(priced: Priced, size: TableSize, *, public_sizes: bool) -> Shares:
+    return Shares.of(priced.epsilon, rows=size.rows, public_sizes=public_sizes, adjacency=size.adjacency)
+
+
 def _price(
     ask: Ask,
-    sizes: Sequence[int],
+    groups: int,
+    sizes_of: Callable[[], Sequence[int]],
     effect: Sequence[float] | None,
     deviation: object,
     bounds: tuple[float, float],
     *,
     public_sizes: bool,
-) -> Fraction:
-    if ask.power is None:
-        return ask.price(lambda _: 1.0)
-    if effect is None or deviation is None or len(effect) != len(sizes):
+    size: TableSize,
+) -> Priced:
+    if ask.fixed is not None:
+        return ask.fixed
+    if effect is None or deviation is None or len(effect) != groups:
         raise InvalidRequest(
             "Expected the mean of each group and a standard deviation beside power", do="Pass effect= and deviation="
         )
-    means, spread = [float(mean) for mean in effect], float(rational(deviation, "deviation"))
+    means, spread, sizes = [float(mean) for mean in effect], float(rational(deviation, "deviation")), sizes_of()
 
     def power_at(epsilon: float) -> float:
-        power = anova_power(
+        return anova_power(
             sizes,
             means,
             deviation=spread,
@@ -239,16 +280,16 @@ def _price(
             epsilon=epsilon,
             level=float(ask.level),
             public_sizes=public_sizes,
+            adjacency=size.adjacency.value,
         )
-        return power - APPROXIMATE
 
-    return ask.price(power_at)
+    return ask.estimated(power_at, _ASSUMED)
 
 
 def _release(
     totals: GroupTotals,
-    epsilon: Fraction,
-    rows: int,
+    priced: Priced,
+    size: TableSize,
     public_sizes: Sequence[int] | None,
     bounds: tuple[float, float],
     bits: BitSource | None,
@@ -256,7 +297,7 @@ def _release(
     ask: Ask,
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    shares = Shares.of(epsilon, rows=rows, public_sizes=public_sizes is not None)
+    shares = _shares(priced, size, public_sizes=public_sizes is not None)
     noisy = totals.release(shares, public_sizes=public_sizes, bits=source)
     verdict = Verdict(
         test="one-way ANOVA",
@@ -267,11 +308,12 @@ def _release(
         verdict,
         question=question,
         method="discrete Laplace sums, noise in the reference",
-        epsilon=epsilon,
+        priced=priced,
         interval=None,
-        power=ask.promised,
+        ask=ask,
         private=source.private,
         terms={"bounds": list(bounds), "sizes": list(public_sizes) if public_sizes else "private"},
+        adjacency=size.adjacency,
         breakdown=shares.breakdown(),
         citations=_CITATIONS,
     )

@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
+from expost.core import InvalidRequest, Ladder, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
-from expost.stats.hypothesis.column import check_values, matches, public_rows, truths
+from expost.stats.hypothesis.column import check_values, matches, truths
 from expost.stats.hypothesis.draw import uniforms
-from expost.stats.hypothesis.price import Ask
+from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
+from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.tulap import noisy_binomial_tail
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["BinomialTest", "binomial_power", "binomial_test"]
 
 _CITATIONS = ("AS18, Theorem 5.2", "AS20, Section 6", "GRS09, Definition 2")
+_PRIVATE_SIZE_CITATIONS = ("BB94, Lemma 1", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
 
 
 class BinomialTest:
@@ -28,12 +31,14 @@ class BinomialTest:
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
         run.
-    Adjacency: replace-one, the number of rows is public.
-    Sensitivity: 1 row (L1).
-    Accuracy: one-sided tests are the most powerful among all epsilon-DP tests of their level; p-values are exactly
-        uniform at the null, whatever the number of rows; intervals cover exactly.
+    Adjacency: as the dataset's; the number of rows is public under replace-one, private under add-remove.
+    Sensitivity: 1 row (L1): of the count, or of the counts of the rows that match and of all others.
+    Accuracy: replace-one: one-sided tests are the most powerful among all epsilon-DP tests of their level; p-values are
+        exactly uniform at the null, whatever the number of rows; intervals cover exactly. Add-remove: the level is at
+        most nominal for every number of rows; the number is maximised over a confidence set.
     Numerics: exact integer noise; the uniform number added to it, and the p-value, are post-processing in floats.
-    Reference: AS18, Theorem 5.2 (optimal test, p-value); AS20, Section 6 (intervals); GRS09, Definition 2 (noise).
+    Reference: AS18, Theorem 5.2 (optimal test, p-value); AS20, Section 6 (intervals); GRS09, Definition 2 (noise);
+        BB94, Lemma 1 and docs/proofs/noisy-reference.md (private number of rows).
 
     >>> BinomialTest("late", equals=True, null=0.2, epsilon=0.5).question
     'binomial test: share of rows with late = True, null 0.2, two-sided'
@@ -52,12 +57,14 @@ class BinomialTest:
         level: object = 0.05,
         max_epsilon: object = None,
         confidence: object = 0.95,
+        expected_rows: int | None = None,
     ) -> None:
         self._column, self._equals = column, equals
         self._design = _Design(null, alternative, confidence, effect)
         self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Fraction | None = self._ask.epsilon
-        self._rows = 0
+        self._priced: Priced | None = self._ask.fixed
+        self._expected_rows = expected_rows
+        self._size = TableSize(None, None)
 
     @property
     def question(self) -> str:
@@ -68,24 +75,27 @@ class BinomialTest:
     def worst_case(self) -> Loss:
         if self._priced is None:
             raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced)
+        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         check_values(dataset, self._column, [self._equals])
-        self._rows = public_rows(dataset)
-        self._priced = self._design.price(self._ask, self._rows)
+        self._size = TableSize.of_dataset(dataset, self._expected_rows)
+        self._priced = self._design.price(self._ask, self._size)
 
     def measure(self, dataset: Dataset) -> Sealed:
-        return _sealed(sum(matches(batch, self._column, self._equals) for batch in dataset.batches([self._column])))
+        count, rows = 0, 0
+        for batch in dataset.batches([self._column]):
+            count, rows = count + matches(batch, self._column, self._equals), rows + batch.num_rows
+        return _sealed(count, rows, self._size)
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """The numbers that are released; all that follows is post-processing."""
         assert self._priced is not None
-        return noisy_count(sealed, self._priced, bits)
+        return noisy_count(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
-        return self._design.release(sealed, self._rows, self._priced, bits, self.question, self._ask)
+        return self._design.release(sealed, self._size, self._priced, bits, self.question, self._ask)
 
 
 def binomial_test(
@@ -93,18 +103,20 @@ def binomial_test(
     null: object,
     *,
     alternative: Alternative = "two-sided",
+    adjacency: str = "replace-one",
     epsilon: object = None,
     power: object = None,
     effect: object = None,
     level: object = 0.05,
     max_epsilon: object = None,
     confidence: object = 0.95,
+    expected_rows: int | None = None,
     bits: BitSource | None = None,
 ) -> Release[Verdict]:
-    """The same test on an array of true/false values, one per person; their number is public.
+    """The same test on an array of true/false values, one per person; public number unless ``adjacency="add-remove"``.
 
     With ``power=`` instead of ``epsilon=``, ``effect`` is the proportion at which the test must have that power, and
-    the smallest epsilon that gives it is used.
+    the smallest epsilon that gives it is used; with a private number of rows for ``expected_rows`` of them.
 
     >>> from expost.noise import SeededBits
     >>> release = binomial_test([True] * 160 + [False] * 40, 0.5, epsilon=0.5, bits=SeededBits(1))
@@ -114,9 +126,10 @@ def binomial_test(
     design = _Design(null, alternative, confidence, effect)
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     values = truths(successes)
-    price = design.price(ask, len(values))
+    size = TableSize.of(len(values), adjacency=adjacency, expected_rows=expected_rows)
+    priced = design.price(ask, size)
     question = f"binomial test: null {float(design.null):.6g}, {design.alternative}"
-    return design.release(_sealed(int(values.sum())), len(values), price, bits, question, ask)
+    return design.release(_sealed(int(values.sum()), len(values), size), size, priced, bits, question, ask)
 
 
 def binomial_power(
@@ -127,13 +140,20 @@ def binomial_power(
     epsilon: float,
     level: float = 0.05,
     alternative: Alternative = "two-sided",
+    adjacency: str = "replace-one",
 ) -> float:
     """The exact power of the test when the true proportion is ``effect``; ``epsilon=inf`` is the non-private test.
+
+    With a private number of rows (``adjacency="add-remove"``) it is a lower bound on the power.
 
     >>> round(binomial_power(100, 0.5, 0.65, epsilon=1.0), 3)
     0.834
     """
     base, truth = float(probability(null, "null")), float(probability(effect, "effect"))
+    if TableSize.of(rows, adjacency=adjacency).rows is None:
+        return private_power_bound(
+            rows, base, truth, epsilon=min(epsilon, 64.0), level=level, alternative=alternative_of(alternative)
+        )
     strength = min(epsilon, 700.0)
 
     def rejects_above(tail: float) -> float:
@@ -167,63 +187,88 @@ class _Design:
         self._failure = 1 - probability(confidence, "confidence")
         self._effect = None if effect is None else probability(effect, "effect")
 
-    def price(self, ask: Ask, rows: int) -> Fraction:
-        if ask.power is not None and (self._effect is None or self._effect == self.null):
+    def price(self, ask: Ask, size: TableSize) -> Priced:
+        if ask.fixed is not None:
+            return ask.fixed
+        if self._effect is None or self._effect == self.null:
             raise InvalidRequest(
                 "Expected the proportion at which the power is asked", do="Pass effect= apart from null"
             )
+        rows, level, null, effect = size.priced_rows, float(ask.level), float(self.null), float(self._effect)
 
         def power_at(epsilon: float) -> float:
             return binomial_power(
-                rows,
-                self.null,
-                self._effect,
-                epsilon=epsilon,
-                level=float(ask.level),
-                alternative=self.alternative,
+                rows, self.null, self._effect, epsilon=epsilon, level=level, alternative=self.alternative
             )
 
-        return ask.price(power_at)
+        def about(epsilon: float) -> float:
+            return private_power(rows, null, effect, epsilon=epsilon, level=level, alternative=self.alternative)
+
+        def bound_at(epsilon: float, failure: float) -> float:
+            return private_power_bound(rows, null, effect, epsilon=epsilon, level=level, alternative=self.alternative)
+
+        if size.rows is not None:
+            return ask.exact(power_at, "exact")
+        return ask.proved(about, bound_at, basis=f"proved, for {rows} rows")
 
     def release(
-        self, sealed: Sealed, rows: int, epsilon: Fraction, bits: BitSource | None, question: str, ask: Ask
+        self, sealed: Sealed, size: TableSize, priced: Priced, bits: BitSource | None, question: str, ask: Ask
     ) -> Release[Verdict]:
         source = bits or system_bits()
-        noisy = int(noisy_count(sealed, epsilon, source)[0])
-        statistic = noisy + float(uniforms((1,), source)[0]) - 0.5
-        strength = float(epsilon)
-        p_value = float(
-            binomial_p_values(
-                np.array([statistic]), rows, float(self.null), epsilon=strength, alternative=self.alternative
-            )[0]
+        noisy = noisy_count(sealed, priced.epsilon, source)
+        read = self._read_pair(noisy, priced) if size.rows is None else self._read(noisy, size.rows, priced, source)
+        return released(
+            read[0],
+            question=question,
+            method="discrete Laplace counts" + (", size maximised" if size.rows is None else ", Tulap reference"),
+            priced=priced,
+            interval=read[1],
+            ask=ask,
+            private=source.private,
+            terms={**size.terms, "null": self.null, "confidence of the interval": 1 - self._failure},
+            adjacency=size.adjacency,
+            citations=_PRIVATE_SIZE_CITATIONS if size.rows is None else _CITATIONS,
         )
+
+    def _read(self, noisy: Any, rows: int, priced: Priced, bits: BitSource) -> tuple[Verdict, tuple[float, float]]:
+        """Verdict and interval from the noisy count, with a public number of rows."""
+        count, strength, null = int(noisy[0]), float(priced.epsilon), float(self.null)
+        statistic = count + float(uniforms((1,), bits)[0]) - 0.5
+        p = binomial_p_values(np.array([statistic]), rows, null, epsilon=strength, alternative=self.alternative)
         verdict = Verdict(
             test="binomial",
             statistic=statistic,
-            p_value=p_value,
-            estimate=min(max(noisy / rows, 0.0), 1.0),
+            p_value=float(p[0]),
+            estimate=min(max(count / rows, 0.0), 1.0),
             alternative=self.alternative,
         )
-        return released(
-            verdict,
-            question=question,
-            method="discrete Laplace count, Tulap reference",
-            epsilon=epsilon,
-            interval=_interval(statistic, rows, strength, float(self._failure), self.alternative),
-            power=ask.promised,
-            private=source.private,
-            terms={"rows": rows, "null": self.null, "confidence of the interval": 1 - self._failure},
-            citations=_CITATIONS,
+        return verdict, _interval(statistic, rows, strength, float(self._failure), self.alternative)
+
+    def _read_pair(self, noisy: Any, priced: Priced) -> tuple[Verdict, tuple[float, float]]:
+        """The same from the noisy counts of successes and of all other rows."""
+        successes, others, null = float(noisy[0]), float(noisy[1]), float(self.null)
+        scale, total = 1 / float(priced.epsilon), float(noisy.sum())
+        verdict = Verdict(
+            test="binomial",
+            statistic=(1 - null) * successes - null * others,
+            p_value=private_p_value(successes, others, null, scale=scale, alternative=self.alternative),
+            estimate=min(max(successes / total, 0.0), 1.0) if total >= 1 else None,
+            alternative=self.alternative,
         )
+        interval = private_interval(
+            successes, others, scale=scale, failure=float(self._failure), alternative=self.alternative
+        )
+        return verdict, interval
 
 
 def noisy_count(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
-    """The count under discrete Laplace noise."""
+    """The count, or the two counts, under discrete Laplace noise."""
     return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
 
 
-def _sealed(count: int) -> Sealed:
-    return Sealed(np.array([count]), Sensitivity(1, Norm.L1, Adjacency.REPLACE_ONE))
+def _sealed(count: int, rows: int, size: TableSize) -> Sealed:
+    exact = [count] if size.rows is not None else [count, rows - count]
+    return Sealed(np.array(exact), Sensitivity(1, Norm.L1, size.adjacency))
 
 
 def _critical(rows: int, null: float, epsilon: float, tail: float) -> float:

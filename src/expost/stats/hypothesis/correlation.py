@@ -15,7 +15,7 @@ from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
 from expost.stats.hypothesis.column import measured, public_rows
-from expost.stats.hypothesis.price import APPROXIMATE, Ask
+from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
@@ -62,7 +62,7 @@ class CorrelationTest:
         self._failure = 1 - probability(confidence, "confidence")
         self._effect = effect
         self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Fraction | None = self._ask.epsilon
+        self._priced: Priced | None = self._ask.fixed
         self._rows = 0
 
     @property
@@ -73,7 +73,7 @@ class CorrelationTest:
     def worst_case(self) -> Loss:
         if self._priced is None:
             raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced)
+        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         for column in self._columns:
@@ -90,7 +90,7 @@ class CorrelationTest:
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """The numbers that are released; all that follows is post-processing."""
         assert self._priced is not None
-        return noisy_score(sealed, self._priced, bits)
+        return noisy_score(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
@@ -127,10 +127,10 @@ def correlation_test(
         raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
     rows, direction = _checked_rows(len(first)), alternative_of(alternative)
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    price = _price(ask, rows, effect, direction)
+    priced = _price(ask, rows, effect, direction)
     failure = 1 - probability(confidence, "confidence")
     sealed = measure_score(first, second, rows=rows)
-    return _release(sealed, rows, price, direction, failure, bits, f"rank correlation, {direction}", ask)
+    return _release(sealed, rows, priced, direction, failure, bits, f"rank correlation, {direction}", ask)
 
 
 def correlation_power(
@@ -208,30 +208,29 @@ def _checked_rows(rows: int) -> int:
     return rows
 
 
-def _price(ask: Ask, rows: int, effect: float | None, alternative: Alternative) -> Fraction:
-    if ask.power is None:
-        return ask.price(lambda _: 1.0)
+def _price(ask: Ask, rows: int, effect: float | None, alternative: Alternative) -> Priced:
+    if ask.fixed is not None:
+        return ask.fixed
     if effect is None:
         raise InvalidRequest("Expected the correlation at which the power is asked", do="Pass effect=")
 
     def power_at(epsilon: float) -> float:
-        power = correlation_power(rows, effect, epsilon=epsilon, level=float(ask.level), alternative=alternative)
-        return power - APPROXIMATE
+        return correlation_power(rows, effect, epsilon=epsilon, level=float(ask.level), alternative=alternative)
 
-    return ask.price(power_at)
+    return ask.estimated(power_at, "estimated, if the pairs are normal")
 
 
 def _release(
     sealed: Sealed,
     rows: int,
-    epsilon: Fraction,
+    priced: Priced,
     alternative: Alternative,
     failure: Fraction,
     bits: BitSource | None,
     question: str,
     ask: Ask,
 ) -> Release[Verdict]:
-    source = bits or system_bits()
+    source, epsilon = bits or system_bits(), priced.epsilon
     score = int(noisy_score(sealed, epsilon, source)[0])
     pairs = rows * (rows - 1) / 2
     tau = min(max(score / pairs, -1.0), 1.0)
@@ -246,9 +245,9 @@ def _release(
         verdict,
         question=question,
         method="discrete Laplace on Kendall's score, noise in the reference",
-        epsilon=epsilon,
+        priced=priced,
         interval=_interval(score / pairs, rows, float(epsilon), float(failure), alternative),
-        power=ask.promised,
+        ask=ask,
         private=source.private,
         terms={"rows": rows, "confidence of the interval": 1 - failure},
         citations=_CITATIONS,

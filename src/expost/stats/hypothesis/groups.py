@@ -16,8 +16,18 @@ from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Sealed, Sensiti
 from expost.data import Dataset
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.hypothesis.column import GRID, bounded, codes, measured
+from expost.stats.hypothesis.size import TableSize
 
-__all__ = ["NUISANCE", "GroupTotals", "NoisyGroups", "Shares", "column_bounds", "group_bounds", "samples_of"]
+__all__ = [
+    "NUISANCE",
+    "GroupTotals",
+    "NoisyGroups",
+    "Shares",
+    "column_bounds",
+    "even_sizes",
+    "group_bounds",
+    "samples_of",
+]
 
 Floats = NDArray[np.float64]
 
@@ -47,22 +57,46 @@ class Shares:
     sums: Fraction
     squares: Fraction | None
     sizes: Fraction | None
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     @classmethod
-    def of(cls, epsilon: Fraction, *, rows: int, public_sizes: bool) -> Shares:
-        """The split for a table of this size.
+    def of(
+        cls,
+        epsilon: Fraction,
+        *,
+        rows: int | None,
+        public_sizes: bool,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> Shares:
+        """The split for a table of this size; of an unknown one squares are always bought.
 
         The share f of the squares minimises what noise adds to the variance of a difference of two means of half the
-        rows each, in units of 1/rows^2: their own bound 4 (1/4) log / (f epsilon), and 16 / ((1 - f) epsilon)^2 from
-        the sums.
+        rows each, in units of 1/rows^2: their own bound 4 (1/4) log / (f epsilon), and (4 width / ((1 - f) epsilon))^2
+        from the sums, ``width`` being what one row moves them by.
         """
-        level = float(epsilon)
-        share = min(_SHARES, key=lambda f: _SPREAD_LOG / (float(f) * level) + 16 / ((1 - float(f)) * level) ** 2)
-        silent = rows * float(share) * level <= _SPREAD_LOG
+        level, width = float(epsilon), 4 * _sum_width(adjacency)
+        share = min(_SHARES, key=lambda f: _SPREAD_LOG / (float(f) * level) + (width / ((1 - float(f)) * level)) ** 2)
+        silent = rows is not None and rows * float(share) * level <= _SPREAD_LOG
         squares = None if silent else share * epsilon
         rest = epsilon - (squares or 0)
         sizes = None if public_sizes else rest / 4
-        return cls(rest - (sizes or 0), squares, sizes)
+        return cls(rest - (sizes or 0), squares, sizes, adjacency)
+
+    @property
+    def sum_scale(self) -> float:
+        """The noise of a sum, in units of the width of the bounds."""
+        return _sum_width(self.adjacency) / float(self.sums)
+
+    @property
+    def size_scale(self) -> float:
+        """The noise of a group's size; 0 where sizes are public."""
+        moved = 2 if self.adjacency.public_size else 1
+        return 0.0 if self.sizes is None else moved / float(self.sizes)
+
+    @property
+    def square_scale(self) -> float:
+        """The noise of the total of squares, in units of the squared width; 0 where it is not bought."""
+        return 0.0 if self.squares is None else 0.25 / float(self.squares)
 
     def breakdown(self) -> dict[str, Fraction]:
         """The parts by name, as they stand on a receipt."""
@@ -75,21 +109,27 @@ class GroupTotals:
 
     Values are clipped to public bounds, rounded to a lattice and centred, so that a value lies in [-1/2, 1/2] of the
     width of the bounds. Replacing one row changes one value, or moves it to another group: the sums change by at most
-    the whole width (L1), the sizes by 2, the total of squares by a quarter of the squared width.
+    the whole width (L1), the sizes by 2, the total of squares by a quarter of the squared width. Adding or removing one
+    changes the sums by half the width, the sizes by 1, the squares by a quarter.
     """
 
-    def __init__(self, sums: NDArray[Any], sizes: NDArray[Any], squares: int) -> None:
-        self.sums = _sealed(sums, GRID)
-        self.sizes = _sealed(sizes, 2)
-        self.squares = _sealed(np.array([squares]), _SQUARE)
+    def __init__(
+        self, sums: NDArray[Any], sizes: NDArray[Any], squares: int, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ) -> None:
+        replaced = adjacency.public_size
+        self.sums = _sealed(sums, GRID if replaced else GRID // 2, adjacency)
+        self.sizes = _sealed(sizes, 2 if replaced else 1, adjacency)
+        self.squares = _sealed(np.array([squares]), _SQUARE, adjacency)
         self.groups = len(sums)
 
     @classmethod
-    def of_arrays(cls, groups: Sequence[Any], bounds: tuple[float, float]) -> GroupTotals:
+    def of_arrays(
+        cls, groups: Sequence[Any], bounds: tuple[float, float], adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ) -> GroupTotals:
         """The totals of samples given as arrays."""
         values = [bounded(group, bounds) for group in groups]
         sums, sizes = np.array([v.sum() for v in values]), np.array([len(v) for v in values])
-        return cls(sums, sizes, sum(_squares(v) for v in values))
+        return cls(sums, sizes, sum(_squares(v) for v in values), adjacency)
 
     @classmethod
     def of_dataset(
@@ -105,7 +145,7 @@ class GroupTotals:
             np.add.at(sums, group, values)
             sizes += np.bincount(group, minlength=count)
             squares += _squares(values)
-        return cls(sums, sizes, squares)
+        return cls(sums, sizes, squares, dataset.adjacency)
 
     def release(self, shares: Shares, *, public_sizes: Iterable[int] | None, bits: BitSource | None) -> NoisyGroups:
         """The totals under discrete Laplace noise."""
@@ -139,9 +179,9 @@ class NoisyGroups:
             np.asarray(sums, np.float64),
             np.asarray(sizes, np.float64),
             None if squares is None else np.asarray(squares, np.float64),
-            1 / float(shares.sums),
-            0.0 if shares.sizes is None else 2 / float(shares.sizes),
-            0.0 if shares.squares is None else 0.25 / float(shares.squares),
+            shares.sum_scale,
+            shares.size_scale,
+            shares.square_scale,
         )
 
     @property
@@ -210,13 +250,23 @@ def _squares(values: NDArray[np.int64]) -> int:
     return int((coarse * coarse).sum())
 
 
-def _sealed(exact: NDArray[Any], amount: int) -> Sealed:
-    return Sealed(exact, Sensitivity(amount, Norm.L1, Adjacency.REPLACE_ONE))
+def _sum_width(adjacency: Adjacency) -> float:
+    """How far one row moves the sums, in units of the width of the bounds."""
+    return 1.0 if adjacency.public_size else 0.5
+
+
+def _sealed(exact: NDArray[Any], amount: int, adjacency: Adjacency) -> Sealed:
+    return Sealed(exact, Sensitivity(amount, Norm.L1, adjacency))
 
 
 def _noisy(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Floats:
     released = DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
     return np.asarray(released, np.float64)
+
+
+def even_sizes(size: TableSize, groups: int) -> list[int]:
+    """The sizes that a price supposes: which rows are in which group is private, so they share the table evenly."""
+    return [max(size.priced_rows // groups, 1)] * groups
 
 
 def group_bounds(bounds: object) -> tuple[float, float]:

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Loss, PureLoss, Release
+from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import check_values, public_rows
+from expost.stats.hypothesis.column import check_values
 from expost.stats.hypothesis.groups import (
     NUISANCE,
     GroupTotals,
     NoisyGroups,
     Shares,
     column_bounds,
+    even_sizes,
     group_bounds,
     samples_of,
 )
-from expost.stats.hypothesis.price import APPROXIMATE, Ask
+from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
+from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["MeanDifferenceTest", "mean_difference_power", "mean_difference_test"]
 
+_ASSUMED = "estimated, if values are normal with the deviation given and sizes are as supposed"
 _CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "docs/proofs/noisy-reference.md")
 
 
@@ -38,10 +41,12 @@ class MeanDifferenceTest:
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
         run. It is split between sums, squares and group sizes.
-    Adjacency: replace-one, the number of rows is public.
-    Sensitivity: the width of the bounds for the sums, 2 for the sizes, a quarter of the squared width for the squares.
+    Adjacency: as the dataset's; the number of rows is public under replace-one, private under add-remove.
+    Sensitivity: replace-one: the width of the bounds for the sums, 2 for the sizes, a quarter of the squared width for
+        the squares; add-remove: half the width, 1, and a quarter.
     Accuracy: p-values keep their level for normal and for bounded, moderately skewed values (simulated down to ten
-        rows a group); the probability of a wrong bound on the spread is added to them.
+        rows a group); the probability of a wrong bound on the spread is added to them. ``split_test`` has a level that
+        is proved.
     Numerics: exact integer sums and noise; p-values and intervals are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spread); docs/proofs/noisy-reference.md.
 
@@ -63,14 +68,16 @@ class MeanDifferenceTest:
         level: object = 0.05,
         max_epsilon: object = None,
         confidence: object = 0.95,
+        expected_rows: int | None = None,
     ) -> None:
         if len(groups) != 2 or groups[0] == groups[1]:
             raise InvalidRequest("Expected two different groups", do="Pass groups=(first, second)")
         self._value, self._by, self._groups = value, by, tuple(groups)
         self._design = _Design(alternative, confidence, effect, deviation)
         self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Fraction | None = self._ask.epsilon
-        self._rows = 0
+        self._priced: Priced | None = self._ask.fixed
+        self._expected_rows = expected_rows
+        self._size = TableSize(None, None)
         self._bounds = (0.0, 1.0)
 
     @property
@@ -83,33 +90,35 @@ class MeanDifferenceTest:
     def worst_case(self) -> Loss:
         if self._priced is None:
             raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced)
+        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
-        self._rows = public_rows(dataset)
+        self._size = TableSize.of_dataset(dataset, self._expected_rows)
         self._bounds = column_bounds(dataset, self._value)
         check_values(dataset, self._by, self._groups)
-        # Which rows are in which group is private; the price supposes that they share the table evenly.
-        half = max(self._rows // 2, 1)
-        self._priced = self._design.price(self._ask, (half, half), self._bounds, public_sizes=False)
+        self._priced = self._design.price(
+            self._ask, lambda: even_sizes(self._size, 2), self._bounds, public_sizes=False, size=self._size
+        )
 
     def measure(self, dataset: Dataset) -> GroupTotals:
         return GroupTotals.of_dataset(dataset, self._value, self._by, self._groups, self._bounds)
 
     def noisy(self, sealed: GroupTotals, bits: BitSource | None) -> NDArray[np.float64]:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
-        shares = Shares.of(self._priced, rows=self._rows, public_sizes=False)
-        groups = sealed.release(shares, public_sizes=None, bits=bits)
+        groups = sealed.release(self._shares, public_sizes=None, bits=bits)
         squares = [] if groups.squares is None else [float(groups.squares)]
         return np.concatenate([groups.sums, groups.sizes, squares])
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
         assert self._priced is not None
-        shares = Shares.of(self._priced, rows=self._rows, public_sizes=False)
         return self._design.release(
-            sealed, shares, None, self._bounds, bits, question=self.question, ask=self._ask, epsilon=self._priced
+            sealed, self._shares, None, self._bounds, bits, question=self.question, ask=self._ask, priced=self._priced
         )
+
+    @property
+    def _shares(self) -> Shares:
+        assert self._priced is not None
+        return Shares.of(self._priced.epsilon, rows=self._size.rows, public_sizes=False, adjacency=self._size.adjacency)
 
 
 def mean_difference_test(
@@ -118,6 +127,7 @@ def mean_difference_test(
     *,
     bounds: tuple[float, float],
     alternative: Alternative = "two-sided",
+    adjacency: str = "replace-one",
     epsilon: object = None,
     power: object = None,
     effect: object = None,
@@ -125,11 +135,13 @@ def mean_difference_test(
     level: object = 0.05,
     max_epsilon: object = None,
     confidence: object = 0.95,
+    expected_rows: int | None = None,
     bits: BitSource | None = None,
 ) -> Release[Verdict]:
-    """The same test on two samples; who is in which sample, and so their sizes, is public.
+    """The same test on two samples; their sizes are public unless ``adjacency="add-remove"``.
 
-    ``power=`` with ``effect`` (a difference) and ``deviation`` (a guess of the standard deviation) prices the test.
+    ``power=`` with ``effect`` (a difference) and ``deviation`` (a guess of the standard deviation) prices the test; with
+    private sizes for two halves of ``expected_rows``.
 
     >>> from expost.noise import SeededBits
     >>> x, y = np.linspace(0, 6, 300), np.linspace(4, 10, 300)
@@ -141,22 +153,24 @@ def mean_difference_test(
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     samples, limits = samples_of([first, second]), group_bounds(bounds)
     sizes = (len(samples[0]), len(samples[1]))
-    price = design.price(ask, sizes, limits, public_sizes=True)
-    shares = Shares.of(price, rows=sum(sizes), public_sizes=True)
+    size = TableSize.of(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
+    public = size.rows is not None
+    priced = design.price(ask, lambda: sizes if public else even_sizes(size, 2), limits, public_sizes=public, size=size)
+    shares = Shares.of(priced.epsilon, rows=size.rows, public_sizes=public, adjacency=size.adjacency)
     return design.release(
-        GroupTotals.of_arrays(samples, limits),
+        GroupTotals.of_arrays(samples, limits, size.adjacency),
         shares,
-        sizes,
+        sizes if public else None,
         limits,
         bits,
         question=f"difference of means, {design.alternative}",
         ask=ask,
-        epsilon=price,
+        priced=priced,
     )
 
 
 def mean_difference_power(
-    sizes: tuple[int, int],
+    sizes: Sequence[int],
     effect: float,
     *,
     deviation: float,
@@ -165,6 +179,7 @@ def mean_difference_power(
     level: float = 0.05,
     alternative: Alternative = "two-sided",
     public_sizes: bool = True,
+    adjacency: str = "replace-one",
 ) -> float:
     """The power at a difference of means, for normal values of this standard deviation; good to about 0.02.
 
@@ -172,7 +187,7 @@ def mean_difference_power(
     0.97
     """
     width = bounds[1] - bounds[0]
-    noisy = _expected_groups(sizes, deviation / width, epsilon, public_sizes)
+    noisy = _expected_groups(sizes, deviation / width, epsilon, public_sizes, Adjacency.parse(adjacency))
     spread, scales = _difference_law(noisy)
     tail = level - NUISANCE if alternative != "two-sided" else (level - NUISANCE) / 2
     if tail <= 0 or not bool(noisy.usable):
@@ -204,13 +219,14 @@ def _difference_law(groups: NoisyGroups) -> tuple[NDArray[np.float64], list[NDAr
     return spread, scales
 
 
-def _expected_groups(sizes: tuple[int, int], deviation: float, epsilon: float, public_sizes: bool) -> NoisyGroups:
+def _expected_groups(
+    sizes: Sequence[int], deviation: float, epsilon: float, public_sizes: bool, adjacency: Adjacency
+) -> NoisyGroups:
     """Totals as they will about be: the squares half as much above their mean as their noise bound allows."""
-    shares = Shares.of(Fraction(epsilon), rows=sum(sizes), public_sizes=public_sizes)
-    total = sum(sizes)
-    squares = None
-    if shares.squares is not None:
-        squares = total * deviation**2 + 0.25 / float(shares.squares)
+    rows = sum(sizes) if adjacency.public_size else None
+    private = not public_sizes or not adjacency.public_size
+    shares = Shares.of(Fraction(epsilon), rows=rows, public_sizes=not private, adjacency=adjacency)
+    squares = None if shares.squares is None else sum(sizes) * deviation**2 + shares.square_scale
     return NoisyGroups.of(np.zeros(2), np.array(sizes), squares, shares)
 
 
@@ -223,16 +239,26 @@ class _Design:
         self._effect = None if effect is None else float(rational(effect, "effect"))
         self._deviation = None if deviation is None else float(rational(deviation, "deviation"))
 
-    def price(self, ask: Ask, sizes: tuple[int, int], bounds: tuple[float, float], *, public_sizes: bool) -> Fraction:
-        if ask.power is not None and (self._effect is None or self._deviation is None):
+    def price(
+        self,
+        ask: Ask,
+        sizes_of: Callable[[], Sequence[int]],
+        bounds: tuple[float, float],
+        *,
+        public_sizes: bool,
+        size: TableSize,
+    ) -> Priced:
+        if ask.fixed is not None:
+            return ask.fixed
+        if self._effect is None or self._deviation is None:
             raise InvalidRequest(
                 "Expected a difference and a standard deviation beside power", do="Pass effect= and deviation="
             )
-        effect, deviation = self._effect or 0.0, self._deviation or 1.0
+        effect, deviation, sizes = self._effect, self._deviation, sizes_of()
         sign = -1 if self.alternative == "less" else 1
 
         def power_at(epsilon: float) -> float:
-            return -APPROXIMATE + mean_difference_power(
+            return mean_difference_power(
                 sizes,
                 sign * effect,
                 deviation=deviation,
@@ -241,9 +267,10 @@ class _Design:
                 level=float(ask.level),
                 alternative=self.alternative,
                 public_sizes=public_sizes,
+                adjacency=size.adjacency.value,
             )
 
-        return ask.price(power_at)
+        return ask.estimated(power_at, _ASSUMED)
 
     def release(
         self,
@@ -255,7 +282,7 @@ class _Design:
         *,
         question: str,
         ask: Ask,
-        epsilon: Fraction,
+        priced: Priced,
     ) -> Release[Verdict]:
         source = bits or system_bits()
         noisy = totals.release(shares, public_sizes=public_sizes, bits=source)
@@ -273,11 +300,12 @@ class _Design:
             verdict,
             question=question,
             method="discrete Laplace sums, noise in the reference",
-            epsilon=epsilon,
+            priced=priced,
             interval=self._interval(noisy, difference, width),
-            power=ask.promised,
+            ask=ask,
             private=source.private,
             terms=terms | {"confidence of the interval": 1 - self._failure},
+            adjacency=shares.adjacency,
             breakdown=shares.breakdown(),
             citations=_CITATIONS,
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 
-from expost.core import BudgetExceeded, InvalidRequest
+from expost.core import BudgetExceeded, InvalidRequest, Measure, Outcome, Target
 from expost.core.rational import probability, rational
 
-__all__ = ["APPROXIMATE", "Ask", "smallest_epsilon", "smallest_rows"]
+__all__ = ["APPROXIMATE", "SIMULATED", "SIMULATION_FAILURE", "Ask", "Priced", "smallest_epsilon", "smallest_rows"]
 
 _LOWEST, _HIGHEST = 1e-6, 64.0
 _DIGITS = 4  # of an epsilon found by search: rounded up, so the power holds
@@ -17,6 +18,32 @@ _MOST_ROWS = 1 << 40
 
 APPROXIMATE = 0.02
 """What is taken off a power computed from approximations before it may promise anything."""
+
+SIMULATION_FAILURE = 1e-4
+"""The probability, over the draws of a simulation, with which a power proved by it may be wrong."""
+
+SIMULATED = f"proved by simulation, which is wrong with probability at most {SIMULATION_FAILURE:g}"
+
+_ATTEMPTS, _RAISE = 40, 1.02  # epsilon rises by at least 2 % until its power is proved
+_MOST_SOUGHT = 0.995
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The epsilon of a run, and what is known of the power it buys.
+
+    >>> Priced(Fraction(1, 10)).outcome
+    <Outcome.FIXED: 'fixed epsilon'>
+    """
+
+    epsilon: Fraction
+    outcome: Outcome = Outcome.FIXED
+    basis: str | None = None
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """What a receipt says about the power."""
+        return {} if self.basis is None else {"power": self.basis}
 
 
 class Ask:
@@ -50,17 +77,53 @@ class Ask:
             raise InvalidRequest("Expected a power above the level", got=power, do="Ask for 0.8 at level 0.05")
 
     @property
-    def promised(self) -> tuple[Fraction, Fraction] | None:
+    def target(self) -> Target | None:
         """Power and level, when power was asked for."""
-        return None if self.power is None else (self.power, self.level)
+        return None if self.power is None else Target(Measure.POWER, self.power, self.level)
 
-    def price(self, power_at: Callable[[float], float]) -> Fraction:
-        """The epsilon of the run: the one given, or the smallest whose power reaches the target, within the cap."""
-        if self.epsilon is not None:
-            found = self.epsilon
-        else:
-            assert self.power is not None
-            found = smallest_epsilon(power_at, power=self.power)
+    @property
+    def fixed(self) -> Priced | None:
+        """The price before any table is seen: the epsilon given, if one was."""
+        return None if self.epsilon is None else Priced(self._capped(self.epsilon))
+
+    def exact(self, power_at: Callable[[float], float], basis: str) -> Priced:
+        """The smallest epsilon whose power, known exactly or from below, reaches the target."""
+        return self.fixed or Priced(self._smallest(power_at), Outcome.CERTIFIED, basis)
+
+    def estimated(self, power_at: Callable[[float], float], assumption: str) -> Priced:
+        """The same for a power good to about ``APPROXIMATE``, which is taken off, if an assumption holds."""
+        return self.fixed or Priced(
+            self._smallest(lambda epsilon: power_at(epsilon) - APPROXIMATE), Outcome.ESTIMATED, assumption
+        )
+
+    def proved(
+        self, power_at: Callable[[float], float], bound_at: Callable[[float, float], float], *, basis: str
+    ) -> Priced:
+        """The smallest epsilon found by ``power_at``, raised until ``bound_at(epsilon, failure)`` reaches the target.
+
+        ``bound_at`` is below the true power except with probability ``failure``, over the simulation. The tries share
+        ``SIMULATION_FAILURE`` as 1/2, 1/4, ... of it, so the one that succeeds is wrong with at most that probability.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        assert self.power is not None
+        found = self._smallest(power_at)
+        for attempt in range(1, _ATTEMPTS):
+            bound = bound_at(float(found), SIMULATION_FAILURE / 2**attempt)
+            if bound >= self.power:
+                return Priced(self._capped(found), Outcome.CERTIFIED, basis)
+            wanted = float(self.power) + power_at(float(found)) - bound  # what the bound loses is made up for
+            raised = _rounded_up(float(found) * _RAISE)
+            found = max(raised, smallest_epsilon(power_at, power=wanted) if wanted < _MOST_SOUGHT else raised)
+        raise InvalidRequest(
+            "Expected a power that can be proved by simulation", got=float(self.power), do="Ask for a little less power"
+        )
+
+    def _smallest(self, power_at: Callable[[float], float]) -> Fraction:
+        assert self.power is not None
+        return self._capped(smallest_epsilon(power_at, power=self.power))
+
+    def _capped(self, found: Fraction) -> Fraction:
         if self.cap is not None and found > self.cap:
             raise BudgetExceeded(
                 f"Expected a test that costs at most epsilon {float(self.cap):.4g}",

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from expost.core import Adjacency, InvalidRequest, Measure, Outcome, PureGuarantee, PureLoss, Receipt, Release, Target
+from expost.core import Adjacency, InvalidRequest, PureGuarantee, PureLoss, Receipt, Release
 from expost.core.rational import probability
+from expost.stats.hypothesis.price import Ask, Priced
 
-__all__ = ["Alternative", "Verdict", "alternative_of", "two_sided"]
+__all__ = ["Alternative", "Verdict", "alternative_of", "released", "two_sided"]
 
 Alternative = Literal["two-sided", "greater", "less"]
 
@@ -71,25 +72,25 @@ def released(
     *,
     question: str,
     method: str,
-    epsilon: Fraction,
+    priced: Priced,
     interval: tuple[float, float] | None,
-    power: tuple[Fraction, Fraction] | None,
+    ask: Ask,
     private: bool,
     terms: Mapping[str, Any],
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
     breakdown: Mapping[str, Fraction] | None = None,
     citations: tuple[str, ...],
 ) -> Release[Verdict]:
-    """The verdict with its receipt; ``power`` is (power, level) when the test was priced by its power."""
-    target = None if power is None else Target(Measure.POWER, power[0], power[1])
+    """The verdict with its receipt."""
     receipt = Receipt(
         question=question,
         method=method,
-        promise=PureGuarantee(epsilon),
-        bill=PureLoss(epsilon),
-        adjacency=Adjacency.REPLACE_ONE,
-        outcome=Outcome.FIXED if target is None else Outcome.CERTIFIED,
-        target=target,
-        terms=terms,
+        promise=PureGuarantee(priced.epsilon),
+        bill=PureLoss(priced.epsilon),
+        adjacency=adjacency,
+        outcome=priced.outcome,
+        target=ask.target,
+        terms={**terms, **priced.terms},
         breakdown=breakdown or {},
         citations=citations,
         simulation=not private,

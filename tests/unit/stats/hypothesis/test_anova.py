@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from expost.core import InvalidRequest
+from expost.core import Adjacency, InvalidRequest, Outcome
 from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import AnovaTest, anova_power, anova_test
@@ -19,15 +19,16 @@ LAWS = {
 }
 
 
-def simulated(law, sizes, strength, *, public_sizes, runs, means=None, noise=1):
-    shares = Shares.of(Fraction(strength), rows=sum(sizes), public_sizes=public_sizes)
+def simulated(law, sizes, strength, *, public_sizes, runs, means=None, noise=1, adjacency=Adjacency.REPLACE_ONE):
+    rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
+    shares = Shares.of(Fraction(strength), rows=rows, public_sizes=public_sizes, adjacency=adjacency)
     shifts = [0.0] * len(sizes) if means is None else means
     values = [np.clip(law((runs, size)) + shift, 0, 1) - 0.5 for size, shift in zip(sizes, shifts, strict=True)]
     sums = np.stack([value.sum(1) for value in values], axis=1)
-    sums = sums + discrete_laplace(noise * GRID / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
+    sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
     counts = np.broadcast_to(np.array(sizes, float), sums.shape)
     if shares.sizes is not None:
-        counts = counts + discrete_laplace(noise * 2 / shares.sizes, sums.shape, bits=SeededBits(2))
+        counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
     squares = None
     if shares.squares is not None:
         exact = sum((value**2).sum(1) for value in values)
@@ -40,6 +41,16 @@ def simulated(law, sizes, strength, *, public_sizes, runs, means=None, noise=1):
 @pytest.mark.parametrize(("sizes", "public_sizes"), [((10, 10, 10), True), ((100, 60, 40, 30), False)])
 def test_the_level_is_kept_at_small_n_and_small_epsilon(name, strength, sizes, public_sizes, keeps_level):
     groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=public_sizes, runs=1000)
+
+    assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("strength", ["0.5", "4"])
+def test_the_level_is_kept_when_nothing_about_the_sizes_is_public(name, strength, keeps_level):
+    groups, _ = simulated(
+        LAWS[name], (100, 60, 40), strength, public_sizes=False, runs=1000, adjacency=Adjacency.ADD_REMOVE
+    )
 
     assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
 
@@ -76,6 +87,20 @@ def test_the_power_is_bought_at_the_smallest_epsilon():
     assert anova_power([200] * 3, [4, 5, 6], deviation=1.0, bounds=(0, 10), epsilon=paid) >= 0.82
     assert anova_power([200] * 3, [4, 5, 6], deviation=1.0, bounds=(0, 10), epsilon=paid * 0.9) < 0.85
     assert release.receipt.target is not None
+    assert release.receipt.outcome is Outcome.ESTIMATED
+
+
+@pytest.mark.parametrize("described", [{"adjacency": "replace-one", "rows": 600}, {"adjacency": "add-remove"}])
+def test_a_private_number_of_rows_is_priced_for_an_expected_one(described):
+    table = pa.table({"x": np.repeat([3.0, 5.0, 7.0], 200), "g": np.repeat(["a", "b", "c"], 200)})
+    dataset = Dataset(table, bounds={"x": (0, 10)}, categories={"g": ["a", "b", "c"]}, **described)
+    request = AnovaTest("x", by="g", power=0.8, effect=[4, 5, 6], deviation=1.0, expected_rows=600)
+    request.check(dataset)
+
+    release = request.climb(request.measure(dataset), SeededBits(1))
+
+    assert release.value.rejects(0.05)
+    assert release.receipt.adjacency is dataset.adjacency
 
 
 def test_a_dataset_is_tested_by_its_public_categories():

@@ -71,7 +71,7 @@ def test_the_smallest_epsilon_for_a_power_is_bought():
 
     assert binomial_power(500, 0.5, 0.6, epsilon=paid) >= 0.9 > binomial_power(500, 0.5, 0.6, epsilon=0.999 * paid)
     assert release.receipt.outcome is Outcome.CERTIFIED
-    assert str(release.receipt.target) == "power >= 0.9 with probability 0.95"
+    assert str(release.receipt.target) == "power >= 0.9 at level 0.05"
 
 
 def test_a_power_beyond_the_cap_is_refused_before_the_data_is_touched():
@@ -112,13 +112,43 @@ def test_nonsense_costs_nothing(build, words):
         build()
 
 
-def test_a_dataset_without_public_size_is_refused():
+def test_a_dataset_of_several_rows_a_person_is_refused():
     table = pa.table({"late": [True], "id": ["a"]})
     request = BinomialTest("late", equals=True, null=0.2, epsilon=0.5)
 
-    with pytest.raises(InvalidRequest, match="public number of rows"):
-        request.check(Dataset(table))
     with pytest.raises(InvalidRequest, match="different people"):
         request.check(Dataset(table, unit="id", max_rows_per_unit=1, adjacency="replace-one", rows=1))
     with pytest.raises(InvalidRequest, match="boolean values"):
         BinomialTest("late", equals="yes", null=0.2, epsilon=0.5).check(Dataset(table, adjacency="replace-one", rows=1))
+    with pytest.raises(InvalidRequest, match="guess of the number of rows"):
+        BinomialTest("late", equals=True, null=0.2, power=0.8, effect=0.3).check(Dataset(table))
+
+
+def test_a_private_number_of_rows_is_told_on_the_receipt():
+    people = pa.table({"late": [True] * 140 + [False] * 60 + [None] * 4})
+    request = BinomialTest("late", equals=True, null=0.5, alternative="greater", epsilon=0.5)
+    request.check(Dataset(people))
+    release = request.climb(request.measure(Dataset(people)), SeededBits(1))
+
+    assert release.value.rejects(0.01)
+    assert release.receipt.terms["rows"] == "private"
+    assert not release.receipt.adjacency.public_size
+    direct = binomial_test([True] * 140 + [False] * 64, 0.5, alternative="greater", adjacency="add-remove", epsilon=0.5)
+    assert direct.interval[1] == release.interval[1] == 1.0
+
+
+def test_a_power_with_a_private_number_of_rows_is_proved_for_an_expected_one():
+    release = binomial_test(
+        [True, False] * 250,
+        0.5,
+        power=0.8,
+        effect=0.6,
+        adjacency="add-remove",
+        expected_rows=500,
+        bits=SeededBits(1),
+    )
+    paid = release.receipt.epsilon
+
+    assert release.receipt.outcome is Outcome.CERTIFIED
+    assert binomial_power(500, 0.5, 0.6, epsilon=paid, adjacency="add-remove") >= 0.8
+    assert binomial_power(500, 0.5, 0.6, epsilon=paid / 1.2, adjacency="add-remove") < 0.8

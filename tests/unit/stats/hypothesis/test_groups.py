@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.core import InvalidRequest, SealBroken
+from expost.core import Adjacency, InvalidRequest, SealBroken
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats.hypothesis.groups import GroupTotals, Shares, column_bounds, group_bounds, samples_of
@@ -57,6 +57,25 @@ def test_replacing_a_row_moves_the_totals_by_at_most_the_declared_sensitivity():
     assert np.abs(here.sums - there.sums).sum() == pytest.approx(1.0, abs=1e-4)
     assert np.abs(here.sizes - there.sizes).sum() == 2
     assert abs(here.squares - there.squares) <= 0.25 + 1e-3
+
+
+def test_adding_a_row_moves_the_totals_by_at_most_the_declared_sensitivity():
+    relation = Adjacency.ADD_REMOVE
+    shares = Shares(Fraction(10**6), Fraction(10**6), Fraction(800), relation)
+
+    def released(groups):
+        return GroupTotals.of_arrays(groups, (0.0, 1.0), relation).release(
+            shares, public_sizes=None, bits=SeededBits(1)
+        )
+
+    here = released([np.array([0.0, 0.4]), np.array([0.2, 0.9])])
+    there = released([np.array([0.0, 0.4]), np.array([0.2, 0.9, 1.0])])
+
+    assert np.abs(here.sums - there.sums).sum() == pytest.approx(0.5, abs=1e-4)
+    assert np.abs(here.sizes - there.sizes).sum() == 1
+    assert abs(here.squares - there.squares) <= 0.25 + 1e-3
+    totals = GroupTotals.of_arrays([np.array([0.0])], (0.0, 1.0), relation)
+    assert [float(each.sensitivity.amount) for each in (totals.sums, totals.sizes)] == [(1 << 20) / 2, 1.0]
 
 
 def test_a_dataset_gives_the_same_totals_as_its_arrays():

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from expost.core import InvalidRequest, PureLoss, epsilon
+from expost.core import Adjacency, InvalidRequest, Outcome, PureLoss, epsilon
 from expost.curator import answer
 from expost.data import Dataset
 from expost.ledger import open_ledger
@@ -23,15 +23,16 @@ LAWS = {
 }
 
 
-def simulated(law, sizes, strength, *, public_sizes, runs, shift=0.0, noise=1):
+def simulated(law, sizes, strength, *, public_sizes, runs, shift=0.0, noise=1, adjacency=Adjacency.REPLACE_ONE):
     """Released totals and the exact values behind them, one row a run."""
-    shares = Shares.of(Fraction(strength), rows=sum(sizes), public_sizes=public_sizes)
+    rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
+    shares = Shares.of(Fraction(strength), rows=rows, public_sizes=public_sizes, adjacency=adjacency)
     values = [np.clip(law((runs, size)) + shift * (group == 0), 0, 1) - 0.5 for group, size in enumerate(sizes)]
     sums = np.stack([value.sum(1) for value in values], axis=1)
-    sums = sums + discrete_laplace(noise * GRID / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
+    sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
     counts = np.broadcast_to(np.array(sizes, float), sums.shape)
     if shares.sizes is not None:
-        counts = counts + discrete_laplace(noise * 2 / shares.sizes, sums.shape, bits=SeededBits(2))
+        counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
     squares = None
     if shares.squares is not None:
         exact = sum((value**2).sum(1) for value in values)
@@ -44,6 +45,14 @@ def simulated(law, sizes, strength, *, public_sizes, runs, shift=0.0, noise=1):
 @pytest.mark.parametrize(("sizes", "public_sizes"), [((10, 10), True), ((50, 20), True), ((150, 150), False)])
 def test_the_level_is_kept_at_small_n_and_small_epsilon(name, strength, sizes, public_sizes, keeps_level):
     groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=public_sizes, runs=3000)
+
+    assert keeps_level(mean_difference_p_values(groups))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize(("sizes", "strength"), [((30, 30), "4"), ((150, 150), "0.5"), ((400, 100), "1")])
+def test_the_level_is_kept_when_nothing_about_the_sizes_is_public(name, sizes, strength, keeps_level):
+    groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=False, runs=3000, adjacency=Adjacency.ADD_REMOVE)
 
     assert keeps_level(mean_difference_p_values(groups))
 
@@ -106,6 +115,40 @@ def test_a_power_is_bought_at_the_smallest_epsilon():
         return mean_difference_power((400, 400), 1.0, deviation=2.0, bounds=(0, 10), epsilon=level)
 
     assert power(paid) >= 0.92 > power(0.99 * paid)
+    assert release.receipt.outcome is Outcome.ESTIMATED
+    assert "normal" in release.receipt.terms["power"]
+
+
+def test_a_private_number_of_rows_has_half_the_noise_and_is_priced_for_an_expected_one():
+    x = RNG.normal(5, 2, 400)
+    terms = {"bounds": (0, 10), "power": 0.9, "effect": 1.0, "deviation": 2.0, "adjacency": "add-remove"}
+
+    release = mean_difference_test(x, x + 1, expected_rows=800, bits=SeededBits(1), **terms)
+
+    private, public = (
+        mean_difference_power(
+            (400, 400), 1.0, deviation=2.0, bounds=(0, 10), epsilon=0.3, public_sizes=False, adjacency=relation
+        )
+        for relation in ("add-remove", "replace-one")
+    )
+    assert private > public + 0.1
+    assert release.receipt.terms["sizes"] == "private"
+    assert not release.receipt.adjacency.public_size
+    with pytest.raises(InvalidRequest, match="guess of the number of rows"):
+        mean_difference_test(x, x + 1, **terms)
+
+
+def test_a_dataset_of_private_size_is_tested():
+    rng = np.random.default_rng(1)
+    table = pa.table({"x": np.r_[rng.normal(4, 1, 2000), rng.normal(5, 1, 2000)], "g": ["a"] * 2000 + ["b"] * 2000})
+    dataset = Dataset(table, bounds={"x": (0, 10)})
+    request = MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=0.5)
+    request.check(dataset)
+
+    release = request.climb(request.measure(dataset), SeededBits(1))
+
+    assert release.value.rejects(0.01)
+    assert release.interval[0] <= -1 <= release.interval[1]
 
 
 def test_a_dataset_keeps_its_group_sizes_private():
