@@ -12,6 +12,7 @@ from typing import Any
 
 from expost.accuracy.paper2017 import PaperProblem
 from expost.experiments.figures import LOOKS, Line, draw_lines, draw_panels, lines_of, save_both, wrapped_panels
+from expost.experiments.kept_trials import KeptTrials
 from expost.experiments.own_methods import CAP, OwnMethods
 from expost.experiments.published import Point, Replay
 from expost.experiments.summary import Average, averages, markdown_table, write_csv
@@ -76,13 +77,17 @@ def run(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> list[Path]:
-    """Write figures, averages and a summary into ``output``; returns the files, the summary first."""
+    """Write figures, averages and a summary into ``output``; returns the files, the summary first.
+
+    Finished trials are kept there until the end, so that a run that was broken off goes on where it stopped.
+    """
     grid = Grid.quick() if quick else Grid()
     if trials is not None:
         grid = replace(grid, trials=trials, own_trials=min(trials, grid.own_trials))
     folder = data_folder(data)
     output.mkdir(parents=True, exist_ok=True)
-    outcomes = [_run_table(name, folder, grid, progress, workers) for name in available(folder)]
+    kept = KeptTrials(output, settings=f"{grid} {folder}")
+    outcomes = [_run_table(name, folder, grid, kept, progress, workers) for name in available(folder)]
     rows = [row for outcome in outcomes for row in outcome.averages]
     files = [
         write_csv(output / "accuracy-first.csv", rows),
@@ -92,6 +97,7 @@ def run(
         files += save_both(figure, output / name)
     summary = output / "accuracy-first.md"
     summary.write_text(_summary(outcomes, grid), encoding="utf-8")
+    kept.clear()
     return [summary, *files]
 
 
@@ -106,22 +112,25 @@ def _prepared(name: str, folder: Path | None, grid: Grid) -> tuple[Replay, OwnMe
     return replay, OwnMethods(replay)
 
 
-def _trial(name: str, folder: Path | None, grid: Grid, trial: int) -> list[Point]:
-    """One trial at every tolerance."""
+def _trial(name: str, folder: Path | None, grid: Grid, trial: int) -> tuple[int, list[Point]]:
+    """One trial at every tolerance, with its number."""
     replay, own = _prepared(name, folder, grid)
     bits = SeededBits(trial)
     points = replay.points(grid.tolerances, trial, bits)
     if trial < grid.own_trials:
         points += [point for tolerance in grid.tolerances for point in own.points(tolerance, trial, bits)]
-    return points
+    return trial, points
 
 
-def _run_table(name: str, folder: Path | None, grid: Grid, progress: Progress | None, workers: int | None) -> Outcome:
-    jobs = [(name, folder, grid, trial) for trial in range(grid.trials)]
-    results = run_trials(_trial, jobs, label=name, progress=progress, workers=workers)
-    points = [point for result in results for point in result]
+def _run_table(
+    name: str, folder: Path | None, grid: Grid, kept: KeptTrials, progress: Progress | None, workers: int | None
+) -> Outcome:
+    jobs = [(name, folder, grid, trial) for trial in kept.missing(name, grid.trials)]
+    for trial, points in run_trials(_trial, jobs, label=name, progress=progress, workers=workers):
+        kept.write(name, trial, points)
     problem = _prepared(name, folder, grid)[0].problem
-    return Outcome(name, problem, tuple(averages(points)), theory_curves(problem, grid.tolerances))
+    found = averages(kept.read(name, grid.trials))
+    return Outcome(name, problem, tuple(found), theory_curves(problem, grid.tolerances))
 
 
 def _write_theory(path: Path, outcomes: list[Outcome], grid: Grid) -> Path:
