@@ -6,6 +6,7 @@ from expost.learning.certified_ridge import CertifiedRidge
 from expost.learning.classification import TiltedClassifier
 from expost.learning.doubling import Doubling
 from expost.learning.gaussian_ridge import GaussianRidge
+from expost.learning.gradient_fit import GradientFit
 from expost.learning.model import LinearModel
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.objective import TiltedRisk
@@ -23,6 +24,7 @@ __all__ = [
     "CertifiedRidge",
     "Doubling",
     "GaussianRidge",
+    "GradientFit",
     "LinearModel",
     "NoiseReduction",
     "OutputFit",

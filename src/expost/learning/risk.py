@@ -48,6 +48,12 @@ class ExactRisk:
         largest = 2**60 * step
         return [Sealed(-round(value / step), declared) for value in np.minimum(excess, largest).tolist()]
 
+    def seal_gradient(self, theta: Floats, *, step: float, sensitivity: Sensitivity) -> Sealed:
+        """Minus the length of the gradient at one hypothesis in steps, rounded against it, as a sealed integer."""
+        flat = np.zeros(self.dimension)
+        gradient = Objective(self._rows, self._loss, self._penalty, flat, self._scale).gradient(theta)
+        return Sealed(-math.ceil(min(float(np.linalg.norm(gradient)) / step, 2.0**60)), sensitivity)
+
     def _values(self, thetas: Floats) -> Floats:
         penalty = self._penalty / 2 * (thetas**2).sum(axis=1)
         if self._moments is not None:

@@ -17,6 +17,7 @@ from expost.data import Dataset
 from expost.data.matrix import RowSource
 from expost.learning.classification import TiltedClassifier, grid_labels
 from expost.learning.doubling import Doubling
+from expost.learning.gradient_fit import GradientFit
 from expost.learning.losses import HuberHinge, Logistic, Loss
 from expost.learning.model import LinearModel
 from expost.learning.noise_reduction import NoiseReduction
@@ -40,6 +41,7 @@ _METHODS: dict[str, _Way] = {
         problem, model._loss(), model._labels(), delta=model._given_delta()
     ),
     "output": lambda model, problem: OutputFit(problem, model._loss(), model._labels(), delta=model._given_delta()),
+    "gradient": lambda model, problem: GradientFit(problem, model._loss(), model._labels()),
     "test": lambda model, problem: TestedFit(
         problem, model._loss(), model._labels(), validation=int(model.validation_every or 0)
     ),

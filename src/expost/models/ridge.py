@@ -19,6 +19,7 @@ from expost.learning.adaptive_ridge import AdaptiveRidge
 from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
 from expost.learning.doubling import Doubling
 from expost.learning.gaussian_ridge import GaussianRidge
+from expost.learning.gradient_fit import GradientFit
 from expost.learning.losses import TruncatedSquare
 from expost.learning.model import LinearModel
 from expost.learning.noise_reduction import NoiseReduction
@@ -43,6 +44,7 @@ _METHODS: dict[str, Callable[[Problem], Request]] = {
     "objective": TiltedRidge,
     "certificate": CertifiedRidge,
     "output": lambda problem: OutputFit(problem, _REACH, grid_numbers(problem.target_bound)),
+    "gradient": lambda problem: GradientFit(problem, _REACH, grid_numbers(problem.target_bound)),
     "test": lambda problem: TestedFit(problem, _REACH, grid_numbers(problem.target_bound)),
     "cov_nr": _paper(Task.RIDGE_COVARIANCE, NoiseReduction),
     "output_nr": _paper(Task.RIDGE_OUTPUT, NoiseReduction),
