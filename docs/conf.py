@@ -1,5 +1,6 @@
 """Settings of the documentation site; builds without network."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +16,9 @@ author = "the expost authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"expost {release}"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["expost.css"]
 exclude_patterns = ["_build", "notebooks/*.ipynb"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath", "amsmath"]
@@ -24,6 +28,25 @@ autodoc_typehints = "none"
 suppress_warnings = ["docutils", "ref.ref", "ref.term", "ref.python", "myst.xref_missing", "autodoc"]
 
 
+PROMISES = re.compile(r"(Guarantee|Adjacency|Sensitivity|Accuracy|Numerics|Reference): ")
+
+
+def list_promises(app, what, name, thing, options, lines):
+    """The fixed lines of a mechanism's docstring as a list, one promise a point; a second line belongs to its point."""
+    shown, inside = [], False
+    for line in lines:
+        begins = PROMISES.match(line)
+        if begins and not inside:
+            shown.append("")
+        inside = bool(begins) or (inside and bool(line.strip()))
+        if begins:
+            shown.append(f"* **{begins[1]}**: {line[begins.end() :]}")
+        else:
+            shown.append(f"  {line.strip()}" if inside else line)
+    lines[:] = shown
+
+
 def setup(app):
     """The reference is made of the rooms as they are at build time."""
     app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "reference"))
+    app.connect("autodoc-process-docstring", list_promises)

@@ -44,12 +44,14 @@ def exports(name: str) -> str:
 
 def page(room: str) -> str:
     """A heading, the room's sentence, and for each module its export list and one directive."""
-    sentence = (importlib.import_module(f"expost.{room}").__doc__ or "").strip().splitlines()[0]
+    package = importlib.import_module(f"expost.{room}")
+    names = list(modules(room))
     parts = [
-        f"`{name}`: {exports(name)}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
-        for name in modules(room)
+        f"`{name}`: {exports(name)}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n" for name in names
     ]
-    return f"# `expost.{room}`\n\n{sentence}\n\n" + "\n".join(parts)
+    # The directive repeats the sentence of the module it documents.
+    sentence = "" if names[:1] == [package.__name__] else (package.__doc__ or "").strip().splitlines()[0] + "\n\n"
+    return f"# `expost.{room}`\n\n{sentence}" + "\n".join(parts)
 
 
 def write_pages(folder: Path) -> list[Path]:

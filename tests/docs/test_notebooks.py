@@ -9,12 +9,14 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+PICTURES = {"flights-afternoon": 3, "paper-in-one-page": 2}
 
 RUN = """
 import sys, nbformat
 from nbclient import NotebookClient
 book = nbformat.read(sys.argv[1], as_version=4)
 NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": sys.argv[2]}}).execute()
+print(sum("image/png" in output.get("data", {}) for cell in book.cells for output in cell.get("outputs", [])))
 """
 
 
@@ -32,6 +34,7 @@ def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path) -> None:
     )
 
     assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) == PICTURES[path.stem]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
