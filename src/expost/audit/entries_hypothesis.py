@@ -21,6 +21,7 @@ from expost.stats.hypothesis import (
     CorrelationTest,
     GoodnessOfFitTest,
     IndependenceTest,
+    LinearCorrelationTest,
     MeanDifferenceTest,
 )
 
@@ -31,16 +32,18 @@ _PREFIX = "expost.stats.hypothesis."
 
 # Neighbours: one row is replaced, as badly as its bounds and categories allow.
 _LEFT: dict[str, list[Any]] = {
-    "x": [0.0, 0.2, 0.7],
-    "y": [1.0, 2.0, 3.0],
-    "g": ["a", "a", "b"],
-    "s": [True, True, False],
+    "x": [0.0, 0.2, 0.7, 0.9],
+    "y": [1.0, 2.0, 3.0, 4.0],
+    "z": [0.0, 0.2, 0.3, 0.5],
+    "g": ["a", "a", "b", "b"],
+    "s": [True, True, False, True],
 }
 _RIGHT: dict[str, list[Any]] = {
-    "x": [1.0, 0.2, 0.7],
-    "y": [0.0, 2.0, 3.0],
-    "g": ["b", "a", "b"],
-    "s": [False, True, False],
+    "x": [1.0, 0.2, 0.7, 0.9],
+    "y": [0.0, 2.0, 3.0, 4.0],
+    "z": [1.0, 0.2, 0.3, 0.5],
+    "g": ["b", "a", "b", "b"],
+    "s": [False, True, False, True],
 }
 
 
@@ -53,6 +56,7 @@ def entries() -> Iterable[Entry]:
         _entry("GoodnessOfFitTest", lambda: GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2)),
         _entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
         _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2), private_size=False),
+        _entry("LinearCorrelationTest", lambda: LinearCorrelationTest("x", "z", epsilon=2), private_size=False),
     )
 
 
@@ -72,8 +76,8 @@ def _released(request: Any, columns: dict[str, list[Any]], *, public: bool = Tru
     dataset = Dataset(
         pa.table(columns),
         adjacency="replace-one" if public else "add-remove",
-        rows=3 if public else None,
-        bounds={"x": (0, 1), "y": (0, 3)},
+        rows=4 if public else None,
+        bounds={"x": (0, 1), "z": (0, 1)},
         categories={"g": ["a", "b"], "s": [True, False]},
     )
     request.check(dataset)

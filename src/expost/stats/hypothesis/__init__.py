@@ -6,6 +6,11 @@ from expost.stats.hypothesis.binomial import BinomialTest, binomial_power, binom
 from expost.stats.hypothesis.correlation import CorrelationTest, correlation_power, correlation_test
 from expost.stats.hypothesis.goodness_of_fit import GoodnessOfFitTest, fit_power, fit_test
 from expost.stats.hypothesis.independence import IndependenceTest, independence_power, independence_test
+from expost.stats.hypothesis.linear_correlation import (
+    LinearCorrelationTest,
+    linear_correlation_power,
+    linear_correlation_test,
+)
 from expost.stats.hypothesis.means import MeanDifferenceTest, mean_difference_power, mean_difference_test
 from expost.stats.hypothesis.price import smallest_epsilon, smallest_rows
 from expost.stats.hypothesis.verdict import Verdict
@@ -18,6 +23,7 @@ __all__ = [
     "Finding",
     "GoodnessOfFitTest",
     "IndependenceTest",
+    "LinearCorrelationTest",
     "MeanDifferenceTest",
     "Verdict",
     "anova_power",
@@ -30,6 +36,8 @@ __all__ = [
     "fit_test",
     "independence_power",
     "independence_test",
+    "linear_correlation_power",
+    "linear_correlation_test",
     "mean_difference_power",
     "mean_difference_test",
     "smallest_epsilon",
