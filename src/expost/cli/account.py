@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from expost.cli.console import emit, out, print_table
+from expost.cli.console import PICTURES, emit, err, new_file, out, print_table
+from expost.core import InvalidRequest
 from expost.core.rational import decimal_text, rational
 
 __all__ = ["account"]
@@ -30,6 +31,9 @@ def account(
     from expost.accounting import GaussianEvent, PoissonSampled, Repeat, account_report, plot_tradeoff
     from expost.accounting import account as account_of
 
+    new_file(plot, kinds=PICTURES)
+    if not 0 < delta < 1:
+        raise InvalidRequest("Expected a delta between 0 and 1", got=delta, do="Pass e.g. --delta 1e-5")
     report = account_report(gaussian=gaussian, delta=delta, sampling=sampling, steps=steps)
     if as_json:
         emit(report)
@@ -46,7 +50,7 @@ def account(
         rate = rational(sampling, "sampling")
         plan = Repeat(step if rate == 1 else PoissonSampled(rate, step), steps)
         plot_tradeoff(account_of(plan).tradeoff(), path=str(plot))
-        out.print(f"picture: {plot}")
+        (err if as_json else out).print(f"picture: {plot}")
 
 
 def _up(value: float) -> str:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from expost.core import ExpostError, Receipt, Release, TargetNotMet
+from expost.core import ExpostError, InvalidRequest, Receipt, Release, TargetNotMet
 
-__all__ = ["emit", "err", "fail", "out", "print_receipt", "print_release", "print_table"]
+__all__ = ["PICTURES", "emit", "err", "fail", "new_file", "out", "print_receipt", "print_release", "print_table"]
+
+PICTURES = (".png", ".svg", ".pdf")
+"""The endings of picture files."""
+
+_HERE = {
+    "Dataset(": "--categories, --bounds, --max-rows; or once for all, expost describe init FILE",
+    "budget=expost": "--budget 1",
+    "Unit.of(": "--unit ID --per week --time COLUMN",
+    "where=, which": "--where \"site = 'A'\"",
+    "Declare it with categories=": "--categories column=a,b,c",
+}
+"""What a sentence written for Python means here."""
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -27,8 +41,8 @@ def emit(data: Any) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people."""
     table = Table(title=title, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for place, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=place == 0)  # names and ids are there to be copied
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
     out.print(table)
@@ -54,8 +68,9 @@ def print_release(release: Release[Any], *, as_json: bool) -> None:
 
 
 def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
-    """The rows of a release that is a table."""
-    return release.to_arrow().to_pylist() if hasattr(release, "to_arrow") else None
+    """The rows of a release of several numbers; a single answer stays one."""
+    several = isinstance(release.value, Mapping) or hasattr(release.value, "shape")
+    return release.to_arrow().to_pylist() if several and hasattr(release, "to_arrow") else None
 
 
 def _plain(release: Release[Any]) -> Any:
@@ -80,16 +95,30 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
 
 
+def new_file(path: Path | None, *, kinds: tuple[str, ...] = ()) -> None:
+    """Refuse a file that could not be written; called before anything is paid for."""
+    if path is None:
+        return
+    if kinds and path.suffix.lower() not in kinds:
+        raise InvalidRequest(f"Expected a file name ending in {' or '.join(kinds)}", got=str(path), do="Rename it")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidRequest("Expected a file that can be written", got=str(path), do="Create its folder first")
+
+
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:
     """The same sentence as in Python, a stable code, what it cost, and the error class's exit code."""
     if as_json:
         document: dict[str, Any] = {"error": error.code, "message": str(error), "cost": error.cost}
         if isinstance(error, TargetNotMet):
-            document["receipt"] = error.receipt.to_dict()
+            document |= {"value": _plain(error.release), "receipt": error.receipt.to_dict()}
         emit(document)
     else:
         err.print(f"[red]{error.code}[/red]: {escape(str(error))}")
+        for words, options in _HERE.items():
+            if words in str(error):
+                err.print(f"on the command line: {options}")
         err.print(f"cost: {error.cost}")
         if isinstance(error, TargetNotMet):
-            print_receipt(error.receipt)
+            err.print("the best private answer under the cap, which was paid for:")
+            print_release(error.release, as_json=False)
     raise SystemExit(error.exit_code)

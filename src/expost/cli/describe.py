@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from expost.cli.console import emit, out, print_table
+from expost.cli.console import emit, new_file, out, print_table
 from expost.core import InvalidRequest
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ def init(
     target = output or Path(source).with_suffix(".toml")
     if target.exists() and not force:
         raise InvalidRequest("Expected a new file", got=str(target), do="Pass --force to overwrite it")
+    new_file(target)
     shown = Path(source).name if target.parent == Path(source).parent else source
     target.write_text(template(shown, _columns(Dataset(source))), encoding="utf-8")
-    out.print(f"Fill in {target}, then: expost query {target} count --within 5% --budget 1")
+    out.print(f"Fill in {target}, then: expost query {source} count --within 5% --budget 1")
 
 
 @describe.command()

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from expost.cli.console import emit, out, print_receipt
+from expost.cli.console import emit, new_file, out, print_receipt
+from expost.cli.described import describe_source, limits_of
 from expost.core import InvalidRequest, epsilon
 
 __all__ = ["fit"]
@@ -39,13 +40,17 @@ def fit(
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
     """
     from expost.curator import Session
-    from expost.data import Dataset
-    from expost.data.description import Description
     from expost.models.saved import save_model
 
-    limits = dict(_limits(text) for text in feature)
-    described = vars(Description.read(source)) if source.endswith(".toml") else {"source": source}
-    dataset = Dataset(**{**described, "adjacency": "replace-one", "rows": rows, "unit": "row"})
+    new_file(output)
+    limits = dict(limits_of("--feature", text) for text in feature)
+    dataset = describe_source(source, {"adjacency": "replace-one", "rows": rows})
+    if not dataset.unit.is_row:
+        raise InvalidRequest(
+            "Expected a description in which one row is one person: a fit protects rows",
+            got=str(dataset.unit),
+            do="Fit from a table with one row a person",
+        )
     estimator = _estimator(model, classes, target_bound)(
         excess_risk=excess_risk,
         score=None if score is None else _score(score),
@@ -89,15 +94,6 @@ def _number(text: str) -> Any:
         return int(text)
     except ValueError:
         return text
-
-
-def _limits(text: str) -> tuple[str, tuple[float, float]]:
-    column, _, pair = text.rpartition("=")
-    low, _, high = pair.partition(":")
-    try:
-        return column, (float(low), float(high))
-    except ValueError:
-        raise InvalidRequest("Expected --feature as name=low:high", got=text, do="Pass e.g. age=0:120") from None
 
 
 def _score(text: str) -> tuple[str, float]:

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from expost.cli.console import emit, out, print_table
+from expost.cli.console import PICTURES, emit, err, new_file, out, print_table
 from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
 from expost.core.picture import draw
 from expost.ledger import Entry, Ledger, new_key, open_ledger
+from expost.ledger.account import checked_name
 
 __all__ = ["ledger"]
 
@@ -33,6 +34,7 @@ def show(
 
     Example: [bold]expost ledger show flights.ledger --account dataset:flights[/bold]
     """
+    new_file(plot, kinds=PICTURES)
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
         totals = [(name, book.budget(name), book.spent(name), book.remaining(name)) for name in names]
@@ -42,10 +44,11 @@ def show(
             emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
         else:
             print_table("accounts", ("account", "budget", "spent", "left"), shown)
-            rows = ((entry.id, entry.at, entry.kind.value, entry.question or "", _charged(entry)) for entry in entries)
-            print_table("entries", ("entry", "when", "what", "question", "charged"), rows)
+            rows = ((entry.id, _when(entry), entry.kind.value, _subject(entry), _charged(entry)) for entry in entries)
+            print_table("entries", ("entry", "when (UTC)", "what", "question or account", "charged"), rows)
         if plot is not None:
             _draw(book, account, plot)
+            (err if as_json else out).print(f"picture: {plot}")
 
 
 @ledger.command()
@@ -67,15 +70,20 @@ def verify(
 
 
 @ledger.command()
-def export(where: Where, output: Annotated[Path, typer.Option(help="File to write; JSON lines.")]) -> None:
+def export(
+    where: Where,
+    output: Annotated[Path, typer.Option(help="File to write; JSON lines.")],
+    as_json: Json = False,
+) -> None:
     """Write every entry, receipts included, as JSON lines.
 
     Example: [bold]expost ledger export flights.ledger --output flights.jsonl[/bold]
     """
+    new_file(output)
     with _existing(where) as book:
         lines = [json.dumps(_line(entry), ensure_ascii=False) for entry in book.history()]
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    out.print(f"{len(lines)} entries written to {output}")
+    _say(f"{len(lines)} entries written to {output}", {"entries": len(lines), "output": str(output)}, as_json)
 
 
 @ledger.command()
@@ -86,18 +94,19 @@ def budget(
     delta: Annotated[float, typer.Option(help="With --epsilon: an (epsilon, delta) budget.")] = 0.0,
     rho: Annotated[float | None, typer.Option(help="Zero-concentrated budget.")] = None,
     mu: Annotated[float | None, typer.Option(help="Gaussian budget.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Open an account with a budget, or give it another one (owners only; the change is recorded).
 
     Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5[/bold]
     """
-    amount = _budget(epsilon_amount, delta, rho, mu)
+    amount, name = _budget(epsilon_amount, delta, rho, mu), checked_name(account, template=True)
     with open_ledger(where) as book:
-        if account in (*book.accounts(), *book.templates()):
-            book.change_budget(account, amount)
+        if name in (*book.accounts(), *book.templates()):
+            book.change_budget(name, amount)
         else:
-            book.open_account(account, amount)
-    out.print(f"{account}: {amount}")
+            book.open_account(name, amount)
+    _say(f"{name}: {amount}", {"account": name, "budget": amount.to_json()}, as_json)
 
 
 @ledger.command()
@@ -124,14 +133,21 @@ def create_key() -> None:
 
 
 @ledger.command("write-off")
-def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's id.")]) -> None:
+def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's id.")], as_json: Json = False) -> None:
     """Close a hold whose run was lost; it stays charged at its worst case.
 
     Example: [bold]expost ledger write-off flights.ledger 4f1c[/bold]
     """
     with _existing(where) as book:
         entry = book.write_off(hold)
-    out.print(f"written off as spent: {entry}")
+    _say(f"written off as spent: {entry}", {"hold": hold, "entry": entry}, as_json)
+
+
+def _say(sentence: str, document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit(document)
+    else:
+        out.print(sentence, markup=False)
 
 
 def _existing(where: str) -> Ledger:
@@ -166,6 +182,14 @@ def _line(entry: Entry) -> dict[str, Any]:
     }
 
 
+def _when(entry: Entry) -> str:
+    return entry.at[:16].replace("T", " ")
+
+
+def _subject(entry: Entry) -> str:
+    return entry.question or str(entry.body.get("account") or entry.body.get("secret") or entry.body.get("hold") or "")
+
+
 def _charged(entry: Entry) -> str:
     return "; ".join(f"{account}: {loss}" for account, loss in entry.charges.items())
 
@@ -174,4 +198,3 @@ def _draw(book: Ledger, account: str | None, path: Path) -> None:
     if account is None:
         raise InvalidRequest("Expected --account beside --plot", do="Name the account to draw")
     draw("budget", book.history(account), account=account, budget=book.budget(account), path=path)
-    out.print(f"picture: {path}")

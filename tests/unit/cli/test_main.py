@@ -26,3 +26,35 @@ def test_an_error_for_machines_is_json() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert expost("--version").stdout.strip() == "0.1.0"
+
+
+def test_a_missed_target_shows_the_answer_that_was_paid_for(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "41\n" * 100)
+    words = ["query", str(tmp_path / "people.csv"), "count", "--within", "1%", "--max-epsilon", "0.01", "--budget", "1"]
+
+    plain = expost(*words)
+    machine = expost(*words, "--json")
+
+    assert plain.returncode == machine.returncode == 4
+    assert "which was paid for" in plain.stderr
+    assert "not met" in plain.stdout
+    assert json.loads(machine.stdout)["receipt"]["outcome"] == "not met"
+    assert "value" in json.loads(machine.stdout)
+
+
+def test_a_sentence_for_python_comes_with_the_options_of_the_command_line(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("city\nRome\n")
+    source = str(tmp_path / "people.csv")
+
+    assert "--budget 1" in expost("query", source, "count", "--epsilon", "1").stderr
+    assert "--categories" in expost("query", source, "count", "--by", "city", "--epsilon", "1", "--budget", "1").stderr
+
+
+def test_a_wrong_delta_is_a_typed_error() -> None:
+    result = expost("account", "--gaussian", "1", "--delta", "2")
+
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+
+
+def test_completion_is_offered() -> None:
+    assert "complete" in expost("--show-completion", "bash").stdout.lower()

@@ -1,5 +1,7 @@
+import datetime
 import json
 
+import pyarrow
 import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
@@ -94,3 +96,152 @@ def test_a_model_is_fitted_and_saved(folder) -> None:
     assert "model written" in result.output
     assert expost.load_model(model).coef_.shape == (1,)
     assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights").epsilon > 0
+
+
+# Parts, windows, descriptions
+
+
+DESCRIPTION = """
+source = "flights.parquet"
+[unit]
+column = "tailnum"
+max_rows = 50
+[bounds]
+arr_delay = [-60, 300]
+[categories]
+origin = ["EWR", "JFK", "LGA"]
+"""
+
+
+@pytest.fixture
+def described(folder, tmp_path):
+    (tmp_path / "flights.parquet").write_bytes((folder / "flights.parquet").read_bytes())
+    (tmp_path / "flights.toml").write_text(DESCRIPTION, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_description_beside_the_data_is_used_so_that_the_question_is_short(described) -> None:
+    words = ["count", "--by", "origin", "--within", "50%", "--unit", "tailnum", "--budget", "1"]
+
+    result = run(described, "query", *words, "--json", ledger="flights.ledger")
+
+    data = json.loads(result.stdout)
+    assert [row["origin"] for row in data["value"]] == ["EWR", "JFK", "LGA"]
+    assert data["receipt"]["unit"]["column"] == "tailnum"
+    assert "described by" in result.stderr
+
+
+def test_what_is_typed_comes_before_what_is_described(described) -> None:
+    words = [
+        "count",
+        "--by",
+        "origin",
+        "--categories",
+        "origin=EWR,JFK",
+        "--epsilon",
+        "0.1",
+        "--unit",
+        "row",
+        "--budget",
+        "1",
+    ]
+
+    with pytest.raises(expost.InvalidRequest, match="limits per unit only beside an id column"):
+        run(described, "query", *words, ledger="flights.ledger")
+    (described / "flights.toml").write_text(DESCRIPTION.replace("max_rows = 50", ""), encoding="utf-8")
+    data = json.loads(run(described, "query", *words, "--json", ledger="flights.ledger").stdout)
+
+    assert [row["origin"] for row in data["value"]] == ["EWR", "JFK"]
+    assert data["receipt"]["unit"]["column"] is None
+
+
+def test_a_description_of_another_file_is_left_alone(described) -> None:
+    (described / "flights.toml").write_text('source = "other.parquet"', encoding="utf-8")
+
+    data = json.loads(run(described, "query", "count", "--epsilon", "1", "--budget", "1", "--json", ledger="l").stdout)
+
+    assert data["receipt"]["unit"]["column"] is None
+
+
+def test_parts_are_charged_apart(folder) -> None:
+    for origin in ("EWR", "JFK"):
+        words = ["--categories", "origin=EWR,JFK", "--part", f"origin={origin}", "--epsilon", "0.25", "--budget", "1"]
+        data = json.loads(run(folder, "query", "count", *words, "--json", ledger="parts.ledger").stdout)
+        assert data["receipt"]["question"] == f"count of rows in origin={origin}"
+
+    with expost.open_ledger(folder / "parts.ledger") as ledger:
+        assert ledger.spent("dataset:flights") == expost.core.PureLoss(0.25)
+        assert ledger.parts("dataset:flights") == ["dataset:flights/origin=EWR", "dataset:flights/origin=JFK"]
+
+
+def test_a_part_by_a_number_is_typed_as_the_number(described) -> None:
+    (described / "flights.toml").write_text(
+        'source = "flights.parquet"\n[categories]\nmonth = [1, 2]', encoding="utf-8"
+    )
+    words = ["--part", "month=2", "--epsilon", "1", "--budget", "1", "--json"]
+
+    data = json.loads(run(described, "query", "count", *words, ledger="l").stdout)
+
+    assert data["receipt"]["question"] == "count of rows in month=2"
+
+
+def test_windows_are_charged_apart(tmp_path) -> None:
+    days = [datetime.datetime(2013, 1, 1 + index % 28) for index in range(2800)]
+    table = pyarrow.table({"who": list(range(280)) * 10, "when": pyarrow.array(days, pyarrow.timestamp("us"))})
+    pyarrow.parquet.write_table(table, tmp_path / "flights.parquet")
+    unit = [
+        "--unit",
+        "who",
+        "--per",
+        "week",
+        "--time",
+        "when",
+        "--max-rows",
+        "7",
+        "--budget",
+        "1",
+        "--epsilon",
+        "0.5",
+        "--json",
+    ]
+
+    for window in ("2013-01-09", "2013-01-14:2013-01-21"):
+        run(tmp_path, "query", "count", "--window", window, *unit, ledger="l")
+    price = json.loads(run(tmp_path, "price", "count", "--window", "2013-01-09", *unit, ledger="l").stdout)
+
+    assert price["question"] == "count of rows in week=2013-01-07"
+    assert expost.open_ledger(tmp_path / "l").spent("dataset:flights") == expost.core.PureLoss(0.5)
+
+
+# Nothing is paid for what could not be shown
+
+
+@pytest.mark.parametrize("picture", ["/no/such/folder/a.png", "a.xyz"])
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_paid(folder, picture) -> None:
+    with pytest.raises(expost.InvalidRequest, match="Expected a file"):
+        run(folder, "query", "count", "--epsilon", "1", "--budget", "1", "--plot", picture, ledger="unpaid.ledger")
+
+    assert not (folder / "unpaid.ledger").exists()
+
+
+def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
+    words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
+
+    with pytest.raises(expost.InvalidRequest, match="can be written"):
+        run(folder, "fit", *words, "--budget", "1", "--output", "/no/such/folder/m.json", ledger="unfitted.ledger")
+    assert not (folder / "unfitted.ledger").exists()
+
+
+def test_a_fit_does_not_weaken_the_described_unit(described) -> None:
+    words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
+
+    with pytest.raises(expost.InvalidRequest, match="a fit protects rows"):
+        run(described, "fit", *words, "--budget", "1", ledger="fit.ledger")
+
+
+def test_a_broken_data_file_is_a_typed_error_without_its_content(tmp_path) -> None:
+    (tmp_path / "flights.parquet").write_text("secret of ann")
+
+    with pytest.raises(expost.InvalidRequest, match="can be read") as caught:
+        run(tmp_path, "query", "count", "--epsilon", "1", "--budget", "1", ledger="l")
+    assert "ann" not in str(caught.value)

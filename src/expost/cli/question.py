@@ -1,0 +1,160 @@
+"""A question as it is typed: everything that ``expost query`` and ``expost price`` have in common."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from expost.cli.described import describe_source, limits_of
+from expost.core import InvalidRequest, epsilon
+
+if TYPE_CHECKING:
+    from expost.curator import Session
+    from expost.data import Dataset
+
+__all__ = ["Question", "asking"]
+
+_OF_SEVERAL_COLUMNS = {"covariance", "contingency-table", "summary"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """The arguments of a question; each field is one of the command line, with its help."""
+
+    source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
+    statistic: Annotated[str, typer.Argument(help="count, sum, mean, median, histogram, ...; wrong names list all.")]
+    columns: Annotated[list[str] | None, typer.Argument(help="The column or columns the statistic is about.")] = None
+    by: Annotated[list[str] | None, typer.Option(help="Group by this column of public categories; repeatable.")] = None
+    where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
+    within: Annotated[str | None, typer.Option(help="The error allowed: a number, or a share such as 5%.")] = None
+    level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
+    confidence: Annotated[float, typer.Option(help="How sure the interval must be.")] = 0.95
+    max_epsilon: Annotated[float | None, typer.Option(help="What it may cost at most; default: all that is left.")] = (
+        None
+    )
+    delta: Annotated[float | None, typer.Option(help="Of statistics by private keys: how often a key may slip.")] = None
+    share: Annotated[list[float] | None, typer.Option(help="Which quantile: 0.5 is the median; repeatable.")] = None
+    edge: Annotated[list[float] | None, typer.Option(help="A bin edge of a histogram; repeat for each edge.")] = None
+    top: Annotated[int | None, typer.Option("-k", help="How many categories of top-k.")] = None
+    part: Annotated[
+        list[str] | None, typer.Option(help="Ask about a disjoint part, as column=value, from its own account.")
+    ] = None
+    window: Annotated[
+        str | None, typer.Option(help="Ask about the time window of a day, or of two: 2013-01-07:2013-01-20.")
+    ] = None
+    unit: Annotated[str | None, typer.Option(help="Column of the person's id; default: one row is one person.")] = None
+    per: Annotated[str | None, typer.Option(help="Protect a person within a day, week or month of --time.")] = None
+    time: Annotated[str | None, typer.Option(help="The time column of --per.")] = None
+    max_rows: Annotated[int | None, typer.Option(help="Rows kept of each unit.")] = None
+    max_groups: Annotated[int | None, typer.Option(help="Groups kept of each unit.")] = None
+    bounds: Annotated[list[str] | None, typer.Option(help="Public limits, as column=low:high; repeatable.")] = None
+    categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
+    budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None
+    budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
+    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside the source.")] = (
+        None
+    )
+    analyst: Annotated[str | None, typer.Option(help="Charge this analyst's account too.")] = None
+
+    def dataset(self) -> Dataset:
+        """The table with what is known of it in public: its description, and what was typed."""
+        said: dict[str, Any] = {"max_rows_per_unit": self.max_rows, "max_groups_per_unit": self.max_groups}
+        given = {name: value for name, value in said.items() if value is not None}
+        if self.bounds:
+            given["bounds"] = dict(limits_of("--bounds", text) for text in self.bounds)
+        if self.categories:
+            given["categories"] = dict(_values(text) for text in self.categories)
+        return describe_source(self.source, given, unit=self.unit, per=self.per, time=self.time)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session about the table, or about the part of it that was named."""
+        from expost.curator import Session
+
+        dataset = self.dataset()
+        where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))
+        amount = None if self.budget is None else epsilon(self.budget, self.budget_delta)
+        with Session(dataset, amount, ledger=where, analyst=self.analyst) as whole:
+            session = whole
+            for text in self.part or []:
+                session = session.part(*_part(session, text))
+            if self.window is not None:
+                first, _, last = self.window.partition(":")
+                session = session.window(first, last or None)
+            yield session
+
+    def subject(self) -> list[Any]:
+        """What the statistic is about."""
+        names = list(self.columns or [])
+        subject: list[Any] = [names] if self.statistic in _OF_SEVERAL_COLUMNS else names
+        if self.share:
+            subject.append(self.share if self.statistic == "quantiles" else self.share[0])
+        return subject if self.top is None else [*subject, self.top]
+
+    def terms(self) -> dict[str, Any]:
+        """The terms of the statistic: only those that were given."""
+        given = {
+            "by": self.by,
+            "where": self.where,
+            "within": None if self.within is None else _within(self.within),
+            "epsilon": self.level,
+            "max_epsilon": self.max_epsilon,
+            "delta": self.delta,
+            "edges": self.edge,
+        }
+        return {"confidence": self.confidence} | {
+            name: value for name, value in given.items() if value is not None and value != []
+        }
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is typed with every argument of a question and gets them as one, before its own."""
+    hints = get_type_hints(Question, include_extras=True)
+    shared = [each.replace(annotation=hints[each.name]) for each in inspect.signature(Question).parameters.values()]
+    own = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    ]
+
+    @wraps(command)
+    def typed(**given: Any) -> None:
+        question = Question(**{each.name: given.pop(each.name) for each in shared})
+        command(question, **given)
+
+    typed.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    typed.__annotations__ = {each.name: each.annotation for each in [*shared, *own]}
+    return typed
+
+
+def _within(text: str) -> str | float:
+    if text.strip().endswith("%"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidRequest(
+            "Expected --within to be a number or a percentage", got=text, do="Pass e.g. 100 or 5%"
+        ) from None
+
+
+def _values(text: str) -> tuple[str, list[str]]:
+    column, sign, values = text.partition("=")
+    if not sign or not column or not values:
+        raise InvalidRequest("Expected --categories as column=a,b,c", got=text, do="Pass e.g. origin=EWR,JFK")
+    return column, values.split(",")
+
+
+def _part(session: Session, text: str) -> tuple[str, Any]:
+    """The column and the public category that was typed; numbers are typed as they are shown."""
+    column, sign, value = text.partition("=")
+    if not sign or not column or not value:
+        raise InvalidRequest("Expected --part as column=value", got=text, do="Pass e.g. site=A")
+    known = session.dataset.axis(column).values
+    return column, next((each for each in known if str(each) == value), value)
