@@ -9,7 +9,6 @@ from typing import Any
 
 from expost import stats
 from expost.core import InvalidRequest, Release, Request
-from expost.data import Dataset
 
 __all__ = ["STATISTICS", "Questions", "build"]
 
@@ -50,16 +49,16 @@ def build(statistic: str, *subject: Any, **terms: Any) -> Request:
     try:
         return STATISTICS[statistic](*subject, **terms)
     except TypeError:
-        given = ", ".join(sorted(terms)) or "none"
+        given = ", ".join([*map(str, subject), *sorted(terms)]) or "nothing"
         raise InvalidRequest(
-            f"Expected the terms of {statistic}", got=given, do=f"See the help of {STATISTICS[statistic].__name__}"
+            f"Expected the column and terms that {statistic} needs",
+            got=given,
+            do=f"See expost.stats.{STATISTICS[statistic].__name__}; most statistics take one column",
         ) from None
 
 
 class Questions(ABC):
     """One method a statistic; each takes ``within=`` or ``epsilon=`` and what ``expost.stats`` documents for it."""
-
-    dataset: Dataset
 
     @abstractmethod
     def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
@@ -70,10 +69,7 @@ class Questions(ABC):
         """The epsilon that a new question may still ask for."""
 
     def _named(self, statistic: str, *subject: Any, **terms: Any) -> Release[Any]:
-        request = self.request(statistic, *subject, **terms)
-        if isinstance(request, stats.ByPrivateKeys):
-            return request.in_stages(self.ask, self.dataset)
-        return self.ask(request)
+        return self.ask(self.request(statistic, *subject, **terms))
 
     def request(self, statistic: str, *subject: Any, **terms: Any) -> Request:
         """The request of a name; where an accuracy is asked for without a cap, the cap is all that is left."""

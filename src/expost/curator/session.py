@@ -19,6 +19,7 @@ from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
 from expost.ledger.account import checked_name
 from expost.noise import BitSource
+from expost.stats import ByPrivateKeys
 
 __all__ = ["Session"]
 
@@ -166,8 +167,11 @@ class Session(Questions):
     def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
         """The release of any request; the named questions build the common ones.
 
-        A question that an earlier answer already reaches is free; one that asks for more pays the difference.
+        A question that an earlier answer already reaches is free; one that asks for more pays the difference. One by
+        private keys is settled in two steps, so that what the second has not used is given back.
         """
+        if isinstance(request, ByPrivateKeys):
+            return request.in_stages(self.ask, self.dataset, request_id)
         with self._shelved(request) as shelved:
             return self._answer(shelved, self.dataset, request_id)
 

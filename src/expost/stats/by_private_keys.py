@@ -16,7 +16,6 @@ from expost.core import (
     Outcome,
     Receipt,
     Release,
-    Request,
 )
 from expost.core.rational import rational
 from expost.data import Dataset
@@ -146,17 +145,20 @@ class ByPrivateKeys:
         answer: Release[Any] = question.climb(question.measure(stage.dataset), bits)
         return replace(answer, receipt=self._joined(receipts, answer.receipt))
 
-    def in_stages(self, ask: Callable[[Request], Release[Any]], dataset: Dataset) -> Release[Any]:
+    def in_stages(
+        self, ask: Callable[..., Release[Any]], dataset: Dataset, request_id: str | None = None
+    ) -> Release[Any]:
         """Keys and question asked one after the other, each with a receipt of its own.
 
         The keys are then on record before the question runs, and a crash in between loses the question's part only.
         """
         self.check(dataset)
-        shown = [ask(each) for each in self._keys]
+        names = [None if request_id is None else f"{request_id}: {each.question}" for each in self._keys]
+        shown = [ask(each, request_id=name) for each, name in zip(self._keys, names, strict=True)]
         if not all(each.value for each in shown):
             return GroupRelease(Groups(self._names(), ()), shown[0].receipt)
         question = self._about(dataset, [each.value for each in shown])
-        return ask(question.noting(self._facts([each.receipt for each in shown])))
+        return ask(question.noting(self._facts([each.receipt for each in shown])), request_id=request_id)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self._by)

@@ -55,7 +55,7 @@ class LookClimb:
             scout = DiscreteLaplacePath(kept.sealed, relative_ladder(sensitivity, most), bits=bits)
         path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
         allowed = [level for level in path.ladder if level <= cap]
-        view = _View(self, cells, np.array([float(sensitivity / level) for level in allowed]))
+        view = _View(self, cells, sensitivity, np.array([float(sensitivity / level) for level in allowed]))
         if scout is not None:
             scouted, first = view.scout(scout)
             return view.look(path, first, _scouted_levels(), scouted=scouted)
@@ -65,9 +65,9 @@ class LookClimb:
 
 
 def _scouted_levels() -> Iterator[float]:
-    """The parts of a cell's failure probability for its looks: most for the first, then half of what is left."""
+    """The parts of a cell's failure probability for its looks: most for the first, the rest in falling parts."""
     yield _FIRST
-    yield from ((1 - _FIRST) / 2**k for k in itertools.count(1))
+    yield from ((1 - _FIRST) / (k * (k + 1)) for k in itertools.count(1))
 
 
 def _blind_levels() -> Iterator[float]:
@@ -81,6 +81,7 @@ class _View:
 
     climb: LookClimb
     cells: int
+    sensitivity: Fraction
     scales: Floats
 
     @property
@@ -98,9 +99,10 @@ class _View:
         entries = reading.reaches(self.climb.target).reshape(self.cells, -1)
         return reading, np.asarray(entries.all(axis=1))
 
-    def forecast(self, noisy: NDArray[Any], scale: float) -> Flags:
-        """Which cells would reach the target at this scale if the scout's values were exact."""
-        return self.reaches(noisy, scale, _FIRST * self.level)[1]
+    def forecast(self, noisy: NDArray[Any], scale: float, own: float) -> Flags:
+        """Which cells would reach the target at this scale if the scout's values, of its ``own`` scale, were exact."""
+        informed = self.climb.reader.informed(noisy.reshape(self.cells, -1).T, own)
+        return informed & self.reaches(noisy, scale, _FIRST * self.level)[1]
 
     def scout(self, path: DiscreteLaplacePath) -> tuple[Fraction, Indices]:
         """The scout's price, and the first look of each cell: beyond the ladder where the forecast is out of reach."""
@@ -108,18 +110,19 @@ class _View:
         for rung in range(last % _STEP, last + 1, _STEP):
             noisy = path.at(rung)
             afforded = float(path.ladder[last] / path.ladder[rung]) * self.scales[-1]
-            if rung == last or self.forecast(noisy, afforded).all():
-                return path.ladder[rung], self._first_looks(noisy)
+            own = float(self.sensitivity / path.ladder[rung])
+            if rung == last or self.forecast(noisy, afforded, own).all():
+                return path.ladder[rung], self._first_looks(noisy, own)
         raise AssertionError("a ladder has a last rung")
 
-    def _first_looks(self, noisy: NDArray[Any]) -> Indices:
+    def _first_looks(self, noisy: NDArray[Any], own: float) -> Indices:
         """The first rung of each cell whose noise would be small enough, by halving, and a rung to spare."""
         low, high = np.full(self.cells, -1), np.full(self.cells, len(self.scales))
         while (high - low > 1).any():
             middle = (low + high) // 2
             flags = np.zeros(self.cells, bool)
             for rung in np.unique(middle[high - low > 1]).tolist():
-                flags |= (middle == rung) & self.forecast(noisy, self.scales[rung])
+                flags |= (middle == rung) & self.forecast(noisy, self.scales[rung], own)
             low, high = np.where(flags, low, np.maximum(middle, low)), np.where(flags, middle, high)
             low = np.where(high - low < 1, high - 1, low)
         return np.where(high < len(self.scales), np.minimum(high + _SPARE, len(self.scales) - 1), high)

@@ -147,9 +147,13 @@ def test_keys_need_an_account_with_a_delta_and_add_remove_neighbours() -> None:
         keys.check(Dataset(TABLE, adjacency="replace-one", rows=len(CITIES)))
 
 
-def test_a_session_gives_back_what_the_question_has_not_used() -> None:
-    session = expost.Session(PEOPLE, expost.epsilon(10, 1e-5))
-    release = session.sum("pay", within="5%", by=PrivateKeys("city", **KEYS))
+@pytest.mark.parametrize("way", ["by name", "by request"])
+def test_a_session_gives_back_what_the_question_has_not_used(way: str) -> None:
+    session, keys = expost.Session(PEOPLE, expost.epsilon(10, 1e-5)), PrivateKeys("city", **KEYS)
+    if way == "by name":
+        release = session.sum("pay", within="5%", by=keys)
+    else:
+        release = session.ask(Sum("pay", within="5%", by=keys, max_epsilon=9), request_id="mine")
 
     paid = session.spent().amounts()
     assert isinstance(release.receipt.bill, PureLoss)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["CombinationReader", "combination_radius"]
@@ -34,6 +35,10 @@ class CombinationReader:
     linear = False
     unit = Fraction(1)
     slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from expost.stats.reading import Reading
 
-__all__ = ["Reader"]
+__all__ = ["CLEAR", "Reader"]
+
+CLEAR = 24.0
+"""Noise scales from which on a number of rows is clear of a few noises added up."""
 
 
 class Reader(Protocol):
@@ -28,6 +32,10 @@ class Reader(Protocol):
     @property
     def slack(self) -> Fraction:
         """How far the exact integers of a linear statistic can be from its answer, by rounding; public."""
+        ...
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows of each cell is clear of noise of this ``scale``: worth a forecast."""
         ...
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:

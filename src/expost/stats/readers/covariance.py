@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
 from expost.data.form import MomentForm
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["CovarianceReader"]
@@ -33,6 +34,10 @@ class CovarianceReader:
     linear = False
     unit = Fraction(1)
     slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy[: 3 * len(self.form.clamps)].sum(axis=0) > CLEAR * len(self.form.clamps) * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each entry of the upper triangle, cell after cell."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.data import Clamp
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["CentredMeanReader", "MeanReader", "weighted_radius"]
@@ -36,6 +37,10 @@ class MeanReader:
     linear = False
     unit = Fraction(1)
     slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -66,6 +71,10 @@ class CentredMeanReader:
     unit = Fraction(1)
     slack = Fraction(0)
 
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy[1] > CLEAR * scale)
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy count too small to tell, the whole range."""
         centred, total = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
@@ -76,6 +85,9 @@ class CentredMeanReader:
         # Whatever lies outside the first interval is excluded, and the radius grows with the size of the mean.
         farthest = np.minimum(np.abs(ratio) + first, 1.0)
         error = np.where(known, _centred_radius(farthest, scale, level) / safe, 2.0)
+        # A mean that cannot be one shows that the noise is beyond its radius: then nothing is known.
+        possible = np.abs(ratio) - error <= 1
+        ratio, error = np.where(possible, ratio, 0.0), np.where(possible, error, 2.0)
         middle, half = float(self.clamp.low + self.clamp.high) / 2, float(self.clamp.high - self.clamp.low) / 2
         ends = (middle + half * np.clip(end, -1, 1) for end in (ratio, ratio - error, ratio + error))
         value, low, high = ends
@@ -97,7 +109,10 @@ def share_interval(up: Floats, total: Floats, scale: float, level: float) -> tup
     # Whatever lies outside this first interval is excluded; inside it the weights, and so the radius, are smaller.
     farthest = np.clip(np.maximum(np.abs(share - 0.5) + bound, 0.0), 0.0, 0.5)
     radius = weighted_radius(0.5 - farthest, scale, level)
-    return share, np.where(known, radius / np.where(known, total, 1.0), 1.0)
+    error = np.where(known, radius / np.where(known, total, 1.0), 1.0)
+    # A share that cannot be one shows that the noise is beyond its radius: then nothing is known.
+    possible = known & (share + error >= 0) & (share - error <= 1)
+    return np.where(possible, share, 0.5), np.where(possible, error, 1.0)
 
 
 def weighted_radius(share: Floats, scale: float, level: float) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from expost.data import Clamp
 from expost.data.form_tree import BRANCHES, TreeForm
 from expost.stats.readers.combination import combination_radius
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["QuantileReader"]
@@ -33,6 +34,10 @@ class QuantileReader:
     linear = False
     unit = Fraction(1)
     slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Values and intervals, group by group, the probabilities of each one after the other."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["TotalReader"]
@@ -31,6 +32,10 @@ class TotalReader:
     most: float = np.inf
     slack: Fraction = Fraction(0)
     linear = True
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(np.abs(noisy[0]) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell, by the exact tail of the noise."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
 from expost.data import Clamp
+from expost.stats.readers.contract import CLEAR
 from expost.stats.reading import Reading
 
 __all__ = ["DeviationReader", "SquareMeanReader", "VarianceReader"]
@@ -34,6 +35,10 @@ class VarianceReader:
     linear = False
     unit = Fraction(1)
     slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -60,6 +65,10 @@ class SquareMeanReader:
     unit = Fraction(1)
     slack = Fraction(0)
 
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
         shares, error = _shares(noisy, self.clamp, scale, level)
@@ -84,6 +93,10 @@ class DeviationReader:
     unit = Fraction(1)
     slack = Fraction(0)
 
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
+
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""
         squared = VarianceReader(self.clamp).read(noisy, scale, level)
@@ -97,7 +110,7 @@ def _shares(noisy: NDArray[Any], clamp: Clamp, scale: float, level: float) -> tu
     floats = np.array(noisy / clamp.steps**2, dtype=np.float64)
     total = floats.sum(axis=0)
     error = radius / clamp.steps**2
-    known = total > error
+    known = (total > error) & (floats >= -error).all(axis=0)  # no share is negative, whatever the rows
     divisor = np.where(known, total, 1.0)
     return np.where(known, floats / divisor, 1 / 3), np.where(known, error / divisor, 1.0)
 
