@@ -31,7 +31,9 @@ def quieter(function, factor):
     return lambda *arguments, **options: function(*arguments, **options) * factor
 
 
-@pytest.mark.parametrize("name", ["learning.TiltedRisk", "learning.TiltedClassifier", "learning.TiltedRidge"])
+@pytest.mark.parametrize(
+    "name", ["learning.TiltedRisk", "learning.TiltedClassifier", "learning.TiltedRidge", "learning.MonotoneFit"]
+)
 def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
     monkeypatch.setattr(TiltedRisk, "_draw_tilt", quieter(TiltedRisk._draw_tilt, 0.05))
 
@@ -87,8 +89,9 @@ def test_an_understated_minimum_is_caught(monkeypatch) -> None:
     assert verdict_of("learning.OutputFit") is Verdict.VIOLATED
 
 
-def test_an_exact_minimum_let_out_is_caught(monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["learning.TheoryInversion", "learning.GradientFit"])
+def test_an_exact_minimum_let_out_is_caught(monkeypatch, name: str) -> None:
     seal = ExactRisk.seal_minimum
     monkeypatch.setattr(ExactRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))
 
-    assert verdict_of("learning.TheoryInversion") is Verdict.VIOLATED
+    assert verdict_of(name) is Verdict.VIOLATED

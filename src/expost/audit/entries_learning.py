@@ -24,6 +24,7 @@ from expost.learning import (
     Doubling,
     GaussianRidge,
     GradientFit,
+    MonotoneFit,
     NoiseReduction,
     OutputFit,
     PaperFit,
@@ -64,11 +65,12 @@ def entries() -> Iterable[Entry]:
         Entry("expost.learning.GaussianRidge", _gaussian_ridge),
         Entry("expost.learning.AdaptiveRidge", _adaptive_ridge),
         Entry("expost.learning.OutputFit", _outputs),
-        Entry("expost.learning.GradientFit", _requests(_gradient)),
+        Entry("expost.learning.GradientFit", _gradients),
         Entry("expost.learning.NoiseReduction", _requests(_noise_reduction)),
         Entry("expost.learning.Doubling", _requests(_doubling)),
         Entry("expost.learning.TheoryInversion", _requests(_theory)),
         Entry("expost.learning.TestedFit", _tested),
+        Entry("expost.learning.MonotoneFit", _monotone),
         Entry("expost.accuracy.black_box.BlackBoxLadder", _black_box),
     )
 
@@ -139,8 +141,14 @@ def _outputs() -> Sequence[Pair]:
     return request_pair("spherical noise", pure), request_pair("Gaussian noise", normal)
 
 
-def _gradient() -> Request:
-    return GradientFit(_problem(excess_risk=2.0, max_epsilon=60.0), Logistic(), _SIGNS)
+def _gradients() -> Sequence[Pair]:
+    """On more rows, so that the test is cheap enough for an attack to tell its bill from a larger one."""
+    many = 200
+    aim = Aim.of(failure_probability=0.2, max_epsilon=2.0, excess_risk=0.5)
+    request = GradientFit(Problem(UnitBall(2), many, 1.0, aim), Logistic(), _SIGNS)
+    left, right = ((np.vstack([np.tile(_FEATURES[:1], (many - 1, 1)), [1.0, 0.0]]), np.ones(many)) for _ in range(2))
+    right[1][-1] = -1.0
+    return (request_pair("a label flips", request, left=left, right=right, runs=100),)
 
 
 def _paper(task: Task, cap: float) -> PaperFit:
@@ -171,6 +179,13 @@ def _tested() -> Sequence[Pair]:
         request_pair("fitted and tested", request(0), runs=100),
         request_pair("tested only", request(2), runs=100),
     )
+
+
+def _monotone() -> Sequence[Pair]:
+    """A row is added or removed; the declared number of rows stays."""
+    request = MonotoneFit(_problem(score=("log_loss", 0.65), max_epsilon=1.0), Logistic(), _SIGNS)
+    fewer = _LEFT[0][:3], _LEFT[1][:3]
+    return (request_pair("a row is removed", request, right=fewer),)
 
 
 def _tilted_risk() -> Sequence[Pair]:

@@ -8,6 +8,7 @@ from expost.learning.doubling import Doubling
 from expost.learning.gaussian_ridge import GaussianRidge
 from expost.learning.gradient_fit import GradientFit
 from expost.learning.model import LinearModel
+from expost.learning.monotone_fit import MonotoneFit
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.objective import TiltedRisk
 from expost.learning.output_fit import OutputFit
@@ -26,6 +27,7 @@ __all__ = [
     "GaussianRidge",
     "GradientFit",
     "LinearModel",
+    "MonotoneFit",
     "NoiseReduction",
     "OutputFit",
     "PaperFit",

@@ -179,12 +179,12 @@ class GradientFit:
             risk, plan.ladder, sensitivity=self._minimum_sensitivity, radius=self._radius, bits=bits
         )
         session = plan.rule.open(bits=bits)
-        thetas = hypotheses.block(0, len(plan.ladder))
-        for rung, theta in enumerate(thetas):
+        for rung in range(len(plan.ladder)):
+            theta = hypotheses.block(rung, rung + 1)[0]
             query = risk.seal_gradient(theta, step=self._step, sensitivity=plan.rule.sensitivity)
             if session.ask(query).above:
                 return self._release(theta, rung, session.loss.epsilon, met=True)
-        return self._release(thetas[-1], len(thetas) - 1, session.loss.epsilon, met=False)
+        return self._release(theta, len(plan.ladder) - 1, session.loss.epsilon, met=False)
 
     def _release(self, theta: Floats, rung: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
         problem, level = self._problem, self._plan.ladder[rung]

@@ -33,11 +33,13 @@ class ScoreQuery:
     rows: int
     radius: float = math.inf
     """The largest |score| of a row, for the log loss."""
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    """Added or removed rows move a sum of losses no further than replaced ones, and all such sums in one direction."""
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far replacing one row moves the integer."""
-        return Sensitivity(self._units, adjacency=Adjacency.REPLACE_ONE)
+        """How far one row moves the integer."""
+        return Sensitivity(self._units, adjacency=self.adjacency)
 
     @property
     def _units(self) -> int:

@@ -59,13 +59,14 @@ class TestedFit:
         self._regression = isinstance(loss, TruncatedSquare)
         later = problem.rows // validation if validation else problem.rows
         self._tested_rows = later
-        self._risk = TiltedRisk(
-            loss, problem.ball, problem.rows - later if validation else problem.rows, problem.penalty
-        )
+        self._risk = self._build_risk(loss, problem.rows - later if validation else problem.rows)
         self._levels = self._build_levels()
         self._rule = self._build_rule()
 
     # What it can cost ---------------------------------------------------------------------------------------------
+
+    def _build_risk(self, loss: Loss, rows: int) -> TiltedRisk:
+        return TiltedRisk(loss, self._problem.ball, rows, self._problem.penalty)
 
     def _build_levels(self) -> tuple[Fraction, ...]:
         """Fitting levels; with levels that double, fits up to one cost less than twice it, and its test once more."""

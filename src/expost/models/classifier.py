@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from expost.learning.doubling import Doubling
 from expost.learning.gradient_fit import GradientFit
 from expost.learning.losses import HuberHinge, Logistic, Loss
 from expost.learning.model import LinearModel
+from expost.learning.monotone_fit import MonotoneFit
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.output_fit import OutputFit
 from expost.learning.paper_fit import PaperFit
@@ -32,6 +34,7 @@ from expost.models.score_parameter import ScoreParameter
 __all__ = ["HuberSVC", "LogisticRegression"]
 
 _OBSERVED = "observed"
+_FOR_SCORES = ("test", "absolute_loss")
 _WITH_DELTA = ("auto", "objective", "output")
 
 
@@ -52,7 +55,9 @@ def _paper(way: Callable[[PaperFit], Request]) -> _Way:
     return lambda model, problem: way(PaperFit(problem, Task.LOGISTIC_OUTPUT, model._labels()))
 
 
-_PAPER_METHODS: dict[str, _Way] = {
+_ABSOLUTE_LOSS = "absolute_loss"
+_LOGISTIC_METHODS: dict[str, _Way] = {
+    _ABSOLUTE_LOSS: lambda model, problem: MonotoneFit(problem, model._loss(), model._labels()),
     "output_nr": _paper(NoiseReduction),
     "doubling": _paper(Doubling),
     "theory": _paper(TheoryInversion),
@@ -66,6 +71,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     score = ScoreParameter(ClassifierMixin.score)
     classes: Any
     validation_every: Any
+    rows: Any = None
     _methods: dict[str, _Way] = _METHODS
 
     def _loss(self) -> Loss:
@@ -104,10 +110,23 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(self._methods)}", got=self.method, do="Name one of them"
             )
-        if scored != (name == "test"):
+        if scored != (name in _FOR_SCORES):
             do = 'Pass method="test"' if scored else "Pass score= to test for one"
             raise InvalidRequest("Expected a method that fits the target", got=name, do=do)
         return self._methods[name](self, problem)
+
+    def _problem(self, source: RowSource) -> Problem:
+        problem = super()._problem(source)
+        if (self.method == _ABSOLUTE_LOSS) != (self.rows is not None):
+            raise InvalidRequest(
+                "Expected rows beside the method absolute_loss, and only there",
+                do="Pass about how many rows there are, a public number, because their true number is then private",
+            )
+        if self.rows is None:
+            return problem
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
+            raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
+        return replace(problem, rows=int(self.rows))
 
     def _cheapest(self, problem: Problem) -> Request:
         """Objective or output perturbation: the cheaper or, at a given epsilon, the more accurate one."""
@@ -169,6 +188,8 @@ class LogisticRegression(PrivateClassifier):
     scaled problem). ``classes`` are public; a label that is neither counts as the first one. With ``validation_every`` k
     scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both. With
     ``delta`` Gaussian noise is taken where it costs less; the bill is then an (epsilon, delta) pair.
+    ``method="absolute_loss"`` tests for a log loss under neighbours that add or remove a row, with half the noise; the
+    number of rows is then private, and ``rows`` says in public about how many there are.
 
     >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
     >>> label = np.tile([1, 0], 20_000)
@@ -190,6 +211,7 @@ class LogisticRegression(PrivateClassifier):
         bounds: Any = None,
         fit_intercept: bool = False,
         validation_every: int | None = None,
+        rows: int | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float = 1.0,
         method: str = "auto",
@@ -208,6 +230,7 @@ class LogisticRegression(PrivateClassifier):
         self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.validation_every = validation_every
+        self.rows = rows
         self.failure_probability = failure_probability
         self.max_epsilon = max_epsilon
         self.method = method
@@ -217,7 +240,7 @@ class LogisticRegression(PrivateClassifier):
         self.simulation_seed = simulation_seed
 
     _scores = ("accuracy", "log_loss")
-    _methods = _METHODS | _PAPER_METHODS
+    _methods = _METHODS | _LOGISTIC_METHODS
 
     def _loss(self) -> Loss:
         return Logistic()
