@@ -40,7 +40,8 @@ class Dataset:
     Everything said here is public and must not be read off the rows. The number of rows is private under
     add/remove; under replace-one it is public and given as ``rows``. With an id as the unit, each id contributes at
     most ``max_rows_per_unit`` rows, and to at most ``max_groups_per_unit`` groups of a grouped question: a uniformly
-    random part is kept, drawn with a fresh secret for every question.
+    random part is kept, drawn with a fresh secret for every question. ``types`` declares what the columns of a CSV file
+    hold (integer, real, boolean, text, time), so that not even that is read off its rows.
 
     >>> people = Dataset(pa.table({"age": [41, 17, 65]}), name="people", bounds={"age": (0, 120)})
     >>> people
@@ -59,9 +60,10 @@ class Dataset:
         categories: Mapping[str, Sequence[Any]] | None = None,
         adjacency: str | Adjacency = "add-remove",
         rows: int | None = None,
+        types: Mapping[str, str] | None = None,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._engine, suggested = open_source(source)
+        self._engine, suggested = open_source(source, types=types)
         self._mark = source_mark(source)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)

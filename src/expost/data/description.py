@@ -15,7 +15,7 @@ from expost.data.schema import Kind
 
 __all__ = ["Description", "template"]
 
-_TOP = {"source", "name", "adjacency", "rows", "unit", "bounds", "categories"}
+_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "bounds", "categories"}
 _UNIT = {"column", "per", "time", "max_rows", "max_groups"}
 
 
@@ -35,6 +35,7 @@ class Description:
     unit: Unit = Unit()
     max_rows_per_unit: int | None = None
     max_groups_per_unit: int | None = None
+    types: Mapping[str, str] | None = None
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, list[Any]] = field(default_factory=dict)
 
@@ -62,6 +63,8 @@ class Description:
         _known(data, _TOP, "description")
         unit = data.get("unit", {})
         _known(unit, _UNIT, "unit")
+        if not all(isinstance(kind, str) for kind in data.get("types", {}).values()):
+            raise InvalidRequest("Expected types as words", do='Write "age" = "integer" under [types]')
         if not isinstance(data.get("source"), str):
             raise InvalidRequest('Expected source = "FILE" in the description', do="Name the data file")
         column = unit.get("column")
@@ -73,6 +76,7 @@ class Description:
             unit=Unit.row() if column is None else Unit.of(column, per=unit.get("per"), time=unit.get("time")),
             max_rows_per_unit=unit.get("max_rows"),
             max_groups_per_unit=unit.get("max_groups"),
+            types=data.get("types"),
             bounds={name: _interval(name, pair) for name, pair in data.get("bounds", {}).items()},
             categories={name: _values(name, values) for name, values in data.get("categories", {}).items()},
         )
@@ -98,6 +102,10 @@ def template(source: str, columns: Iterable[tuple[str, str]]) -> str:
     # per = "week"                  # protect a person within a day, week or month of the time column
     # time = "TIME"
     <BLANKLINE>
+    [types]                         # of a CSV file, guessed: check them; what is not named is text
+    "age" = "integer"
+    "city" = "text"
+    <BLANKLINE>
     [bounds]                        # public limits; values outside are moved to the nearest limit
     # "age" = [LOW, HIGH]           # integer
     <BLANKLINE>
@@ -121,6 +129,7 @@ def template(source: str, columns: Iterable[tuple[str, str]]) -> str:
         '# per = "week"                  # protect a person within a day, week or month of the time column',
         '# time = "TIME"',
         "",
+        *_types(source, columns),
         "[bounds]                        # public limits; values outside are moved to the nearest limit",
         *bounds,
         "",
@@ -128,6 +137,18 @@ def template(source: str, columns: Iterable[tuple[str, str]]) -> str:
         *lists,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _types(source: str, columns: list[tuple[str, str]]) -> list[str]:
+    """The types of a CSV file's columns, which it does not store itself."""
+    if not source.lower().endswith((".csv", ".tsv")):
+        return []
+    lines = [f"{_quoted(name)} = {_quoted(kind)}" for name, kind in columns if kind != Kind.OTHER.value]
+    return [
+        "[types]                         # of a CSV file, guessed: check them; what is not named is text",
+        *lines,
+        "",
+    ]
 
 
 def _hint(name: str, value: str, kind: str) -> str:

@@ -6,6 +6,7 @@ import glob
 import importlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -22,14 +23,16 @@ _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DO
 _DATABASE = re.compile(r"postgres(ql)?://")
 
 
-def open_source(source: Any) -> tuple[Engine, str | None]:
-    """The engine that reads ``source``, and the name its file suggests."""
+def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple[Engine, str | None]:
+    """The engine that reads ``source``, and the name its file suggests; ``types`` are those of a CSV file's columns."""
+    if types is not None and not (isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))):
+        raise InvalidRequest("Expected types only beside a CSV file", do="Leave types out: the source stores its own")
     if isinstance(source, str) and _DATABASE.match(source):
         return _open_database(source)
     if isinstance(source, str) and _QUERY.match(source):
         return _duck().DuckEngine.query(source), None
     if isinstance(source, str | Path):
-        return _open_path(str(source))
+        return _open_path(str(source), types)
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return _duck().DuckEngine(source), None
     if hasattr(source, "batches") and hasattr(source, "map"):
@@ -56,7 +59,7 @@ def _duck() -> Any:
     return importlib.import_module("expost.data.engines.duck")
 
 
-def _open_path(text: str) -> tuple[Engine, str | None]:
+def _open_path(text: str, types: Mapping[str, str] | None) -> tuple[Engine, str | None]:
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=text, do=_DO)
@@ -65,7 +68,7 @@ def _open_path(text: str) -> tuple[Engine, str | None]:
     if suffixes <= {".parquet", ".pq"}:
         return ParquetEngine(paths), name
     if suffixes <= {".csv", ".tsv"}:
-        return importlib.import_module("expost.data.engines.csv").open_csv(paths), name
+        return importlib.import_module("expost.data.engines.csv").open_csv(paths, types), name
     if suffixes <= {".arrow", ".feather", ".ipc"}:
         return ArrowEngine(pa.concat_tables([_mapped(path) for path in paths])), name
     raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=text, do=_DO)
