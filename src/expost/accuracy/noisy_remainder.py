@@ -13,14 +13,14 @@ __all__ = ["CELLS", "CLIMB_COST", "RATIO", "THRESHOLDS", "acceptance", "largest_
 
 Floats = NDArray[np.float64]
 
-RATIO = Fraction(17, 10)
+RATIO = Fraction(7, 5)
 """The noise of a rung over that of the next one."""
-THRESHOLDS = (Fraction(31, 50), Fraction(1), Fraction(1), Fraction(19, 20))
+THRESHOLDS = (Fraction(1, 2), Fraction(4, 5), Fraction(19, 20), Fraction(1), Fraction(19, 20), Fraction(9, 10))
 """A rung accepts when its noisy remainder is at most this, in units of the first rung's noise."""
-CLIMB_COST = 1.33
+CLIMB_COST = 1.28
 """What a remainder of zero costs on average, in units of the first rung."""
 
-CELLS = np.concatenate([np.linspace(0.97, 0.31, 23), np.geomspace(0.3, 2e-4, 57)])
+CELLS = np.concatenate([np.linspace(0.98, 0.31, 34), np.geomspace(0.3, 1e-4, 86)])
 """Probabilities that cut a law into cells: what lies in one is bounded by what lies at its end."""
 
 
@@ -32,7 +32,7 @@ def acceptance(remainder: Floats, *, grain: float = 0.0) -> Floats:
     is the grid in units of the last rung's noise (docs/proofs/truncated-ridge.md).
 
     >>> acceptance(np.array([0.0, 5.0])).round(3)
-    array([1.   , 0.007])
+    array([1.   , 0.006])
     """
     ratio, stay = float(RATIO), float(1 / RATIO**2)
     thresholds = [float(each) for each in THRESHOLDS]

@@ -36,6 +36,7 @@ class MomentLayout:
     First the upper triangle of the sum of x x', off-diagonal entries doubled; then the sum of x y; then, ``with_square``,
     the sum of y y; then, ``with_sum``, the sum of y. In this layout the 1-norm of one row's contribution is
     |x|_1^2 + |x|_1 |y| + y^2 + |y|. ``full`` lays out the whole matrix instead, which is noisier: for comparison only.
+    ``coarse`` rounds the sums to a grid so many bits coarser, which lets more noise fit into 64 bits.
 
     >>> layout = MomentLayout(UnitBall(2), with_square=True)
     >>> layout.size, layout.sensitivity.amount / 4**GRID_BITS
@@ -46,6 +47,7 @@ class MomentLayout:
     with_square: bool = False
     with_sum: bool = False
     full: bool = False
+    coarse: int = 0
 
     @property
     def size(self) -> int:
@@ -83,7 +85,10 @@ class MomentLayout:
             length * (1 + abs(other)) + self.with_square * (1 - other**2) + self.with_sum * (1 - other)
             for other in others
         ]
-        return Sensitivity((2 * length**2 + max(rest)) * 4**GRID_BITS, Norm.L1, Adjacency.REPLACE_ONE)
+        exact = (2 * length**2 + max(rest)) * 4**GRID_BITS
+        # Rounding moves each coordinate of either neighbour by at most half a unit.
+        rounded = exact / 2**self.coarse + self.size if self.coarse else exact
+        return Sensitivity(rounded, Norm.L1, Adjacency.REPLACE_ONE)
 
     def measure(self, rows: UnitRows) -> Sealed:
         """The exact sums, sealed; they do not depend on the order or the chunks of the rows."""
@@ -93,7 +98,10 @@ class MomentLayout:
             part += self._pack(features, target)
             if index % _FLUSH == 0:
                 total, part = total + part, np.zeros_like(part)
-        return Sealed(_narrow(total + part), self.sensitivity)
+        total = total + part
+        if self.coarse:
+            total = (total + (1 << (self.coarse - 1))) >> self.coarse
+        return Sealed(_narrow(total), self.sensitivity)
 
     def _pack(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         # Integers below 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.
@@ -108,15 +116,23 @@ class MomentLayout:
 
     def unpack(self, values: NDArray[Any], rows: int) -> Moments:
         """The moments behind a released vector, as means over this many rows."""
-        width, triangle = self.ball.dimension, self._matrix_size
-        means = np.asarray(values, dtype=np.float64) * (_UNIT / rows)
-        row, column, count = self._entries()
-        gram = np.zeros((width, width))
-        gram[row, column] = means[:triangle] / count
-        gram = (gram + gram.T) / 2 if self.full else gram + np.triu(gram, 1).T
-        cross = means[triangle : triangle + width]
-        rest = iter(means[triangle + width :].tolist())
+        gram, cross = self.unpack_matrices(values, rows)
+        behind = self._matrix_size + self.ball.dimension
+        rest = iter((np.asarray(values[behind:], dtype=np.float64) * self._unit(rows)).tolist())
         return Moments(gram, cross, next(rest) if self.with_square else None, next(rest) if self.with_sum else None)
+
+    def unpack_matrices(self, values: NDArray[Any], rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The means of x x' and x y behind one released vector, or behind a stack of them."""
+        width, triangle = self.ball.dimension, self._matrix_size
+        means = np.asarray(values[..., : triangle + width], dtype=np.float64) * self._unit(rows)
+        row, column, count = self._entries()
+        gram = np.zeros((*means.shape[:-1], width, width))
+        gram[..., row, column] = means[..., :triangle] / count
+        turned = np.swapaxes(gram, -1, -2)
+        return (gram + turned) / 2 if self.full else gram + np.tril(turned, -1), means[..., triangle:]
+
+    def _unit(self, rows: int) -> float:
+        return math.ldexp(_UNIT, self.coarse) / rows
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ __all__ = ["CovarianceHypotheses", "Hypotheses", "OutputHypotheses"]
 
 Floats = NDArray[np.float64]
 
+_COARSE_BITS = 14  # the noise of the first rungs then fits into 64 bits
 _OUTPUT_BITS = 24  # the sensitivity of the minimum is about 2^24 grid steps
 
 
@@ -53,14 +54,13 @@ class CovarianceHypotheses:
         self._rescale = rescale
 
     def block(self, start: int, stop: int) -> Floats:
-        return np.array([self._solve(values) for values in self._path.block(start, stop)])
-
-    def _solve(self, values: NDArray[Any]) -> Floats:
-        moments = self._layout.unpack(values, self._rows)
-        curvature = moments.gram + self._penalty * np.eye(len(moments.cross))
+        grams, crosses = self._layout.unpack_matrices(self._path.block(start, stop), self._rows)
+        curvatures = grams + self._penalty * np.eye(crosses.shape[-1])
         if self._rescale:
-            return onto_ball(np.asarray(np.linalg.solve(curvature, moments.cross), np.float64), self._radius)
-        return minimise_in_ball(curvature, moments.cross, self._radius)
+            solved: Floats = np.asarray(np.linalg.solve(curvatures, crosses[..., None])[..., 0], np.float64)
+            return onto_ball(solved, self._radius)
+        pairs = zip(curvatures, crosses, strict=True)
+        return np.array([minimise_in_ball(curvature, cross, self._radius) for curvature, cross in pairs])
 
 
 class OutputHypotheses:
@@ -77,17 +77,18 @@ class OutputHypotheses:
 
     def block(self, start: int, stop: int) -> Floats:
         thetas = self._path.block(start, stop).astype(np.float64) * self._step
-        return np.array([onto_ball(theta, self._radius) for theta in thetas])
+        return onto_ball(thetas, self._radius)
 
 
 def onto_ball(theta: Floats, radius: float) -> Floats:
-    """The point scaled down to the ball if it lies outside.
+    """The point, or each row of points, scaled down to the ball if it lies outside.
 
     >>> onto_ball(np.array([3.0, 4.0]), 2.5)
     array([1.5, 2. ])
     """
-    length = float(np.linalg.norm(theta))
-    return theta if length <= radius else theta * (radius / length)
+    length = np.linalg.norm(theta, axis=-1, keepdims=True)
+    scaled: Floats = np.where(length <= radius, theta, theta * (radius / np.maximum(length, radius)))
+    return scaled
 
 
 def minimise_in_ball(curvature: Floats, cross: Floats, radius: float) -> Floats:
@@ -118,5 +119,5 @@ def minimise_in_ball(curvature: Floats, cross: Floats, radius: float) -> Floats:
 
 def measure_moments(rows: UnitRows, *, full: bool) -> tuple[Sealed, MomentLayout]:
     """The sealed moments of ridge regression; ``full`` keeps both halves of the matrix, as in the paper."""
-    layout = MomentLayout(rows.ball, full=full)
+    layout = MomentLayout(rows.ball, full=full, coarse=_COARSE_BITS)
     return layout.measure(rows), layout

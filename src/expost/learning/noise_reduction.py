@@ -20,7 +20,7 @@ from expost.noise import AboveThreshold, BitSource
 __all__ = ["NoiseReduction"]
 
 _RUNGS = 1000  # LNRWW17, Appendix B
-_BLOCK = 32
+_BLOCK = 64
 
 
 class NoiseReduction:
@@ -103,11 +103,11 @@ class NoiseReduction:
             queries = risk.seal_excess(
                 thetas, sensitivity=self._fit.numbers.query_sensitivity, tolerance=self._fit.tolerance
             )
-            hit = next((i for i, query in enumerate(queries) if session.ask(query).above), None)
+            hit = session.ask_until_above(queries)
             if hit is not None:
-                last, met = start + hit, True
+                last, met = start + hit[0], True
                 break
-        theta = np.asarray(thetas[hit if hit is not None else -1])
+        theta = np.asarray(thetas[-1 if hit is None else hit[0]])
         return self._release(theta, last, session.loss.epsilon, met=met)
 
     def _hypotheses(self, rows: UnitRows, risk: ExactRisk, bits: BitSource | None) -> Hypotheses:

@@ -27,8 +27,8 @@ Floats = NDArray[np.float64]
 
 _REACH = 1.0  # in units of the target bound: a model that predicts 0 is never off by more
 # Shares of the failure probability: tilt and check of the first attempt together, then the tilts of wider ones.
-_FIRST_FAILURE = Fraction(95, 100)
-_WIDER_FAILURES = (Fraction(3, 100), Fraction(15, 1000), Fraction(5, 1000))
+_FIRST_FAILURE = Fraction(98, 100)
+_WIDER_FAILURES = (Fraction(12, 1000), Fraction(6, 1000), Fraction(2, 1000))
 _CHECK_SHARE, _CHECK_FAILURE = Fraction(1, 4), Fraction(1, 4)  # of a given epsilon and its failure probability
 _USUAL_COEFFICIENT = 1.5  # the largest coefficient, in units of bounds, for which tilt and check share the cost best
 _MOST_TILT, _SEARCHES = 3.0, 6  # the tilt costs at most so much more than one without a check; points of the search

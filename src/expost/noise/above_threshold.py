@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -178,6 +179,17 @@ class SessionBatch:
         shown = np.where(above, np.minimum(gaps, _LARGEST_GAP), -1).astype(np.int64)
         return np.where(unfinished, above.astype(np.int8), np.int8(-1)), shown
 
+    def first_above(self, queries: NDArray[Any]) -> tuple[int, int] | None:
+        """The first of several queries of one session that reaches the threshold, and its gap; others cost no more."""
+        noise = self._draw(self._rule.query_scale, len(queries), bits=self._bits)
+        gaps = add_exactly(add_exactly(queries, noise), -self._barrier)
+        reached = np.flatnonzero((gaps >= 0).astype(bool))
+        if not reached.size:
+            return None
+        self.hits += 1
+        self._refresh(np.ones(1, dtype=bool))
+        return int(reached[0]), int(min(gaps[reached[0]], _LARGEST_GAP))
+
     def _refresh(self, above: NDArray[np.bool_]) -> None:
         """A threshold of its own for the next segment: the noise of the last one was used up by the hit."""
         fresh = self._fresh_barrier(int(np.count_nonzero(above)))
@@ -221,6 +233,26 @@ class ThresholdSession:
         above = bool(answers[0])
         self._open_segment = not above
         return Crossing(above, int(gaps[0]) if above else None)
+
+    def ask_until_above(self, queries: Sequence[Sealed]) -> tuple[int, Crossing] | None:
+        """Ask one query after the other up to the first that reaches the threshold: its place, and its answer.
+
+        The same law as ``ask`` in a loop that stops at a hit, but all noise is drawn at once; noise of queries behind the hit
+        is thrown away unseen.
+
+        >>> rule = AboveThreshold(threshold=0, sensitivity=Sensitivity(1), epsilon_threshold=9, epsilon_query=9)
+        >>> rule.open().ask_until_above([Sealed(value, Sensitivity(1)) for value in (-900, -900, 900, -900)])[0]
+        2
+        """
+        for query in queries:
+            check_query(query, self.rule.sensitivity)
+        if not self.hits_left:
+            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
+        if not queries:
+            return None
+        found = self._batch.first_above(integers([single_integer(query) for query in queries]))
+        self._open_segment = found is None
+        return None if found is None else (found[0], Crossing(True, found[1]))
 
     def __repr__(self) -> str:
         return f"<above-threshold session, {self.hits_left} hits left>"

@@ -105,3 +105,17 @@ def test_a_released_vector_is_unpacked_into_means() -> None:
     assert np.allclose(moments.cross, x.T @ y / 200, atol=1e-5)
     assert moments.square == pytest.approx(np.mean(y**2), abs=1e-5)
     assert moments.total == pytest.approx(np.mean(y), abs=1e-5)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_coarse_sums_and_stacks_of_them_are_unpacked_alike(full: bool) -> None:
+    rng = np.random.default_rng(4)
+    x, y = rng.uniform(-0.3, 0.3, (200, 3)), rng.uniform(-1, 1, 200)
+    fine, coarse = (MomentLayout(UnitBall(3), full=full, coarse=bits) for bits in (0, 20))
+
+    grams, crosses = fine.unpack_matrices(np.stack([opened(fine, read_rows(x, y))] * 2), 200)
+    moments = coarse.unpack(opened(coarse, read_rows(x, y)), 200)
+
+    assert np.allclose(grams, x.T @ x / 200, atol=1e-5) and np.allclose(crosses, x.T @ y / 200, atol=1e-5)
+    assert np.allclose(moments.gram, grams[1], atol=1e-6) and np.allclose(moments.cross, crosses[1], atol=1e-6)
+    assert float(coarse.sensitivity.amount * 2**20 / fine.sensitivity.amount) == pytest.approx(1, abs=1e-4)

@@ -5,6 +5,7 @@ import pytest
 
 from expost import InvalidRequest
 from expost.learning.losses import HuberHinge, Logistic, Loss, TruncatedSquare
+from expost.learning.risk import logistic_totals
 
 LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.1), HuberHinge(2.0), TruncatedSquare(1.0), TruncatedSquare(2.5)]
 SCORES = np.linspace(-30, 30, 6001) + 1e-4  # off the corners
@@ -37,3 +38,12 @@ def test_the_bounds_hold_and_are_reached(loss: Loss, target: np.ndarray) -> None
 def test_a_hinge_without_a_rounded_corner_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         HuberHinge(0.0)
+
+
+def test_totals_of_the_logistic_loss_are_sums_of_its_values() -> None:
+    rng = np.random.default_rng(0)
+    scores, signs = rng.normal(size=(700, 5)) * [0.01, 1.0, 10.0, 100.0, 1000.0], rng.choice([-1.0, 1.0], 700)
+
+    expected = Logistic().value(scores, signs[:, None]).sum(axis=0)
+
+    assert np.allclose(logistic_totals(scores.copy(), signs), expected, rtol=1e-12)

@@ -198,3 +198,38 @@ def test_senseless_rules_are_refused(changes):
 def test_a_vector_of_queries_at_once_is_refused():
     with pytest.raises(InvalidRequest, match="single integer"):
         rule().open(bits=SeededBits(1)).ask(Sealed([1, 2], ONE))
+
+
+def test_asking_many_at_once_follows_the_same_law():
+    queries, bits = [-2, -1, 0, -1], SeededBits(4)
+    sealed = [Sealed(query, ONE) for query in queries]
+    law = {
+        factor: above_threshold_law(
+            queries, math.exp(-factor), math.exp(-factor), depth=60, gaps=3, hits=1, two_sided=False
+        )
+        for factor in (0.7, 1, 1.4)
+    }
+
+    found = [rule().open(bits=bits).ask_until_above(sealed) for _ in range(4_000)]
+    seen = [() if hit is None else ((hit[0], min(hit[1].gap, 2)),) for hit in found]
+
+    assert fits(seen, law[1])
+    assert not fits(seen, law[0.7])
+    assert not fits(seen, law[1.4])
+
+
+def test_asking_many_at_once_bills_and_ends_as_one_by_one():
+    low, high = Sealed(-10_000, ONE), Sealed(10_000, ONE)
+    session = rule(hits=2).open()
+
+    assert session.ask_until_above([]) is None
+    assert session.loss == PureLoss(0)
+    assert session.ask_until_above([low, low]) is None
+    assert session.loss == PureLoss(1)
+    assert session.ask_until_above([low, high, high])[0] == 1
+    assert (session.loss, session.hits_left) == (PureLoss(3), 1)
+    assert session.ask_until_above([high])[0] == 0
+    with pytest.raises(InvalidRequest):
+        session.ask_until_above([low])
+    with pytest.raises(InvalidRequest):
+        rule().open().ask_until_above([low, Sealed(0, Sensitivity(2))])
