@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def _draw_bars(axes: Any, lines: list[_Line], places: list[int], colour: str, ma
 
 
 def _draw_histogram(axes: Any, lines: list[_Line], edges: Sequence[float], release: Release[Any]) -> None:
-    widths = [high - low for low, high in zip(edges, edges[1:], strict=False)]
+    widths = [high - low for low, high in itertools.pairwise(edges)]
     values = [max(line.value, 0.0) for line in lines]
     axes.bar(edges[:-1], values, widths, align="edge", color=BLUE, alpha=0.35, edgecolor=BLUE, linewidth=0.8)
     middles = [low + width / 2 for low, width in zip(edges, widths, strict=False)]

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
+from expost.core import Release
+from expost.core.picture import draw
 from expost.data import Dataset, Expression
 from expost.data.axis import Axis, Bins
+from expost.stats.ascent import Ascent
 from expost.stats.count import Count
+from expost.stats.groups import GroupRelease
+from expost.stats.question import Design
 
 __all__ = ["ContingencyTable", "Histogram"]
+
+
+@dataclass(frozen=True, repr=False)
+class HistogramRelease(GroupRelease):
+    """The release of a histogram: groups are told by the lower edge of their bin, tables have the upper one too."""
+
+    edges: tuple[float, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """The table of groups, with the upper edge of each bin beside the lower one."""
+        table, column = super().to_arrow(), len(self.value.columns) - 1
+        upper = dict(itertools.pairwise(self.edges))
+        ends = pa.array([upper[low] for low in table.column(column).to_pylist()])
+        return table.add_column(column + 1, f"{self.value.columns[-1]} to", ends)
+
+    def plot(self, path: str | None = None, **options: Any) -> Any:
+        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given."""
+        return draw("groups", self, path=path, edges=self.edges, **options)
 
 
 class Histogram(Count):
@@ -40,6 +68,11 @@ class Histogram(Count):
         expression = dataset.expression(self._column)
         dataset.clamp(expression, (0, 1))  # refuses what is not a number
         return (*super().axes(dataset), Bins.of(expression, self._edges))
+
+    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
+        found = super()._release(design, ascent, promise)
+        edges = tuple(float(edge) for edge in self._edges)
+        return HistogramRelease(found.value, found.receipt, found.interval, found.climb, edges=edges)
 
 
 class ContingencyTable(Count):

@@ -29,6 +29,6 @@ def test_groups_that_missed_are_marked_and_too_many_are_counted() -> None:
     figure = draw_groups(release(80, met=False))
     (axes,) = figure.axes
 
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["value and interval", "target not met"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["value and interval", "target not met"]
     assert "20 more groups not shown" in axes.get_title(loc="left")
     assert len(axes.get_yticks()) == 60
