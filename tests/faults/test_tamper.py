@@ -54,6 +54,8 @@ def url(place):
         ledger.keep("path:1", b"rung 1")  # entry 9
         ledger.keep("path:2", b"rung 2")  # entry 10
         ledger.open_account("analyst:ann", epsilon(1))  # entry 11
+        ledger.open_part("flights/site=A", of="dataset:flights", by="site")  # entry 12
+        ledger.hold(["flights/site=A"], HALF, question="count")  # entry 13
     return url
 
 
@@ -75,7 +77,8 @@ TAMPERINGS = {
     "a removed entry": ["DELETE FROM ledger_entries WHERE sequence = 4"],
     "a removed pair": ["DELETE FROM ledger_entries WHERE sequence IN (4, 5)"],
     "a removed beginning": ["DELETE FROM ledger_entries WHERE sequence = 0"],
-    "a removed end": ["DELETE FROM ledger_entries WHERE sequence = 11"],
+    "a removed line in the middle": ["DELETE FROM ledger_entries WHERE sequence = 11"],
+    "a removed end": ["DELETE FROM ledger_entries WHERE sequence = 13"],
     "everything removed": ["DELETE FROM ledger_entries"],
     "two entries exchanged": [
         "UPDATE ledger_entries SET sequence = 99 WHERE sequence = 4",
@@ -103,6 +106,13 @@ TAMPERINGS = {
     "a hold written off by hand": ["UPDATE ledger_holds SET state = 'written off', closed_by = 11 WHERE entry = 8"],
     "a removed hold": ["DELETE FROM ledger_holds WHERE entry = 8"],
     "a forgotten request": ["UPDATE ledger_holds SET request_id = NULL WHERE entry = 8"],
+    "lower charges of its own": ["UPDATE ledger_accounts SET own = :lower WHERE name = 'dataset:flights'"],
+    "a part set free": [
+        "UPDATE ledger_accounts SET part_of = NULL, part_by = NULL, touching = NULL WHERE name = 'flights/site=A'"
+    ],
+    "a part of something else": ["UPDATE ledger_accounts SET part_of = 'analyst:ann' WHERE name = 'flights/site=A'"],
+    "a part by something else": ["UPDATE ledger_accounts SET part_by = 'year' WHERE name = 'flights/site=A'"],
+    "a part that counts otherwise": ["UPDATE ledger_accounts SET touching = 2 WHERE name = 'flights/site=A'"],
     "a removed secret": ["DELETE FROM ledger_secrets WHERE name = 'path:1'"],
     "an older secret": ["UPDATE ledger_secrets SET version = 7 WHERE name = 'path:1'"],
     "two secrets exchanged": [
@@ -136,6 +146,15 @@ def test_an_open_handle_notices_a_changed_total_at_the_next_hold(url, intruder, 
         else:
             with pytest.raises(LedgerUnsound):
                 ledger.hold(["dataset:flights"], HALF, question="count")
+
+
+@pytest.mark.parametrize("tampering", ["lower charges of its own", "a part set free", "a part of something else"])
+def test_an_open_handle_notices_at_the_next_hold_that_a_total_does_not_follow_from_its_parts(url, intruder, tampering):
+    with open_ledger(url) as ledger:
+        intruder(*TAMPERINGS[tampering], **({"lower": LOWER} if ":lower" in TAMPERINGS[tampering][0] else {}))
+
+        with pytest.raises(LedgerUnsound):
+            ledger.hold(["dataset:flights"], HALF, question="count")
 
 
 def forged(url, kind, body):
@@ -180,6 +199,37 @@ FORGERIES = {
             "worst_case": {"definition": "pure", "epsilon": "100"},
             "charges": {"dataset:flights": {"definition": "pure", "epsilon": "100"}},
             "spent": {"dataset:flights": {"definition": "pure", "epsilon": "405/4"}},
+        },
+    ),
+    "a part whose whole pays nothing": (
+        Kind.HOLD,
+        {
+            "question": "count",
+            "request_id": None,
+            "ticket": "t",
+            "worst_case": SPENT,
+            "charges": {"flights/site=A": SPENT},
+            "spent": {"flights/site=A": {"definition": "pure", "epsilon": "3/2"}},
+        },
+    ),
+    "a part of another currency": (
+        Kind.OPEN,
+        {
+            "account": "flights/site=B",
+            "template": None,
+            "budget": {"definition": "zcdp", "rho": "1"},
+            "spent": {"flights/site=B": {"definition": "zcdp", "rho": "0"}},
+            "part": {"of": "dataset:flights", "by": "site", "touching": 1},
+        },
+    ),
+    "a part of nothing": (
+        Kind.OPEN,
+        {
+            "account": "flights/site=B",
+            "template": None,
+            "budget": {"definition": "pure", "epsilon": "10"},
+            "spent": {"flights/site=B": {"definition": "pure", "epsilon": "0"}},
+            "part": {"of": "dataset:nowhere", "by": "site", "touching": 1},
         },
     ),
     "a budget in another currency": (

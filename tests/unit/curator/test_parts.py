@@ -2,7 +2,9 @@
 
 import datetime
 import multiprocessing
+import os
 import pickle
+import signal
 import threading
 
 import pyarrow as pa
@@ -238,6 +240,45 @@ def test_a_part_crosses_processes_as_a_reference(source, tmp_path):
 
         assert again.accounts == part.accounts
         assert part.spent() == session.spent() == PureLoss(0.25)
+
+
+class Deadly:
+    """A question during which the process dies."""
+
+    question, worst_case = "deadly", PureLoss(0.5)
+
+    def check(self, dataset):
+        pass
+
+    def measure(self, dataset):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def climb(self, sealed, bits):
+        raise AssertionError("nobody gets here")
+
+
+def test_a_crash_in_a_window_stays_charged_there_and_nowhere_else(source, tmp_path):
+    with expost.Session(visits(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
+        week, both = session.window("2013-01-07"), session.window("2013-01-07", "2013-01-14")
+        week.count(epsilon=0.125)
+        context = multiprocessing.get_context("fork")
+        for part in (week, both):
+            if part is both:
+                Deadly.worst_case = PureLoss(0.25)
+            child = context.Process(target=part.ask, args=(Deadly(),))
+            child.start()
+            child.join()
+            assert child.exitcode == -signal.SIGKILL
+
+    with expost.Session(visits(source), ledger=tmp_path / "l") as after:
+        spent = [after.window(day).spent() for day in ("2013-01-07", "2013-01-14", "2013-01-21")]
+        assert spent == [PureLoss(0.875), PureLoss(0.25), PureLoss(0)]
+        assert after.spent() == PureLoss(0.875)
+        assert [hold.question for hold in after.ledger.open_holds()] == [
+            "deadly in week=2013-01-07",
+            "deadly in weeks from 2013-01-07 to 2013-01-20",
+        ]
+        after.ledger.verify()
 
 
 def spend_all(session, day, done):
