@@ -20,7 +20,7 @@ from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression, Plain
 from expost.data.values import Numbers, Texts, Times, Truths, decoded
 
-__all__ = ["Axis", "Bins", "Categories", "LogBins"]
+__all__ = ["Axis", "Bins", "Categories", "LogBins", "stored_integers"]
 
 _MOST_PLACES = 1 << 24
 
@@ -61,7 +61,7 @@ class Categories:
 
     def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]:
         """The place of each row, or -1."""
-        whole = _stored_integers(self.expression, batch, derived)
+        whole = stored_integers(self.expression, batch, derived)
         absent = self.values.index(None) if None in self.values else -1
         if whole is not None:
             places = _whole_places(whole, self.values)
@@ -80,7 +80,7 @@ class Categories:
         return np.where(missing, absent, places)
 
 
-def _stored_integers(
+def stored_integers(
     expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]
 ) -> pa.Array | None:
     """A column of integers as it is stored: floats would merge what lies beyond 2^53."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from expost.data.axis import stored_integers
 from expost.data.bounding import Limits, bound
 from expost.data.engines import Engine
 from expost.data.evaluate import evaluate
@@ -19,6 +20,7 @@ from expost.data.values import Numbers, Texts, Times, Truths
 
 __all__ = ["found_keys", "single_steps"]
 
+_FIRST_DAY, _LAST_DAY = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31", "us")
 _STEP_BITS = 32  # steps and cells are both below 2^32 (2^31), so a pair fits in 64 bits and sorts as one word
 
 
@@ -26,15 +28,12 @@ def single_steps(
     engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int
 ) -> list[NDArray[np.int64]]:
     """The steps of the tally's one measured column, row by row and cell by cell: whoever calls this must seal them."""
-    blocks = engine.map(tally.atoms, tally.columns)
     if limits is None:
-        parts = [(block.cell, block.steps[0]) for block in blocks]
+        kept = list(engine.map(tally.atoms, tally.columns))
     else:
         with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
-            for block in blocks:
-                shards.add(block)
-            kept = [bound(shard, limits, secret) for shard in shards]
-            parts = [(each.cell, each.steps[0]) for each in kept]
+            kept = [bound(shard, limits, secret) for shard in shards.collect(engine, tally.atoms, tally.columns)]
+    parts = [(each.cell, each.steps[0]) for each in kept]
     cell = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)]).astype(np.int64)
     steps = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)]).astype(np.int64)
     # Sorted, so that neither order nor chunking shows.
@@ -58,12 +57,15 @@ def _keys(tally: Tally, expression: Any, batch: pa.RecordBatch) -> set[Any]:
         kept &= condition.certain if isinstance(condition, Truths) else False
     if not tally.unit.is_row:
         kept &= unit_words(tally.unit, batch, tally.derived, b"")[1]  # nobody's rows open no group
+    whole = stored_integers(expression, batch, tally.derived)
+    if whole is not None:
+        return set(pc.unique(whole.filter(pa.array(kept)).drop_null()).to_pylist())
     values = evaluate(expression, batch, tally.derived)
     kept &= ~values.missing
     if isinstance(values, Texts):
         return set(pc.unique(values.texts.filter(pa.array(kept))).to_pylist())
-    assert isinstance(values, Numbers | Truths | Times)
-    column = (
-        values.numbers if isinstance(values, Numbers) else values.true if isinstance(values, Truths) else values.moments
-    )
+    if isinstance(values, Times):
+        inside = (values.moments >= _FIRST_DAY) & (values.moments < _LAST_DAY)  # other years have no Python value
+        return set(np.unique(values.moments[kept & inside]).tolist())
+    column = values.numbers if isinstance(values, Numbers) else values.true
     return set(np.unique(column[kept]).tolist())

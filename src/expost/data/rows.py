@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,20 +31,30 @@ def matrix_batches(
     memory_limit: int,
 ) -> Iterator[Floats]:
     """Blocks of at most ``rows_per_batch`` rows, one column a measured expression of the tally."""
-    blocks = engine.map(lambda batch: _read(tally, clamps, batch), tally.columns)
-    if limits is not None:
-        blocks = _bounded(blocks, limits, secret, memory_limit)
+
+    def read(batch: pa.RecordBatch) -> Atoms:
+        return _read(tally, clamps, batch)
+
+    if limits is None:
+        blocks = engine.map(read, tally.columns)
+    else:
+        blocks = _bounded(engine, read, tally.columns, limits, secret, memory_limit)
     for atoms in blocks:
         floats = _floats(atoms)
         for start in range(0, len(floats), rows_per_batch):
             yield floats[start : start + rows_per_batch]
 
 
-def _bounded(blocks: Iterator[Atoms], limits: Limits, secret: bytes, memory_limit: int) -> Iterator[Atoms]:
+def _bounded(
+    engine: Engine,
+    read: Callable[[pa.RecordBatch], Atoms],
+    columns: Sequence[str],
+    limits: Limits,
+    secret: bytes,
+    memory_limit: int,
+) -> Iterator[Atoms]:
     with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
-        for block in blocks:
-            shards.add(block)
-        for shard in shards:
+        for shard in shards.collect(engine, read, columns):
             yield bound(shard, limits, secret)
 
 
