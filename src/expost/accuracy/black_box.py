@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from expost.core import InvalidRequest, Ladder, PureGuarantee, PureLoss
+from expost.core import ApproxGuarantee, ApproxLoss, InvalidRequest, Ladder, PureGuarantee, PureLoss
 from expost.core.rational import probability, round_up
 from expost.noise import BitSource, bernoulli
 
@@ -31,7 +31,7 @@ class LadderResult(Generic[T]):
 
     attempt: Attempt[T] | None
     rung: int | None
-    loss: PureLoss
+    loss: PureLoss | ApproxLoss
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class BlackBoxLadder:
 
     At each level a coin comes *before* every attempt: with probability ``leave`` the level is left for the next one. The
     number of attempts is hidden by the coin, so failed attempts cost little: ln 1 / (leave + (1 - leave) e^-epsilon) a level.
+    What a trainer draws for itself, such as its settings, is part of the attempt and costs nothing more.
 
     Guarantee: pure ex-post DP, known only after the run: the level that succeeded plus the price of every level entered;
-        at most the cap plus the prices of all levels.
+        at most the cap plus the prices of all levels. With a ``delta``, that of each attempt, approximate ex-post: the
+        same, and (1 - leave) / leave deltas for every level there is.
     Adjacency: the trainer's.
-    Sensitivity: none of its own; the trainer must be pure epsilon-DP at each level, its score included.
+    Sensitivity: none of its own; the trainer must be (epsilon, delta)-DP at each level, its score included.
     Accuracy: the score returned is the trainer's own, at least the target.
     Numerics: the coin is exact; prices are rounded up.
     Reference: docs/proofs/black-box-ladder.md; LT19, Theorem 3.1 (one level); GKKKMZ25 (the same promise).
@@ -57,25 +59,41 @@ class BlackBoxLadder:
 
     levels: Ladder
     leave: Fraction = Fraction(1, 2)
+    delta: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "leave", probability(self.leave, "leave"))
+        if self.delta:
+            object.__setattr__(self, "delta", probability(self.delta, "delta"))
+            if self._missing >= 1:
+                raise InvalidRequest("Expected a delta far below leave", got=float(self.delta), do="Lower delta")
+
+    @property
+    def _missing(self) -> Fraction:
+        """The most that one level can add to delta: attempts are (1 - leave) / leave on average, at most."""
+        return self.delta * (1 - self.leave) / self.leave
 
     def price(self, rung: int) -> Fraction:
         """What entering a level costs, whatever happens there: ln 1 / (leave + (1 - leave) e^-epsilon), rounded up."""
         stay = float(1 - self.leave)
-        return round_up(-math.log1p(stay * math.expm1(-float(self.levels[rung]))))
+        # docs/proofs/black-box-ladder.md, with delta: the level is left with odds that delta shifts by this much.
+        shifted = -math.log1p(-float(self._missing))
+        return round_up(shifted - math.log1p(stay * math.expm1(-float(self.levels[rung]))))
 
-    def spent(self, rung: int | None) -> PureLoss:
+    def spent(self, rung: int | None) -> PureLoss | ApproxLoss:
         """The bill of a success at this rung, or of none at all."""
         last = len(self.levels) - 1 if rung is None else rung
         entered = sum((self.price(each) for each in range(last + 1)), Fraction(0))
-        return PureLoss(entered + (0 if rung is None else self.levels[rung]))
+        epsilon = entered + (0 if rung is None else self.levels[rung])
+        return ApproxLoss(epsilon, self._missing * len(self.levels)) if self.delta else PureLoss(epsilon)
 
     @property
-    def guarantee(self) -> PureGuarantee:
+    def guarantee(self) -> PureGuarantee | ApproxGuarantee:
         """The promise: the most that a run can cost."""
-        return PureGuarantee(self.spent(len(self.levels) - 1).epsilon)
+        most = self.spent(len(self.levels) - 1)
+        return (
+            ApproxGuarantee(most.epsilon, most.delta) if isinstance(most, ApproxLoss) else PureGuarantee(most.epsilon)
+        )
 
     def run(
         self,
@@ -84,7 +102,7 @@ class BlackBoxLadder:
         score: float,
         bits: BitSource | None = None,
     ) -> LadderResult[Any]:
-        """The first attempt whose score reaches the target; ``trainer(level, bits)`` must be level-DP."""
+        """The first attempt whose score reaches the target; ``trainer(level, bits)`` must be (level, delta)-DP."""
         for rung, level in enumerate(self.levels):
             # The coin must precede the run: an attempt that fails must not tell that it was made.
             while not bool(bernoulli(self.leave, bits=bits)):

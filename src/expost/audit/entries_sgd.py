@@ -15,10 +15,11 @@ from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Sealed,
 from expost.learning.sgd.batches import Batches, Disjoint, Full, Poisson
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.head import Squared
+from expost.learning.sgd.head import Logistic, Squared
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.schedule import Phase, Schedule
 from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.noise.bits import BitSource
 
@@ -39,6 +40,7 @@ def entries() -> Iterable[Entry]:
             _validations,
             also=("expost.noise.renewed_threshold.RenewedThreshold",),
         ),
+        Entry("expost.learning.sgd.tuning.TuningRequest", _tunings),
     )
 
 
@@ -105,3 +107,35 @@ def _validations() -> Sequence[Pair]:
         Pair("right, then wrong", claim, asked((gained, lost)), asked((0, 0)), slow=True, most_runs=1000),
         Pair("wrong, then right", claim, asked((lost, gained)), asked((0, 0)), slow=True, most_runs=1000),
     )
+
+
+def _tunings() -> Sequence[Pair]:
+    """Two settings, of which one is deaf to the canary; what leaves is the setting, the level and the weight."""
+    rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
+    problems = [LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=clip, rule=rule) for clip in (0.1, 1.0)]
+    target = Target(Measure.ACCURACY, Fraction(1, 2), Fraction(1, 2))
+    request = TuningRequest(
+        question="audit",
+        settings=tuple(
+            Setting(f"clip {problem.clip}", lambda data, problem=problem: problem.table(*data), Full(4), 1)  # type: ignore[misc]
+            for problem in problems
+        ),
+        ladder=doubling_ladder(Fraction(4), _DELTA, levels=2),
+        target=target,
+        rule=ScoreRule.of(target),
+        validation_share=Fraction(1, 2),
+    )
+    claim = request.worst_case.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    without, with_canary = _PLAIN, np.vstack([_PLAIN, _CANARY])
+
+    def tuned(features: NDArray[np.float64]) -> Sampler:
+        tables = request.measure((features, np.array([0, 1, 1][: len(features)])))
+
+        def run(bits: BitSource) -> float:
+            found = request.climb(tables, bits).value
+            return -9.0 if found is None else float(np.clip(found[1].coefficients[0, 0], -8, 8))
+
+        return repeat(run)
+
+    return (Pair("one of two settings", claim, tuned(with_canary), tuned(without), slow=True, most_runs=_RUNS),)

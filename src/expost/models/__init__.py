@@ -4,6 +4,7 @@ from expost.models.classifier import HuberSVC, LogisticRegression
 from expost.models.ridge import Ridge
 from expost.models.saved import load_model, save_model
 from expost.models.sgd import SGDClassifier, SGDRegressor
+from expost.models.tuned import fit_one_of
 
 __all__ = [
     "HuberSVC",
@@ -11,6 +12,7 @@ __all__ = [
     "Ridge",
     "SGDClassifier",
     "SGDRegressor",
+    "fit_one_of",
     "load_model",
     "save_model",
 ]

@@ -26,6 +26,7 @@ from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
 from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.tuning import TuningRequest
 from expost.learning.sgd.validation import ScoreRule
 from expost.ledger import Ledger, open_ledger
 from expost.models.estimator import from_arrow, one_thread
@@ -130,7 +131,7 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             "regularization": problem.rule.regularization,
         }
 
-    def _pay(self, request: TrainingRequest, data: tuple[Any, Any]) -> Release[LinearScores]:
+    def _pay(self, request: TrainingRequest | TuningRequest, data: tuple[Any, Any]) -> Release[Any]:
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
         account = _ACCOUNT if self.account is None else str(self.account)
@@ -138,16 +139,16 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
         try:
             with one_thread():
-                if self.checkpoint is not None:
+                if self.checkpoint is not None and isinstance(request, TrainingRequest):
                     return train_resumably(request, data, checkpoint=Checkpoint(self.checkpoint), **terms)
                 return answer(request, data, **terms)
         finally:
             ledger.close()
 
-    def _open_ledger(self, account: str, request: TrainingRequest) -> Ledger:
+    def _open_ledger(self, account: str, request: TrainingRequest | TuningRequest) -> Ledger:
         if self.ledger is None:
             ledger = open_ledger(None)
-            ledger.open_account(account, request.prices.cap.promise())
+            ledger.open_account(account, request.worst_case.promise())
             return ledger
         if not isinstance(self.ledger, str):
             # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
@@ -164,6 +165,9 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     # Reading the arguments ----------------------------------------------------------------------------------------
 
     def _plan(self, width: int, found_rows: int | None) -> Plan:
+        return self._order(width, found_rows).plan()
+
+    def _order(self, width: int, found_rows: int | None) -> Order:
         rows = self.rows
         if isinstance(rows, str) and rows == OBSERVED:
             # The caller says that the number of rows is public; only then may it be read off the data.
@@ -188,7 +192,7 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             validation_share=self.validation_share,
             accountant=self.accountant,
             width=width,
-        ).plan()
+        )
 
     def _problem(self, width: int, names: tuple[str, ...] | None, *, ladder: bool) -> LinearProblem:
         lows, highs = _column_bounds(self.bounds, width, names)
@@ -217,8 +221,8 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     coef_: NDArray[np.float64]
     intercept_: Any
 
-    def _keep(self, release: Release[LinearScores], plan: Plan) -> None:
-        self.release_, self.prices_ = release, plan.prices
+    def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:
+        self.release_, self.prices_ = release, None if plan is None else plan.prices
         self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
 
     @property

@@ -236,7 +236,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
             return Huber(width=float(self.huber_width))
         raise InvalidRequest("Expected loss to be squared or huber", got=self.loss, do="Name one of them")
 
-    def _keep(self, release: Release[LinearScores], plan: Plan) -> None:
+    def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:
         super()._keep(release, plan)
         low, high = self._bounds()
         half, middle = (high - low) / 2, (high + low) / 2

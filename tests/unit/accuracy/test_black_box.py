@@ -75,3 +75,51 @@ def test_nothing_reached_is_billed_without_a_level() -> None:
 def test_a_trainer_must_return_its_score() -> None:
     with pytest.raises(InvalidRequest, match="Attempt"):
         BlackBoxLadder(Ladder.of([1]), leave=Fraction(1, 10**6)).run(lambda level, bits: "m", score=0.0)
+
+
+DELTA = 0.02
+
+
+def missing_mass(left: list[tuple[float, float]], right: list[tuple[float, float]], ladder: BlackBoxLadder) -> float:
+    """How much of the left law lies above the bill times the right one; trainers have two passing outputs each."""
+
+    def outcomes(trainers: list[tuple[float, float]]) -> list[float]:
+        reach, found = 1.0, []
+        for one, two in trainers:
+            rest = 0.5 / (0.5 + 0.5 * (one + two))
+            found += [reach * rest * one, reach * rest * two]
+            reach *= rest
+        return [*found, reach]
+
+    bills = [float(ladder.spent(rung).epsilon) for rung in range(len(left)) for _ in range(2)]
+    bills.append(float(ladder.spent(None).epsilon))
+    return sum(
+        max(0.0, p - math.exp(bill) * q) for p, q, bill in zip(outcomes(left), outcomes(right), bills, strict=True)
+    )
+
+
+def test_the_bill_with_delta_bounds_the_exact_laws() -> None:
+    ladder = BlackBoxLadder(Ladder.of([0.5, 1.0, 2.0]), delta=Fraction(1, 50))
+    levels, worst = [0.5, 1.0, 2.0], 0.0
+    for share in np.linspace(0.0, 0.9, 40):
+        # An output that only one of the neighbours has, of mass delta, beside one that is exactly epsilon-DP.
+        left = [(float(share), DELTA)] * 3
+        right = [(max(share * math.exp(-e), 1 - (1 - share) * math.exp(e)), 0.0) for e in levels]
+        for one, two in ((left, right), (right, left)):
+            worst = max(worst, missing_mass(one, two, ladder))
+
+    assert worst <= float(ladder.guarantee.delta)
+    assert worst > 0.5 * float(ladder.guarantee.delta)  # so much is really missing
+
+
+def test_a_ladder_that_forgot_its_delta_is_noticed_by_that_check() -> None:
+    pure = BlackBoxLadder(Ladder.of([0.5, 1.0, 2.0]))
+
+    assert missing_mass([(0.0, DELTA)] * 3, [(0.0, 0.0)] * 3, pure) > 0.03
+
+
+def test_the_promise_carries_a_delta_for_every_level() -> None:
+    ladder = BlackBoxLadder(Ladder.of([0.5, 1.0]), delta=Fraction(1, 10**6))
+
+    assert ladder.spent(0).delta == Fraction(2, 10**6)
+    assert 0 < ladder.price(0) - BlackBoxLadder(Ladder.of([0.5, 1.0])).price(0) < Fraction(2, 10**6)

@@ -80,6 +80,18 @@ class Order:
             prices = schedule.prices(delta, accountant=self.accountant)
         return Plan(schedule, prices, target, share)
 
+    def aim(self) -> Target:
+        """The target, read."""
+        target = self._target()
+        if target is None:
+            raise InvalidRequest("Expected a target", do='Pass target=("accuracy", 0.95)')
+        return target
+
+    def drawn_from(self, held_out: Fraction) -> Batches:
+        """The batches of the rows that are not held out."""
+        self._check()
+        return self._batches(max(1, int(self.rows * (1 - held_out))))
+
     def _check(self) -> None:
         for name in ("rows", "steps", "phases"):
             value = getattr(self, name)
