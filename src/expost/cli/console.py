@@ -15,7 +15,18 @@ from rich.table import Table
 
 from expost.core import ExpostError, InvalidRequest, Receipt, Release, TargetNotMet
 
-__all__ = ["PICTURES", "emit", "err", "fail", "new_file", "out", "print_receipt", "print_release", "print_table"]
+__all__ = [
+    "PICTURES",
+    "emit",
+    "err",
+    "fail",
+    "new_file",
+    "out",
+    "print_price",
+    "print_receipt",
+    "print_release",
+    "print_table",
+]
 
 PICTURES = (".png", ".svg", ".pdf")
 """The endings of picture files."""
@@ -56,6 +67,15 @@ def print_receipt(receipt: Receipt) -> None:
     for label, text in receipt.rows():
         table.add_row(escape(label), escape(text))
     out.print(table)
+
+
+def print_price(price: Any, *, as_json: bool) -> None:
+    """A price: worst case and guess."""
+    if as_json:
+        likely = None if price.likely is None else price.likely.to_json()
+        emit({"question": price.question, "worst_case": price.worst_case.to_json(), "likely": likely})
+    else:
+        out.print(str(price), markup=False)
 
 
 def print_release(release: Release[Any], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from expost.cli.console import emit, new_file, out, print_receipt
+from expost.cli.console import emit, new_file, out, print_price, print_receipt
 from expost.cli.described import describe_source, limits_of
 from expost.core import InvalidRequest, epsilon
 
@@ -32,6 +32,7 @@ def fit(
     method: Annotated[str, typer.Option(help="How to fit; auto takes the cheapest valid way.")] = "auto",
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None,
     ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside it.")] = None,
+    only_price: Annotated[bool, typer.Option("--price", help="Only say what it would cost; nothing is spent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Fit a model to an accuracy target and write it with its receipt.
@@ -64,6 +65,9 @@ def fit(
     )
     where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
     with Session(dataset, None if budget is None else epsilon(budget), ledger=where) as session:
+        if only_price:
+            print_price(session.price(estimator, features=list(limits), target=target), as_json=as_json)
+            return
         fitted = session.fit(estimator, features=list(limits), target=target)
     save_model(fitted, output)
     if as_json:

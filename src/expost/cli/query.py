@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from expost.cli.console import PICTURES, emit, err, new_file, out, print_release
+from expost.cli.console import PICTURES, err, new_file, out, print_price, print_release
 from expost.cli.question import Question, asking
 
 __all__ = ["price", "query"]
@@ -43,8 +43,4 @@ def price(question: Question, as_json: Json = False) -> None:
     """
     with question.session() as session:
         found = session.price(question.statistic, *question.subject(), **question.terms())
-    if as_json:
-        likely = None if found.likely is None else found.likely.to_json()
-        emit({"question": found.question, "worst_case": found.worst_case.to_json(), "likely": likely})
-    else:
-        out.print(str(found))
+    print_price(found, as_json=as_json)

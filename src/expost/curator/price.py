@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, NoReturn
 
-from expost.core import Loss, Measure, PureLoss, Receipt, Target
+from expost.core import Loss, Measure, PureLoss, Receipt, Request, Target
 
-__all__ = ["Price", "likely_cost"]
+__all__ = ["Price", "last_bill", "likely_cost", "quoted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,27 @@ def likely_cost(
         and isinstance(receipt.bill, PureLoss)
     ]
     return PureLoss(min(Fraction(guesses[-1]), worst.epsilon)) if guesses else None
+
+
+class _AtTheTill(Exception):
+    """A fit has said what it would pay for, and goes no further."""
+
+
+def quoted(estimator: Any, dataset: Any, *, features: Sequence[str], target: str) -> Request:
+    """The request that a fit would pay for; checked as the curator would, before any row is read."""
+    found: list[Request] = []
+
+    def till(request: Request, source: Any) -> NoReturn:
+        request.check(source)
+        found.append(request)
+        raise _AtTheTill
+
+    with suppress(_AtTheTill):
+        copy.copy(estimator).fit_with(till, dataset, features=features, target=target)
+    return found[0]
+
+
+def last_bill(worst: Loss, receipts: Iterable[Receipt], *, question: str) -> Loss | None:
+    """A guess for a fit: what the same one cost the last time, if it is on record and within the worst case."""
+    bills = [receipt.bill for receipt in receipts if receipt.question == question and receipt.outcome.met]
+    return bills[-1] if bills and bills[-1].definition == worst.definition and bills[-1].within(worst) else None

@@ -13,7 +13,7 @@ from expost.core.picture import draw
 from expost.curator.answer import answer, placed
 from expost.curator.desk import Desk
 from expost.curator.parts import Scope, column_part, time_windows
-from expost.curator.price import Price, likely_cost
+from expost.curator.price import Price, last_bill, likely_cost, quoted
 from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, open_ledger
@@ -196,21 +196,33 @@ class Session(Questions):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         return estimator.fit_with(self._answer, self.dataset, features=features, target=target)
 
-    def price(self, statistic: str | Request, *subject: Any, **terms: Any) -> Price:
+    def price(self, statistic: Any, *subject: Any, **terms: Any) -> Price:
         """What a question would cost: the worst case, and a guess from receipts that are public already.
 
-        Takes a statistic's name with its terms, or a request; nothing is spent and no row is read.
+        Takes a statistic's name with its terms, a request, or an estimator with ``features=`` and ``target=``; nothing
+        is spent and no row is read.
         """
+        if hasattr(statistic, "fit_with"):
+            return self._price_of_fit(statistic, **terms)
         request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
         with self._shelved(request) as shelved:
             shelved.check(self.dataset)
             worst_case = shelved.worst_case
         within = terms.get("within")
         target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
-        receipts = [entry.receipt for entry in self.history() if set(entry.charges) == set(self.accounts)]
         question = placed(request.question, self._place)
-        likely = likely_cost(worst_case, target, filter(None, receipts), cap=self._left(), question=question)
+        likely = likely_cost(worst_case, target, self._receipts(), cap=self._left(), question=question)
         return Price(question, worst_case, likely)
+
+    def _price_of_fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Price:
+        request = quoted(estimator, self.dataset, features=features, target=target)
+        question, worst_case = placed(request.question, self._place), request.worst_case
+        return Price(question, worst_case, last_bill(worst_case, self._receipts(), question=question))
+
+    def _receipts(self) -> Iterator[Receipt]:
+        """The receipts of what was asked from just these accounts: public, so a guess from them is free."""
+        entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
+        return (entry.receipt for entry in entries if entry.receipt is not None)
 
     @property
     def _place(self) -> str | None:

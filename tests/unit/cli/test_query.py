@@ -224,6 +224,17 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_paid(fol
     assert not (folder / "unpaid.ledger").exists()
 
 
+def test_a_model_is_priced_without_being_fitted(folder) -> None:
+    words = ["--target", "arr_delay", "--target-bound", "300", "--feature", "dep_delay=-40:300", "--rows", "5000"]
+
+    result = run(
+        folder, "fit", *words, "--excess-risk", "5000", "--budget", "1", "--price", "--json", ledger="quote.ledger"
+    )
+
+    assert json.loads(result.stdout)["worst_case"]["definition"] == "pure"
+    assert expost.open_ledger(folder / "quote.ledger").spent("dataset:flights").epsilon == 0
+
+
 def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
     words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
 

@@ -159,3 +159,19 @@ def test_threads_that_refine_one_answer_take_turns(source) -> None:
     # One of them goes on and pays the difference, the others get its answer; nobody draws it a second time.
     assert sorted(bill.epsilon for bill in bills) == [0] * 7 + [0.25]
     assert session.spent() == PureLoss(0.5)
+
+
+def test_a_fit_is_priced_before_it_is_paid_for() -> None:
+    table = pa.table({"x": [index % 10 for index in range(2000)], "y": [index % 10 for index in range(2000)]})
+    rows = expost.Dataset(table, name="rows", adjacency="replace-one", rows=2000)
+    session = expost.Session(rows, expost.epsilon(4))
+    ridge = expost.Ridge(epsilon=1.0, bounds=[(0, 9)], feature_bound=1.0, target_bound=9.0, regularization=0.1)
+
+    before = session.price(ridge, features=["x"], target="y")
+    assert (before.worst_case, before.likely) == (PureLoss(1), None)
+    assert session.spent() == PureLoss(0)
+
+    session.fit(ridge, features=["x"], target="y")
+    assert session.price(ridge, features=["x"], target="y").likely == session.spent()
+    with pytest.raises(expost.InvalidRequest):
+        session.price(ridge, features=["nothing"], target="y")
