@@ -23,6 +23,7 @@ from expost.stats.hypothesis import (
     IndependenceTest,
     LinearCorrelationTest,
     MeanDifferenceTest,
+    SplitTest,
 )
 
 __all__ = ["entries"]
@@ -57,6 +58,7 @@ def entries() -> Iterable[Entry]:
         _entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
         _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2), private_size=False),
         _entry("LinearCorrelationTest", lambda: LinearCorrelationTest("x", "z", epsilon=2), private_size=False),
+        _entry("SplitTest", lambda: SplitTest("correlation", "x", "y", epsilon=2, parts=1)),
     )
 
 

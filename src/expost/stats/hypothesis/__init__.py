@@ -13,6 +13,7 @@ from expost.stats.hypothesis.linear_correlation import (
 )
 from expost.stats.hypothesis.means import MeanDifferenceTest, mean_difference_power, mean_difference_test
 from expost.stats.hypothesis.price import smallest_epsilon, smallest_rows
+from expost.stats.hypothesis.split import SplitTest, split_power, split_test
 from expost.stats.hypothesis.verdict import Verdict
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "IndependenceTest",
     "LinearCorrelationTest",
     "MeanDifferenceTest",
+    "SplitTest",
     "Verdict",
     "anova_power",
     "anova_test",
@@ -42,4 +44,6 @@ __all__ = [
     "mean_difference_test",
     "smallest_epsilon",
     "smallest_rows",
+    "split_power",
+    "split_test",
 ]

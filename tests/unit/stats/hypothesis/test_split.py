@@ -1,0 +1,154 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import InvalidRequest, Ladder
+from expost.data import Dataset
+from expost.noise import DiscreteLaplacePath, SeededBits
+from expost.stats.hypothesis import SplitTest, mean_difference_test, split_power, split_test
+from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.split import measure_rejections, parts_for
+
+RNG = np.random.default_rng(15)
+
+
+def heavy(rows):
+    """Values without a mean: no bound and no normal law would fit."""
+    return RNG.standard_cauchy(rows)
+
+
+NULLS = {
+    "means": lambda rows: (heavy(rows), RNG.choice(3, rows, p=[0.7, 0.2, 0.1])),
+    "independence": lambda rows: (RNG.choice(2, rows, p=[0.9, 0.1]), RNG.choice(3, rows, p=[0.6, 0.3, 0.1])),
+    "correlation": lambda rows: (heavy(rows), np.round(RNG.normal(size=rows))),
+}
+
+
+@pytest.mark.parametrize("relation", NULLS)
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(("rows", "epsilon", "parts"), [(20, 3, 5), (60, 0.1, 15), (120, 1, 12)])
+def test_the_level_is_kept_for_any_law_and_number_of_rows(relation, adjacency, rows, epsilon, parts, keeps_level):
+    bits = SeededBits(rows)
+    terms = {"epsilon": epsilon, "parts": parts, "adjacency": adjacency, "bits": bits}
+
+    p = [split_test(relation, *NULLS[relation](rows), **terms).value.p_value for _ in range(150)]
+
+    assert keeps_level(p, levels=(0.05, 0.1, 0.3))
+
+
+def test_parts_that_reject_too_often_are_caught(keeps_level):
+    """The power of the level test: orderings that are not drawn afresh would look like this."""
+    bits = SeededBits(1)
+    p = []
+    for _ in range(200):
+        x = RNG.normal(size=120)
+        p.append(split_test("correlation", x, x + 1.5 * RNG.normal(size=120), epsilon=1, bits=bits).value.p_value)
+
+    assert not keeps_level(p)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
+def test_one_row_moves_the_count_by_at_most_one(adjacency):
+    def counts(x, y):
+        size = TableSize.of(len(x), adjacency=adjacency)
+        # A sealed count with next to no noise: the same bits deal the rows alike.
+        sealed = measure_rejections("correlation", x, y, 6, size, SeededBits(2))
+        assert sealed.sensitivity.amount == 1
+        return sealed
+
+    x = np.arange(48.0)
+    changed = x.copy()
+    changed[7] = -1e9
+
+    seen = [
+        int(DiscreteLaplacePath(counts(x, column), Ladder((500,)), bits=SeededBits(3)).at(0)[0])
+        for column in (x, changed, -changed)
+    ]
+    assert max(seen) - min(seen) <= 1
+    assert seen[0] == 6
+
+
+@pytest.mark.parametrize("relation", ["means", "independence", "correlation"])
+def test_effects_are_found(relation):
+    group = np.arange(1200) % 2
+    values = RNG.normal(size=1200) + group
+    pairs = {
+        "means": (values, group),
+        "independence": (values > 0.5, group),
+        "correlation": (values, values + RNG.normal(size=1200)),
+    }
+
+    assert split_test(relation, *pairs[relation], epsilon=1, bits=SeededBits(1)).value.rejects(0.01)
+
+
+def test_no_bounds_beat_wide_bounds_and_good_bounds_beat_none():
+    group = np.repeat([0, 1], 400)
+    bits = SeededBits(4)
+    found = {"split": 0, "wide": 0, "tight": 0}
+    for _ in range(60):
+        x = RNG.normal(size=800) + 0.5 * group
+        found["split"] += split_test("means", x, group, epsilon=0.7, bits=bits).value.rejects(0.05)
+        for name, reach in (("wide", 60), ("tight", 4)):
+            release = mean_difference_test(x[:400], x[400:], bounds=(-reach, reach), epsilon=0.7, bits=bits)
+            found[name] += release.value.rejects(0.05)
+
+    assert found["wide"] < found["split"] < found["tight"] + 10
+    assert found["split"] > 15
+
+
+def test_the_power_is_that_of_counting_parts():
+    assert split_power(15, 0.25, epsilon=1.0) == pytest.approx(0.05)
+    assert split_power(15, 0.7, epsilon=0.1) < split_power(150, 0.7, epsilon=0.1)
+
+
+def test_parts_follow_epsilon_and_leave_four_rows_each():
+    assert parts_for(TableSize(10_000, None), 0.1, None) == 150
+    assert parts_for(TableSize(100, None), 0.1, None) == 25
+    assert parts_for(TableSize(None, None), 10.0, None) == 5
+    assert parts_for(TableSize(2, None), 1.0, None) == 1
+
+
+@pytest.mark.parametrize("described", [{"adjacency": "replace-one", "rows": 1500}, {"adjacency": "add-remove"}])
+def test_a_dataset_is_tested(described):
+    group = np.arange(1500) % 3
+    table = pa.table(
+        {
+            "x": np.where(np.arange(1500) == 9, np.nan, RNG.normal(size=1500) + group),
+            "y": RNG.normal(size=1500) + group,
+            "g": np.array(["a", "b", "c"])[group],
+            "h": np.array(["p", "q", "q"])[group],
+        }
+    )
+    dataset = Dataset(table, categories={"g": ["a", "b", "c"], "h": ["p", "q"]}, **described)
+    for relation, first, second in (("means", "x", "g"), ("independence", "g", "h"), ("correlation", "x", "y")):
+        request = SplitTest(relation, first, second, epsilon=2)
+        request.check(dataset)
+        release = request.climb(request.measure(dataset), SeededBits(1))
+
+        assert release.value.rejects(0.05)
+        assert release.receipt.adjacency is dataset.adjacency
+        assert release.receipt.epsilon == 2.0 == float(request.worst_case.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: split_test("median", [1, 2], [1, 2], epsilon=1), "relation"),
+        (lambda: split_test("means", [1, 2], [1], epsilon=1), "equal length"),
+        (lambda: split_test("means", [1, 2], [1, 2], epsilon=0), "epsilon > 0"),
+        (lambda: split_test("means", [1, 2], [1, 2], epsilon=1, parts=0), "parts"),
+        (lambda: SplitTest("means", "x", "x", epsilon=1), "different columns"),
+    ],
+)
+def test_nonsense_costs_nothing(build, words):
+    with pytest.raises(InvalidRequest, match=words):
+        build()
+
+
+def test_categories_must_be_public_and_numbers_numeric():
+    dataset = Dataset(pa.table({"a": ["x"], "b": [1.0]}))
+
+    with pytest.raises(InvalidRequest, match="public categories"):
+        SplitTest("means", "b", "a", epsilon=1).check(dataset)
+    with pytest.raises(InvalidRequest, match="numeric column"):
+        SplitTest("correlation", "b", "a", epsilon=1).check(dataset)
