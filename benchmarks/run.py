@@ -1,6 +1,7 @@
 """Runs the benchmarks and writes docs/benchmarks.md, which says what was measured, where and when.
 
     python -m benchmarks.run [name ...] [--page docs/benchmarks.md] [--results docs/benchmarks.json] [--timeout 600]
+    python -m benchmarks.run name --pass "options of that benchmark"
 
 A benchmark is a file of this folder with a function ``main``; its first line says what it measures, and with an option
 ``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run,
@@ -16,6 +17,7 @@ import ast
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -87,18 +89,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def run_one(name: str, timeout: float) -> dict[str, Any]:
+def run_one(name: str, timeout: float, words: str = "") -> dict[str, Any]:
     """One benchmark in a process of its own: its printed table, its numbers, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         numbers = Path(folder) / "numbers.json"
         script = ROOT / "benchmarks" / f"{name}.py"
         wants_json = '"--json"' in script.read_text(encoding="utf-8")
-        command = [
-            sys.executable,
-            str(script),
-            *(["--json", str(numbers)] if wants_json else []),
-            *_own_pythons(script),
-        ]
+        json_option = ["--json", str(numbers)] if wants_json else []
+        command = [sys.executable, str(script), *json_option, *_own_pythons(script), *shlex.split(words)]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
@@ -107,7 +105,8 @@ def run_one(name: str, timeout: float) -> dict[str, Any]:
         if done.returncode:
             return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
         data = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else None
-        return {"printed": done.stdout, "numbers": data, "seconds": round(time.perf_counter() - begin, 1)}
+        seconds = round(time.perf_counter() - begin, 1)
+        return {"printed": done.stdout, "numbers": data, "seconds": seconds, "words": words}
 
 
 def _own_pythons(script: Path) -> list[str]:
@@ -126,6 +125,8 @@ def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
         if "failed" in result:
             parts.append(f"Not measured: {result['failed']}.")
         else:
+            if result.get("words"):
+                parts.append(f"Run with `{result['words']}`.\n")
             parts.append(f"```text\n{result['printed'].rstrip()}\n```\n")
         parts.append(_where(result["machine"]))
     return "\n".join(parts) + "\n"
@@ -155,8 +156,11 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a benchmark")
+    parser.add_argument("--pass", dest="words", default="", help="options for the benchmark named, in one string")
     options = parser.parse_args()
     sentences = benchmarks()
+    if options.words and len(options.names) != 1:
+        parser.error("Expected one name beside --pass: options are those of one benchmark")
     if unknown := sorted(set(options.names) - set(sentences)):
         parser.error(f"Expected names of {', '.join(sentences)}, got {', '.join(unknown)}")
     results = json.loads(options.results.read_text(encoding="utf-8")) if options.results.exists() else {}
@@ -164,7 +168,7 @@ def main() -> None:
     for name in options.names or sentences:
         print(f"== {name}: {sentences[name]}", flush=True)
         where = machine()
-        results[name] = run_one(name, options.timeout) | {"machine": where}
+        results[name] = run_one(name, options.timeout, options.words) | {"machine": where}
         print(results[name].get("printed") or f"not measured: {results[name]['failed']}", flush=True)
         options.results.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         options.page.write_text(page(results, sentences), encoding="utf-8")

@@ -206,7 +206,15 @@ def _breakdown(axes: Any, outcome: Outcome) -> None:
         for line in lines_of(outcome.averages, value, methods):
             if not all(map(math.isnan, line.y)):
                 look, label = LOOKS[line.method], f"{_SHORT[line.method]}: {part}"
-                axes.plot(line.x, line.y, style, color=look.color, marker=look.marker, markevery=8, label=label)
+                axes.plot(
+                    line.x,
+                    line.y,
+                    style,
+                    color=look.color,
+                    marker=look.marker,
+                    markevery=max(1, len(line.x) // 5),
+                    label=label,
+                )
     axes.set_yscale("log")
     _name(axes, outcome, "part of the loss, epsilon (log)")
 

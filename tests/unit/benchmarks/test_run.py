@@ -86,3 +86,18 @@ def test_a_peer_with_a_python_of_its_own_is_passed_on(tmp_path, monkeypatch) -> 
     assert run._own_pythons(script) == ["--opendp-python", "/b/python"]
     script.write_text("")
     assert run._own_pythons(script) == []
+
+
+def test_options_of_one_benchmark_are_passed_on_and_written_down(folder, monkeypatch) -> None:
+    (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
+    page = folder / "page.md"
+    paths = ["--page", str(page), "--results", str(folder / "results.json")]
+    monkeypatch.setattr(sys, "argv", ["run", "echo", "--pass", "--rows 2e6 --only counts", *paths])
+
+    run.main()
+
+    text = page.read_text(encoding="utf-8")
+    assert "['--rows', '2e6', '--only', 'counts']" in text and "Run with `--rows 2e6 --only counts`." in text
+    monkeypatch.setattr(sys, "argv", ["run", "--pass", "--rows 2e6", *paths])
+    with pytest.raises(SystemExit):
+        run.main()
