@@ -1,7 +1,11 @@
 """One suite for every engine: the same rows, the same sealed integers, no failure on any row."""
 
 import datetime
+import functools
+import os
+import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable
 from importlib import util
@@ -22,6 +26,9 @@ from expost.data.engines.duck import DuckEngine
 from expost.data.form import MomentForm, ShareForm, SquareForm
 from expost.data.source import open_source
 from expost.data.tally import Measured
+
+# Spark has its own opinion about versions of pandas, which is not used here.
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
 
 ROWS = 20_000
 
@@ -100,6 +107,33 @@ def _postgres_server():
     return sys.modules[name]
 
 
+@functools.cache
+def _spark():
+    """One local Spark for the whole run."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="expost-spark-"),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("expost tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def in_spark(table: pa.Table, folder: Path) -> Engine:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, and there is none in PATH")
+    pq.write_table(table, folder / "three.parquet", row_group_size=5000)
+    return open_source(_spark().read.parquet(str(folder / "three.parquet")))[0]
+
+
 ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
     in_memory,
     in_small_chunks,
@@ -108,6 +142,7 @@ ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
     in_duckdb,
     in_a_relation,
     in_postgres,
+    in_spark,
 ]
 
 

@@ -35,6 +35,8 @@ def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple
         return _open_path(str(source), types)
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return _duck().DuckEngine(source), None
+    if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
+        return importlib.import_module("expost.data.engines.spark").SparkEngine(source), None
     if hasattr(source, "batches") and hasattr(source, "map"):
         return source, None
     if isinstance(source, pa.Table):
