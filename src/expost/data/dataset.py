@@ -105,6 +105,11 @@ class Dataset:
         return self._mark is None
 
     @property
+    def filtered(self) -> bool:
+        """Whether ``where`` was asked for: ``batches`` does not look at it."""
+        return self._filter is not None
+
+    @property
     def identity(self) -> str:
         """A public text that tells this table, its unit and its filter from others; for keeping gradual releases.
 

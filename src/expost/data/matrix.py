@@ -146,14 +146,21 @@ def grid_numbers(bound: float) -> Callable[[Any], Floats]:
     return onto_grid
 
 
-def read_rows(features: Any, target: Any = None, *, names: tuple[str, ...] | None = None) -> RowSource:
+def read_rows(
+    features: Any,
+    target: Any = None,
+    *,
+    names: tuple[str, ...] | None = None,
+    declared_rows: int | None = None,
+) -> RowSource:
     """The rows of whatever the caller has: arrays, sparse matrices, frames, Arrow tables, datasets.
 
     With a ``Dataset``, ``target`` is the name of a column and ``names`` are the features, every other numeric column by
-    default; the rows are then streamed from the source.
+    default; the rows are then streamed from the source. ``declared_rows`` says that the number of rows is private and
+    stands for it: a dataset must then be one whose neighbours add or remove a row.
     """
     if isinstance(features, Dataset):
-        return _read_dataset(features, target, names)
+        return _read_dataset(features, target, names, declared_rows)
     names = names or column_names(features)
     matrix = _as_matrix(features)
     rows, width = matrix.shape
@@ -168,7 +175,9 @@ def read_rows(features: Any, target: Any = None, *, names: tuple[str, ...] | Non
     return RowSource(rows, width, names, read)
 
 
-def _read_dataset(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None) -> RowSource:
+def _read_dataset(
+    dataset: Dataset, target: Any, chosen: tuple[str, ...] | None, declared_rows: int | None
+) -> RowSource:
     if not isinstance(target, str):
         raise InvalidRequest("Expected the name of the target column beside a Dataset", got=target, do="Pass y='name'")
     dataset.schema.kind(target)
@@ -176,23 +185,33 @@ def _read_dataset(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None)
     for name in names:
         if name == target or not dataset.schema.kind(name).is_number:
             raise InvalidRequest("Expected features that are numbers, target excluded", got=name, do="Leave it out")
+    rows = _public_rows(dataset) if declared_rows is None else declared_rows
+    if declared_rows is not None and (dataset.adjacency.public_size or dataset.filtered or not dataset.unit.is_row):
+        raise InvalidRequest(
+            "Expected a whole dataset of single rows that are added or removed",
+            do='Describe it with adjacency="add-remove", unit="row"; a replaced row would cost twice the bill',
+        )
+
+    def read() -> Iterator[tuple[Any, Any]]:
+        left: float = rows if declared_rows is None else math.inf
+        for batch in dataset.batches([*names, target]):
+            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+            table, labels = np.column_stack(columns), batch.column(target).to_numpy(zero_copy_only=False)
+            kept = int(min(len(labels), left))
+            for start, stop in _spans(kept, len(names)):
+                yield table[start:stop], labels[start:stop]
+            left -= kept
+
+    return RowSource(rows, len(names), names, read)
+
+
+def _public_rows(dataset: Dataset) -> int:
     if not dataset.adjacency.public_size or dataset.rows is None or not dataset.unit.is_row:
         raise InvalidRequest(
             "Expected a dataset of single rows whose number is public",
             do='Describe it with adjacency="replace-one", rows=..., unit="row"',
         )
-    rows = dataset.rows
-
-    def read() -> Iterator[tuple[Any, Any]]:
-        left = rows
-        for batch in dataset.batches([*names, target]):
-            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
-            table, labels = np.column_stack(columns), batch.column(target).to_numpy(zero_copy_only=False)
-            for start, stop in _spans(min(len(labels), left), len(names)):
-                yield table[start:stop], labels[start:stop]
-            left -= min(len(labels), left)
-
-    return RowSource(rows, len(names), names, read)
+    return dataset.rows
 
 
 def _spans(rows: int, width: int) -> Iterable[tuple[int, int]]:

@@ -115,18 +115,21 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidRequest("Expected a method that fits the target", got=name, do=do)
         return self._methods[name](self, problem)
 
-    def _problem(self, source: RowSource) -> Problem:
-        problem = super()._problem(source)
+    def _declared_rows(self) -> int | None:
         if (self.method == _ABSOLUTE_LOSS) != (self.rows is not None):
             raise InvalidRequest(
                 "Expected rows beside the method absolute_loss, and only there",
                 do="Pass about how many rows there are, a public number, because their true number is then private",
             )
         if self.rows is None:
-            return problem
+            return None
         if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
             raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
-        return replace(problem, rows=int(self.rows))
+        return int(self.rows)
+
+    def _problem(self, source: RowSource) -> Problem:
+        problem, declared = super()._problem(source), self._declared_rows()
+        return problem if declared is None else replace(problem, rows=declared)
 
     def _cheapest(self, problem: Problem) -> Request:
         """Objective or output perturbation: the cheaper or, at a given epsilon, the more accurate one."""

@@ -111,7 +111,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> RowSource:
         """The rows; shapes are checked as scikit-learn does, values are not: they are private."""
         if isinstance(X, Dataset):
-            source = read_rows(X, y, names=getattr(self, "_chosen", None))
+            chosen = getattr(self, "_chosen", None)
+            source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows())
             self.n_features_in_ = source.width
             return source
         if y is None:
@@ -131,6 +132,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if unreadable:  # the library's message would repeat a value of the table
             raise InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
         return read_rows(matrix, self._checked_target(y), names=column_names(X))
+
+    def _declared_rows(self) -> int | None:
+        """The public number that stands for a private number of rows, where a method asks for it."""
+        return None
 
     def _checked_target(self, y: Any) -> Any:
         return column_or_1d(y, warn=True)

@@ -3,9 +3,10 @@
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from expost import InvalidRequest
+from expost import Dataset, InvalidRequest, Session, epsilon
 from expost.core import Adjacency, Outcome
 from expost.data.matrix import UnitBall, UnitRows, read_rows
 from expost.learning.aim import Aim
@@ -139,3 +140,41 @@ def test_the_estimator_says_in_its_receipt_who_the_neighbours_are() -> None:
 
     assert model.receipt_.adjacency is Adjacency.ADD_REMOVE
     assert isinstance(ScoreQuery.__dataclass_fields__["adjacency"].default, Adjacency)
+
+
+def described(**facts) -> Dataset:
+    x, y = table()
+    return Dataset(pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "label": y}), name="people", **facts)
+
+
+def asked() -> LogisticRegression:
+    return LogisticRegression(
+        score=("log_loss", 0.6), method="absolute_loss", rows=3900, classes=(-1, 1), max_epsilon=20
+    )
+
+
+def test_a_dataset_whose_rows_come_and_go_is_fitted_in_a_session() -> None:
+    session = Session(described(), budget=epsilon(30))
+
+    model = session.fit(asked(), features=["a", "b", "c"], target="label")
+
+    assert session.spent() == model.receipt_.bill
+    assert model.receipt_.adjacency is Adjacency.ADD_REMOVE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: described(adjacency="replace-one", rows=4000),  # the bill would be half of what a replaced row loses
+        lambda: described().where("a > 0"),
+        lambda: described(unit="a"),
+    ],
+    ids=["replace-one", "filtered", "ids"],
+)
+def test_other_datasets_are_refused_before_anything_is_spent(data) -> None:
+    session = Session(data(), budget=epsilon(30))
+
+    with pytest.raises(InvalidRequest, match="added or removed"):
+        session.fit(asked(), features=["b", "c"], target="label")
+
+    assert session.spent().epsilon == 0
