@@ -1,0 +1,23 @@
+"""Attacks on the training of PyTorch modules, where torch is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Sequence
+
+from expost.audit.entry import Entry
+from expost.audit.pair import Pair
+
+__all__ = ["entries"]
+
+
+def entries() -> Iterable[Entry]:
+    """One entry, or none without the extra."""
+    return (Entry("expost.torch.train", _pairs),) if importlib.util.find_spec("torch") else ()
+
+
+def _pairs() -> Sequence[Pair]:
+    # Loaded on demand: torch takes seconds to import.
+    found: Sequence[Pair] = importlib.import_module("expost.audit.torch_canary").pairs()
+    return found

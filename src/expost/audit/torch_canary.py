@@ -1,0 +1,72 @@
+"""A canary in the gradients of a PyTorch module; needs the extra ``torch``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import torch
+from torch import Tensor, nn
+
+from expost.audit.pair import Pair, Sampler, repeat
+from expost.core import ApproxGuarantee
+from expost.learning.sgd.batches import Batches, Full, Poisson
+from expost.learning.sgd.request import TrainingRequest
+from expost.learning.sgd.schedule import Phase, Schedule
+from expost.noise.bits import BitSource
+from expost.torch.module_learner import ModuleProblem
+from expost.torch.rows import read_rows
+
+__all__ = ["pairs", "torch_canary_pair"]
+
+_RUNS = 400
+_DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
+_CLIP = 0.1
+_PLAIN, _CANARY = [[0.01], [0.01]], [[1.0]]
+
+
+def pairs() -> Sequence[Pair]:
+    """One step on all rows, several on sampled ones."""
+    return (
+        torch_canary_pair("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
+        torch_canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
+    )
+
+
+def torch_canary_pair(name: str, batches: Batches, *, steps: int, noise: Fraction, runs: int = _RUNS) -> Pair:
+    """A module of one weight with and without a row that pulls it as hard as clipping allows."""
+    schedule = Schedule(batches, (Phase(steps, noise),))
+    prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full) else "rdp")
+    claim = prices.cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+
+    def trained(features: list[list[float]]) -> Sampler:
+        inputs, targets = torch.tensor(features), torch.tensor([0.0, 0.0, 1.0])[: len(features)]
+        problem = _problem()
+        request = TrainingRequest(
+            question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(read_rows(data))
+        )
+        table = request.measure((inputs, targets))
+
+        def run(bits: BitSource) -> float:
+            nn.init.zeros_(problem.model.weight)  # type: ignore[arg-type]
+            return float(request.climb(table, bits).value.weight.item())
+
+        return repeat(run)
+
+    return Pair(name, claim, trained(_PLAIN + _CANARY), trained(_PLAIN), slow=True, most_runs=runs)
+
+
+def _problem() -> ModuleProblem:
+    return ModuleProblem(
+        nn.Linear(1, 1, bias=False),
+        _squared,
+        _CLIP,
+        lambda weights: torch.optim.SGD(weights, lr=1.0),
+        0.0,
+        torch.device("cpu"),
+    )
+
+
+def _squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets).square() / 2

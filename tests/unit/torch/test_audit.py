@@ -1,0 +1,123 @@
+"""A canary in the gradients of a module stays below the claim, and sees each fault that is planted."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E402
+from expost.audit import Profile, Verdict, audit_table  # noqa: E402
+from expost.audit.entries_torch import entries  # noqa: E402
+from expost.audit.entry import Entry  # noqa: E402
+from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
+from expost.learning.sgd import trainer  # noqa: E402
+from expost.learning.sgd.batches import Full  # noqa: E402
+from expost.noise.gaussian_stream import GaussianStream  # noqa: E402
+from expost.torch import train  # noqa: E402
+from expost.torch.module_learner import ModuleLearner  # noqa: E402
+from expost.torch.row_gradients import SummedLayers  # noqa: E402
+
+
+def verdict(pair: Any) -> Verdict:
+    (row,) = audit_table(Profile(runs=1000, slow_runs=1500), entries=[Entry("expost.torch.train", lambda: (pair,))])
+    return row.verdict
+
+
+def full(noise: int = 1) -> Any:
+    return torch_canary_pair("full", Full(4), steps=1, noise=Fraction(noise), runs=600)
+
+
+def test_the_registered_attacks_stay_below_the_claim() -> None:
+    (row,) = audit_table(Profile(runs=100, slow_runs=100), entries=list(entries()))
+
+    assert row.verdict is not Verdict.VIOLATED
+
+
+def unclipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = SummedLayers.total
+    monkeypatch.setattr(
+        SummedLayers,
+        "total",
+        lambda self, inputs, targets, clip, stretch=None: total(self, inputs, targets, 1e9, stretch),
+    )
+
+
+def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = full()  # the model is checked on made-up rows by now
+    unclipped(monkeypatch)
+
+    assert verdict(pair) is Verdict.VIOLATED
+
+
+def test_missing_clipping_is_refused_before_the_data_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    unclipped(monkeypatch)
+
+    with pytest.raises(InvalidRequest):
+        full()
+
+
+def test_noise_that_is_scaled_after_it_was_added_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = GaussianStream.release
+
+    def scaled(self: GaussianStream, sealed: Any) -> Any:
+        noise = release(self, sealed) - release(self, sealed)
+        return np.asarray(object.__getattribute__(sealed, "_Sealed__exact")) + noise // 10
+
+    monkeypatch.setattr(trainer.GaussianStream, "release", scaled)
+
+    assert verdict(full()) is Verdict.VIOLATED
+
+
+def test_a_batch_size_that_depends_on_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = ModuleLearner.open
+    monkeypatch.setattr(ModuleLearner, "open", lambda self, phase, expected_size: opened(self, phase, float(self.rows)))
+
+    assert verdict(torch_canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is Verdict.VIOLATED
+
+
+def test_a_crash_stays_charged_and_a_restart_goes_on_under_the_same_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, file = f"sqlite:///{tmp_path}/book.ledger", str(tmp_path / "run.npz")
+    with open_ledger(url) as ledger:
+        ledger.open_account("dataset:table", approx(2, 1e-5))
+    data = torch.linspace(-1, 1, 200)[:, None], (torch.linspace(-1, 1, 200) > 0).long()
+    terms = {
+        "rows": 200,
+        "epsilon": 2.0,
+        "steps": 20,
+        "batches": "full",
+        "batch_size": 200,
+        "ledger": url,
+        "checkpoint": file,
+    }
+
+    def spent() -> float:
+        with open_ledger(url) as ledger:
+            return float(ledger.spent("dataset:table").amounts().get("epsilon", 0))
+
+    def left() -> float:
+        with open_ledger(url) as ledger:
+            return float(ledger.remaining("dataset:table").amounts()["epsilon"])
+
+    descend, steps = ModuleLearner.descend, []
+
+    def crashing(self: Any, noisy: Any) -> None:
+        steps.append(1)
+        if len(steps) == 7:
+            raise RuntimeError
+        descend(self, noisy)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(ModuleLearner, "descend", crashing)
+        with pytest.raises(EngineFailed):
+            train(torch.nn.Linear(1, 2), data, **terms)  # type: ignore[arg-type]
+    assert left() < 0.05
+
+    release = train(torch.nn.Linear(1, 2), data, **terms)  # type: ignore[arg-type]
+    assert release.receipt.terms["steps run"] == 20
+    assert abs(spent() - release.receipt.epsilon) < 1e-9 and spent() <= 2
