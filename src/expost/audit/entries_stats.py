@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -36,43 +37,96 @@ from expost.stats import (
     Variance,
 )
 
-__all__ = ["entries", "question_pair"]
+__all__ = ["EQUAL", "entries", "question_pair", "trials_pair"]
 
-Build = Callable[[], Any]
+Build = Callable[..., Any]
 
 _RUNS = 250  # a question takes milliseconds, however small the table
+_TRIAL_RUNS = 3000  # a trial takes microseconds: groups of one question
 _FAR = 60.0  # released numbers beyond this tell nothing more on tables of a few rows
 _WIDTH = 6  # numbers of one outcome; what is not there is beyond all that is
 _KEYS = ("a", "b")
 # The added row is extreme in every column; the others sit where one more row moves the most.
 _ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1}, {"who": 2, "key": "b", "x": 1, "y": 0}]
 _ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
+# Where a spread is asked for, so many equal rows that their number is known, and one that differs stands out.
+EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
 _SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
+_TRIALS = _SCHEMA.append(pa.field("trial", pa.int32()))
 
 
 def entries() -> Iterable[Entry]:
     """One entry a statistic."""
     return (
         Entry("expost.stats.Count", _counts),
-        Entry("expost.stats.CountDistinct", _pairs(partial(CountDistinct, epsilon=1, by="key"))),
-        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1], epsilon=1))),
-        Entry("expost.stats.ContingencyTable", _pairs(partial(ContingencyTable, ["key"], epsilon=1))),
-        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1, epsilon=1))),
-        Entry("expost.stats.Sum", _pairs(partial(Sum, "x", epsilon=1), _climb(Sum, "x"))),
-        Entry("expost.stats.Mean", _pairs(partial(Mean, "x", epsilon=1))),
-        Entry("expost.stats.Variance", _pairs(partial(Variance, "x", epsilon=1), _looks)),
-        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x", epsilon=1))),
-        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"], epsilon=1))),
-        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"], epsilon=1))),
-        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], epsilon=1, levels=1))),
+        Entry("expost.stats.CountDistinct", _pairs(CountDistinct)),
+        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1]))),
+        Entry("expost.stats.ContingencyTable", _tables),
+        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1))),
+        Entry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x"))),
+        Entry("expost.stats.Mean", _pairs(partial(Mean, "x"))),
+        Entry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL)),
+        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL)),
+        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL)),
+        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL)),
+        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1))),
         Entry("expost.stats.Quantile", _quantiles),
-        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key", epsilon=1))),
-        Entry("expost.stats.ApproximateBounds", _pairs(partial(ApproximateBounds, "x", epsilon=1, largest=4))),
-        Entry("expost.stats.PrivatelyBounded", _pairs(partial(Mean, "x", bounds="private", epsilon=1, largest=4))),
+        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"))),
+        Entry("expost.stats.ApproximateBounds", _approximate_bounds),
+        Entry("expost.stats.PrivatelyBounded", _privately_bounded),
         Entry("expost.stats.PrivateKeys", _private_keys),
         Entry("expost.stats.ByPrivateKeys", _by_private_keys),
         Entry("expost.stats.CountByPrivateKeys", _counts_by_private_keys),
     )
+
+
+def trials_pair(
+    name: str, build: Build, *, epsilon: int = 1, billed: int | None = None, rows: Sequence[dict[str, Any]] = _ROWS
+) -> Pair:
+    """Thousands of independent runs at once: every trial is a group with the same few rows, or with one row more.
+
+    A row is in one group, so a group is answered with the noise that the question alone would have. ``billed`` plants a
+    fault: the runs spend ``epsilon``, but claim this.
+    """
+
+    def sampler(rows: Sequence[dict[str, Any]]) -> Sampler:
+        def run(runs: int, bits: BitSource) -> Outcomes:
+            table = pa.Table.from_pylist([row | {"trial": trial} for trial in range(runs) for row in rows], _TRIALS)
+            data = Dataset(
+                table, bounds={"x": (0, 1), "y": (0, 1)}, categories={"key": _KEYS, "trial": list(range(runs))}
+            )
+            question = build(epsilon=epsilon, by="trial")
+            question.check(data)
+            release = question.climb(question.measure(data), bits)
+            return Outcomes.of(_by_trial(release, runs), np.full(runs, float(claimed)))
+
+        return run
+
+    claimed = epsilon if billed is None else billed
+    claim = ExPost(PureGuarantee(Fraction(claimed)))
+    return Pair(name, claim, sampler([*rows, _ADDED]), sampler(rows), most_runs=_TRIAL_RUNS)
+
+
+def _by_trial(release: Release[Any], runs: int) -> Any:
+    """What leaves of each trial: values and intervals, and which category they belong to where that is chosen."""
+    seen = [
+        [number for row in rows for number in _shown(row)]
+        for rows in np.array_split(_objects(release.value.rows), runs)
+    ]
+    return np.clip(np.round(np.array(seen, dtype=np.float64), 3), -_FAR, _FAR)
+
+
+def _objects(rows: Sequence[Any]) -> Any:
+    """An array whose elements are the rows themselves."""
+    held = np.empty(len(rows), dtype=object)
+    held[:] = rows
+    return held
+
+
+def _shown(row: Any) -> list[float]:
+    keys = [_KEYS.index(part) for part in (row.label if isinstance(row.label, tuple) else ()) if part in _KEYS]
+    value = _KEYS.index(row.value) if isinstance(row.value, str) else row.value
+    return [float(value), *(float(end) for end in (row.low, row.high) if end is not None), *map(float, keys)]
 
 
 def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | None = None) -> Pair:
@@ -126,11 +180,33 @@ def _numbers(release: Release[Any]) -> Any:
     return [_KEYS.index(value)] if isinstance(value, str) else value
 
 
-def _pairs(*builds: Build) -> Callable[[], Sequence[Pair]]:
+def _pairs(build: Build, *climbs: Build, rows: Sequence[dict[str, Any]] = _ROWS) -> Callable[[], Sequence[Pair]]:
+    """Many trials of one statistic, a few runs of it alone, and a few of its climbs."""
+
     def pairs() -> Sequence[Pair]:
-        return [question_pair(f"one row more, {place + 1}", build) for place, build in enumerate(builds)]
+        alone = [question_pair(f"one row more, {place + 1}", each) for place, each in enumerate(climbs)]
+        return [
+            trials_pair("one row more, many trials", build, rows=rows),
+            question_pair("one row more", partial(build, epsilon=1)),
+            *alone,
+        ]
 
     return pairs
+
+
+def _tables() -> Sequence[Pair]:
+    def build(*, epsilon: float, by: str) -> Any:
+        return ContingencyTable([by, "key"], epsilon=epsilon)
+
+    return [trials_pair("one row more, many trials", build)]
+
+
+def _approximate_bounds() -> Sequence[Pair]:
+    return [question_pair("one row more", partial(ApproximateBounds, "x", epsilon=1, largest=4))]
+
+
+def _privately_bounded() -> Sequence[Pair]:
+    return [question_pair("one row more", partial(Mean, "x", bounds="private", epsilon=1, largest=4))]
 
 
 def _climb(kind: Callable[..., Any], *subject: Any) -> Build:
@@ -145,7 +221,7 @@ def _looks() -> Any:
 
 def _counts() -> Sequence[Pair]:
     return [
-        question_pair("one row more", partial(Count, epsilon=1)),
+        trials_pair("one row more, many trials", Count),
         question_pair("one row more, climbing", partial(Count, within="50%", max_epsilon=2)),
         question_pair(
             "one row more, groups climbing after a scout", partial(Count, within="50%", by="key", max_epsilon=2)
@@ -156,7 +232,7 @@ def _counts() -> Sequence[Pair]:
 
 def _quantiles() -> Sequence[Pair]:
     return [
-        question_pair(method, partial(Quantile, "x", 0.5, method=method, epsilon=1))
+        trials_pair(f"{method}, many trials", partial(Quantile, "x", 0.5, method=method))
         for method in ("exponential", "smooth")
     ]
 

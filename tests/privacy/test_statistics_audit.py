@@ -1,0 +1,57 @@
+"""The attacks on the statistics have teeth: twice the epsilon that is billed is noticed, for every kind."""
+
+from functools import partial
+
+import pytest
+
+from expost.audit.attack import attack
+from expost.audit.entries_stats import EQUAL, trials_pair
+from expost.noise import SeededBits
+from expost.stats import (
+    ContingencyTable,
+    Count,
+    CountDistinct,
+    Covariance,
+    Histogram,
+    Mean,
+    MostCommon,
+    Quantile,
+    StandardDeviation,
+    Sum,
+    Summary,
+    TopK,
+    Variance,
+)
+
+
+def table(*, epsilon: float, by: str):
+    return ContingencyTable([by, "key"], epsilon=epsilon)
+
+
+# What must be noticed: twice the bill, or more where a statistic uses only a part of what it is billed (a covariance
+# spreads its epsilon over many sums, an exponential mechanism is billed for a case that two grid points do not reach).
+KINDS = {
+    "count": (Count, {}, 2),
+    "distinct units": (CountDistinct, {}, 2),
+    "histogram": (partial(Histogram, "x", edges=[0, 0.5, 1]), {}, 2),
+    "contingency table": (table, {}, 2),
+    "top k": (partial(TopK, "key", 1), {}, 2),
+    "sum": (partial(Sum, "x"), {}, 2),
+    "mean": (partial(Mean, "x"), {}, 2),
+    "variance": (partial(Variance, "x"), {"rows": EQUAL}, 2),
+    "standard deviation": (partial(StandardDeviation, "x"), {"rows": EQUAL}, 2),
+    "summary": (partial(Summary, ["x"]), {"rows": EQUAL}, 2),
+    "most common": (partial(MostCommon, "key"), {}, 2),
+    "covariance": (partial(Covariance, ["x", "y"]), {"rows": 4 * EQUAL}, 4),
+    "quantile": (partial(Quantile, "x", 0.5), {}, 6),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_the_bill_is_noticed_and_the_bill_itself_is_not(kind: str) -> None:
+    build, terms, times = KINDS[kind]
+    planted = trials_pair(kind, build, epsilon=times, billed=1, **terms)
+    honest = trials_pair(kind, build, **terms)
+
+    assert attack(planted, 3_000, bits=SeededBits(1), failure_probability=1e-5).violated
+    assert not attack(honest, 3_000, bits=SeededBits(1), failure_probability=1e-5).violated
