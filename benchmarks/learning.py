@@ -1,18 +1,27 @@
-"""How long accuracy-first fits take: ratios against scikit-learn in one run, interleaved, one BLAS thread, medians."""
+"""How long accuracy-first fits take: ratios against scikit-learn in one run, interleaved, one BLAS thread, medians.
+
+``--scale`` measures memory and long streams instead: the peak above a float32 matrix of 10^7 x 50, and a fit to 10^8 rows of
+Parquet that never holds more than a batch. Each runs in a process of its own, whose resident set is read at the end.
+"""
 
 import argparse
+import multiprocessing
 import resource
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from sklearn.linear_model import LogisticRegression as PlainLogistic
 from sklearn.linear_model import Ridge as PlainRidge
 from threadpoolctl import threadpool_limits
 
-from expost.data.matrix import RowSource, UnitBall, UnitRows, grid_numbers
-from expost.data.moments import MomentLayout
+from expost.data import Dataset
 from expost.models import LogisticRegression, Ridge
 
 PENALTY = 0.005
@@ -51,36 +60,74 @@ def report(kind: str, plain: str, fits: dict[str, Callable[[], object]], repeats
         print(f"{kind:9} {name:42} {value * 1000:8.1f} ms  {against if name != plain else ''}")
 
 
-def memory(rows: int, width: int) -> None:
-    """Peak memory of exact moments over a stream of float32 batches, above what the stream itself needs."""
-    batch = np.random.default_rng(0).random((100_000, width), dtype=np.float32) / width
-    target = np.zeros(len(batch), dtype=np.float32)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak() -> float:
+    """The largest resident set of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    def read():
-        for _ in range(rows // len(batch)):
-            for start in range(0, len(batch), 8192):
-                yield batch[start : start + 8192], target[start : start + 8192]
 
-    layout = MomentLayout(UnitBall(width))
-    start = time.perf_counter()
-    layout.measure(UnitRows(RowSource(rows, width, None, read), layout.ball, grid_numbers(1.0)))
-    took = time.perf_counter() - start
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"moments   {rows:.0e} x {width} float32: {took:.1f} s, {peak:.0f} MB above the input")
+def fit_in_memory(rows: int, width: int) -> str:
+    """A fit to a matrix in memory: peak above the matrix itself, which is generated in place."""
+    rng = np.random.default_rng(0)
+    x, y = np.empty((rows, width), dtype=np.float32), np.empty(rows, dtype=np.float32)
+    for start in range(0, rows, 100_000):
+        block = x[start : start + 100_000]
+        rng.random(out=block, dtype=np.float32)
+        block /= width
+        y[start : start + 100_000] = block.sum(axis=1)
+    before, start_time = peak(), time.perf_counter()
+    model = Ridge(excess_risk=0.01, regularization=PENALTY, method="certificate").fit(x, y)
+    took = time.perf_counter() - start_time
+    return f"certificate, {rows:.0e} x {width} float32 in memory: {took:.1f} s, {peak() - before:.0f} MB above the input, epsilon {model.receipt_.epsilon:.3g}"
+
+
+def write_parquet(path: Path, rows: int, width: int) -> None:
+    """A table of a sum of uniform columns, row group by row group."""
+    rng, names = np.random.default_rng(0), [f"x{index}" for index in range(width)]
+    schema = pa.schema([(name, pa.float32()) for name in [*names, "y"]])
+    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for start in range(0, rows, 1_000_000):
+            block = rng.random((width, min(1_000_000, rows - start)), dtype=np.float32) / width
+            writer.write_table(pa.table([*block, block.sum(axis=0)], schema=schema))
+
+
+def fit_stream(path: Path, rows: int, width: int) -> str:
+    """A fit to a file that is only ever read in batches."""
+    data = Dataset(str(path), name="stream", adjacency="replace-one", rows=rows)
+    before, start = peak(), time.perf_counter()
+    model = Ridge(excess_risk=0.001, regularization=PENALTY, method="certificate").fit(data, "y")
+    took, size = time.perf_counter() - start, path.stat().st_size / 2**20
+    return f"certificate, {rows:.0e} x {width} rows of Parquet ({size:.0f} MB): {took:.1f} s, {peak() - before:.0f} MB above a started process, epsilon {model.receipt_.epsilon:.3g}"
+
+
+def alone(function: Callable[..., str], *arguments: object) -> str:
+    """Run in a fresh process, so that its peak is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def scale(memory_rows: int, stream_rows: int) -> None:
+    print(alone(fit_in_memory, memory_rows, 50), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stream.parquet"
+        write_parquet(path, stream_rows, 3)
+        print(alone(fit_stream, path, stream_rows, 3), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--scale", action="store_true", help="measure memory and a long stream instead")
     parser.add_argument("--memory-rows", type=int, default=10_000_000)
+    parser.add_argument("--stream-rows", type=int, default=100_000_000)
     options = parser.parse_args()
+    if options.scale:
+        scale(options.memory_rows, options.stream_rows)
+        return
     x, y = table(options.rows, 77, signs=False)
     z, s = table(options.rows, 38, signs=True)
     common = {"regularization": PENALTY, "max_epsilon": 100.0}
     with threadpool_limits(1, user_api="blas"):
-        memory(options.memory_rows, 50)
         report(
             "ridge",
             "sklearn Ridge",
