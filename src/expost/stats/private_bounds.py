@@ -43,7 +43,7 @@ class PrivatelyBounded:
 
     >>> from expost.stats import Mean
     >>> Mean("income", bounds="private", epsilon=1).question
-    'mean of income with private bounds'
+    'mean of income with private bounds (for 10 % of epsilon)'
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class PrivatelyBounded:
         if total is None:
             raise InvalidRequest("Expected epsilon or max_epsilon beside private bounds", do="Pass max_epsilon=")
         self._total = rational(total, "epsilon")
-        share = self._total * probability(bounds_share, "bounds_share")
+        self._share = probability(bounds_share, "bounds_share")
+        share = self._total * self._share
         rest = {"epsilon" if epsilon is not None else "max_epsilon": self._total - share}
         self._bounds = ApproximateBounds(
             column, epsilon=share, smallest=smallest, largest=largest, where=terms.get("where")
@@ -76,7 +77,7 @@ class PrivatelyBounded:
     @property
     def question(self) -> str:
         """The question in public words."""
-        return f"{self._subject} with private bounds"
+        return f"{self._subject} with private bounds (for {float(100 * self._share):.4g} % of epsilon)"
 
     @property
     def worst_case(self) -> Loss:
@@ -116,6 +117,7 @@ class PrivatelyBounded:
             question=self.question,
             promise=PureGuarantee(self._total),
             bill=PureLoss(sum(parts.values(), Fraction(0))),
+            terms={**answer.terms, "bounds found": {name: bounds.terms[name] for name in ("bins", "threshold")}},
             breakdown=parts,
             citations=(*answer.citations, *bounds.citations),
         )

@@ -176,6 +176,10 @@ def test_bounds_can_be_found_privately() -> None:
     release = ask(Mean("pay", bounds="private", epsilon=2))
     assert set(release.receipt.breakdown) == {"bounds", "question"}
     assert abs(release.value - PAY.mean()) < 300
+    assert release.receipt.breakdown["bounds"] == Fraction(1, 5)
+    chosen = Mean("pay", bounds="private", bounds_share=0.3, within=300, max_epsilon=2)
+    assert "(for 30 % of epsilon)" in chosen.question
+    assert ask(chosen).receipt.breakdown["bounds"] == Fraction(3, 5)
     failed = ask(Sum("pay", bounds="private", within=1, max_epsilon=0.01))
     assert failed.value is None and failed.receipt.outcome is Outcome.NOT_MET
 
