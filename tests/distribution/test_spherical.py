@@ -24,7 +24,7 @@ def length_cdf(dimension: int):
 
 
 def lengths(dimension: int, scale: Fraction, seed: int) -> np.ndarray:
-    drawn = spherical_laplace(scale, dimension, 40_000, bits=SeededBits(seed)).astype(float)
+    drawn = spherical_laplace(scale, dimension, 20_000, bits=SeededBits(seed)).astype(float)
     return np.floor(np.linalg.norm(drawn, axis=1)).astype(np.int64)
 
 
