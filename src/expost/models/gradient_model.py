@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from expost.core import InvalidRequest, Receipt, Release
 from expost.core.rational import rational
 from expost.curator import answer
-from expost.data.matrix import column_names
+from expost.data import Dataset
+from expost.data.matrix import RowSource, column_names, read_rows
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
@@ -25,7 +27,7 @@ from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
-from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.table import LinearProblem, LinearTable
 from expost.learning.sgd.tuning import TuningRequest
 from expost.learning.sgd.validation import ScoreRule
 from expost.ledger import Ledger, open_ledger
@@ -76,10 +78,14 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train, and bill the ledger; raises ``TargetNotMet`` with the last private model if the target is missed.
 
-        Ctrl-C stops the training; the model so far is paid for and kept.
+        ``X`` is a table with ``y`` beside it, or a ``Dataset`` whose neighbours add or remove a row, with ``y`` the name of
+        its target column. Ctrl-C stops the training; the model so far is paid for and kept.
         """
         if any(value is not None for value in unsupported.values()):
             raise InvalidRequest(f"Expected no {next(iter(unsupported))}", do="Leave it out: it is not supported")
+        if isinstance(X, Dataset):
+            account = f"dataset:{X.name}" if X.name else None
+            return self._fit_dataset(X, y, None, lambda request, source: self._pay(request, source, account))
         if y is None:
             name = type(self).__name__
             raise InvalidRequest(
@@ -93,6 +99,44 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         plan = self._plan(matrix.shape[1], matrix.shape[0])
         problem = self._problem(matrix.shape[1], names, ladder=len(plan.schedule.phases) > 1)
         release = self._pay(self._request(plan, problem), (matrix, targets))
+        self._keep(release, plan)
+        return self
+
+    def fit_with(
+        self,
+        pay: Callable[[TrainingRequest, RowSource], Release[Any]],
+        dataset: Dataset,
+        *,
+        features: Sequence[str],
+        target: str,
+    ) -> Self:
+        """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
+        if isinstance(features, str) or not features:
+            raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
+        if self.checkpoint is not None or self.ledger is not None:
+            raise InvalidRequest("Expected no ledger or checkpoint beside a session", do="Leave them out")
+        return self._fit_dataset(dataset, target, tuple(features), pay)
+
+    def _fit_dataset(
+        self,
+        dataset: Dataset,
+        target: Any,
+        features: tuple[str, ...] | None,
+        pay: Callable[[TrainingRequest, RowSource], Release[Any]],
+    ) -> Self:
+        source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
+        # An empty column of the declared kind: classes are learned from what is public, before any row is read.
+        self._targets(np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str))
+        self.n_features_in_ = source.width
+        plan = self._plan(source.width, None)
+        problem = self._problem(source.width, source.names, ladder=len(plan.schedule.phases) > 1)
+
+        def table(rows: RowSource) -> LinearTable:
+            matrix, labels = _gathered(rows)
+            return problem.table(matrix, self._targets(labels))
+
+        with one_thread():
+            release = pay(replace(self._request(plan, problem), table=table), source)
         self._keep(release, plan)
         return self
 
@@ -131,10 +175,10 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             "regularization": problem.rule.regularization,
         }
 
-    def _pay(self, request: TrainingRequest | TuningRequest, data: tuple[Any, Any]) -> Release[Any]:
+    def _pay(self, request: TrainingRequest | TuningRequest, data: Any, named: str | None = None) -> Release[Any]:
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
-        account = _ACCOUNT if self.account is None else str(self.account)
+        account = named or _ACCOUNT if self.account is None else str(self.account)
         ledger = self._open_ledger(account, request)
         terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
         try:
@@ -245,6 +289,13 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = self.simulation_seed is None
         tags.target_tags.required = True
         return tags
+
+
+def _gathered(source: RowSource) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """All rows at once; training goes over them many times."""
+    parts = list(source.read())
+    tables = [np.zeros((0, source.width)), *(np.asarray(table, np.float64) for table, _ in parts)]
+    return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
 
 
 def _filled(matrix: Any) -> Any:

@@ -111,6 +111,8 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             classes = np.unique(labels)
         else:
             classes = np.asarray(list(self.classes))
+        if labels.dtype.kind != "O" and (labels.dtype.kind in "biuf") != (classes.dtype.kind in "biuf"):
+            raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
         numbers = label_numbers(labels, classes)
         self.classes_ = classes
         return numbers

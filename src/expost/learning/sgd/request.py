@@ -89,6 +89,7 @@ class TrainingRequest:
             test=test,
             progress=self.progress() if self.progress else None,
             save=self.save,
+            validation_rows=float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)),
         )
         trained = trainer.run(start)
         return Release(learner.result(), self._receipt(trained, test))
@@ -133,6 +134,8 @@ class TrainingRequest:
             "steps run": trained.steps,
             "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
         }
+        if trained.score is not None:
+            terms["score, estimated"] = round(trained.score, 4)
         if trained.interrupted:
             terms["stopped"] = "by the caller"
         breakdown = {"training": Fraction(bill.epsilon)}

@@ -37,7 +37,8 @@ class Stretch:
 class Trained:
     """How a training ended: after which phase, at which step, and whether the test was passed (and by how much).
 
-    ``gap`` is the released gap of the test, None if it was not passed or there was none.
+    ``gap`` is the released gap of the test, None if it was not passed or there was none; ``score`` is what it says of the
+    score, for the public number of validation rows.
     """
 
     phase: int
@@ -45,6 +46,7 @@ class Trained:
     passed: bool
     interrupted: bool
     gap: int | None = None
+    score: float | None = None
 
 
 def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
@@ -86,12 +88,15 @@ class Trainer:
         test: ValidationTest | None = None,
         progress: Progress | None = None,
         save: Callable[[Progressed], None] | None = None,
+        validation_rows: float = 0.0,
     ) -> None:
         self._learner, self._schedule, self._prices = learner, schedule, prices
         self._bits, self._test = bits, test
         self._progress: Progress = progress or Quiet()
         self._save = save
         self._stream: tuple[int, GaussianStream] | None = None
+        self._validation_rows = validation_rows
+        self._score: float | None = None
         self._news, self._steps = "", 0
 
     def run(self, start: Progressed) -> Trained:
@@ -114,7 +119,7 @@ class Trainer:
                 except KeyboardInterrupt:
                     return Trained(phase, self._steps, False, True)
                 if passed:
-                    return Trained(phase, self._steps, True, False, gap)
+                    return Trained(phase, self._steps, True, False, gap, self._score)
                 now = replace(now, finished=number + 1, arrays=self._learner.state())
         return Trained(phase, self._steps, False, False)
 
@@ -156,5 +161,16 @@ class Trainer:
             return False, None
         margin = self._test.margin(part.phase)
         crossing = self._test.ask(self._learner.score(self._test.rule, margin), part.phase)
-        self._news = "target reached" if crossing.above else "target not reached yet"
+        self._news = "target not reached yet"
+        if crossing.gap is not None:
+            self._tell(crossing.gap, part.phase)
         return crossing.above, crossing.gap
+
+    def _tell(self, gap: int, phase: int) -> None:
+        """The gap is released with the answer "above", so a guess from it costs nothing more."""
+        self._news = "target reached"
+        if self._test is not None and self._validation_rows:
+            self._score = self._test.accuracy(gap, phase, self._validation_rows)
+        if self._score is not None:
+            self._news += f", score about {self._score:.3f}"
+        self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[phase], self._news)

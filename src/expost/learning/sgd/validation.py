@@ -121,3 +121,9 @@ class ValidationTest:
         """The score's excess over the target, in the rule's units, guessed from the released gap."""
         t, q = float(self.renewed.threshold_scale(rung)), float(self.renewed.query_scale(rung))
         return gap + self.margin(rung) + t - q
+
+    def accuracy(self, gap: int, rung: int, rows: float) -> float | None:
+        """The accuracy guessed from the released gap, for a public number of validation rows; none for an rmse."""
+        if self.rule.measure is not Measure.ACCURACY:
+            return None
+        return min(1.0, (self.rule.pass_mark + self.estimate(gap, rung) / rows) / self.rule.span)

@@ -14,6 +14,7 @@ from tests.unit.learning.sgd.conftest import DELTA, Small
 from expost.core import ApproxLoss, InvalidRequest, Outcome
 from expost.learning.sgd.batches import Poisson
 from expost.learning.sgd.checkpoint import Progressed
+from expost.learning.sgd.progress import Quiet
 from expost.learning.sgd.request import TrainingRequest, _joined
 from expost.learning.sgd.schedule import Phase, Schedule
 from expost.noise import SeededBits
@@ -178,3 +179,18 @@ def _crashing(request: TrainingRequest, written: list[Progressed], at: int) -> T
             raise RuntimeError("power cut")
 
     return _with(request, save=save)
+
+
+def test_a_training_that_stopped_tells_a_private_estimate_of_its_score(small: Small) -> None:
+    told: list[str] = []
+
+    class Listening(Quiet):
+        def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+            told.append(news)
+
+    receipt = trained(_with(small.aimed(), progress=Listening), small).receipt
+
+    assert receipt.outcome is Outcome.TESTED
+    assert 0.8 < receipt.terms["score, estimated"] <= 1
+    assert told[0] == "" and "score about" in told[-1]
+    assert "score, estimated" not in trained(small.fixed(), small).receipt.terms
