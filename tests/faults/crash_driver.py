@@ -16,12 +16,13 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from fractions import Fraction
 
 import expost.ledger
 from expost.core import BudgetExceeded, PureGuarantee, PureLoss, Receipt, epsilon
-from expost.ledger import Kind, Ledger, open_ledger, sqlpage
+from expost.ledger import HoldState, Kind, Ledger, open_ledger, posting, sqlpage, totals
 
 WHOLE, PARTS = "dataset:flights", ["dataset:flights/site=A", "dataset:flights/site=B"]
 ACCOUNTS = [PARTS[0], "analyst:ann"]
@@ -63,6 +64,8 @@ class Spender:
             try:
                 body(lambda word, what: os.write(writing, json.dumps([word, what]).encode() + b"\n"))
                 status = 0
+            except BaseException:
+                traceback.print_exc()  # the exit below skips the usual one
             finally:
                 sys.stderr.flush()
                 os._exit(status)
@@ -133,7 +136,7 @@ def kill_at_lines(url: str, *, stride: int, deep: bool, careless: bool) -> Count
                 tracer.phase += 1
 
             ledger.budget(ACCOUNTS[0])  # this process connects before the count starts
-            for cache in (sqlpage._guarantee, sqlpage._loss, sqlpage._used):
+            for cache in (sqlpage._checked, sqlpage._loss, sqlpage._part):
                 cache.cache_clear()  # every run then executes the same lines
             sys.settrace(tracer.on_call)
             spend(ledger, note, careless=careless)
@@ -182,6 +185,17 @@ def kill_at_random(ledger: Ledger, *, count: int, careless: bool) -> Counter:
     return seen
 
 
+def used_up(ledger: Ledger, accounts: list) -> bool:
+    """Whether, in one consistent look, nobody holds anything and the next question does not fit: then it never will."""
+
+    def look(page):
+        quiet = all(row.state is not HoldState.OPEN for row in page.holds())
+        left = [totals.remaining(page, posting.find_account(page, name)) for name in accounts]
+        return quiet and not all(PureLoss(WORST).within(rest) for rest in left)
+
+    return ledger._read(look)
+
+
 def together(ledger: Ledger, choices: list) -> list:
     """Processes that each spend from their accounts until refused; all connect first, then a gate opens for all."""
     waiting, gate = os.pipe()
@@ -192,13 +206,12 @@ def together(ledger: Ledger, choices: list) -> list:
             ledger.budget(WHOLE)
             tell("ready", None)
             os.read(waiting, 1)
-            refused = 0
-            while refused < 3:  # a refusal while somebody holds may pass; three with nobody holding do not
+            while True:
                 try:
                     spend(ledger, tell, careless=False, accounts=accounts)
-                    refused = 0
-                except BudgetExceeded:
-                    refused = 0 if ledger.open_holds() else refused + 1
+                except BudgetExceeded:  # passes if it was only for the holds of others
+                    if used_up(ledger, accounts):
+                        return
 
         return run
 

@@ -149,19 +149,21 @@ def _entry(row: Row[Any]) -> Entry:
 
 
 def _account(row: Row[Any]) -> Account:
-    budget, spent = _guarantee(row.budget), _loss(row.spent)
-    if _used(budget, spent) != row.used:
-        raise ValueError("the two forms of the total differ")
-    part = None if row.part_of is None else Part.checked(row.part_of, row.part_by, row.touching)
-    return Account(row.name, budget, spent, row.entry, _loss(row.own), part)
+    name, budget, spent, used, entry, own, part_of, part_by, touching = tuple(row)
+    part = None if part_of is None else _part(part_of, part_by, touching)
+    limit, total, charged = _checked(budget, spent, used, own)
+    return Account(name, limit, total, entry, charged, part)
 
 
 # An account with a thousand parts reads them all at every charge, and most of them are alike.
 
 
 @lru_cache(maxsize=4096)
-def _guarantee(text: str) -> Guarantee:
-    return Guarantee.from_json(json.loads(text))
+def _checked(budget: str, spent: str, used: int, own: str) -> tuple[Guarantee, Loss, Loss]:
+    limit, total = Guarantee.from_json(json.loads(budget)), _loss(spent)
+    if used_parts(limit, total) != used:
+        raise ValueError("the two forms of the total differ")
+    return limit, total, _loss(own)
 
 
 @lru_cache(maxsize=4096)
@@ -169,7 +171,7 @@ def _loss(text: str) -> Loss:
     return Loss.from_json(json.loads(text))
 
 
-_used = lru_cache(maxsize=4096)(used_parts)
+_part = lru_cache(maxsize=4096)(Part.checked)
 
 
 def _hold(row: Row[Any]) -> HoldRow:

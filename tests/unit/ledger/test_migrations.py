@@ -1,8 +1,9 @@
 import pytest
-from sqlalchemy import create_engine, inspect, select
+from sqlalchemy import create_engine, insert, inspect, select
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, PureLoss, epsilon
 from expost.ledger import migrations, open_ledger, schema
+from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.schema import MIGRATIONS
 
 
@@ -51,3 +52,35 @@ def test_a_ledger_with_unknown_steps_is_refused(tmp_path, monkeypatch):
         with pytest.raises(InvalidRequest, match="this version can read"):
             migrations.migrate(connection)
     engine.dispose()
+
+
+def test_a_ledger_from_before_there_were_parts_is_opened_with_its_totals(tmp_path, monkeypatch):
+    budget, nothing = epsilon(1), PureLoss(0)
+    begin = Entry.after(None, Kind.BEGIN, {"format": 1, "ledger": "old"})
+    body = {
+        "account": "dataset:a",
+        "budget": budget.to_json(),
+        "template": None,
+        "spent": {"dataset:a": nothing.to_json()},
+    }
+    opened = Entry.after(begin, Kind.OPEN, body)
+    engine = create_engine(f"sqlite:///{tmp_path}/a.ledger")
+    with engine.begin() as connection, monkeypatch.context() as patch:
+        patch.setattr(migrations, "STEPS", migrations.STEPS[:5])
+        migrations.migrate(connection)
+        connection.exec_driver_sql("PRAGMA application_id = 1163415636")
+        for entry in (begin, opened):
+            row = {name: getattr(entry, name) for name in ("sequence", "at", "text", "previous", "hash")}
+            connection.execute(insert(schema.ENTRIES), row | {"kind": entry.kind.value})
+        connection.exec_driver_sql(
+            "INSERT INTO ledger_accounts VALUES (?, ?, ?, 0, 1)",
+            ("dataset:a", canonical(budget.to_json()), canonical(nothing.to_json())),
+        )
+    engine.dispose()
+
+    with open_ledger(tmp_path / "a.ledger") as ledger:
+        ledger.open_part("part", of="dataset:a")
+        ledger.hold(["part"], PureLoss(0.5), question="q")
+
+        assert ledger.spent("dataset:a") == PureLoss(0.5)
+        assert ledger.verify().entries == 4
