@@ -171,7 +171,6 @@ def peer_row(given: str, path: Path, rows: int, seconds: float) -> dict[str, obj
     if not script.exists() or not python:
         raise SystemExit(f"Expected --peer NAME=PYTHON with a name of {', '.join(peer_names())}, got {given}")
     with tempfile.TemporaryDirectory(prefix="expost-peer-") as folder:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
             done = subprocess.run(
                 [python, str(script), str(path)],
@@ -182,15 +181,14 @@ def peer_row(given: str, path: Path, rows: int, seconds: float) -> dict[str, obj
                 timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            return {"what": f"{name}, {rows:.0e} rows", "seconds": f"stopped at {seconds:.0f}"}
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return {"what": f"{name}, {rows:.0e} rows", "stopped": f"{seconds:.0f} seconds after its start"}
     if done.returncode != 0:
         return {"what": f"{name}, {rows:.0e} rows", "failed": done.stderr.strip().splitlines()[-1:]}
-    version, elapsed = done.stdout.split()[-2:]
+    version, elapsed, used = done.stdout.split()[-3:]
     return {
         "what": f"{name} {version}, {rows:.0e} rows",
         "seconds": round(float(elapsed), 2),
-        "CPU, start included": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "CPU": round(float(used), 2),
     }
 
 
@@ -233,7 +231,8 @@ def bounded_totals(
         after = interleaved({"private": lambda: private_totals(path)}, 2)["private"]
         ours = (before + after) / 2
         if "seconds" in row:
-            row["times ours"] = f"{float(str(row['seconds']).split()[-1]) / ours:.1f}"
+            row["times ours"] = round(float(str(row["seconds"])) / ours, 1)
+            row["CPU, times ours"] = round(float(str(row["CPU"])) / used, 1)
         found.append({**row, "ours beside it": round(ours, 2)})
     return found
 

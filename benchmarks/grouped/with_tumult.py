@@ -39,4 +39,4 @@ bounded = QueryBuilder("events").enforce(MaxGroupsPerID("group", 4)).enforce(Max
 counts = session.evaluate(bounded.groupby(keys).count(), PureDPBudget(1)).toPandas()
 sums = session.evaluate(bounded.groupby(keys).sum("value", 0.0, 20.0), PureDPBudget(1)).toPandas()
 assert len(counts) == len(sums) == 1000
-print(version("tmlt.analytics"), time.perf_counter() - start)
+print(version("tmlt.analytics"), time.perf_counter() - start, "nan")  # the work is done by the Java machine

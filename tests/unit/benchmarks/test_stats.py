@@ -10,7 +10,7 @@ from benchmarks import stats
 @pytest.fixture
 def peers(tmp_path: Path, monkeypatch) -> Path:
     scripts = {
-        "quick": "print('noise'); print('1.2.3', 4.5)",
+        "quick": "print('noise'); print('1.2.3', 4.5, 2.0)",
         "broken": "raise SystemExit('no such option')",
         "slow": "import time; time.sleep(60)",
     }
@@ -23,12 +23,12 @@ def peers(tmp_path: Path, monkeypatch) -> Path:
 def test_a_peer_says_its_version_and_its_seconds(peers: Path) -> None:
     row = stats.peer_row(f"quick={sys.executable}", peers / "events.parquet", 1000, 60)
 
-    assert row["what"] == "quick 1.2.3, 1e+03 rows" and row["seconds"] == 4.5
+    assert row["what"] == "quick 1.2.3, 1e+03 rows" and (row["seconds"], row["CPU"]) == (4.5, 2.0)
 
 
 def test_a_peer_that_fails_or_hangs_is_written_down(peers: Path) -> None:
     assert stats.peer_row(f"broken={sys.executable}", peers, 1000, 60)["failed"] == ["no such option"]
-    assert stats.peer_row(f"slow={sys.executable}", peers, 1000, 0.2)["seconds"] == "stopped at 0"
+    assert stats.peer_row(f"slow={sys.executable}", peers, 1000, 0.2)["stopped"] == "0 seconds after its start"
 
 
 @pytest.mark.parametrize("given", ["nobody=python", "quick", ""])
