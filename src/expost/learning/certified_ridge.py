@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from expost.accuracy.climb import climb
 from expost.accuracy.noise_envelope import NoiseEnvelope
 from expost.accuracy.ridge_certificate import Certified, ExcessRiskCertificate, SquaredErrorCertificate
+from expost.accuracy.short_vector import is_short
 from expost.core import Ladder, Loss, Measure, Outcome, PureGuarantee, PureLoss, Release, Sealed, Step
 from expost.core.rational import round_up
 from expost.data.matrix import GRID_BITS, RowSource
@@ -23,9 +24,11 @@ from expost.noise import BitSource, DiscreteLaplacePath
 
 __all__ = ["CertifiedRidge", "RidgeRelease"]
 
-_RATIO = 1.07
+_RATIO = 1.01
+_EARLY = 10  # landings at levels where only zero coefficients can be certified
 _LANDINGS = 40  # rungs at which the certificate is asked; the failure probability is shared among them
 _SPAN = 300.0  # the first rung is at most this far below the cap
+_ZERO_FAILURE = 0.1  # share of a landing's failure probability for the test of zero coefficients
 _SQUARE_FAILURE = 0.1  # share of a landing's failure probability for the noise of y^2
 _CITATIONS = ("LNRWW17, Theorem 2.7", "docs/proofs/ridge-certificate.md", "docs/proofs/moments.md")
 
@@ -57,6 +60,7 @@ class CertifiedRidge:
             problem.ball, with_square=measure in (Measure.RMSE, Measure.R2), with_sum=measure is Measure.R2
         )
         self._ladder = self._build_ladder(rungs)
+        self._first = self._first_rung()
         self._landings = self._build_landings()
 
     # The ladder ---------------------------------------------------------------------------------------------------
@@ -73,8 +77,7 @@ class CertifiedRidge:
         if aim.epsilon is not None:
             return Ladder((aim.epsilon,))
         lowest = aim.afford(max(self._least(), aim.cap / Fraction(_SPAN)))
-        ratio = max(_RATIO, float(aim.cap / lowest) ** (1 / max(self._most_landings - 1, 1)) * (1 + 1e-9))
-        return Ladder.geometric(lowest, aim.cap, rungs=rungs, ratio=ratio)
+        return Ladder.geometric(lowest, aim.cap, rungs=rungs, ratio=_RATIO)
 
     @property
     def _most_landings(self) -> int:
@@ -89,19 +92,42 @@ class CertifiedRidge:
         assert target is not None
         if target.measure is not Measure.EXCESS_RISK:
             return Fraction(0)
-        goal = self._problem.aim.tolerance / self._problem.risk_unit
-        envelope = NoiseEnvelope.of(self._problem.ball.dimension, 0.2)
-        reach = float(envelope.reach(np.zeros(1))[0])
-        return round_up(reach * self._scale(1) / math.sqrt(2 * self._problem.penalty * goal))
+        return min(self._least_for_zero(), self._least_for_envelope())
+
+    def _least_for_zero(self) -> Fraction:
+        width, failure = self._problem.ball.dimension, float(self._problem.aim.failure_probability) * _ZERO_FAILURE
+        lengths = np.geomspace(1e-2, 1e4, 200).tolist()
+        short = next(each for each in lengths if is_short(0.9 * math.sqrt(2 * width), each, width, failure))
+        return round_up(short * self._scale(1) / self._short_gradient)
+
+    def _least_for_envelope(self) -> Fraction:
+        reach = float(NoiseEnvelope.of(self._problem.ball.dimension, 0.2).reach(np.zeros(1))[0])
+        return round_up(reach * self._scale(1) / self._short_gradient)
+
+    @property
+    def _short_gradient(self) -> float:
+        """Zero coefficients meet the target if the gradient there is no longer than this."""
+        return math.sqrt(2 * self._problem.penalty * self._problem.aim.tolerance / self._problem.risk_unit)
 
     def _build_landings(self) -> NDArray[np.intp]:
-        total = len(self._ladder)
-        return np.unique(np.linspace(0, total - 1, min(total, self._most_landings)).round().astype(np.intp))
+        last, first = len(self._ladder) - 1, self._first
+        early = np.linspace(0, first, min(first, _EARLY), endpoint=False)
+        late = np.linspace(first, last, min(last - first + 1, self._most_landings))
+        return np.unique(np.concatenate([early, late]).round().astype(np.intp))
+
+    def _first_rung(self) -> int:
+        """The first rung at which coefficients other than zero can be certified."""
+        target = self._problem.aim.target
+        if target is None or target.measure is not Measure.EXCESS_RISK:
+            return 0
+        least = self._least_for_envelope()
+        return next((rung for rung, level in enumerate(self._ladder) if level >= least), len(self._ladder) - 1)
 
     @property
     def _failure(self) -> float:
         """The failure probability of one landing."""
-        return float(self._problem.aim.failure_probability) / len(self._landings)
+        late = int(np.count_nonzero(self._landings >= self._first))
+        return float(self._problem.aim.failure_probability) / late
 
     @property
     def worst_case(self) -> Loss:
@@ -140,10 +166,12 @@ class CertifiedRidge:
         scale, failure = self._scale(self._ladder[rung]), self._failure
         dimension, penalty = self._problem.ball.dimension, self._problem.penalty
         if moments.square is None:
-            best = ExcessRiskCertificate(penalty, NoiseEnvelope.of(dimension, failure)).best(
-                moments.gram, moments.cross, scale=scale
-            )
-            return Certified(best.theta, best.bound * self._problem.risk_unit)
+            if rung < self._first:
+                return self._zero_or(Certified(np.zeros(dimension), math.inf), moments.cross, scale)
+            envelope = NoiseEnvelope.of(dimension, failure * (1 - _ZERO_FAILURE))
+            best = ExcessRiskCertificate(penalty, envelope).best(moments.gram, moments.cross, scale=scale)
+            certified = Certified(best.theta, best.bound * self._problem.risk_unit)
+            return certified if self._good_enough(certified) else self._zero_or(certified, moments.cross, scale)
         own = failure * _SQUARE_FAILURE
         envelope = NoiseEnvelope.of(dimension, failure * (1 - 2 * _SQUARE_FAILURE))
         reach = -math.log(2 * own)  # one-sided: the noise of y^2 is below -reach with probability own
@@ -151,6 +179,14 @@ class CertifiedRidge:
             moments.gram, moments.cross, moments.square, scale=scale
         )
         return Certified(best.theta, self._score(best.bound, moments, scale, own))
+
+    def _zero_or(self, certified: Certified, cross: NDArray[np.float64], scale: float) -> Certified:
+        """Zero coefficients where the exact gradient there is surely short enough; what was found otherwise."""
+        noisy = float(np.linalg.norm(cross)) / scale
+        share = float(self._problem.aim.failure_probability) * _ZERO_FAILURE / len(self._landings)
+        if not is_short(noisy, self._short_gradient / scale, len(cross), share):
+            return certified
+        return Certified(np.zeros(len(cross)), self._problem.aim.tolerance)
 
     def _score(self, squared_error: float, moments: Moments, scale: float, failure: float) -> float:
         """The target's own measure from a bound on the mean squared error."""
