@@ -26,20 +26,38 @@ class HeadFile:
     def __init__(self, ledger_path: str) -> None:
         self.path = ledger_path + ".head"
 
-    def check(self, page: Page) -> None:
-        """Compare the note with the ledger; a missing note says nothing."""
+    def read(self) -> tuple[int, str] | None:
+        """The number and hash in the note; a missing note says nothing.
+
+        Read it before a transaction takes its snapshot: a note read later may be of an entry that came in between.
+        """
         try:
-            with open(self.path, "rb") as file:
-                content = file.read(_LENGTH + 1)
+            content = self._steady()
         except FileNotFoundError:
-            return
+            return None
         except OSError:
             raise self._unsound("Expected the note of the ledger's head to be readable") from None
         match = _LINE.fullmatch(content)
         if match is None:
             raise self._unsound("Expected the note of the ledger's head to be whole")
-        entry = page.entry(int(match[1]))
-        if entry is None or entry.hash != match[2].decode():
+        return int(match[1]), match[2].decode()
+
+    def _steady(self) -> bytes:
+        """The same content twice: what is read while somebody writes may be half of each."""
+        before = None
+        while True:
+            with open(self.path, "rb") as file:
+                content = file.read(_LENGTH + 1)
+            if content == before:
+                return content
+            before = content
+
+    def check(self, page: Page, noted: tuple[int, str] | None) -> None:
+        """Compare what was noted with the ledger."""
+        if noted is None:
+            return
+        entry = page.entry(noted[0])
+        if entry is None or entry.hash != noted[1]:
             raise self._unsound("Expected the newest known entry; an older copy or another ledger was put in place")
 
     def note(self, committed: Entry) -> None:

@@ -73,8 +73,12 @@ class SqlLedger(Ledger):
     def _explained(self, error: Exception) -> Exception:
         """Our own error for the database's."""
 
-    def _check_place(self, page: Page) -> None:
-        """Compare with what is known beside the database; nothing by default."""
+    def _noted_place(self) -> tuple[int, str] | None:
+        """What is known beside the database of its newest entry; nothing by default."""
+        return None
+
+    def _check_place(self, page: Page, noted: tuple[int, str] | None) -> None:
+        """Compare with what was known beside the database before the transaction; nothing by default."""
 
     def _note_place(self, committed: Entry) -> None:
         """Note beside the database that this entry is durable; nothing by default."""
@@ -86,11 +90,12 @@ class SqlLedger(Ledger):
         return self._attempted(lambda: self._transact(action, writing=False))
 
     def _transact(self, action: Callable[[Page], T], *, writing: bool) -> T:
-        seen = self._seen  # before the transaction starts: whatever it reads must be at least as new
+        # Both before the transaction starts: whatever it reads must be at least as new.
+        seen, noted = self._seen, self._noted_place()
         with self._connected().connect() as connection, connection.begin():
             self._start(connection, writing=writing)
             page = SqlPage(connection)
-            before = self._check_head(page, seen)
+            before = self._check_head(page, seen, noted)
             result = action(page)
             after = page.last() or before
             if after.sequence > before.sequence:
@@ -100,13 +105,13 @@ class SqlLedger(Ledger):
                 self._seen = after
         return result
 
-    def _check_head(self, page: Page, seen: Entry | None) -> Entry:
+    def _check_head(self, page: Page, seen: Entry | None, noted: tuple[int, str] | None) -> Entry:
         last = page.last()
         if last is None or not last.is_intact:
             raise unsound("Expected an unbroken chain of entries")
         if seen is not None and (last.sequence < seen.sequence or page.entry(seen.sequence) != seen):
             raise unsound("Expected every entry seen before to be there still; the ledger was put back or replaced")
-        self._check_place(page)
+        self._check_place(page, noted)
         return last
 
     def _is_current(self) -> bool:

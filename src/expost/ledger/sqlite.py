@@ -101,10 +101,13 @@ class SqliteLedger(SqlLedger):
             raise InvalidRequest("Expected a ledger, not another database", got=self.path, do="Name a new file")
         connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
 
-    def _check_place(self, page: Page) -> None:
+    def _noted_place(self) -> tuple[int, str] | None:
+        return self._head.read()
+
+    def _check_place(self, page: Page, noted: tuple[int, str] | None) -> None:
         if _identity(self.path) != self._file:
             raise unsound("Expected the file that was opened; it was moved or replaced")
-        self._head.check(page)
+        self._head.check(page, noted)
 
     def _note_place(self, committed: Entry) -> None:
         self._head.note(committed)
