@@ -31,7 +31,7 @@ def test_the_level_is_kept_for_any_law_and_number_of_rows(relation, adjacency, r
     bits = SeededBits(rows)
     terms = {"epsilon": epsilon, "parts": parts, "adjacency": adjacency, "bits": bits}
 
-    p = [split_test(relation, *NULLS[relation](rows), **terms).value.p_value for _ in range(150)]
+    p = [split_test(relation, *NULLS[relation](rows), **terms).value.p_value for _ in range(100)]
 
     assert keeps_level(p, levels=(0.05, 0.1, 0.3))
 
