@@ -118,9 +118,11 @@ def frozen_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _sealed(request: Any, dataset: Dataset) -> Sealed:
     request.check(dataset)
-    sealed = request.measure(dataset)
-    assert isinstance(sealed, Sealed)
-    return sealed
+    measured = request.measure(dataset)
+    if isinstance(measured, list):  # one sealed vector a group, and here there is one group
+        (measured,) = measured
+    assert isinstance(measured, Sealed)
+    return measured
 
 
 def _distance(first: Any, second: Any, norm: Norm) -> int:
