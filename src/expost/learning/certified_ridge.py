@@ -25,10 +25,11 @@ from expost.noise import BitSource, DiscreteLaplacePath
 __all__ = ["CertifiedRidge", "RidgeRelease"]
 
 _RATIO = 1.01
+_LANDING_RATIO = 1.07  # landings closer than this would cost more failures than they save
 _EARLY = 10  # landings at levels where only zero coefficients can be certified
 _LANDINGS = 40  # rungs at which the certificate is asked; the failure probability is shared among them
 _SPAN = 300.0  # the first rung is at most this far below the cap
-_ZERO_FAILURE = 0.1  # share of a landing's failure probability for the test of zero coefficients
+_ZERO_FAILURE = 0.05  # share of a landing's failure probability for the test of zero coefficients
 _SQUARE_FAILURE = 0.1  # share of a landing's failure probability for the noise of y^2
 _CITATIONS = ("LNRWW17, Theorem 2.7", "docs/proofs/ridge-certificate.md", "docs/proofs/moments.md")
 
@@ -112,7 +113,9 @@ class CertifiedRidge:
     def _build_landings(self) -> NDArray[np.intp]:
         last, first = len(self._ladder) - 1, self._first
         early = np.linspace(0, first, min(first, _EARLY), endpoint=False)
-        late = np.linspace(first, last, min(last - first + 1, self._most_landings))
+        span = math.log(self._ladder[last] / self._ladder[first])
+        count = min(last - first + 1, self._most_landings, math.ceil(span / math.log(_LANDING_RATIO)) + 1)
+        late = np.linspace(first, last, count)
         return np.unique(np.concatenate([early, late]).round().astype(np.intp))
 
     def _first_rung(self) -> int:
