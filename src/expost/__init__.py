@@ -36,8 +36,18 @@ _ROOMS = {
     "data": ("Dataset", "col"),
     "holdout": ("ReusableHoldout",),
     "ledger": ("open_ledger",),
-    "models": ("HuberSVC", "LogisticRegression", "Ridge", "SGDClassifier", "SGDRegressor", "load_model", "save_model"),
+    "models": (
+        "HuberSVC",
+        "LogisticRegression",
+        "Ridge",
+        "SGDClassifier",
+        "SGDRegressor",
+        "fit_one_of",
+        "load_model",
+        "save_model",
+    ),
     "robustness": ("certify", "individual_fairness"),
+    "stats": ("PrivateKeys",),
     "stats.hypothesis": ("AdaptiveTester",),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
@@ -74,10 +84,12 @@ if TYPE_CHECKING:
         Ridge,
         SGDClassifier,
         SGDRegressor,
+        fit_one_of,
         load_model,
         save_model,
     )
     from expost.robustness import certify, individual_fairness
+    from expost.stats import PrivateKeys
     from expost.stats.hypothesis import AdaptiveTester
 
 __all__ = [
@@ -94,6 +106,7 @@ __all__ = [
     "LedgerUnsound",
     "LogisticRegression",
     "Loss",
+    "PrivateKeys",
     "Receipt",
     "Release",
     "ReusableHoldout",
@@ -110,6 +123,7 @@ __all__ = [
     "certify",
     "col",
     "epsilon",
+    "fit_one_of",
     "gdp",
     "individual_fairness",
     "load_model",
