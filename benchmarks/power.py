@@ -1,6 +1,6 @@
 """The power of the private tests against epsilon, beside the test without privacy.
 
-    python -m benchmarks.hypothesis [--runs 60] [--picture FILE.png] [--json FILE]
+    python -m benchmarks.power [--runs 60] [--picture FILE.png] [--json FILE]
 
 Level 0.05. Powers are those the tests are priced by, except for the split test and the tests without privacy, which are run
 on drawn samples.
