@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
@@ -148,6 +148,8 @@ class Session(Questions):
 
     def _within(self, step: tuple[Any, ...], scope_of: Callable[[], Scope]) -> Session:
         key = (*step, type(step[-1]))
+        if not all(isinstance(word, Hashable) for word in step):
+            raise InvalidRequest("Expected a column and one of its values, or days", got=step[-1], do="Pass one value")
         if key not in self._parts:
             if len(self._about) > 1:
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")

@@ -29,6 +29,7 @@ from expost.data.source import open_source, source_mark
 from expost.data.sql import parse_sql
 from expost.data.tally import Measured, Tally, sources
 from expost.data.totals import exact_sums
+from expost.data.values import Truths
 from expost.data.window import Period
 
 __all__ = ["Dataset"]
@@ -106,7 +107,7 @@ class Dataset:
 
     @property
     def filtered(self) -> bool:
-        """Whether ``where`` was asked for: ``batches`` does not look at it."""
+        """Whether ``where`` was asked for: how many rows are left is private then."""
         return self._filter is not None
 
     @property
@@ -129,7 +130,7 @@ class Dataset:
         """The same table with fewer rows: those for which a condition is known to hold. Charged to the same account."""
         view = copy.copy(self)
         found = self.condition(condition)
-        view._filter = found if self._filter is None or found is None else self._filter & found
+        view._filter = found if self._filter is None else self._filter if found is None else self._filter & found
         view.rows = None  # how many rows are left is private
         return view
 
@@ -316,12 +317,20 @@ class Dataset:
     # Rows, for the rooms that seal what they add up --------------------------------------------------------------
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of some columns, unfiltered; derived columns are computed batch by batch."""
-        if not any(name in self._derived for name in columns):
+        """The rows of some columns that pass the filter; derived columns are computed batch by batch."""
+        if self._filter is None and not any(name in self._derived for name in columns):
             return self._engine.batches(columns)
+        named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
         # A constant column needs the rows of some stored one, to be as long.
-        stored = sorted(sources(set(columns), self._derived)) or self._engine.schema.names[:1]
-        return (self._computed(batch, columns) for batch in self._engine.batches(stored))
+        stored = sorted(sources(named, self._derived)) or self._engine.schema.names[:1]
+        return (self._computed(self._kept(batch), columns) for batch in self._engine.batches(stored))
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows for which the filter is known to hold; without it a part's question would read the whole."""
+        if self._filter is None:
+            return batch
+        condition = evaluate(self._filter, batch, self._derived)
+        return batch.filter(pa.array(condition.certain)) if isinstance(condition, Truths) else batch.slice(0, 0)
 
     def _computed(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         arrays = [

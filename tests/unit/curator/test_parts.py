@@ -14,6 +14,7 @@ import pytest
 import expost
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Unit
 from expost.curator.parts import column_part, time_windows
+from expost.stats.hypothesis import BinomialTest
 
 SITES = ["A", "B", "C"]
 ROWS = 6_000
@@ -46,6 +47,31 @@ def visits(source=TABLE, **terms):
 
 
 # Parts by a column
+
+
+def test_a_hypothesis_test_of_a_part_reads_that_part_alone():
+    """Reading the whole would answer from rows whose account is not charged."""
+    table = pa.table({"site": ["A", "B"] * 2000, "well": [True, False] * 2000, "value": [0.0, 1.0] * 2000})
+    data = expost.Dataset(table, name="people", categories={"site": ["A", "B"]}, bounds={"value": (0, 1)})
+    session = expost.Session(data, expost.epsilon(20))
+
+    for site, share in (("A", 1.0), ("B", 0.0)):
+        test = BinomialTest("well", equals=True, null=0.5, epsilon=10)
+        assert abs(session.part("site", site).ask(test).value.estimate - share) < 0.05
+    assert session.spent() == PureLoss(10)
+    assert [batch.num_rows for batch in data.where("site = 'A' and value > 0").batches(["well"])] == [0]
+
+
+def test_a_further_filter_that_is_none_leaves_the_filter_there_is():
+    narrow = people().where("site = 'A'")
+
+    assert narrow.where(None).identity == narrow.identity
+
+
+@pytest.mark.parametrize("value", [[], {}, ["A"]])
+def test_a_value_that_cannot_be_a_category_is_refused(value):
+    with pytest.raises(InvalidRequest):
+        expost.Session(people(), expost.epsilon(1)).part("site", value)
 
 
 def test_parts_charge_their_own_accounts_and_the_whole_the_largest():
