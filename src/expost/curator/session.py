@@ -192,7 +192,8 @@ class Session(Questions):
     def fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
 
-        The dataset must be described with a public number of rows: ``adjacency="replace-one", rows=...``.
+        Most estimators need a public number of rows: ``adjacency="replace-one", rows=...``. Gradient descent
+        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead.
         """
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
