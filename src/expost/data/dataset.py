@@ -65,15 +65,18 @@ class Dataset:
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self._engine, suggested = open_source(source, types=types)
-        self._mark = source_mark(source)
+        mark = source_mark(source)  # types decide what a line means
+        self._mark = mark if mark is None or not types else f"{mark} {sorted(types.items())}"
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.unit = _unit(unit)
         self.adjacency = Adjacency.parse(adjacency)
         self.max_rows_per_unit = _limit(max_rows_per_unit, "max_rows_per_unit")
         self.max_groups_per_unit = _limit(max_groups_per_unit, "max_groups_per_unit")
-        self.bounds = dict(bounds or {})
-        self.categories = {column: _listed(column, values) for column, values in (categories or {}).items()}
+        self.bounds = _by_column(bounds, "bounds")
+        self.categories = {
+            column: _listed(column, values) for column, values in _by_column(categories, "categories").items()
+        }
         self.rows = _limit(rows, "rows")
         self._memory_limit = memory_limit
         self._derived: dict[str, Expression] = {}
@@ -369,6 +372,12 @@ def _unit(unit: str | Unit) -> Unit:
     if isinstance(unit, Unit):
         return unit
     return Unit.row() if unit == "row" else Unit.of(unit)
+
+
+def _by_column(given: Any, name: str) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidRequest(f"Expected {name} by column", got=given, do=f'Pass {name}={{"a column": ...}}')
+    return dict(given or {})
 
 
 def _listed(column: str, values: Any) -> tuple[Any, ...]:

@@ -31,10 +31,9 @@ class Period:
                 "Expected a unit with a time window", do='Pass unit=Unit.of("id", per="week", time="when")'
             )
         try:
-            date = datetime.date.fromisoformat(day)
-        except (TypeError, ValueError):
+            start, end = _span(datetime.date.fromisoformat(day), unit.window)
+        except (TypeError, ValueError, OverflowError):  # the last window of the calendar has no end
             raise InvalidRequest("Expected a day", got=day, do='Pass a day such as "2013-01-07"') from None
-        start, end = _span(date, unit.window)
         return cls(unit.time_column, start, end)
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Release
+from expost.core.rational import probability, rational
 from expost.data import Clamp, Dataset, Expression
 from expost.data.form import SquareForm
 from expost.noise import BitSource
@@ -106,17 +107,19 @@ class Summary:
         where: Expression | str | None = None,
         by: By = None,
     ) -> None:
-        if isinstance(columns, str) or not columns:
+        if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
             raise InvalidRequest("Expected a list of columns", got=columns, do='Pass ["age", "income"]')
+        if bounds is not None and not isinstance(bounds, Mapping):
+            raise InvalidRequest("Expected bounds by column", got=bounds, do='Pass {"age": (0, 120)}')
         share, parts = len(columns), bounds or {}
-        each = Fraction(str(1 - (1 - float(confidence)) / share)) if share > 1 else confidence
+        each = 1 - (1 - probability(confidence, "confidence")) / share
         self._columns = [
             _ColumnSummary(
                 column,
                 within=within,
-                epsilon=None if epsilon is None else Fraction(str(epsilon)) / share,
+                epsilon=None if epsilon is None else rational(epsilon, "epsilon") / share,
                 confidence=each,
-                max_epsilon=None if max_epsilon is None else Fraction(str(max_epsilon)) / share,
+                max_epsilon=None if max_epsilon is None else rational(max_epsilon, "max_epsilon") / share,
                 where=where,
                 by=by,
                 bounds=parts.get(str(column)),

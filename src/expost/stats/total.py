@@ -26,7 +26,7 @@ class ColumnQuestion(Question):
     """
 
     def __new__(cls, column: str | Expression, *, bounds: Sequence[float] | str | None = None, **terms: Any) -> Any:
-        if bounds == "private" and not private_keys_in(terms.get("by")):
+        if isinstance(bounds, str) and bounds == "private" and not private_keys_in(terms.get("by")):
             return PrivatelyBounded(cls, column, **terms)
         return super().__new__(cls, column, bounds=bounds, **terms)
 

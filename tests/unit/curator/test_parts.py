@@ -68,6 +68,11 @@ def test_a_further_filter_that_is_none_leaves_the_filter_there_is():
     assert narrow.where(None).identity == narrow.identity
 
 
+def test_a_window_beyond_the_calendar_is_refused():
+    with pytest.raises(InvalidRequest):
+        expost.Session(visits(), expost.epsilon(1)).window("9999-12-31")
+
+
 @pytest.mark.parametrize("value", [[], {}, ["A"]])
 def test_a_value_that_cannot_be_a_category_is_refused(value):
     with pytest.raises(InvalidRequest):

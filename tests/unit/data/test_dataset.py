@@ -212,3 +212,18 @@ def test_large_whole_categories_of_an_integer_column_are_told_apart() -> None:
     ids = Dataset(pa.table({"id": [2**53, 2**53 + 1, 2**53 + 1]}), categories={"id": [2**53, 2**53 + 1]})
 
     assert unseal(ids.total(CountForm(), ids.tally(axes=(ids.axis("id"),)), secret=b"")).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["bounds", "categories"])
+@pytest.mark.parametrize("given", [1.5, "age", [1, 2], np.array([1, 2])])
+def test_what_is_declared_by_column_must_be_a_mapping(name, given):
+    with pytest.raises(InvalidRequest, match="by column"):
+        Dataset(pa.table({"age": [1]}), **{name: given})
+
+
+def test_a_file_read_with_other_types_is_another_table(tmp_path):
+    """What was kept for the one must not answer for the other."""
+    path = tmp_path / "people.csv"
+    path.write_text("age\n1\n2\n")
+
+    assert Dataset(str(path), types={"age": "integer"}).identity != Dataset(str(path)).identity

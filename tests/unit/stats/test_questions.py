@@ -265,3 +265,23 @@ def test_a_receipt_holds_public_facts_only() -> None:
     release = ask(Count(within="5%", max_epsilon=1))
 
     assert str(N) not in json.dumps({k: v for k, v in release.receipt.to_dict().items() if k != "achieved"})
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"epsilon": float("nan")},
+        {"epsilon": "abc"},
+        {"epsilon": 1, "confidence": "much"},
+        {"epsilon": 1, "confidence": float("inf")},
+        {"within": "5%", "max_epsilon": []},
+        {"epsilon": 1, "bounds": (0, 1)},
+    ],
+)
+def test_a_summary_refuses_terms_of_the_wrong_kind(terms):
+    with pytest.raises(InvalidRequest):
+        Summary(["pay", "age"], **terms)
+
+
+def test_bounds_may_be_an_array():
+    assert Mean("pay", bounds=np.array([0, 1]), epsilon=1).question == "mean of pay"
