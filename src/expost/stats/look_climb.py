@@ -54,14 +54,17 @@ class LookClimb:
             most, cap = split_cap(self.cap)
             scout = DiscreteLaplacePath(kept.sealed, relative_ladder(sensitivity, most), bits=bits)
         path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
-        allowed = [level for level in path.ladder if level <= cap]
+        # Where the cap is below what was paid for already, the last rung read is looked at once more.
+        allowed = [level for level in path.ladder if level <= max(cap, paid)]
         view = _View(self, cells, sensitivity, np.array([float(sensitivity / level) for level in allowed]))
         if scout is not None:
             scouted, first = view.scout(scout)
             return view.look(path, first, _scouted_levels(), scouted=scouted)
+        if kept.read == len(allowed) - 1:
+            # Which rung that is may depend on its noise, so its interval pays for all of them.
+            return view.look(path, np.full(cells, kept.read), iter([1 / len(path.ladder)]), paid=paid)
         # What was read before is no independent scout, so the looks start right above it.
-        start = np.full(cells, min(kept.read + 1, len(allowed) - 1))
-        return view.look(path, start, _blind_levels(), paid=paid)
+        return view.look(path, np.full(cells, kept.read + 1), _blind_levels(), paid=paid)
 
 
 def _scouted_levels() -> Iterator[float]:

@@ -135,3 +135,21 @@ def test_a_kept_path_shows_and_pickles_nothing() -> None:
     assert repr(kept) == "<kept path>"
     with pytest.raises(TypeError):
         pickle.dumps(kept)
+
+
+@pytest.mark.parametrize("statistic", [Mean, StandardDeviation])
+def test_a_cap_below_what_was_paid_before_looks_again_for_nothing(statistic) -> None:
+    shelf = Shelf()
+    ask(statistic("age", epsilon=1), shelf)
+
+    again = ask(statistic("age", within="0.0001%", max_epsilon=0.5), shelf)
+
+    assert not again.receipt.outcome.met
+    assert paid(again) == 0
+
+
+def test_a_summary_goes_on_beside_a_dearer_answer_about_its_column() -> None:
+    shelf = Shelf()
+    ask(StandardDeviation("age", epsilon=1), shelf)
+
+    assert paid(ask(Summary(["age"], within="0.0001%", max_epsilon=0.5), shelf)) == 0
