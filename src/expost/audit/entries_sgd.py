@@ -22,8 +22,9 @@ from expost.learning.sgd.table import LinearProblem
 from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.noise.bits import BitSource
+from expost.noise.gaussian_stream import GaussianStream
 
-__all__ = ["canary_pair", "entries"]
+__all__ = ["canary_pair", "entries", "newton_vector_pair"]
 
 _RUNS = 400  # a training takes milliseconds, however small
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
@@ -40,18 +41,27 @@ def entries() -> Iterable[Entry]:
             _validations,
             also=("expost.noise.renewed_threshold.RenewedThreshold",),
         ),
+        Entry("expost.learning.sgd.newton.NewtonLearner", _newton_steps),
         Entry("expost.learning.sgd.tuning.TuningRequest", _tunings),
     )
 
 
 def canary_pair(
-    name: str, batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, others: int = 2, runs: int = _RUNS
+    name: str,
+    batches: Batches,
+    *,
+    steps: int,
+    noise: Fraction,
+    phases: int = 1,
+    others: int = 2,
+    runs: int = _RUNS,
+    solver: str = "gradient",
 ) -> Pair:
     """A training with and without the canary beside ``others``; it pulls the one weight, which is the outcome, up."""
     schedule = Schedule(batches, (Phase(steps, noise),) * phases)
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
-    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule)
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule, solver=solver)
     request = TrainingRequest(
         question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data)
     )
@@ -82,6 +92,38 @@ def _trainings() -> Sequence[Pair]:
         canary_pair("one pass of disjoint batches", Disjoint(3, 4), steps=3, noise=Fraction(1)),
         canary_pair("two phases", Full(4), steps=1, noise=Fraction(1), phases=2),
         canary_pair("alone in the table", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(1), others=0),
+    )
+
+
+def newton_vector_pair(name: str, *, gradient: float, curvature: float, noise: Fraction = Fraction(1)) -> Pair:
+    """What one Newton step releases, seen along a direction: the weight of the gradient's entry and of the curvature's."""
+    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    problem = LinearProblem(
+        FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=DescentRule(1.0), solver="newton"
+    )
+
+    def seen(features: NDArray[np.float64]) -> Sampler:
+        table = problem.table(features, np.append(np.zeros(len(_PLAIN)), 1.0)[: len(features)])
+
+        def run(bits: BitSource) -> float:
+            learner = table.learner(slice(None), None)
+            stream = GaussianStream(noise, learner.open(Phase(1, noise), 4.0), size=learner.size, bits=bits)
+            noisy = stream.release(learner.measure(slice(None)))
+            return float(noisy @ [gradient, curvature]) / float(stream.sensitivity.amount)
+
+        return repeat(run)
+
+    return Pair(name, claim, seen(np.vstack([_PLAIN, _CANARY])), seen(_PLAIN), slow=True, most_runs=_RUNS)
+
+
+def _newton_steps() -> Sequence[Pair]:
+    return (
+        newton_vector_pair("a released curvature", gradient=0.0, curvature=1.0),
+        newton_vector_pair("a released gradient and curvature", gradient=-2.0, curvature=1.0),
+        canary_pair("one Newton step on all rows", Full(4), steps=1, noise=Fraction(1), solver="newton"),
+        canary_pair("four Newton steps on all rows", Full(4), steps=4, noise=Fraction(2), solver="newton"),
+        canary_pair("sampled Newton steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1), solver="newton"),
     )
 
 

@@ -61,6 +61,7 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     batch_size: Any
     steps: int
     phases: int | None
+    solver: str
     validation_share: Any
     clip: Any
     learning_rate: Any
@@ -167,6 +168,7 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             "expected batch size": float(batches.expected_size),
             "rows (public)": batches.rows,
             "loss": problem.head.name,
+            "solver": problem.solver,
             "feature bound": problem.grid.bound,
             "clip": problem.clip,
             "learning rate": problem.rule.learning_rate,
@@ -249,7 +251,9 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         # Squared errors have no bounded slope: sums of gradients that are weighed too high would run away.
         weighing = ladder and not isinstance(head, Squared)
         rule = DescentRule(rate, float(self.momentum), float(self.regularization), float(self.averaging), weighing)
-        return LinearProblem(grid, head, clip, rule)
+        if self.solver == "newton":  # a quotient needs neither momentum nor weights
+            rule = replace(rule, momentum=0.0, weighing=False)
+        return LinearProblem(grid, head, clip, rule, self.solver)
 
     def _head(self) -> Head:
         raise NotImplementedError

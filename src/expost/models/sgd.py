@@ -28,7 +28,9 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     says so, at a bill that is at most ``max_epsilon``; ``epsilon``, then the noise is found; or ``noise_multiplier``,
     then ``price()`` says the epsilon. ``rows`` (about how many there are) and ``classes`` are public numbers that must
     not be read off private data; ``"observed"`` says that they may be. Rows are clipped to ``feature_bound`` in
-    Euclidean length, or scaled to [-1, 1] by public column ``bounds``.
+    Euclidean length, or scaled to [-1, 1] by public column ``bounds``. ``solver="newton"`` releases curvatures with the
+    gradients, at the same price, and takes Newton steps: for two classes and few columns, with ``steps`` of about 10 to 30;
+    ``learning_rate`` then damps the steps (1 if none is given) and ``momentum`` is not used.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
@@ -58,6 +60,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         batch_size: int | None = None,
         steps: int = 100,
         phases: int | None = None,
+        solver: str = "gradient",
         validation_share: float | None = None,
         clip: float | None = None,
         learning_rate: float | None = None,
@@ -86,6 +89,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         self.batch_size = batch_size
         self.steps = steps
         self.phases = phases
+        self.solver = solver
         self.validation_share = validation_share
         self.clip = clip
         self.learning_rate = learning_rate
@@ -174,6 +178,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         batch_size: int | None = None,
         steps: int = 100,
         phases: int | None = None,
+        solver: str = "gradient",
         validation_share: float | None = None,
         clip: float | None = None,
         learning_rate: float | None = None,
@@ -204,6 +209,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         self.batch_size = batch_size
         self.steps = steps
         self.phases = phases
+        self.solver = solver
         self.validation_share = validation_share
         self.clip = clip
         self.learning_rate = learning_rate

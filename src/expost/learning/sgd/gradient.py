@@ -14,7 +14,7 @@ from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import Head
 
-__all__ = ["ClippedGradient"]
+__all__ = ["ClippedGradient", "chunks"]
 
 Floats = NDArray[np.float64]
 
@@ -85,18 +85,22 @@ class ClippedGradient:
         total = np.zeros((self.head.outputs, self.grid.columns), np.int64)
         shift = self._shift(weights)
         rounded = np.rint(weights * 2.0**shift)
-        for part in _chunks(index, len(rows), self.grid.columns):
+        for part in chunks(index, len(rows), self.grid.columns):
             features, squares = rows.take(part)
             scores = (rounded @ features.T) * (2.0**-shift / self.grid.unit)
             residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
             total += (residuals @ features).astype(np.int64)
         return Sealed(total.ravel(), self.sensitivity)
 
-    def scores(self, rows: GridRows, weights: Floats, part: slice) -> Floats:
+    def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
         shift = self._shift(weights)
         features, _ = rows.take(part)
         return np.asarray((np.rint(weights * 2.0**shift) @ features.T) * (2.0**-shift / self.grid.unit))
+
+    def residuals(self, scores: Floats, targets: NDArray[Any], squares: Floats) -> Floats:
+        """The clipped residuals (outputs x rows) in lattice units, of rows with these squared lengths: for sealed sums only."""
+        return self._integers(self.head.residuals(scores, targets), squares)
 
     def _shift(self, weights: Floats) -> int:
         """Binary digits kept of the (public) weights, so that |x| |w| in units stays below 2^52."""
@@ -119,7 +123,8 @@ class ClippedGradient:
         return found
 
 
-def _chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
+def chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
+    """The rows named by an index, a chunk at a time; an empty index is one empty chunk."""
     step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):
         return (slice(start, min(start + step, count)) for start in range(0, count, step))

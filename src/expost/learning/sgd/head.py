@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 
-__all__ = ["ABSENT", "Head", "Huber", "Logistic", "Softmax", "Squared"]
+__all__ = ["ABSENT", "CurvedHead", "Head", "Huber", "Logistic", "Softmax", "Squared"]
 
 Floats = NDArray[np.float64]
 ABSENT = -1
@@ -45,6 +45,15 @@ class Head(Protocol):
 
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Which rows are predicted right; regression heads have no such thing."""
+        ...
+
+
+@runtime_checkable
+class CurvedHead(Head, Protocol):
+    """A head of one score whose second derivative is known; elementwise too."""
+
+    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+        """The second derivatives of the loss by the score, between 0 and ``curvature``, shaped like the scores."""
         ...
 
 
@@ -103,6 +112,11 @@ class Logistic:
         chance = np.where(scores >= 0, 1.0, small) / (1.0 + small)
         return np.where(targets >= 0, chance - targets, 0.0)
 
+    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+        """The probability of one class times that of the other."""
+        small = np.exp(-np.abs(scores))
+        return np.where(targets >= 0, np.minimum(small / (1.0 + small) ** 2, self.curvature), 0.0)
+
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether the score has the sign of the label."""
         right: NDArray[np.bool_] = (scores[0] > 0).astype(targets.dtype) == targets
@@ -126,6 +140,10 @@ class Squared:
         errors: Floats = scores - targets
         return errors
 
+    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+        """One, everywhere."""
+        return np.ones_like(scores)
+
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Regression has no right and wrong."""
         raise InvalidRequest("Expected a classifier for a target of accuracy", do='Pass target=("rmse", 0.1)')
@@ -146,3 +164,7 @@ class Huber(Squared):
         """The error, cut at the width."""
         errors: Floats = np.clip(scores - targets, -self.width, self.width)
         return errors
+
+    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+        """One where the loss is squared, else zero."""
+        return np.where(np.abs(scores - targets) <= self.width, 1.0, 0.0)

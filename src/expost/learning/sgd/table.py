@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
+from expost.learning.sgd.curvature import curved
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import ABSENT, Head
 from expost.learning.sgd.learner import LinearLearner
+from expost.learning.sgd.newton import NewtonLearner
 
 __all__ = ["LinearProblem", "LinearTable", "label_numbers", "target_numbers"]
+
+_SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,13 @@ class LinearProblem:
     head: Head
     clip: float
     rule: DescentRule
+    solver: str = "gradient"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.solver, str) or self.solver not in _SOLVERS:
+            raise InvalidRequest("Expected solver to be gradient or newton", got=self.solver, do="Name one of them")
+        if self.solver == "newton":
+            curved(self.head, self.grid.columns)
 
     def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
         """The rows on the grid."""
@@ -51,7 +62,7 @@ class LinearTable:
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
         """A learner of some rows, tested on others."""
         problem = self.problem
-        return LinearLearner(
+        return _SOLVERS[problem.solver](
             problem.grid,
             problem.head,
             clip=problem.clip,
