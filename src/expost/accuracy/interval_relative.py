@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.core import Ladder
+from expost.noise.jump_noise import LARGEST_RATE
 
 __all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule"]
 
@@ -83,11 +84,12 @@ def relative_ladder(
 ) -> Ladder:
     """The rungs of a relative climb: powers of ``RATIO`` in units of the sensitivity, up to the cap.
 
-    Rungs whose noise would be wider than exact sampling supports are left out.
+    Rungs whose noise would be wider than exact sampling supports are left out, and those whose noise would be none.
 
     >>> len(relative_ladder(Fraction(1), Fraction(1)))
     97
     """
+    cap = min(cap, LARGEST_RATE * sensitivity)
     top = math.floor(math.log(float(cap / sensitivity)) / math.log(RATIO) + 1e-9)
     count = math.ceil(math.log(span) / math.log(RATIO))
     rungs = (sensitivity * _power(k) for k in range(top - count + 1, top + 1))

@@ -14,12 +14,12 @@ from expost.noise.bits import BitSource
 from expost.noise.jumps import JumpLine, draw_jumps
 from expost.noise.parameter import LARGEST_SCALE, Parameter
 
-__all__ = ["JumpNoise", "check_rates"]
+__all__ = ["LARGEST_RATE", "JumpNoise", "check_rates"]
 
 Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
 
 _LINE = 1 << 16
-_LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
+LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 
 
 class JumpNoise:
@@ -118,9 +118,9 @@ def _side_by_side(parts: list[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArr
 
 def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:
     """Refuse rungs whose noise is none at all, or wider than exact sampling supports."""
-    if ladder.cap > _LARGEST_RATE * sensitivity:
+    if ladder.cap > LARGEST_RATE * sensitivity:
         raise InvalidRequest(
-            f"Expected a highest rung of at most {_LARGEST_RATE} per unit of sensitivity",
+            f"Expected a highest rung of at most {LARGEST_RATE} per unit of sensitivity",
             got=ladder.cap,
             do="Lower the cap",
         )

@@ -32,6 +32,7 @@ from expost.data.axis import Axis
 from expost.data.form import Form
 from expost.data.tally import Tally
 from expost.noise import BitSource, system_bits
+from expost.noise.jump_noise import LARGEST_RATE
 from expost.noise.parameter import LARGEST_SCALE
 from expost.stats.ascent import Ascent
 from expost.stats.ask import Ask
@@ -184,6 +185,12 @@ class Question(ABC):
                 "Expected a privacy level that exact noise can have on this grid",
                 got=f"epsilon {float(price):.3g}",
                 do="Raise it, or ask for more accuracy",
+            )
+        if not self._climbs(self._design) and price > LARGEST_RATE * self._design.sensitivity.amount:
+            raise InvalidRequest(
+                "Expected a privacy level that leaves any noise at all",
+                got=f"epsilon {float(price):.3g}",
+                do="Lower it",
             )
 
     def measure(self, dataset: Dataset) -> Sealed | Kept:

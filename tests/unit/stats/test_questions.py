@@ -285,3 +285,24 @@ def test_a_summary_refuses_terms_of_the_wrong_kind(terms):
 
 def test_bounds_may_be_an_array():
     assert Mean("pay", bounds=np.array([0, 1]), epsilon=1).question == "mean of pay"
+
+
+@pytest.mark.parametrize("question", [Count(epsilon=10_000), Count(epsilon=1e14), Mean("age", epsilon=1e14)])
+def test_a_level_that_leaves_no_noise_is_refused_before_it_is_paid(question):
+    people = Dataset(pa.table({"age": [1.0, 2.0]}), bounds={"age": (0, 10)})
+
+    with pytest.raises(InvalidRequest, match="any noise"):
+        question.check(people)
+
+
+@pytest.mark.parametrize(
+    "question", [Count(within="1%", max_epsilon=10**6), Mean("age", within="1%", max_epsilon=10**6)]
+)
+def test_a_cap_beyond_all_need_does_not_break_a_climb(question):
+    people = Dataset(pa.table({"age": [1, 2] * 500}), bounds={"age": (0, 10)})
+    question.check(people)
+
+    release = question.climb(question.measure(people), SeededBits(1))
+
+    assert release.receipt.outcome.met
+    assert release.receipt.bill.epsilon < 1_000
