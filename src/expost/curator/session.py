@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
 
-from expost.core import Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
+from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
 from expost.curator.answer import answer, placed
 from expost.curator.desk import Desk
@@ -173,9 +173,21 @@ class Session(Questions):
         private keys is settled in two steps, so that what the second has not used is given back.
         """
         if isinstance(request, ByPrivateKeys):
+            self._check_room(request.worst_case)
             return request.in_stages(self.ask, self.dataset, request_id)
         with self._shelved(request) as shelved:
             return self._answer(shelved, self.dataset, request_id)
+
+    def _check_room(self, worst_case: Loss) -> None:
+        """Refuse what is held step by step while nothing is paid: a first step alone would be paid in vain."""
+        for account in self.accounts:
+            left = self._ledger.remaining(account)
+            if left.definition == worst_case.definition and not worst_case.within(left):
+                raise BudgetExceeded(
+                    f"Expected a worst case of at most {left.text(down=True)} in account {account!r}",
+                    got=str(worst_case),
+                    do="Ask for less, or have the owner raise the budget",
+                )
 
     def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
         return answer(

@@ -175,3 +175,14 @@ def test_a_fit_is_priced_before_it_is_paid_for() -> None:
     assert session.price(ridge, features=["x"], target="y").likely == session.spent()
     with pytest.raises(expost.InvalidRequest):
         session.price(ridge, features=["nothing"], target="y")
+
+
+def test_private_keys_are_not_paid_for_where_their_question_does_not_fit():
+    data = expost.Dataset(pa.table({"city": ["Rome", "Oslo"] * 500}), name="people")
+    session = expost.Session(data, expost.approx(1, 1e-3))
+    keys = expost.PrivateKeys("city", epsilon=0.6, delta=1e-6)
+
+    with pytest.raises(expost.BudgetExceeded):
+        session.count(by=keys, epsilon=0.6)
+    assert session.spent().amounts()["epsilon"] == 0
+    assert session.count(by=keys, epsilon=0.4).receipt.outcome.met
