@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from expost import Session, epsilon
-from expost.core import InvalidRequest
+from expost.core import BudgetExceeded, InvalidRequest
 from expost.data import Dataset
 from expost.stats import Count
 
@@ -83,10 +84,18 @@ def test_a_budget_is_a_positive_finite_number(amount: Any) -> None:
         epsilon(amount)
 
 
-@pytest.mark.parametrize("name", ["*", "people ", "people\n", "pe\u200bople", "x" * 300, "pe\0ople"])
+@pytest.mark.parametrize("name", ["*", "pe\u200bople", "x" * 300, "pe\0ople"])
 def test_a_name_that_could_pass_for_another_opens_no_account(name: str) -> None:
     with pytest.raises(InvalidRequest):
         Session(Dataset(TABLE, name=name), epsilon(1)).count(where="flag", epsilon=0.1)
+
+
+@pytest.mark.parametrize("name", ["people ", "people\n"])
+def test_blanks_around_a_name_open_no_second_budget(name: str, tmp_path: Path) -> None:
+    ledger = f"sqlite:///{tmp_path}/people.ledger"
+    Session(Dataset(TABLE, name="people"), epsilon(1), ledger=ledger).count(where="flag", epsilon=0.9)
+    with pytest.raises(BudgetExceeded):
+        Session(Dataset(TABLE, name=name), epsilon(1), ledger=ledger).count(where="flag", epsilon=0.2)
 
 
 def test_a_request_id_pays_for_one_answer_only() -> None:
