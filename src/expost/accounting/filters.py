@@ -127,11 +127,9 @@ class Filter(abc.ABC):
             self._total = checked if price is worst and not self._open else self._total + price
 
     def _checked(self, price: Price) -> Price:
-        """The total with this price in it, or a refusal."""
-        total = self._sum() + price
-        if not self._fits(total):
-            raise BudgetExceeded("Expected a worst case within what is left of the budget", do="Ask for less")
-        return total
+        if self._fits(total := self._sum() + price):
+            return total
+        raise BudgetExceeded("Expected a worst case within what is left of the budget", do="Ask for less")
 
     def _sum(self) -> Price:
         """Settled steps and open ones."""

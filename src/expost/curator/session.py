@@ -65,7 +65,8 @@ class Session(Questions):
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
         self._about: tuple[str, ...] = (self._open(f"dataset:{dataset.name or 'table'}", budget, "budget"),)
         self._also = () if analyst is None else (self._open(f"analyst:{analyst}", analyst_budget, "analyst_budget"),)
-        self._check_unit(self._about[0])
+        self._root = self._about[0]
+        self._check_unit(self._root)
         self._bits, self._simulation = bits, simulation
         self._desk = self._open_desk()
         self._scope: Scope | None = None
@@ -78,11 +79,15 @@ class Session(Questions):
             self._ledger.open_account(name, budget)
         elif name not in self._ledger.accounts():
             raise InvalidRequest(f"Expected a budget for {name}", do=f"Pass {argument}=expost.epsilon(1.0)")
+        if self._ledger.whole_of(name) is not None:
+            # Its charges count in the whole only as far as they are the largest: not for a table that is no part.
+            raise InvalidRequest("Expected the name of a table, not of a part", got=name, do="Use Session.part(...)")
         return name
 
     def _check_unit(self, account: str) -> None:
         """Losses add up for one notion of a person only: an account keeps the unit its first answer had."""
         first = self._ledger.first_receipt(account)
+        self._unit_known = first is not None
         here = (self.dataset.adjacency, self.dataset.unit)
         if first is not None and (first.adjacency, first.unit) != here:
             raise InvalidRequest(
@@ -190,6 +195,8 @@ class Session(Questions):
                 )
 
     def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
+        if not self._unit_known:
+            self._check_unit(self._root)  # another session may have answered first, about another kind of unit
         return answer(
             request,
             data,

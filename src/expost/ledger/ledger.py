@@ -101,6 +101,12 @@ class Ledger(ABC):
         name = checked_name(account)
         return self._read(lambda page: [part.name for part in page.parts(name)])
 
+    def whole_of(self, account: str) -> str | None:
+        """The account that this one is a part of, if it is one."""
+        name = checked_name(account)
+        found = self._read(lambda page: page.account(name))
+        return None if found is None or found.part is None else found.part.of
+
     def change_budget(self, account: str, budget: Guarantee) -> None:
         """Give an account another budget, at least what is spent; for the owner only, and recorded.
 

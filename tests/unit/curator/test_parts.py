@@ -68,6 +68,25 @@ def test_a_further_filter_that_is_none_leaves_the_filter_there_is():
     assert narrow.where(None).identity == narrow.identity
 
 
+def test_a_table_named_like_a_part_gets_no_session():
+    ledger = expost.open_ledger(None)
+    expost.Session(people(), expost.epsilon(1), ledger=ledger).part("site", "A").count(epsilon=0.25)
+
+    with pytest.raises(InvalidRequest, match="not of a part"):
+        expost.Session(expost.Dataset(TABLE, name="people/site=A"), expost.epsilon(1), ledger=ledger)
+
+
+def test_two_sessions_opened_together_must_mean_the_same_unit():
+    ledger = expost.open_ledger(None)
+    first = expost.Session(people(), expost.epsilon(1), ledger=ledger)
+    second = expost.Session(people(adjacency="replace-one", rows=ROWS), expost.epsilon(1), ledger=ledger)
+    first.count(epsilon=0.25)
+
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        second.count(where="flag", epsilon=0.25)
+    assert second.spent() == PureLoss(0.25)
+
+
 def test_a_window_beyond_the_calendar_is_refused():
     with pytest.raises(InvalidRequest):
         expost.Session(visits(), expost.epsilon(1)).window("9999-12-31")
