@@ -129,3 +129,25 @@ def test_the_estimator_bills_an_account_in_zcdp(tmp_path) -> None:
     assert ledger.spent("dataset:table") == model.receipt_.bill
     assert model.receipt_.terms["epsilon at delta"] <= 2.0
     assert model.repenalised(0.1).coef_.shape == (3,)
+
+
+def test_a_delta_makes_no_target_dearer() -> None:
+    x, y = table()
+    terms = {"excess_risk": 0.05, "regularization": PENALTY, "max_epsilon": 8.0, "simulation_seed": 3}
+
+    plain, loose = Ridge(**terms).fit(x, y), Ridge(delta=1e-6, **terms).fit(x, y)
+    moments = Ridge(delta=1e-6, method="certificate", **terms).fit(x, y)
+
+    assert loose.receipt_.bill == plain.receipt_.bill
+    assert loose.receipt_.epsilon < moments.receipt_.terms["epsilon at delta"]
+
+
+def test_gaussian_moments_are_taken_where_a_tilt_does_not_fit_the_cap() -> None:
+    x, y = table()
+    terms = {"excess_risk": 0.05, "regularization": PENALTY, "max_epsilon": 0.01, "simulation_seed": 3}
+
+    with pytest.raises(expost.BudgetExceeded):
+        Ridge(**terms).fit(x, y)
+    with pytest.raises(expost.TargetNotMet) as missed:
+        Ridge(delta=1e-6, **terms).fit(x, y)
+    assert missed.value.receipt.bill.definition == "zcdp"
