@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Release, Request
+from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource
 from expost.learning.classification import TiltedClassifier, grid_labels
@@ -33,6 +34,7 @@ from expost.models.score_parameter import ScoreParameter
 
 __all__ = ["HuberSVC", "LogisticRegression"]
 
+_CORNERS = 10**6  # a hinge rounded over more than this, or less than its inverse, is beyond what floats tell apart
 _OBSERVED = "observed"
 _FOR_SCORES = ("test", "absolute_loss")
 _WITH_DELTA = ("auto", "objective", "output")
@@ -106,7 +108,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if self.method == "auto" and not scored:
             return self._cheapest(problem)
         name = "test" if self.method == "auto" else self.method
-        if name not in self._methods:
+        if not isinstance(name, str) or name not in self._methods:
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(self._methods)}", got=self.method, do="Name one of them"
             )
@@ -155,7 +157,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
                 "Expected the two classes as public knowledge",
                 do='Pass classes=(negative, positive); or classes="observed" if it is public which labels occur',
             )
-        if not isinstance(self.classes, str):
+        if isinstance(self.classes, Iterable) and not isinstance(self.classes, str):
             self._set_classes(list(self.classes))
         elif self.classes != _OBSERVED or isinstance(X, Dataset):
             raise InvalidRequest("Expected two classes", got=self.classes, do="Pass classes=(negative, positive)")
@@ -314,4 +316,9 @@ class HuberSVC(PrivateClassifier):
     _scores = ("accuracy",)
 
     def _loss(self) -> Loss:
-        return HuberHinge(float(self.corner))
+        corner = rational(self.corner, "corner")
+        if corner * _CORNERS < 1 or corner > _CORNERS:
+            raise InvalidRequest(
+                f"Expected corner from {1 / _CORNERS:g} to {_CORNERS}", got=self.corner, do="Pass e.g. corner=0.5"
+            )
+        return HuberHinge(float(corner))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any, Self
@@ -210,7 +210,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _ball(self, source: RowSource) -> UnitBall:
-        if self.feature_norm not in _NORMS:
+        if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
             raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
         norm = _NORMS[self.feature_norm]
         lows, highs = _read_bounds(self.bounds, source)
@@ -289,8 +289,8 @@ def _read_bounds(bounds: Any, source: RowSource) -> tuple[Any, Any]:
             raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
         pairs: Sequence[Any] = [bounds[name] for name in source.names]
     else:
-        pairs = list(bounds)
-    if len(pairs) != source.width or not all(len(pair) == 2 and pair[0] < pair[1] for pair in pairs):
+        pairs = list(bounds) if isinstance(bounds, Iterable) else []
+    if len(pairs) != source.width or not all(_is_interval(pair) for pair in pairs):
         raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
     return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)
 
@@ -303,3 +303,11 @@ def _threads() -> ThreadpoolController:
 def one_thread() -> Any:
     """BLAS on one thread: on matrices of this size more threads only wait for each other."""
     return _threads().limit(limits=1, user_api="blas")
+
+
+def _is_interval(pair: Any) -> bool:
+    try:
+        low, high = pair
+        return bool(low < high)
+    except (TypeError, ValueError):
+        return False

@@ -123,7 +123,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         scored = asked is not None and asked.measure is not Measure.EXCESS_RISK
         # The cheapest way on every table measured (docs/learning.md).
         name = ("test" if scored else "objective") if self.method == "auto" else self.method
-        if name not in _METHODS:
+        if not isinstance(name, str) or name not in _METHODS:
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(_METHODS)}", got=self.method, do="Name one of them"
             )

@@ -437,3 +437,24 @@ def test_few_rows_are_fitted_by_output_perturbation_where_the_objective_cannot_b
     model = LogisticRegression(epsilon=0.1, regularization=0.01, classes=(0, 1), simulation_seed=1).fit(x, y)
 
     assert model.receipt_.method.startswith("output")  # the Jacobian alone would cost ln(1 + 0.25 / 0.5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(epsilon=1.0, classes=1),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=1),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), bounds=[1, 2]),
+        LogisticRegression(epsilon=1.0, classes=(0, 1), method=[]),
+        Ridge(epsilon=1.0, feature_norm=[]),
+        Ridge(epsilon=1.0, method=[]),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner=float("inf")),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner="wide"),
+        HuberSVC(epsilon=1.0, classes=(0, 1), corner=1e-9),
+    ],
+    ids=str,
+)
+def test_settings_of_the_wrong_kind_are_refused_with_a_sentence(model) -> None:
+    x = np.full((50, 2), 0.1)
+    with pytest.raises(InvalidRequest, match="Expected"):
+        model.fit(x, np.arange(50) % 2)

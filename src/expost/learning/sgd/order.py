@@ -18,6 +18,7 @@ __all__ = ["Order", "Plan"]
 _MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
 _SPREAD = 32  # the cap over the price of the first phase, where the target does not say
 _LEAST_SPREAD = 4
+_MOST = 10**12  # rows, steps or phases: beyond it floats lose count
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
 _GROWTH = 1.25  # of prices from phase to phase
 _MOST_PHASES = 24
@@ -97,8 +98,10 @@ class Order:
             value = getattr(self, name)
             if name == "phases" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(f"Expected {name} to be a whole number >= 1", got=value, do="Pass a public number")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+                raise InvalidRequest(
+                    f"Expected {name} to be a whole number from 1 to {_MOST}", got=value, do="Pass a public number"
+                )
         if self.epsilon is None and self.noise_multiplier is None and self.target is None:
             raise InvalidRequest("Expected a target, an epsilon or a noise_multiplier", do="Pass the one you need")
         if self.epsilon is not None and (self.noise_multiplier is not None or self.target is not None):
