@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +31,7 @@ class OwnMethods:
 
     def __init__(self, replay: Replay) -> None:
         self._replay, self._table = replay, replay.table
+        self._planned: dict[float, dict[str, Request]] = {}
         self._measured: dict[str, Any] = {}
 
     @cached_property
@@ -44,18 +46,27 @@ class OwnMethods:
         return {"expost, objective": TiltedRidge, "expost, certificate": CertifiedRidge}
 
     def points(self, tolerance: float, trial: int, bits: BitSource) -> Iterator[Point]:
-        """Every method once; what is measured of the table is measured once and kept."""
-        aim = Aim.of(excess_risk=tolerance, failure_probability=self._replay.failure_probability, max_epsilon=CAP)
-        problem = Problem(UnitBall(self._table.width), self._table.rows, self._replay.penalty, aim)
-        for name, make in self._makers.items():
-            try:
-                request = make(problem)
-            except BudgetExceeded:
-                continue
+        """Every method once, on noise of its own.
+
+        Trials share what has no noise in it: a request is planned from public numbers alone, once a tolerance, and what it
+        measures of the table is the same for every tolerance.
+        """
+        for name, request in self._requests(tolerance).items():
             if name not in self._measured:
                 self._measured[name] = request.measure(self._source)
             release = request.climb(self._measured[name], bits)
             yield self._point(name, tolerance, trial, release)
+
+    def _requests(self, tolerance: float) -> dict[str, Request]:
+        if tolerance not in self._planned:
+            aim = Aim.of(excess_risk=tolerance, failure_probability=self._replay.failure_probability, max_epsilon=CAP)
+            problem = Problem(UnitBall(self._table.width), self._table.rows, self._replay.penalty, aim)
+            planned: dict[str, Request] = {}
+            for name, make in self._makers.items():
+                with suppress(BudgetExceeded):
+                    planned[name] = make(problem)
+            self._planned[tolerance] = planned
+        return self._planned[tolerance]
 
     def _point(self, name: str, tolerance: float, trial: int, release: Any) -> Point:
         theta = np.asarray(release.value.coefficients)

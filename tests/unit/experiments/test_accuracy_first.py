@@ -162,6 +162,22 @@ def test_the_packages_methods_pay_less_than_the_published_ones(ridge: Replay, lo
         assert max(own) < min(point.epsilon for point in points if "noise reduction" in point.method)
 
 
+def test_what_the_packages_methods_share_between_trials_changes_no_result(ridge: Replay, logistic: Replay) -> None:
+    for replay in (ridge, logistic):
+        shared = OwnMethods(replay)
+        for seed in range(2):
+            for tolerance in (0.05, 0.1):
+                used = list(shared.points(tolerance, seed, SeededBits(seed)))
+                assert used == list(OwnMethods(replay).points(tolerance, seed, SeededBits(seed)))
+
+
+def test_trials_of_the_packages_methods_differ_in_their_noise(ridge: Replay) -> None:
+    own = OwnMethods(ridge)
+
+    risks = {point.excess_risk for seed in range(3) for point in own.points(0.05, seed, SeededBits(seed))}
+    assert len(risks) == 6  # two methods, three trials
+
+
 def test_hypotheses_outside_the_ball_are_shortened_and_those_inside_are_kept() -> None:
     thetas = shrunk(np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
 
@@ -191,7 +207,7 @@ def test_the_theorem_on_noisy_sgd_is_turned_around_exactly() -> None:
 
 def test_a_quick_run_writes_figures_numbers_and_conventions(tmp_path) -> None:
     told = []
-    files = accuracy_first.run(tmp_path, quick=True, trials=1, progress=lambda *each: told.append(each), workers=1)
+    files = accuracy_first.run(tmp_path, quick=True, trials=2, progress=lambda *each: told.append(each), workers=1)
 
     assert {file.suffix for file in files} == {".md", ".csv", ".png", ".svg"}
     assert len(files) == 11
@@ -201,7 +217,8 @@ def test_a_quick_run_writes_figures_numbers_and_conventions(tmp_path) -> None:
     with files[1].open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["table"] for row in rows} == {"made-up regression", "made-up classification"}
-    assert told[-1] == (1, 1, "made-up classification")
+    assert {row["trials"] for row in rows} == {"2"}  # every method runs every trial
+    assert told[-1] == (2, 2, "made-up classification")
 
 
 def test_the_grid_is_that_of_appendix_b() -> None:
