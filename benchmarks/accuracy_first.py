@@ -9,6 +9,7 @@ Noise comes from seeds, so nothing printed here is private.
 """
 
 import argparse
+import json
 import math
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -88,15 +90,15 @@ class Case:
         needed = float(tilt) * math.sqrt(float(self.excess(theta)[0]) / tolerance)
         return (needed + float(risk.prices.jacobian)) / (1 - float(output / epsilon))
 
-    def certificate(self, tolerance: float, seeds: int) -> float:
+    def certificate(self, tolerance: float, seeds: int) -> float | None:
         if not self.task.ridge:
-            return math.nan
+            return None
         request = CertifiedRidge(self.problem(tolerance))
         sealed = request.measure(self.source)
         return float(np.mean([request.climb(sealed, SeededBits(seed)).receipt.epsilon for seed in range(seeds)]))
 
-    def authors(self, tolerance: float, seeds: int) -> tuple[float, float]:
-        """The mean bill in the authors' convention, and the mean oracle on their path."""
+    def authors(self, tolerance: float, seeds: int) -> tuple[float, float | None]:
+        """The mean bill in the authors' convention, and the mean oracle on their path if every run has one."""
         fit = PaperFit(self.problem(tolerance, 1e6), self.task, self.labels)
         request = NoiseReduction(fit, authors=True)
         rows = request.measure(self.source)
@@ -104,36 +106,59 @@ class Case:
         for seed in range(seeds):
             bills.append(request.climb(rows, SeededBits(seed)).receipt.terms["epsilon as the authors count"])
             oracles.append(self._first_good_rung(request, rows, tolerance, seed))
-        return float(np.mean(bills)), float(np.mean(oracles))
+        return float(np.mean(bills)), None if None in oracles else float(np.mean(oracles))
 
-    def _first_good_rung(self, request: NoiseReduction, rows: object, tolerance: float, seed: int) -> float:
+    def _first_good_rung(self, request: NoiseReduction, rows: object, tolerance: float, seed: int) -> float | None:
         hypotheses = request._hypotheses(rows, self.risk, SeededBits(seed))
         for start in range(0, len(request._ladder), 32):
             stop = min(start + 32, len(request._ladder))
             good = np.flatnonzero(self.excess(hypotheses.block(start, stop)) <= tolerance)
             if good.size:
                 return float(request._ladder[start + int(good[0])])
-        return math.nan
+        return None
 
-    def line(self, tolerance: float, goal: float, seeds: int, paper_seeds: int) -> str:
+    def numbers(self, tolerance: float, goal: float, seeds: int, paper_seeds: int) -> dict[str, Any]:
+        """One row of the table."""
         bills, excesses, oracles = self.ours(tolerance, seeds)
-        mine, oracle = float(np.mean(bills)), float(np.mean(oracles))
-        certificate = self.certificate(tolerance, seeds)
         paper, their_oracle = self.authors(tolerance, paper_seeds)
-        theory = PaperFit(self.problem(tolerance, 1e6), self.task, self.labels).numbers.epsilon_by_printed_theory(
-            tolerance
-        )
-        verdict = "" if mine <= goal else " MISSED"
-        zero = " (0 meets)" if self.at_zero <= tolerance else ""
-        return (
-            f"| {self.name} | {tolerance} | {theory:.3g} | {paper:.3g} | {certificate:.3g} | **{mine:.3g}** | {goal}{verdict} "
-            f"| {paper / mine:.0f}x | {oracle:.3g}{zero} | {mine / oracle:.2f} | {their_oracle:.3g} | {max(excesses):.4f} |"
-        )
+        fit = PaperFit(self.problem(tolerance, 1e6), self.task, self.labels)
+        return {
+            "table": self.name,
+            "tolerance": tolerance,
+            "theory, as printed": fit.numbers.epsilon_by_printed_theory(tolerance),
+            "paper": paper,
+            "free certificate": self.certificate(tolerance, seeds),
+            "expost": float(np.mean(bills)),
+            "goal": goal,
+            "oracle, ours": float(np.mean(oracles)),
+            "oracle, paper's path": their_oracle,
+            "zero meets the target": self.at_zero <= tolerance,
+            "worst excess": max(excesses),
+            "seeds": seeds,
+            "seeds of the paper's method": paper_seeds,
+        }
 
     @property
     def at_zero(self) -> float:
         """The excess risk of zero coefficients."""
         return float(self.excess(np.zeros(self.width))[0])
+
+
+def short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as it is printed."""
+    mine, oracle = row["expost"], row["oracle, ours"]
+    free, path = (short(row[name]) for name in ("free certificate", "oracle, paper's path"))
+    verdict = "" if mine <= row["goal"] else " MISSED"
+    zero = " (0 meets)" if row["zero meets the target"] else ""
+    return (
+        f"| {row['table']} | {row['tolerance']} | {row['theory, as printed']:.3g} | {row['paper']:.3g} | {free} | **{mine:.3g}** "
+        f"| {row['goal']}{verdict} | {row['paper'] / mine:.0f}x | {oracle:.3g}{zero} | {mine / oracle:.2f} "
+        f"| {path} | {row['worst excess']:.4f} |"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -146,25 +171,25 @@ def case_of(key: str, folder: str) -> Case:
     return make[key]()
 
 
-def part(key: str, folder: str, tolerance: float, seeds: int, paper_seeds: int) -> str:
-    """One line of the table, or one of the models that people would ship."""
+def part(key: str, folder: str, tolerance: float, seeds: int, paper_seeds: int) -> dict[str, Any]:
+    """One row of the table, or one of the models that people would ship."""
     with threadpool_limits(1, user_api="blas"):
         if key in SHIPPED:
             return SHIPPED[key](Path(folder), seeds)
         case = case_of(key, folder)
         goal = dict(zip(TOLERANCES, GOALS[case.name], strict=True))[tolerance]
-        return case.line(tolerance, goal, seeds, paper_seeds)
+        return case.numbers(tolerance, goal, seeds, paper_seeds)
 
 
-def smallest(levels: list[float], good: Callable[[float], list[bool]]) -> float:
-    """The smallest level at which at least nine in ten runs are good."""
-    return next((level for level in levels if np.mean(good(level)) >= 0.9), math.nan)
+def smallest(levels: list[float], good: Callable[[float], list[bool]]) -> float | None:
+    """The smallest level at which at least nine in ten runs are good, if there is one."""
+    return next((level for level in levels if np.mean(good(level)) >= 0.9), None)
 
 
 LEVELS = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0]
 
 
-def shipped_flights(folder: Path, seeds: int) -> str:
+def shipped_flights(folder: Path, seeds: int) -> dict[str, Any]:
     """Which epsilon buys nearly the R^2 of least squares?"""
     features, target = tables.flight_delays(folder)
     plain = LinearRegression().fit(features, target).score(features, target)
@@ -187,10 +212,11 @@ def shipped_flights(folder: Path, seeds: int) -> str:
         return [score >= plain - 0.02 for score in scores]
 
     needed = smallest(LEVELS, affordable(good))
-    return f"R^2 of arrival delays ({len(target)} rows, 5 columns): least squares {plain:.3f}; within 0.02 of it from epsilon {needed} on"
+    said = f"R^2 of arrival delays ({len(target)} rows, 5 columns): least squares {plain:.3f}; within 0.02 of it from epsilon {needed} on"
+    return {"model": "arrival delays", "said": said, "without privacy": plain, "epsilon": needed, "seeds": seeds}
 
 
-def shipped_adult(folder: Path, seeds: int) -> str:
+def shipped_adult(folder: Path, seeds: int) -> dict[str, Any]:
     """Which epsilon buys nearly the accuracy of a model without privacy?"""
     features, label, train = tables.adult(folder)
     reference = (
@@ -209,7 +235,8 @@ def shipped_adult(folder: Path, seeds: int) -> str:
         return [score >= reference - 0.01 for score in scores]
 
     needed = smallest(LEVELS, affordable(good))
-    return f"test accuracy on Adult ({int(train.sum())} rows): {reference:.4f} without privacy; within 1 point of it from epsilon {needed} on"
+    said = f"test accuracy on Adult ({int(train.sum())} rows): {reference:.4f} without privacy; within 1 point of it from epsilon {needed} on"
+    return {"model": "Adult", "said": said, "without privacy": reference, "epsilon": needed, "seeds": seeds}
 
 
 SHIPPED = {"ship flights": shipped_flights, "ship adult": shipped_adult}
@@ -234,6 +261,7 @@ def main() -> None:
     parser.add_argument("--paper-seeds", type=int, help="runs of the 2017 method, which is slow (default: --seeds)")
     parser.add_argument("--only", choices=["kdd", "flights", "blog", "shipped"], help="one part")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     folder = str(tables.data_folder(options.data))
     parts = [(key, tolerance) for key in ("kdd", "flights", "blog") for tolerance in TOLERANCES]
@@ -245,11 +273,14 @@ def main() -> None:
         running = [pool.submit(part, key, folder, tolerance, *seeds) for key, tolerance in parts]
         for each in running:
             each.add_done_callback(lambda _: bar.advance(task))
-        lines = [each.result() for each in running]
-    table = [line for line in lines if line.startswith("|")]
-    if table:
-        print(HEAD, "|" + " --- |" * (HEAD.count(" | ") + 1), *table, sep="\n")
-    print("", *(line for line in lines if not line.startswith("|")), sep="\n")
+        found = [each.result() for each in running]
+    rows = [each for each in found if "table" in each]
+    models = [each for each in found if "model" in each]
+    if rows:
+        print(HEAD, "|" + " --- |" * (HEAD.count(" | ") + 1), *map(line, rows), sep="\n")
+    print("", *(each.pop("said") for each in models), sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows, "models": models}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

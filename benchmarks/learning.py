@@ -5,6 +5,7 @@ Parquet that never holds more than a batch. Each runs in a process of its own, w
 """
 
 import argparse
+import json
 import multiprocessing
 import resource
 import statistics
@@ -51,13 +52,18 @@ def seconds(fits: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def report(kind: str, plain: str, fits: dict[str, Callable[[], object]], repeats: int) -> None:
+def report(kind: str, plain: str, fits: dict[str, Callable[[], object]], repeats: int) -> list[dict[str, object]]:
+    """Prints the times; returns them as rows."""
     took = seconds(fits, repeats)
     for name, value in took.items():
         against = (
             f"{value / took[plain]:5.2f}x {plain}, {ORIGINAL[kind] / value:6.0f}x faster than the 2017 code's trial"
         )
         print(f"{kind:9} {name:42} {value * 1000:8.1f} ms  {against if name != plain else ''}")
+    return [
+        {"problem": kind, "fit": name, "seconds": value, f"times {plain}": value / took[plain]}
+        for name, value in took.items()
+    ]
 
 
 def peak() -> float:
@@ -65,7 +71,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def fit_in_memory(rows: int, width: int) -> str:
+def fit_in_memory(rows: int, width: int) -> dict[str, object]:
     """A fit to a matrix in memory: peak above the matrix itself, which is generated in place."""
     rng = np.random.default_rng(0)
     x, y = np.empty((rows, width), dtype=np.float32), np.empty(rows, dtype=np.float32)
@@ -77,7 +83,12 @@ def fit_in_memory(rows: int, width: int) -> str:
     before, start_time = peak(), time.perf_counter()
     model = Ridge(excess_risk=0.01, regularization=PENALTY, method="certificate").fit(x, y)
     took = time.perf_counter() - start_time
-    return f"certificate, {rows:.0e} x {width} float32 in memory: {took:.1f} s, {peak() - before:.0f} MB above the input, epsilon {model.receipt_.epsilon:.3g}"
+    return measured(f"{rows:.0e} x {width} float32 in memory", took, peak() - before, model)
+
+
+def measured(table: str, took: float, memory: float, model: Ridge) -> dict[str, object]:
+    """A row of what a large fit needed; memory is what came on top of a started process with its input."""
+    return {"table": table, "seconds": took, "MB more": memory, "epsilon": model.receipt_.epsilon}
 
 
 def write_parquet(path: Path, rows: int, width: int) -> None:
@@ -90,27 +101,33 @@ def write_parquet(path: Path, rows: int, width: int) -> None:
             writer.write_table(pa.table([*block, block.sum(axis=0)], schema=schema))
 
 
-def fit_stream(path: Path, rows: int, width: int) -> str:
+def fit_stream(path: Path, rows: int, width: int) -> dict[str, object]:
     """A fit to a file that is only ever read in batches."""
     data = Dataset(str(path), name="stream", adjacency="replace-one", rows=rows)
     before, start = peak(), time.perf_counter()
     model = Ridge(excess_risk=0.001, regularization=PENALTY, method="certificate").fit(data, "y")
     took, size = time.perf_counter() - start, path.stat().st_size / 2**20
-    return f"certificate, {rows:.0e} x {width} rows of Parquet ({size:.0f} MB): {took:.1f} s, {peak() - before:.0f} MB above a started process, epsilon {model.receipt_.epsilon:.3g}"
+    return measured(f"{rows:.0e} x {width} rows of Parquet ({size:.0f} MB)", took, peak() - before, model)
 
 
-def alone(function: Callable[..., str], *arguments: object) -> str:
+def alone(function: Callable[..., dict[str, object]], *arguments: object) -> dict[str, object]:
     """Run in a fresh process, so that its peak is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        row = pool.submit(function, *arguments).result()
+    print(
+        f"certificate, {row['table']}: {row['seconds']:.1f} s, {row['MB more']:.0f} MB more than before the fit, "
+        f"epsilon {row['epsilon']:.3g}",
+        flush=True,
+    )
+    return row
 
 
-def scale(memory_rows: int, stream_rows: int) -> None:
-    print(alone(fit_in_memory, memory_rows, 50), flush=True)
+def scale(memory_rows: int, stream_rows: int) -> list[dict[str, object]]:
+    rows = [alone(fit_in_memory, memory_rows, 50)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stream.parquet"
         write_parquet(path, stream_rows, 3)
-        print(alone(fit_stream, path, stream_rows, 3), flush=True)
+        return [*rows, alone(fit_stream, path, stream_rows, 3)]
 
 
 def main() -> None:
@@ -120,15 +137,20 @@ def main() -> None:
     parser.add_argument("--scale", action="store_true", help="measure memory and a long stream instead")
     parser.add_argument("--memory-rows", type=int, default=10_000_000)
     parser.add_argument("--stream-rows", type=int, default=100_000_000)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if options.scale:
-        scale(options.memory_rows, options.stream_rows)
-        return
-    x, y = table(options.rows, 77, signs=False)
-    z, s = table(options.rows, 38, signs=True)
+    rows = scale(options.memory_rows, options.stream_rows) if options.scale else times(options.rows, options.repeats)
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def times(count: int, repeats: int) -> list[dict[str, object]]:
+    """Fits of both problems, beside scikit-learn's."""
+    x, y = table(count, 77, signs=False)
+    z, s = table(count, 38, signs=True)
     common = {"regularization": PENALTY, "max_epsilon": 100.0}
     with threadpool_limits(1, user_api="blas"):
-        report(
+        ridge = report(
             "ridge",
             "sklearn Ridge",
             {
@@ -141,9 +163,9 @@ def main() -> None:
                     x, y
                 ),
             },
-            options.repeats,
+            repeats,
         )
-        report(
+        logistic = report(
             "logistic",
             "sklearn LogisticRegression",
             {
@@ -155,8 +177,9 @@ def main() -> None:
                     excess_risk=0.1, classes=(-1, 1), method="paper2017", **common
                 ).fit(z, s),
             },
-            options.repeats,
+            repeats,
         )
+    return ridge + logistic
 
 
 if __name__ == "__main__":

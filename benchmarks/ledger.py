@@ -1,6 +1,6 @@
 """Hold + settle per second, against bare SQLite commits of the same durability in the same run.
 
-    python benchmarks/ledger.py [--rounds 20] [--pairs 10] [--postgres URL]
+    python benchmarks/ledger.py [--rounds 20] [--pairs 10] [--postgres URL] [--json FILE]
 
 Rounds are interleaved, so that a busy machine slows all rows alike; medians and ratios are printed. A hold and a
 settle are two durable commits, so the ratio to two bare commits says what chain, checks and exact sums cost. Without
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import sqlite3
 import statistics
 import sys
@@ -74,6 +75,7 @@ def main() -> None:
     options.add_argument("--pairs", type=int, default=10)
     options.add_argument("--postgres")
     options.add_argument("--folder", help="where the files go; a real disk, not a memory file system")
+    options.add_argument("--json", type=Path)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         runs = {
@@ -97,9 +99,14 @@ def main() -> None:
         ledger = open_ledger(Path(folder) / "a.ledger")
         start = time.perf_counter()
         report = ledger.verify()
-        print(
-            f"verify: {1e6 * (time.perf_counter() - start) / report.entries:.0f} us per entry, {report.entries} entries"
-        )
+        verify = (time.perf_counter() - start) / report.entries
+        print(f"verify: {1e6 * verify:.0f} us per entry, {report.entries} entries")
+    if chosen.json:
+        rows = [
+            {"ledger": name, "seconds a pair": median, "times bare": median / bare} for name, median in medians.items()
+        ]
+        numbers = {"rows": rows, "seconds to verify an entry": verify, "entries": report.entries}
+        chosen.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

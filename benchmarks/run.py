@@ -1,11 +1,13 @@
 """Runs the benchmarks and writes docs/benchmarks.md, which says what was measured, where and when.
 
     python -m benchmarks.run [name ...] [--page docs/benchmarks.md] [--results docs/benchmarks.json] [--timeout 600]
+    python -m benchmarks.run --short [name ...]
     python -m benchmarks.run name --pass "options of that benchmark"
 
 A benchmark is a file of this folder with a function ``main``; its first line says what it measures, and with an option
 ``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run,
-with the date and machine they were measured on. A peer that is not installed, or a benchmark that fails, is written down as
+with the date and machine they were measured on. ``--short`` runs each with the options of ``SHORT``, all of them in about ten
+minutes on two quiet cores, and the page says with which. A peer that is not installed, or a benchmark that fails, is written down as
 such and does not stop the others. A peer that needs a Python of its own is named by the environment variable EXPOST_PEERS, as
 PEER=PATH with commas between: ``diffprivlib`` for peers.py, ``opendp[polars]`` for the grouped totals of stats.py.
 """
@@ -41,7 +43,34 @@ COMPARED = {
     "bare SQLite": ("ledger",),
 }
 """Which benchmarks put which peer beside this package."""
-PEERS = ("numpy", "scipy", "scikit-learn", "duckdb", "opendp", "diffprivlib", "dp-accounting", "opacus", "torch")
+SHORT = {
+    "accounting": "--rounds 3",
+    "accuracy_first": "--seeds 5 --paper-seeds 1",
+    "holdout": "--questions 200",
+    "learning": "--repeats 3",
+    "ledger": "--rounds 10",
+    "mnist": "--fixed 0.04 0.5 --target 0.95",
+    "newton_steps": "--seeds 1",
+    "noise": "--rounds 3",
+    "paths": "--rounds 3",
+    "peers": "--rounds 7",
+    "power": "--runs 20",
+    "sgd": "--rounds 2",
+    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 5 --rounds 2 --peer-seconds 40",
+}
+"""Options that make a benchmark short; one without any runs whole."""
+PEERS = (
+    "expost",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "duckdb",
+    "opendp",
+    "diffprivlib",
+    "dp-accounting",
+    "opacus",
+    "torch",
+)
 
 HEAD = """# Benchmarks
 
@@ -157,6 +186,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a benchmark")
     parser.add_argument("--pass", dest="words", default="", help="options for the benchmark named, in one string")
+    parser.add_argument("--short", action="store_true", help="fewer repetitions: about ten minutes in all")
     options = parser.parse_args()
     sentences = benchmarks()
     if options.words and len(options.names) != 1:
@@ -168,7 +198,8 @@ def main() -> None:
     for name in options.names or sentences:
         print(f"== {name}: {sentences[name]}", flush=True)
         where = machine()
-        results[name] = run_one(name, options.timeout, options.words) | {"machine": where}
+        words = f"{SHORT.get(name, '')} {options.words}".strip() if options.short else options.words
+        results[name] = run_one(name, options.timeout, words) | {"machine": where}
         print(results[name].get("printed") or f"not measured: {results[name]['failed']}", flush=True)
         options.results.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         options.page.write_text(page(results, sentences), encoding="utf-8")

@@ -101,3 +101,32 @@ def test_options_of_one_benchmark_are_passed_on_and_written_down(folder, monkeyp
     monkeypatch.setattr(sys, "argv", ["run", "--pass", "--rows 2e6", *paths])
     with pytest.raises(SystemExit):
         run.main()
+
+
+def test_a_short_run_says_what_it_was_run_with(folder, monkeypatch) -> None:
+    (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
+    monkeypatch.setattr(run, "SHORT", {"echo": "--rounds 2"})
+    page = folder / "page.md"
+    paths = ["--page", str(page), "--results", str(folder / "results.json")]
+    monkeypatch.setattr(sys, "argv", ["run", "--short", "echo", "good", *paths])
+
+    run.main()
+
+    text = page.read_text(encoding="utf-8")
+    assert "['--rounds', '2']" in text and text.count("Run with") == 1
+
+
+def test_short_options_are_those_of_benchmarks_that_exist() -> None:
+    assert set(run.SHORT) <= set(run.benchmarks())
+    for name, words in run.SHORT.items():
+        script = (run.ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+        assert all(f'"{word}"' in script for word in words.split() if word.startswith("--"))
+
+
+def test_every_benchmark_that_compares_keeps_its_numbers() -> None:
+    for name in {name for names in run.COMPARED.values() for name in names}:
+        assert '"--json"' in (run.ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_the_place_of_a_measurement_names_this_package_too() -> None:
+    assert {"expost", "numpy"} <= set(run.machine()["versions"])
