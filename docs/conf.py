@@ -8,7 +8,8 @@ from expost import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from rooms import write_pages
+import notebook_pages
+import rooms
 
 project = "expost"
 release = __version__
@@ -46,7 +47,14 @@ def list_promises(app, what, name, thing, options, lines):
     lines[:] = shown
 
 
+def write_pages(app):
+    """What is made of the package as it is at build time."""
+    rooms.write_pages(Path(app.srcdir) / "reference")
+    list(notebook_pages.write_pages(Path(app.srcdir) / "notebooks", execute=app.config.execute_notebooks))
+
+
 def setup(app):
-    """The reference is made of the rooms as they are at build time."""
-    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "reference"))
+    """The reference is made of the rooms, and the pages of the notebooks of a run, when the site is built."""
+    app.add_config_value("execute_notebooks", default=True, rebuild="env", types=[bool])
+    app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", list_promises)

@@ -1,5 +1,7 @@
-"""The notebooks run from top to bottom, and are kept without outputs."""
+"""The notebooks run from top to bottom, are kept without outputs, and are pages of the site with what they print and draw."""
 
+import base64
+import importlib.util
 import json
 import subprocess
 import sys
@@ -42,3 +44,49 @@ def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
 
     assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+
+
+@pytest.fixture
+def pages():
+    pytest.importorskip("nbclient")
+    spec = importlib.util.spec_from_file_location("notebook_pages", FOLDER.parent / "notebook_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def book_with(*outputs):
+    import nbformat.v4 as v4
+
+    code = v4.new_code_cell("print(6 * 7)", outputs=list(outputs))
+    return v4.new_notebook(cells=[v4.new_markdown_cell("# A title"), code])
+
+
+def test_a_page_shows_text_code_and_what_it_printed_and_drew(pages) -> None:
+    import nbformat.v4 as v4
+
+    printed = v4.new_output("stream", text="42\n")
+    picture = {"image/png": base64.b64encode(b"drawn").decode(), "text/plain": "<Figure>"}
+    drawn = v4.new_output("display_data", data=picture)
+
+    text, pictures = pages.page(book_with(printed, drawn), "book")
+
+    assert text.startswith("# A title\n\n```{code-block} python\nprint(6 * 7)\n```\n\n```text\n42\n```")
+    assert "(book-1.png)" in text and "<Figure>" not in text and "<book.ipynb>" in text
+    assert pictures == {"book-1.png": b"drawn"}
+
+
+def test_a_notebook_becomes_a_page_beside_it(pages, tmp_path) -> None:
+    import nbformat
+
+    nbformat.write(book_with(), tmp_path / "book.ipynb")
+
+    assert [path.name for path in pages.write_pages(tmp_path, execute=False)] == ["book.md"]
+    assert "print(6 * 7)" in (tmp_path / "book.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_site_leads_to_the_page_of_every_notebook(path: Path) -> None:
+    contents = (FOLDER.parent / "notebooks.md").read_text(encoding="utf-8")
+
+    assert f"notebooks/{path.stem}.md" in contents and f"\nnotebooks/{path.stem}\n" in contents

@@ -21,7 +21,7 @@ import json, sys
 from sphinx.application import Sphinx
 docs, output = sys.argv[1:]
 app = Sphinx(docs, docs, output, output, "dummy", status=None, warning=sys.stderr, confoverrides={
-    "extensions": ["myst_parser", "sphinx.ext.autodoc"]})
+    "extensions": ["myst_parser", "sphinx.ext.autodoc"], "execute_notebooks": False})
 app.build()
 print(json.dumps({"warnings": app._warncount, "names": sorted(app.env.domains["py"].objects)}))
 """
