@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.core import Ladder
-from expost.noise.jump_noise import LARGEST_RATE
+from expost.noise.level import LARGEST_RATE
 
 __all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule"]
 

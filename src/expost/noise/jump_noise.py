@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder
+from expost.core import Ladder
 from expost.noise.bits import BitSource
 from expost.noise.jumps import JumpLine, draw_jumps
-from expost.noise.parameter import LARGEST_SCALE, Parameter
+from expost.noise.level import check_level, check_scale
+from expost.noise.parameter import Parameter
 
-__all__ = ["LARGEST_RATE", "JumpNoise", "check_rates"]
+__all__ = ["JumpNoise", "check_rates"]
 
 Sampler = Callable[[Parameter, BitSource], NDArray[Any]]
 
 _LINE = 1 << 16
-LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 
 
 class JumpNoise:
@@ -118,13 +118,5 @@ def _side_by_side(parts: list[tuple[NDArray[Any], NDArray[Any]]]) -> tuple[NDArr
 
 def check_rates(ladder: Ladder, sensitivity: Fraction) -> None:
     """Refuse rungs whose noise is none at all, or wider than exact sampling supports."""
-    if ladder.cap > LARGEST_RATE * sensitivity:
-        raise InvalidRequest(
-            f"Expected a highest rung of at most {LARGEST_RATE} per unit of sensitivity",
-            got=ladder.cap,
-            do="Lower the cap",
-        )
-    if sensitivity > LARGEST_SCALE * ladder[0]:
-        raise InvalidRequest(
-            "Expected noise of a scale below 2^60 lattice units", got=ladder[0], do="Raise the lowest rung"
-        )
+    check_level(ladder.cap, sensitivity)
+    check_scale(ladder[0], sensitivity)

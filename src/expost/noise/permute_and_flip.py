@@ -17,6 +17,7 @@ from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.lattice import distance_in
+from expost.noise.level import check_scale
 from expost.noise.scores import gaps_to_best, pick_one, read_scores
 
 __all__ = ["PermuteAndFlip"]
@@ -64,7 +65,9 @@ class PermuteAndFlip:
         # MS20, Theorem 1 and docs/proofs/permute-and-flip.md: a winner's noise must make up for two moves, its own
         # and the rival's; monotone scores move together, which leaves one.
         distance = distance_in(Norm.LINF, sensitivity, candidates)
-        return self.epsilon / (distance if self.monotone else 2 * distance)
+        rate = self.epsilon / (distance if self.monotone else 2 * distance)
+        check_scale(rate, 1)
+        return rate
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int:
         """The index of the candidate picked; ``sealed`` holds one integer score a candidate."""

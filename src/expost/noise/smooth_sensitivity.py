@@ -25,6 +25,7 @@ _SLIDE = {2: Fraction(7071, 10**4), 4: Fraction(27, 100)}
 _STRETCH = {2: Fraction(7071, 10**4), 4: Fraction(1, 6)}
 _SCALE_BITS = 30
 _ROUNDING = Fraction(1, 1 << _SCALE_BITS)  # relative; rounding of the scale and floats of the smooth bound, both sides
+_LARGEST = 1000  # the smooth bound has a factor exp(smoothness), which must stay a float
 _FLOATS = 1 + 1e-11  # the smooth bound errs by less than 1e-12
 
 
@@ -57,7 +58,11 @@ class SmoothNoise:
         if self.power not in _SLIDE:
             raise InvalidRequest("Expected power 2 or 4", got=self.power, do="Pass 4 for the lighter tail")
         if self._smoothness() <= 0:
-            raise InvalidRequest("Expected a larger epsilon", got=self.epsilon, do="Pass at least 1e-7")
+            raise InvalidRequest("Expected a larger epsilon", got=f"{float(self.epsilon):.3g}", do="Pass at least 1e-7")
+        if self.epsilon > _LARGEST:
+            raise InvalidRequest(
+                f"Expected epsilon of at most {_LARGEST}", got=f"{float(self.epsilon):.3g}", do="Lower it"
+            )
 
     @property
     def guarantee(self) -> PureGuarantee:

@@ -26,6 +26,7 @@ from expost.data.axis import LogBins
 from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise.level import check_level
 from expost.stats.table_release import AnswerRelease
 
 __all__ = ["ApproximateBounds", "bin_threshold"]
@@ -116,7 +117,7 @@ class ApproximateBounds:
         """Refuse what the dataset's public description cannot answer."""
         tally = self._tally(dataset)
         dataset.clamp(dataset.expression(self._column), (0, 1))  # refuses what is not a number
-        dataset.sensitivity(CountForm(), tally)
+        check_level(self._level, dataset.sensitivity(CountForm(), tally).amount)
 
     def _tally(self, dataset: Dataset) -> Tally:
         axis = LogBins(dataset.expression(self._column), self._scale, self._count)

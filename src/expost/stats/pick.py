@@ -122,6 +122,7 @@ class PickQuestion(ABC):
         if self._ask.target is not None:
             self._level = self.price(self._ask.target, self.failure_probability)
             self._ask.check_price(self._level)
+        self.error(self.failure_probability)  # refuses an epsilon that the mechanism cannot have
 
     @property
     def level(self) -> Fraction:

@@ -69,6 +69,7 @@ class PrivatelyBounded:
             column, epsilon=share, smallest=smallest, largest=largest, where=terms.get("where")
         )
         self._build, self._column, self._terms = build, column, rest | terms
+        self._narrowest = smallest
         self._subject = self._asked((0, 1)).question
 
     def _asked(self, bounds: tuple[float, float]) -> Any:
@@ -85,9 +86,9 @@ class PrivatelyBounded:
         return PureLoss(self._total)
 
     def check(self, dataset: Dataset) -> None:
-        """Refuse what the dataset's public description cannot answer."""
+        """Refuse what the dataset's public description cannot answer, or not even within the narrowest bounds."""
         self._bounds.check(dataset)
-        self._asked((0, 1)).design(dataset)
+        self._asked((0, self._narrowest)).check(dataset)
 
     def measure(self, dataset: Dataset) -> _Stage:
         """The sealed bins of the first stage."""
@@ -101,8 +102,9 @@ class PrivatelyBounded:
         question = self._asked(found.value)
         try:
             question.check(stage.dataset)
-        except BudgetExceeded:
-            # How dear the target is depends on the bounds, which were paid for: a missed target, not an error.
+        except (BudgetExceeded, InvalidRequest):
+            # How dear the target is, and how wide noise can be, depends on the bounds, which were paid for: a missed
+            # target, not an error.
             return AnswerRelease(None, self._failed(found.receipt))
         answer: Release[Any] = question.climb(question.measure(stage.dataset), bits)
         return replace(answer, receipt=self._joined(found.receipt, answer.receipt))

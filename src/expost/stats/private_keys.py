@@ -23,6 +23,7 @@ from expost.data import Dataset, Expression, Kind
 from expost.data.axis import Categories
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise.level import check_level
 from expost.stats.table_release import AnswerRelease
 
 __all__ = ["PrivateKeys", "key_threshold"]
@@ -132,6 +133,7 @@ class PrivateKeys:
         limits = None if self._once else dataset.limits(tally)
         rows = groups if self._once and groups else 1 if limits is None or limits.rows is None else limits.rows
         self._limits = rows, rows
+        check_level(self.epsilon, rows)
 
     def measure(self, dataset: Dataset) -> _FoundKeys:
         """Exact counts of the keys that occur, sealed with their keys."""

@@ -32,8 +32,7 @@ from expost.data.axis import Axis
 from expost.data.form import Form
 from expost.data.tally import Tally
 from expost.noise import BitSource, system_bits
-from expost.noise.jump_noise import LARGEST_RATE
-from expost.noise.parameter import LARGEST_SCALE
+from expost.noise.level import check_level, check_scale
 from expost.stats.ascent import Ascent
 from expost.stats.ask import Ask
 from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
@@ -179,19 +178,10 @@ class Question(ABC):
         assert self._design is not None
         price = self._price(self._design)
         self._ask.check_price(price)
-        least = price / _SMALLEST_PART if self._climbs(self._design) else price
-        if least * LARGEST_SCALE < self._design.sensitivity.amount:
-            raise InvalidRequest(
-                "Expected a privacy level that exact noise can have on this grid",
-                got=f"epsilon {float(price):.3g}",
-                do="Raise it, or ask for more accuracy",
-            )
-        if not self._climbs(self._design) and price > LARGEST_RATE * self._design.sensitivity.amount:
-            raise InvalidRequest(
-                "Expected a privacy level that leaves any noise at all",
-                got=f"epsilon {float(price):.3g}",
-                do="Lower it",
-            )
+        if self._climbs(self._design):
+            check_scale(price / _SMALLEST_PART, self._design.sensitivity.amount)  # it stops where noise ends
+        else:
+            check_level(price, self._design.sensitivity.amount)
 
     def measure(self, dataset: Dataset) -> Sealed | Kept:
         """The exact integers, sealed; nothing is read where a kept path has them."""

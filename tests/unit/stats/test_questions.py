@@ -180,7 +180,9 @@ def test_bounds_can_be_found_privately() -> None:
     chosen = Mean("pay", bounds="private", bounds_share=0.3, within=300, max_epsilon=2)
     assert "(for 30 % of epsilon)" in chosen.question
     assert ask(chosen).receipt.breakdown["bounds"] == Fraction(3, 5)
-    failed = ask(Sum("pay", bounds="private", within=1, max_epsilon=0.01))
+    with pytest.raises(BudgetExceeded):  # not even bounds of (0, 1) would do
+        ask(Sum("pay", bounds="private", within=1, max_epsilon=0.01))
+    failed = ask(Sum("pay", bounds="private", within=50, max_epsilon=0.1))
     assert failed.value is None and failed.receipt.outcome is Outcome.NOT_MET
 
 

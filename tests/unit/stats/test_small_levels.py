@@ -36,5 +36,5 @@ def test_small_levels_work_on_fine_grids(build, way: str, level: float) -> None:
 
 
 def test_a_level_beyond_exact_noise_is_refused_before_rows_are_read() -> None:
-    with pytest.raises(InvalidRequest, match="exact noise"):
+    with pytest.raises(InvalidRequest, match="narrower"):
         Variance("pay", epsilon=1e-9).check(PEOPLE)

@@ -11,6 +11,7 @@ from typing import Literal
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release
 from expost.core.rational import probability, rational
 from expost.ledger import Ledger
+from expost.stats.hypothesis.price import level_of
 from expost.stats.hypothesis.verdict import Verdict
 
 __all__ = ["AdaptiveTester", "Finding", "level_after_answers", "level_after_decisions"]
@@ -99,7 +100,7 @@ class AdaptiveTester:
         >>> finding.rejected, finding.tests_left
         (True, 4)
         """
-        price = rational(epsilon, "epsilon")
+        price = level_of(epsilon)
         if self._done >= self._max_tests:
             raise BudgetExceeded("Expected tests left in the series", got=0, do="Start a new series on fresh rows")
         level = self.next_level

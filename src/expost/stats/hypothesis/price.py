@@ -12,7 +12,8 @@ from expost.core.rational import probability, rational
 
 __all__ = ["APPROXIMATE", "SIMULATED", "SIMULATION_FAILURE", "Ask", "Priced", "smallest_epsilon", "smallest_rows"]
 
-_LOWEST, _HIGHEST = 1e-6, 64.0
+_LOWEST, _HIGHEST = 1e-6, 64.0  # of a search
+_LEAST, _MOST = Fraction(1, 10**9), Fraction(1000)
 _DIGITS = 4  # of an epsilon found by search: rounded up, so the power holds
 _MOST_ROWS = 1 << 40
 
@@ -69,7 +70,7 @@ class Ask:
                 "Expected either epsilon or power",
                 do="Pass epsilon= for a privacy level, or power= with an effect size to get the smallest one",
             )
-        self.epsilon = None if epsilon is None else rational(epsilon, "epsilon")
+        self.epsilon = None if epsilon is None else level_of(epsilon)
         self.power = None if power is None else probability(power, "power")
         self.level = probability(level, "level")
         self.cap = None if max_epsilon is None else rational(max_epsilon, "max_epsilon")
@@ -131,6 +132,21 @@ class Ask:
                 do="Raise max_epsilon, or ask for less power or a larger effect",
             )
         return found
+
+
+def level_of(epsilon: object) -> Fraction:
+    """The epsilon that a caller typed, if exact noise can have it in any test.
+
+    The noise of a test is of a sensitivity from 1 to 2^27 (rank correlation of 2^26 rows), and at least an eighth of
+    epsilon is for it: with these limits its scale is below 2^60 and its rate at most 1000, as ``check_level`` wants.
+
+    >>> level_of(0.5)
+    Fraction(1, 2)
+    """
+    level = rational(epsilon, "epsilon")
+    if not _LEAST <= level <= _MOST:
+        raise InvalidRequest("Expected epsilon between 1e-9 and 1000", got=epsilon, do="Pass one between them")
+    return level
 
 
 def smallest_epsilon(power_at: Callable[[float], float], *, power: object) -> Fraction:

@@ -22,6 +22,7 @@ from expost.stats.hypothesis.verdict import Verdict, released
 __all__ = ["SplitTest", "split_power", "split_test"]
 
 _PARTS_TIMES_EPSILON, _FEWEST_PARTS, _LEAST_ROWS = 15, 5, 4
+_MOST_PARTS = 1 << 17  # each runs a test of its own
 _CITATIONS = ("KSGB23", "AS18, Theorem 5.2", "GRS09, Definition 2", "docs/proofs/split-test.md")
 
 Floats = NDArray[np.float64]
@@ -161,10 +162,12 @@ def parts_for(size: TableSize, epsilon: float, asked: int | None) -> int:
     50
     """
     if asked is not None:
-        if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-            raise InvalidRequest("Expected parts to be a positive whole number", got=asked, do="Pass 20")
+        if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= _MOST_PARTS:
+            raise InvalidRequest(
+                f"Expected parts to be a whole number from 1 to {_MOST_PARTS}", got=asked, do="Pass 20"
+            )
         return asked
-    best = max(_FEWEST_PARTS, math.ceil(_PARTS_TIMES_EPSILON / epsilon - 1e-9))
+    best = min(max(_FEWEST_PARTS, math.ceil(_PARTS_TIMES_EPSILON / epsilon - 1e-9)), _MOST_PARTS)
     return best if size.rows is None else max(1, min(best, size.rows // _LEAST_ROWS))
 
 

@@ -1,0 +1,91 @@
+"""Whatever epsilon is asked for: the question is answered, or refused before anything is held."""
+
+from __future__ import annotations
+
+import contextlib
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.journey.every_question import QUESTIONS, TESTS, described
+
+from expost import Dataset, Session, approx
+from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
+from expost.core.errors import EngineFailed
+from expost.ledger import Kind
+from expost.noise.level import check_level
+from expost.stats import hypothesis
+from expost.stats.hypothesis.price import level_of
+
+LEVELS = [1e-300, 1e-30, 1e-18, 1e-12, 1e-9, 1e-6, 1e3, 1e4, 1e6, 1e12, 1e18, 1e300]
+ROWS = 60
+RANDOM = np.random.default_rng(1)
+TABLE = pa.table(
+    {
+        "x": RANDOM.normal(5, 2, ROWS),
+        "y": RANDOM.normal(5, 2, ROWS),
+        "c": [["a", "b", "c"][k % 3] for k in range(ROWS)],
+        "d": [["u", "v"][k % 2] for k in range(ROWS)],
+    }
+)
+SPLITS = {name: build for name, build in TESTS.items() if name.startswith("split")}
+KEYS = {name for name in QUESTIONS if "keys" in name}
+SIZED = {"adjacency": "replace-one", "rows": ROWS}
+CASES = [
+    *((f"{name}, add-remove", build, {}) for name, build in (QUESTIONS | SPLITS).items()),
+    *((f"{name}, replace-one", build, SIZED) for name, build in (QUESTIONS | TESTS).items() if name not in KEYS),
+]
+
+
+@pytest.mark.parametrize(("build", "neighbours"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_every_epsilon_is_answered_or_refused_before_anything_is_held(build: Any, neighbours: dict[str, Any]) -> None:
+    for level in LEVELS:
+        session = Session(Dataset(TABLE, **described(), **neighbours), approx(10**18, 0.1))
+        with contextlib.suppress(TargetNotMet):
+            try:
+                session.ask(build(level))
+            except (InvalidRequest, BudgetExceeded) as refusal:
+                held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
+                assert not held and "Expected" in str(refusal), level
+
+
+@pytest.mark.parametrize("name", ["count", "most common", "quantile", "private keys", "sum, private bounds"])
+def test_a_sensible_epsilon_is_answered(name: str) -> None:
+    session = Session(Dataset(TABLE, **described()), approx(1000, 0.1))
+    with contextlib.suppress(TargetNotMet):
+        session.ask(QUESTIONS[name](10))
+    assert session.spent().amounts()["epsilon"] == 10
+
+
+def test_a_fault_in_the_mechanism_itself_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("expost.stats.approximate_bounds.check_level", lambda *_: None)
+    session = Session(Dataset(TABLE, **described()), approx(10**18, 0.1))
+    with pytest.raises(EngineFailed):
+        session.ask(QUESTIONS["bounds"](1e6))
+
+
+def test_the_widest_noise_of_any_test_fits_its_integers() -> None:
+    lowest, highest = level_of(1e-9), level_of(1000)
+
+    check_level(lowest / 8, 2 * (1 << 26))  # an eighth of epsilon on the score of 2^26 rows
+    check_level(highest, 1)
+    for outside in (Fraction(9, 10**10), 1001):
+        with pytest.raises(InvalidRequest, match="between"):
+            level_of(outside)
+
+
+def test_a_series_of_tests_refuses_an_epsilon_before_it_is_held() -> None:
+    session = Session(Dataset(TABLE, **described()), approx(10**18, 0.1))
+    tester = hypothesis.AdaptiveTester(ROWS, max_tests=5, ledger=session.ledger, accounts=session.accounts)
+    with pytest.raises(InvalidRequest, match="between"):
+        tester.run(lambda _: pytest.fail("it ran"), epsilon=1e6)
+    assert session.spent().amounts()["epsilon"] == 0
+
+
+def test_the_number_of_parts_of_a_split_test_is_bounded() -> None:
+    with pytest.raises(InvalidRequest, match="parts"):
+        Session(Dataset(TABLE, **described()), approx(1, 0.1)).ask(
+            hypothesis.SplitTest("means", "x", "c", epsilon=1, parts=10**12)
+        )
