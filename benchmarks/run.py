@@ -26,6 +26,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,19 @@ def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
         else:
             if result.get("words"):
                 parts.append(f"Run with `{result['words']}`.\n")
-            parts.append(f"```text\n{result['printed'].rstrip()}\n```\n")
+            parts.append(_shown(result["printed"]))
         parts.append(_where(result["machine"]))
     return "\n".join(parts) + "\n"
+
+
+def _shown(printed: str) -> str:
+    """What was printed: tables that are Markdown already as they are, everything else word for word."""
+    blocks = []
+    for is_table, lines in groupby(printed.strip("\n").splitlines(), key=lambda line: line.startswith("| ")):
+        text = "\n".join(lines).strip("\n")
+        if text:
+            blocks.append(text + "\n" if is_table else f"```text\n{text}\n```\n")
+    return "\n".join(blocks)
 
 
 def _overview(results: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def page(book: Any, stem: str) -> tuple[str, dict[str, bytes]]:
                 pictures[name] = base64.b64decode(drawn)
                 parts.append(f"![what the cell above draws]({name})")
             elif said := _said(output):
-                parts.append(_fenced(said, "text"))
+                parts.append(_fenced(f":class: printed\n\n{said}", "{code-block} text"))
     parts.append(f"{{download}}`The notebook itself <{stem}.ipynb>`")
     return "\n\n".join(parts) + "\n", pictures
 

@@ -71,7 +71,8 @@ def test_a_page_shows_text_code_and_what_it_printed_and_drew(pages) -> None:
 
     text, pictures = pages.page(book_with(printed, drawn), "book")
 
-    assert text.startswith("# A title\n\n```{code-block} python\nprint(6 * 7)\n```\n\n```text\n42\n```")
+    assert text.startswith("# A title\n\n```{code-block} python\nprint(6 * 7)\n```\n\n```{code-block} text\n")
+    assert "\n42\n```" in text
     assert "(book-1.png)" in text and "<Figure>" not in text and "<book.ipynb>" in text
     assert pictures == {"book-1.png": b"drawn"}
 

@@ -78,7 +78,7 @@ def _draw_interval(axes: Any, release: Release[Any]) -> None:
 
 def _band(release: Release[Any]) -> str:
     target = release.receipt.target
-    sure = "" if target is None else f" ({100 * float(target.confidence):.4g} % sure)"
+    sure = "" if target is None else f" ({100 * float(target.confidence):.4g} % sure at each rung)"
     return f"where the exact answer lies{sure}"
 
 

@@ -130,3 +130,10 @@ def test_every_benchmark_that_compares_keeps_its_numbers() -> None:
 
 def test_the_place_of_a_measurement_names_this_package_too() -> None:
     assert {"expost", "numpy"} <= set(run.machine()["versions"])
+
+
+def test_a_printed_markdown_table_is_a_table_of_the_page_and_the_rest_is_word_for_word() -> None:
+    shown = run._shown("| a | b |\n| --- | --- |\n| 1 | 2 |\n\nbest: 1\n  second: 2\n")
+
+    assert shown == "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```text\nbest: 1\n  second: 2\n```\n"
+    assert run._shown("  rows | time\n   10 | 2 s\n") == "```text\n  rows | time\n   10 | 2 s\n```\n"
