@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from expost.core import (
+    Adjacency,
     ApproxLoss,
     BudgetExceeded,
     GaussianLoss,
@@ -21,13 +22,14 @@ from expost.core import (
     Receipt,
     RenyiGuarantee,
     RenyiLoss,
+    Unit,
     ZeroConcentratedLoss,
     approx,
     epsilon,
     gdp,
     zcdp,
 )
-from expost.ledger import Hold, HoldState, Kind, Ledger, new_key, open_ledger
+from expost.ledger import Hold, HoldState, Kind, Ledger, Protected, new_key, open_ledger
 
 
 def _postgres_server():
@@ -753,3 +755,27 @@ def test_the_key_of_another_owner_or_none_refuses_refinement(durable):
         with pytest.raises(InvalidRequest, match="refinement refused"):
             keyless.keep("path:2", b"rung 1")
         keyless.verify()
+
+
+def test_of_two_units_that_race_for_an_account_one_holds_and_the_other_never_does(ledger):
+    units = [Protected("dataset:flights", Adjacency.ADD_REMOVE, unit) for unit in (Unit.row(), Unit.of("tailnum"))]
+    ready, held, refused = threading.Barrier(8), [], []
+
+    def race(protected):
+        ready.wait()
+        for _ in range(4):
+            try:
+                ledger.hold(["dataset:flights"], PureLoss(Fraction(1, 100)), question="count", protected=protected)
+                held.append(protected)
+            except InvalidRequest:
+                refused.append(protected)
+
+    threads = [threading.Thread(target=race, args=(units[number % 2],)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(held) == len(refused) == 16
+    assert len(set(held)) == len(set(refused)) == 1 and set(held) != set(refused)
+    assert ledger.verify().open_holds == 16

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
-from expost.ledger import Ledger
+from expost.ledger import Ledger, Protected
 from expost.noise import BitSource, system_bits
 
 __all__ = ["answer"]
@@ -25,20 +25,22 @@ def answer(
     simulation: bool = False,
     request_id: str | None = None,
     place: str | None = None,
+    protected: Protected | None = None,
 ) -> Release[Any]:
     """Hold, measure, climb, settle, release.
 
     The ledger is charged the worst case before the data is touched, and the realised bill before the answer leaves;
     giving back the unused part is a theorem (docs/proofs/ex-post-composition.md). A crash in between stays charged at
     the worst case. A missed target raises ``TargetNotMet`` with the private release that was paid for.
-    ``place`` names the part of the table that the dataset is, for the record.
+    ``place`` names the part of the table that the dataset is, for the record; ``protected`` what one of the accounts
+    must have been about before.
 
     See ``expost.Session`` for the friendly way in.
     """
     source = _randomness(bits, simulation)
     request.check(dataset)
     question = placed(request.question, place)
-    hold = ledger.hold(accounts, request.worst_case, question=question, request_id=request_id)
+    hold = ledger.hold(accounts, request.worst_case, question=question, request_id=request_id, protected=protected)
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise for nothing.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")

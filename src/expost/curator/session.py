@@ -16,7 +16,7 @@ from expost.curator.parts import Scope, column_part, time_windows
 from expost.curator.price import Price, last_bill, likely_cost, quoted
 from expost.curator.questions import Questions
 from expost.data import Dataset
-from expost.ledger import Entry, Ledger, open_ledger
+from expost.ledger import Entry, Ledger, Protected, open_ledger
 from expost.ledger.account import checked_name
 from expost.noise import BitSource
 from expost.stats import ByPrivateKeys
@@ -66,7 +66,9 @@ class Session(Questions):
         self._about: tuple[str, ...] = (self._open(f"dataset:{dataset.name or 'table'}", budget, "budget"),)
         self._also = () if analyst is None else (self._open(f"analyst:{analyst}", analyst_budget, "analyst_budget"),)
         self._root = self._about[0]
-        self._check_unit(self._root)
+        # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
+        self._protected = Protected(self._root, dataset.adjacency, dataset.unit)
+        self._unit_known = self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
         self._desk = self._open_desk()
         self._scope: Scope | None = None
@@ -83,18 +85,6 @@ class Session(Questions):
             # Its charges count in the whole only as far as they are the largest: not for a table that is no part.
             raise InvalidRequest("Expected the name of a table, not of a part", got=name, do="Use Session.part(...)")
         return name
-
-    def _check_unit(self, account: str) -> None:
-        """Losses add up for one notion of a person only: an account keeps the unit its first answer had."""
-        first = self._ledger.first_receipt(account)
-        self._unit_known = first is not None
-        here = (self.dataset.adjacency, self.dataset.unit)
-        if first is not None and (first.adjacency, first.unit) != here:
-            raise InvalidRequest(
-                f"Expected {first.unit} as the unit and {first.adjacency.value} neighbours, as in the account so far",
-                got=f"{here[1]}, {here[0].value}",
-                do="Describe the dataset as before, or give it another name",
-            )
 
     def _open_desk(self) -> Desk | None:
         """Where gradual releases are kept between questions, if refining them can be billed.
@@ -195,9 +185,7 @@ class Session(Questions):
                 )
 
     def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
-        if not self._unit_known:
-            self._check_unit(self._root)  # another session may have answered first, about another kind of unit
-        return answer(
+        release = answer(
             request,
             data,
             ledger=self._ledger,
@@ -206,7 +194,10 @@ class Session(Questions):
             simulation=self._simulation,
             request_id=request_id,
             place=self._place,
+            protected=None if self._unit_known else self._protected,
         )
+        self._unit_known = True
+        return release
 
     def fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.

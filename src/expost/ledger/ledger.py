@@ -15,6 +15,7 @@ from expost.ledger.entry import Entry, Kind
 from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import Page
 from expost.ledger.part import Part
+from expost.ledger.protected import Protected
 from expost.ledger.replay import Report, verify
 from expost.ledger.safe import Safe
 
@@ -141,10 +142,20 @@ class Ledger(ABC):
 
     # Holds
 
-    def hold(self, accounts: Sequence[str], worst_case: Loss, *, question: str, request_id: str | None = None) -> Hold:
+    def hold(
+        self,
+        accounts: Sequence[str],
+        worst_case: Loss,
+        *,
+        question: str,
+        request_id: str | None = None,
+        protected: Protected | None = None,
+    ) -> Hold:
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
         The same request id again charges nothing and returns the first hold with ``repeated`` set: do not run it.
+        With ``protected`` the hold is refused if the account it names was about another unit or other neighbours
+        before, and stands for this one from now on.
         """
         names = _distinct(accounts)
         if not isinstance(worst_case, Loss):
@@ -153,8 +164,14 @@ class Ledger(ABC):
         request = None if request_id is None else _text(request_id, "request id")
         ticket = uuid.uuid4().hex
         return self._write(
-            lambda page: posting.take_hold(page, names, worst_case, question=text, request_id=request, ticket=ticket)
+            lambda page: posting.take_hold(
+                page, names, worst_case, question=text, request_id=request, ticket=ticket, protected=protected
+            )
         )
+
+    def check_protected(self, protected: Protected) -> bool:
+        """Refuse what contradicts the unit and neighbours of an account so far; says whether it has any."""
+        return self._read(protected.check)
 
     def settle(self, hold: Hold, receipt: Receipt) -> str:
         """Record the receipt of a held run and give back what the theorem allows; returns the entry's id.
@@ -188,16 +205,6 @@ class Ledger(ABC):
         if receipt is None:
             raise InvalidRequest("Expected the id of a settled entry", got=entry_id, do="Copy it from a receipt")
         return receipt
-
-    def first_receipt(self, account: str) -> Receipt | None:
-        """The oldest receipt of an account, if it has one; the rest of the record is not read."""
-        name = checked_name(account, template=True)
-
-        def find(page: Page) -> Receipt | None:
-            settled = (entry for entry in page.entries() if entry.kind is Kind.SETTLE and name in entry.accounts)
-            return next((entry.receipt for entry in settled), None)
-
-        return self._read(find)
 
     def verify(self, *, anchor: str | None = None) -> Report:
         """Recompute every total and the whole chain, or raise ``LedgerUnsound``.

@@ -13,6 +13,7 @@ from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import HoldRow, Page, unsound
 from expost.ledger.part import Part
+from expost.ledger.protected import Protected
 from expost.ledger.totals import check_fits, drawn_up
 
 __all__ = [
@@ -87,12 +88,21 @@ def change_budget(page: Page, name: str, budget: Guarantee) -> None:
 
 
 def take_hold(
-    page: Page, names: Sequence[str], worst_case: Loss, *, question: str, request_id: str | None, ticket: str
+    page: Page,
+    names: Sequence[str],
+    worst_case: Loss,
+    *,
+    question: str,
+    request_id: str | None,
+    ticket: str,
+    protected: Protected | None = None,
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none."""
     row = None if request_id is None else page.hold(request_id=request_id)
     if row is not None:
         return _repeated(read_hold(page, row), names, worst_case, question=question)
+    if protected is not None:
+        protected.check(page)
     accounts = [_account_for(page, name) for name in names]
     charges = {account.name: held_charge(account.budget, worst_case) for account in accounts}
     charged = drawn_up(page, [account.charged(charges[account.name]) for account in accounts], entry=_following(page))
@@ -105,6 +115,8 @@ def take_hold(
         "charges": _json(charges),
         "spent": _json({account.name: account.spent for account in charged}),
     }
+    if protected is not None:
+        body["protected"] = protected.to_json()
     entry = page.post(Kind.HOLD, body)
     for account in charged:
         page.put_account(account)

@@ -87,6 +87,28 @@ def test_two_sessions_opened_together_must_mean_the_same_unit():
     assert second.spent() == PureLoss(0.25)
 
 
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_two_sessions_that_hold_at_once_must_mean_the_same_unit(place, tmp_path):
+    """The second asks while the first has held and not yet settled."""
+    ledger = expost.open_ledger(None if place == "memory" else f"sqlite:///{tmp_path}/people.ledger")
+    first = expost.Session(people(), expost.epsilon(1), ledger=ledger)
+    second = expost.Session(people(adjacency="replace-one", rows=ROWS), expost.epsilon(1), ledger=ledger)
+    met = []
+
+    class Meanwhile(expost.stats.Count):
+        def measure(self, dataset):
+            with pytest.raises(InvalidRequest, match="as in the account so far"):
+                second.count(where="flag", epsilon=0.25)
+            met.append(len(ledger.open_holds()))
+            return super().measure(dataset)
+
+    first.ask(Meanwhile(epsilon=0.25))
+
+    assert met == [1]
+    assert second.spent() == PureLoss(0.25)
+    assert first.part("site", "A").count(epsilon=0.25).receipt.bill == PureLoss(0.25)
+
+
 def test_a_window_beyond_the_calendar_is_refused():
     with pytest.raises(InvalidRequest):
         expost.Session(visits(), expost.epsilon(1)).window("9999-12-31")
