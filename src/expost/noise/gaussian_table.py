@@ -1,10 +1,11 @@
-"""Exact discrete Gaussian noise of one variance, by the million: a table of cells, thinned by a coin."""
+"""Exact discrete Gaussian noise of one variance, by the million: most of it by looking up a cell and adding a place."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,22 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 from expost.noise.bits import BitSource
-from expost.noise.enclosure import exp_minus, is_below
+from expost.noise.enclosure import Bounds, exp_minus, is_below
 from expost.noise.parameter import blocks
 
 __all__ = ["GaussianTable", "gaussian_table"]
 
-_CELLS_PER_SIGMA = 64  # at least: fine cells are seldom thinned, few cells fit the cache
+_CELLS_PER_SIGMA = 64  # at least: with more, less is lost to slopes and more to whole numbers of entries
 _LEAST = 16  # the least standard deviation worth a table
+_INDEX = 16  # bits of a uniform real that choose an entry of the table
+_ENTRIES = 1 << _INDEX
+_GUIDE = 14  # first bits of a uniform real that nearly always tell between which borders it lies
+_SPARE = 7  # one value in 2^7 more is drawn than is wanted, for those that are refused,
+_FEW = 16  # and a few more
 _PRECISION = 128  # bits of the cumulative weights beyond those that are asked for
 _GUARD = 32  # last bits of a weight that rounding may have spoilt
-_TAIL = 8  # a cell of weight below 2^-8 of the last bit has no border of its own in the table: see _exact_number
-_COIN_SHIFT = 16  # of a 64-bit word: 16 bits for the cell, 16 for the coin, the last 32 for the place in the cell
+_TAIL = 8  # a cell of weight below 2^-8 of the last bit has no border of its own in the list: see _exact_number
+_SURE = 1 - 2.0**-30  # for the floats that count entries
 _COIN_ERROR = 2.0**-40  # far above the error of the float coin; closer calls are decided exactly
 
 
@@ -36,10 +42,10 @@ def gaussian_table(variance: Fraction) -> GaussianTable:
 class GaussianTable:
     """Draws integers with P(k) proportional to exp(-k^2 / (2 variance)): the law of ``discrete_gaussian``, faster.
 
-    The integers are cut into cells of width 2^s. A cell is drawn with the weight of its largest member, by inversion of a
-    uniform real whose first 16 bits usually decide; the place in it is uniform, and kept with a probability that is
-    nearly always 1 (docs/proofs/gaussian-table.md). What 16 bits do not decide is decided by 64, and what these leave
-    open by exact bounds, so that the law has no rounding anywhere.
+    The integers are cut into cells of width 2^s. Under the law lies a flight of steps, one a cell, each as high as a
+    whole number of 2^-16: with probability of nearly 99 % a value is drawn from the steps, by one lookup for the cell and s
+    bits for the place in it. What is between the steps and the law is drawn by inversion and an exact coin
+    (docs/proofs/gaussian-table.md). Nothing is rounded: what 64 bits leave open is decided by exact bounds.
 
     >>> from expost.noise.bits import SeededBits
     >>> table = GaussianTable(10**6)
@@ -53,35 +59,88 @@ class GaussianTable:
         if self.variance < _LEAST**2:
             raise InvalidRequest(f"Expected a variance of at least {_LEAST**2}", do="Use discrete_gaussian")
         self._shift = max(math.isqrt(math.floor(self.variance)).bit_length() - _CELLS_PER_SIGMA.bit_length(), 0)
-        self._borders = np.array(self._floors(64), np.uint64)
         self._inverse = 1 / (2 * float(self.variance))
+        self._counts, self._shares = self._steps()
+        self._borders = np.array(self._floors(64), np.uint64)
+        self._guide = self._begins()
         self._entries = self._lookup()
 
     def draw(self, count: int, bits: BitSource) -> NDArray[np.int64]:
         """``count`` independent integers."""
-        values = np.empty(count, np.int64)
-        doubts = [self._fill(values, part, bits) for part in blocks(count)]
-        if doubts:
-            pending, words = (np.concatenate(column) for column in zip(*doubts, strict=True))
-            self._settle(values, pending, words, bits)
-        return values
+        values = np.empty(count + (count >> _SPARE) + _FEW, np.int64)
+        left_open = np.concatenate([part.start + self._fill(values[part], bits) for part in blocks(len(values))])
+        refused = self._settle(values, left_open, bits)
+        # Values that are kept are alike whichever place they were drawn for, so those behind stand in for the refused.
+        behind = np.ones(len(values) - count, bool)
+        behind[refused[refused >= count] - count] = False
+        holes, spares = refused[refused < count], count + np.flatnonzero(behind)
+        filled = min(len(holes), len(spares))
+        values[holes[:filled]] = values[spares[:filled]]
+        if filled < len(holes):
+            values[holes[filled:]] = self.draw(len(holes) - filled, bits)
+        return values[:count]
 
     # The table ---------------------------------------------------------------------------------------------------
     # Cells are numbered 0, -1, 1, -2, 2, ... from the middle outwards: number j is cell j / 2 or -(j + 1) / 2.
 
+    def _steps(self) -> tuple[list[int], NDArray[np.float64]]:
+        """For each number, how many entries of the table its cell has, and their share of the cell's probability."""
+        precision = 64 + _PRECISION
+        chances = [chance for chance, _ in self._chances(precision, 64)]
+        numbers = np.arange(len(chances))
+        width = float(1 << self._shift)
+        # e of docs/proofs/gaussian-table.md is below this anywhere in the cell.
+        steepest = (2 * _largest(numbers, self._shift) + width) * width * self._inverse
+        floats = np.array([chance / (1 << precision) for chance in chances])
+        sure = floats * np.exp(-steepest) if self._shift else floats
+        counts = np.floor(sure * (_ENTRIES * _SURE))
+        return counts.astype(int).tolist(), counts / _ENTRIES / floats
+
+    def _lookup(self) -> NDArray[Any]:
+        """The first member of the cell of each entry; behind them, the entries that leave it open."""
+        cells = np.repeat(_cell(np.arange(len(self._counts))), self._counts)
+        kind = np.int32 if int(np.abs(cells).max() + 1) << self._shift < 1 << 31 else np.int64
+        entries = np.full(_ENTRIES, np.iinfo(kind).min, kind)
+        entries[: len(cells)] = cells << self._shift
+        return entries
+
+    def _begins(self) -> NDArray[np.intp]:
+        """For the first bits of a uniform real, the number of its cell above the steps; -1 if a border begins so too."""
+        shift = np.uint64(64 - _GUIDE)
+        begins = np.arange(1 << _GUIDE, dtype=np.uint64) << shift
+        numbers = np.searchsorted(self._borders, begins, side="left")
+        numbers[np.unique(self._borders >> shift).astype(np.intp)] = -1
+        numbers[numbers == len(self._borders)] = -1  # behind the last border of the list
+        return numbers
+
     def _floors(self, length: int) -> list[int]:
-        """floor(F_j 2^length) for the cumulative probabilities F_1, F_2, ... of the cells, certain."""
+        """floor(F_j 2^length) for the cumulative probabilities F_1, F_2, ... of what is above the steps, certain."""
         precision = length + _PRECISION
         while True:
-            bounds = self._cumulative(precision, length)
+            bounds = self._above(precision, length)
             shift = precision - length
             floors = [low >> shift for low, _ in bounds]
             if floors == [high >> shift for _, high in bounds]:
                 return floors
             precision *= 2
 
-    def _cumulative(self, precision: int, length: int) -> list[tuple[int, int]]:
-        """Bounds on F_j 2^precision, for the cells whose weight matters at ``length`` bits."""
+    def _above(self, precision: int, length: int) -> list[Bounds]:
+        """Bounds on F_j 2^precision: cumulative probabilities of the cells less their steps, over the sum of all."""
+        bounds = self._cumulative(precision, length)
+        left = _ENTRIES - sum(self._counts)
+        taken = list(accumulate(self._counts)) + [sum(self._counts)] * len(bounds)
+        return [
+            (((low << _INDEX) - (below << precision)) // left, -(-((high << _INDEX) - (below << precision)) // left))
+            for (low, high), below in zip(bounds, taken, strict=False)
+        ]
+
+    def _chances(self, precision: int, length: int) -> list[Bounds]:
+        """Bounds on the cells' own probabilities times 2^precision."""
+        bounds = [(0, 0), *self._cumulative(precision, length)]
+        return [(high_low[0] - low_high[1], high_low[1] - low_high[0]) for low_high, high_low in pairwise(bounds)]
+
+    def _cumulative(self, precision: int, length: int) -> list[Bounds]:
+        """Bounds on the cells' cumulative probabilities times 2^precision, while a cell matters at ``length`` bits."""
         lows, least = self._both_sides(precision, upper=False)
         highs, most = self._both_sides(precision, upper=True)
         bounds, below_low, below_high = [], 0, 0
@@ -115,59 +174,37 @@ class GaussianTable:
         rest = -(-(weight << precision) // ((1 << precision) - step)) if upper else 0
         return weights, sum(weights) + rest
 
-    def _lookup(self) -> NDArray[np.int32]:
-        """For each 16-bit beginning of U: the cell, and the coins that surely keep its places (none if unsure)."""
-        begins = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
-        numbers = np.searchsorted(self._borders, begins, side="left")
-        unsure = np.unique(self._borders >> np.uint64(48)).astype(np.intp)
-        # exp(-e) >= 1 - e, and e < (2 a + width) width / (2 variance) anywhere in a cell whose largest member is at a.
-        width = float(1 << self._shift)
-        largest = np.ceil(numbers / 2) * width
-        sure = np.floor((1 - (2 * largest + 2 + width) * width * self._inverse - 2.0**-30) * (1 << 16)).clip(0)
-        if not self._shift:
-            sure[:] = (1 << 16) - 1  # a cell of one member is always kept; the last coin takes the careful way
-        sure[unsure] = 0
-        return (_cell(numbers).astype(np.int32) << np.int32(16)) | sure.astype(np.int32)
-
     # Drawing -----------------------------------------------------------------------------------------------------
 
-    def _fill(
-        self, values: NDArray[np.int64], part: slice, bits: BitSource
-    ) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """Draw a block by the table alone; hand back the places, and their words, that it does not decide."""
-        words = bits.words(part.stop - part.start)
-        entries = self._entries.take(words.astype(np.uint16))
-        coins = (words >> np.uint64(_COIN_SHIFT)).astype(np.uint16)
-        doubtful = np.flatnonzero(coins >= entries.astype(np.uint16))
-        np.right_shift(entries, np.int32(16), out=entries)
-        self._place(entries, words, values[part])
-        return doubtful + part.start, words[doubtful]
+    def _fill(self, out: NDArray[np.int64], bits: BitSource) -> NDArray[np.intp]:
+        """Draw a block by the table alone; hand back the places that it leaves open."""
+        kind, count = self._entries.dtype, out.size
+        halves = bits.words(count * (1 + kind.itemsize // 2), np.uint16)
+        offsets = halves[: len(halves) - count].view(kind)
+        found = self._entries.take(halves[len(halves) - count :].astype(np.intp), mode="clip")  # clips nothing
+        left_open = np.flatnonzero(found == np.iinfo(kind).min)
+        offsets &= kind.type((1 << self._shift) - 1)
+        np.add(found, offsets, out=offsets)
+        out[:] = offsets
+        return left_open
 
-    def _settle(
-        self, values: NDArray[np.int64], pending: NDArray[np.intp], words: NDArray[np.uint64], bits: BitSource
-    ) -> None:
-        """Decide what the table left open; a place whose value is not kept gets a fresh word."""
-        while pending.size:
-            cells = self._cells(_longer(words & np.uint64(0xFFFF), bits), bits)
-            kept = self._kept(cells, words, bits)
-            found = np.empty(len(words), np.int64)
-            self._place(cells, words, found)
-            values[pending[kept]] = found[kept]
-            pending = pending[~kept]
-            words = bits.words(pending.size)
+    def _settle(self, values: NDArray[np.int64], places: NDArray[np.intp], bits: BitSource) -> NDArray[np.intp]:
+        """Draw what lies above the steps for these places; hand back those whose coin refuses it."""
+        words = bits.words(3 * len(places)).reshape(3, -1)
+        numbers = self._numbers(words[0], bits)
+        offsets = (words[1] & np.uint64((1 << self._shift) - 1)).view(np.int64)
+        values[places] = (_cell(numbers) << self._shift) + offsets
+        return places[~self._kept(numbers, offsets, words[2], bits)]
 
-    def _place(self, cells: NDArray[Any], words: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        """The member of each cell that the word's last bits name."""
-        np.left_shift(cells, np.int64(self._shift), out=out, dtype=np.int64)
-        if self._shift:
-            out += (words >> np.uint64(64 - self._shift)).view(np.int64)
-
-    def _cells(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.int64]:
-        """The cells that contain uniform reals beginning with these 64 bits."""
-        numbers = np.searchsorted(self._borders, uniform, side="left")
-        for place in np.flatnonzero(self._borders[numbers.clip(max=len(self._borders) - 1)] == uniform).tolist():
+    def _numbers(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.intp]:
+        """The numbers of the cells that contain uniform reals beginning with these 64 bits."""
+        numbers = self._guide.take((uniform >> np.uint64(64 - _GUIDE)).view(np.int64), mode="clip")
+        unsure = np.flatnonzero(numbers < 0)
+        numbers[unsure] = np.searchsorted(self._borders, uniform[unsure], side="left")
+        ties = self._borders[numbers[unsure].clip(max=len(self._borders) - 1)] == uniform[unsure]
+        for place in unsure[ties].tolist():
             numbers[place] = self._exact_number(int(uniform[place]), 64, bits)
-        return _cell(numbers).astype(np.int64)
+        return numbers
 
     def _exact_number(self, prefix: int, length: int, bits: BitSource) -> int:
         """The number of the cell of a uniform real that begins with these bits, on as many more as it takes."""
@@ -178,23 +215,40 @@ class GaussianTable:
                 return first
             prefix, length = prefix << 64 | bits.integer(64), length + 64
 
-    def _kept(self, cells: NDArray[np.int64], words: NDArray[np.uint64], bits: BitSource) -> NDArray[np.bool_]:
-        """Coins of probability exp(-(2 a l + l^2) / (2 variance)), l places from the largest member a; exact."""
+    def _kept(
+        self, numbers: NDArray[np.intp], offsets: NDArray[np.int64], coins: NDArray[np.uint64], bits: BitSource
+    ) -> NDArray[np.bool_]:
+        """Coins of probability (exp(-e) - c) / (1 - c) for members of exponent e in cells with a share c of steps."""
         if not self._shift:
-            return np.ones(len(cells), bool)
-        coins = _longer((words >> np.uint64(_COIN_SHIFT)) & np.uint64(0xFFFF), bits)
-        places = (words >> np.uint64(64 - self._shift)).astype(np.int64)
-        left = cells < 0
-        inside = np.where(left, (1 << self._shift) - 1 - places, places)
-        largest = (np.where(left, -cells - 1, cells) << self._shift) + left
-        exponents = (2.0 * largest + inside) * inside * self._inverse
-        gaps = coins * 2.0**-64 - np.exp(-exponents)
+            return np.ones(len(numbers), bool)
+        largest = _largest(numbers, self._shift)
+        further = np.where(numbers & 1, (1 << self._shift) - 1 - offsets, offsets)
+        exponents = (2.0 * largest + further) * further * self._inverse
+        shares = self._shares.take(numbers, mode="clip")  # beyond the list there are no steps, as at its end
+        gaps = shares + coins * 2.0**-64 * (1 - shares) - np.exp(-exponents)
         kept: NDArray[np.bool_] = gaps < 0
         for index in np.flatnonzero(np.abs(gaps) <= _COIN_ERROR).tolist():
-            a, place = int(largest[index]), int(inside[index])
-            exact = partial(exp_minus, Fraction((2 * a + place) * place) / (2 * self.variance))
+            far, a = int(further[index]), int(largest[index])
+            exponent = Fraction((2 * a + far) * far) / (2 * self.variance)
+            exact = partial(self._acceptance, int(numbers[index]), exponent)
             kept[index] = is_below(int(coins[index]), 64, exact, bits)
         return kept
+
+    def _acceptance(self, number: int, exponent: Fraction, length: int) -> Bounds:
+        """Bounds on (exp(-e) - c) / (1 - c) 2^length."""
+        precision = length + _PRECISION
+        low, high = exp_minus(exponent, precision)
+        one, count = 1 << precision, self._counts[number] if number < len(self._counts) else 0
+        if not count:
+            return low >> _PRECISION, -(-high >> _PRECISION)
+        least, most = self._chances(precision, length)[number]
+        step = count << precision >> _INDEX
+        # The share c = count / 2^16 over the chance; what is kept falls with it.
+        share_low, share_high = (step << precision) // most, -(-(step << precision) // least)
+        return (
+            max(((low - share_high) << length) // (one - share_high), 0),
+            -(-((high - share_low) << length) // (one - share_low)),
+        )
 
 
 def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -203,12 +257,12 @@ def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.where(numbers & 1, -half, half)
 
 
+def _largest(numbers: NDArray[np.intp], shift: int) -> NDArray[np.int64]:
+    """The magnitude of the member nearest to zero of the cell of each number: k 2^s, or k 2^s + 1 on the left."""
+    return (numbers >> 1 << shift) + (numbers & 1)
+
+
 def _times(left: int, right: int, precision: int, upper: bool) -> int:
     """A product of fixed-point numbers, rounded down or up."""
     product = left * right
     return -(-product >> precision) if upper else product >> precision
-
-
-def _longer(begins: NDArray[np.uint64], bits: BitSource) -> NDArray[np.uint64]:
-    """Sixteen bits and 48 fresh ones behind them."""
-    return begins << np.uint64(48) | bits.words(len(begins)) >> np.uint64(16)

@@ -24,6 +24,9 @@ class Scripted:
     def integer(self, length: int) -> int:
         return self._integers.pop(0)
 
+    def words(self, count: int) -> np.ndarray:
+        raise AssertionError("No further words are needed.")
+
 
 @pytest.mark.parametrize("deviation", [17, 100, 200, 5000.5, 2**29])
 def test_samples_follow_the_law(deviation: float) -> None:
@@ -55,48 +58,96 @@ def largest_member(cell: int, shift: int) -> int:
     return cell << shift if cell >= 0 else ((-cell - 1) << shift) + 1
 
 
-@pytest.mark.parametrize("variance", [Fraction(256), Fraction(10_001, 3), Fraction(2**40 + 1)])
-def test_every_border_is_the_floor_of_the_exact_sum(variance: Fraction) -> None:
-    table = GaussianTable(variance)
-    inverse = mpmath.mpf(variance.denominator) / (2 * mpmath.mpf(variance.numerator))
-    cells = [cell for half in range(3000) for cell in (half, -half - 1)]
-    weights = [mpmath.exp(-(mpmath.mpf(largest_member(cell, table._shift)) ** 2) * inverse) for cell in cells]
-    total, below = mpmath.fsum(weights), mpmath.mpf(0)
+class Law:
+    """Probabilities of the cells by brute force, in the order of their numbers."""
 
-    expected = []
-    for weight in weights[: len(table._borders)]:
-        below += weight
-        expected.append(int(mpmath.floor(below / total * 2**64)))
+    def __init__(self, table: GaussianTable) -> None:
+        self.inverse = mpmath.mpf(table.variance.denominator) / (2 * mpmath.mpf(table.variance.numerator))
+        cells = [cell for half in range(3000) for cell in (half, -half - 1)]
+        self.largest = [largest_member(cell, table._shift) for cell in cells]
+        weights = [mpmath.exp(-(mpmath.mpf(a) ** 2) * self.inverse) for a in self.largest]
+        total = mpmath.fsum(weights)
+        self.chances = [weight / total for weight in weights]
+
+    def exponent(self, number: int, further: int) -> mpmath.mpf:
+        return (2 * self.largest[number] + further) * further * self.inverse
+
+
+VARIANCES = [Fraction(256), Fraction(10_001, 3), Fraction(2**40 + 1), Fraction(2**58 - 7)]
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_every_border_is_the_floor_of_the_exact_sum(variance: Fraction) -> None:
+    table, below, expected = GaussianTable(variance), mpmath.mpf(0), []
+    left = 1 - mpmath.mpf(sum(table._counts)) / 2**16
+    counts = table._counts + [0] * len(table._borders)
+
+    for chance, count in zip(Law(table).chances, counts[: len(table._borders)], strict=False):
+        below += chance - mpmath.mpf(count) / 2**16
+        expected.append(int(mpmath.floor(below / left * 2**64)))
 
     assert table._borders.tolist() == expected
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_no_step_is_higher_than_the_law_anywhere_in_its_cell(variance: Fraction) -> None:
+    table, used = GaussianTable(variance), 0
+    law, last = Law(table), (1 << table._shift) - 1
+
+    for number, count in enumerate(table._counts):
+        lowest = law.chances[number] * mpmath.exp(-law.exponent(number, last))
+        assert mpmath.mpf(count) / 2**16 <= lowest
+        used += count
+
+    assert 0.98 * 2**16 < used < 2**16  # so that nearly all values are drawn by the table
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_the_entries_are_the_cells_as_often_as_they_were_counted(variance: Fraction) -> None:
+    table = GaussianTable(variance)
+    cells, counts = np.unique(table._entries, return_counts=True)
+    found = dict(zip(cells.tolist(), counts.tolist(), strict=True))
+
+    left_open = found.pop(np.iinfo(table._entries.dtype).min)
+    expected = {int(_cell(np.array(j))) << table._shift: count for j, count in enumerate(table._counts) if count}
+
+    assert found == expected
+    assert left_open == 2**16 - sum(table._counts)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 77, 130, 333, 600])
+def test_steps_and_coins_together_give_every_member_its_probability(number: int) -> None:
+    table = GaussianTable(10**8)
+    law, one = Law(table), mpmath.mpf(2) ** 200
+    step = mpmath.mpf(table._counts[number]) / 2**16
+
+    for further in (0, 1, 40, (1 << table._shift) - 1):
+        exponent = Fraction((2 * law.largest[number] + further) * further, 2 * 10**8)
+        low, high = table._acceptance(number, exponent, 200)
+        wanted = law.chances[number] * mpmath.exp(-law.exponent(number, further))
+        drawn = [step + (law.chances[number] - step) * bound / one for bound in (low, high)]
+
+        assert drawn[0] <= wanted * (1 + mpmath.mpf(10) ** -50)
+        assert drawn[1] >= wanted * (1 - mpmath.mpf(10) ** -50)
+        assert drawn[1] - drawn[0] < mpmath.mpf(2) ** -195
 
 
 def test_cells_are_numbered_from_the_middle_outwards() -> None:
     assert _cell(np.arange(6)).tolist() == [0, -1, 1, -2, 2, -3]
 
 
-def test_the_lookup_never_contradicts_the_borders() -> None:
+def test_the_guide_never_contradicts_the_borders() -> None:
     table = GaussianTable(10**8)
-    sure = np.flatnonzero(table._entries & 0xFFFF)
-    cells = table._entries[sure] >> 16
+    shift = np.uint64(64 - 14)
+    sure = np.flatnonzero(table._guide >= 0)
+    begins = sure.astype(np.uint64) << shift
 
-    begins = sure.astype(np.uint64) << np.uint64(48)
     first = np.searchsorted(table._borders, begins, side="left")
-    last = np.searchsorted(table._borders, begins + np.uint64((1 << 48) - 1), side="left")
+    last = np.searchsorted(table._borders, begins + np.uint64((1 << 50) - 1), side="left")
 
     assert (first == last).all()
-    assert (cells == _cell(first)).all()
-    assert len(sure) > 60_000
-
-
-@pytest.mark.parametrize("word", [1000, 30_000, 60_000, 65_400])
-def test_a_sure_coin_is_below_every_acceptance_of_its_cell(word: int) -> None:
-    table = GaussianTable(10**8)
-    entry = int(table._entries[word])
-    cell, sure = entry >> 16, entry & 0xFFFF
-    a, place = largest_member(cell, table._shift), (1 << table._shift) - 1
-
-    assert mpmath.mpf(sure) / 2**16 < mpmath.exp(-mpmath.mpf((2 * a + place) * place) / (2 * 10**8))
+    assert (table._guide[sure] == first).all()
+    assert len(sure) > 15_000
 
 
 def test_a_tie_of_64_bits_is_decided_by_the_next_ones() -> None:
@@ -106,6 +157,11 @@ def test_a_tie_of_64_bits_is_decided_by_the_next_ones() -> None:
 
     assert table._exact_number(tied, 64, Scripted([rest - 1])) == 10
     assert table._exact_number(tied, 64, Scripted([rest + 1])) == 11
+    assert table._numbers(np.array([tied - 1, tied, tied + 1], np.uint64), Scripted([rest + 1])).tolist() == [
+        10,
+        11,
+        11,
+    ]
 
 
 def test_the_far_tail_is_reached_beyond_the_listed_cells() -> None:
@@ -118,28 +174,35 @@ def test_the_far_tail_is_reached_beyond_the_listed_cells() -> None:
     assert abs(int(_cell(np.array([number]))[0])) << table._shift > 9 * 1000
 
 
-@pytest.mark.parametrize("cell", [200, -201])
-def test_close_coins_are_decided_exactly(cell: int) -> None:
+@pytest.mark.parametrize("number", [0, 400, 401, 1000])
+def test_close_coins_are_decided_exactly(number: int) -> None:
     table = GaussianTable(10**8)
-    width, inside = 1 << table._shift, 50
-    place = inside if cell >= 0 else width - 1 - inside
-    a = largest_member(cell, table._shift)
-    nearest = int(mpmath.exp(-mpmath.mpf((2 * a + inside) * inside) / (2 * 10**8)) * 2**64)
-    word = np.array([(place << (64 - table._shift)) | ((nearest >> 48) << 16)], np.uint64)
+    law, further = Law(table), 50
+    offset = np.array([further if number % 2 == 0 else (1 << table._shift) - 1 - further])
+    share = mpmath.mpf(table._counts[number]) / 2**16 / law.chances[number]
+    nearest = int((mpmath.exp(-law.exponent(number, further)) - share) / (1 - share) * 2**64)
 
-    class Near:
-        def __init__(self, coin: int) -> None:
-            self.coin = coin
+    def kept(coin: int) -> bool:
+        return bool(table._kept(np.array([number]), offset, np.array([coin], np.uint64), Scripted([]))[0])
 
-        def words(self, count: int) -> np.ndarray:
-            return np.array([(self.coin & ((1 << 48) - 1)) << 16], np.uint64)
+    assert kept(nearest - 1)
+    assert not kept(nearest + 1)
 
-        def integer(self, length: int) -> int:
-            return 0
 
-    cells = np.array([cell])
-    assert table._kept(cells, word, Near(nearest - 1))[0]
-    assert not table._kept(cells, word, Near(nearest + 1))[0]
+def test_refused_values_are_replaced_by_fresh_ones_even_if_many_are() -> None:
+    class Picky(GaussianTable):
+        def _settle(self, values, places, bits):  # type: ignore[no-untyped-def]
+            refused = super()._settle(values, places, bits)
+            if len(values) < 40:
+                return refused
+            values[::3] = 10**9
+            return np.union1d(refused, np.arange(0, len(values), 3))
+
+    sample = Picky(10**6).draw(3000, SeededBits(4))
+
+    assert sample.shape == (3000,)
+    assert np.abs(sample).max() < 10**4
+    assert 950 < sample.std() < 1050
 
 
 def test_positive_and_negative_values_are_mirrored() -> None:
