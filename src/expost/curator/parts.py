@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from expost.core import InvalidRequest
 from expost.data import Dataset, Expression, col
 from expost.data.schema import Kind
 from expost.data.window import Period
+from expost.ledger.account import checked_name
 
 __all__ = ["Scope", "column_part", "time_windows"]
 
@@ -20,7 +22,8 @@ _MOST_WINDOWS = 10_000
 class Scope:
     """Rows that are told apart from all others by a public rule: one part, or several windows of time.
 
-    ``touching`` is how many of the parts a change of one unit can reach (docs/proofs/parallel-parts.md).
+    ``touching`` is how many of the parts a change of one unit can reach (docs/proofs/parallel-parts.md); ``older`` has
+    the names that earlier versions gave to the parts, where they differ.
     """
 
     by: str
@@ -28,10 +31,16 @@ class Scope:
     condition: Expression
     touching: int
     text: str
+    older: tuple[str, ...] = ()
 
-    def accounts(self, whole: str) -> tuple[str, ...]:
-        """The account of each part of the whole's account."""
-        return tuple(f"{whole}/{part}" for part in self.parts)
+    def accounts(self, whole: str, opened: Collection[str] = ()) -> tuple[str, ...]:
+        """The account of each part of the whole's account; one that is open under its older name keeps it.
+
+        A second account for the same rows would count beside the first, where they add up.
+        """
+        names = [checked_name(f"{whole}/{part}") for part in self.parts]
+        before = [checked_name(f"{whole}/{part}") for part in self.older or self.parts]
+        return tuple(old if old in opened else new for new, old in zip(names, before, strict=True))
 
 
 def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
@@ -60,8 +69,10 @@ def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
         found = next((each for each in values if each is not None and each == value), None)
     if found is None:
         raise InvalidRequest(f"Expected a public category of {column}", got=value, do="Declare it with categories=")
-    label = f"{column}={_label(found)}"
-    return Scope(f"column {column}", (_plain(label),), col(column) == found, _touching(dataset), label)
+    text = _label(found)
+    part, older = f"{_plain(column)}={_plain(text)}", _without_stars(f"{column}={text}")
+    condition, touching = col(column) == found, _touching(dataset)
+    return Scope(f"column {column}", (part,), condition, touching, f"{column}={text}", (older,))
 
 
 def time_windows(dataset: Dataset, first: str, last: str | None = None) -> Scope:
@@ -109,6 +120,15 @@ def _label(value: Any) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _plain(label: str) -> str:
-    """A label that can stand in an account's name, where a star would make a template."""
+def _plain(word: str) -> str:
+    """A word that can stand in an account's name: it neither ends the part's name nor begins a part of the part.
+
+    >>> _plain("A/B = 50%")
+    'A%2FB %3D 50%25'
+    """
+    return _without_stars(word).replace("/", "%2F").replace("=", "%3D")
+
+
+def _without_stars(label: str) -> str:
+    """A label in which no star makes a template."""
     return label.replace("%", "%25").replace("*", "%2A")

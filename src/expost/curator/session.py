@@ -149,7 +149,7 @@ class Session(Questions):
             if len(self._about) > 1:
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
             scope, whole = scope_of(), self._about[0]
-            accounts = tuple(checked_name(account) for account in scope.accounts(whole))
+            accounts = scope.accounts(whole, self._ledger.parts(whole, by=scope.by))
             for account in accounts:
                 self._ledger.open_part(account, of=whole, by=scope.by, touching=scope.touching)
             inner = object.__new__(type(self))  # a copy would be a session of its own, opened anew

@@ -97,10 +97,11 @@ class Ledger(ABC):
         amount = None if budget is None else checked_budget(budget)
         self._write(lambda page: posting.open_part(page, name, part, amount))
 
-    def parts(self, account: str) -> list[str]:
-        """The accounts that are parts of this one."""
+    def parts(self, account: str, *, by: str | None = None) -> list[str]:
+        """The accounts that are parts of this one, or those of them by one thing."""
         name = checked_name(account)
-        return self._read(lambda page: [part.name for part in page.parts(name)])
+        found = self._read(lambda page: page.parts(name))
+        return [one.name for one in found if by is None or (one.part is not None and one.part.by == by)]
 
     def whole_of(self, account: str) -> str | None:
         """The account that this one is a part of, if it is one."""

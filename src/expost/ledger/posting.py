@@ -51,10 +51,11 @@ def open_part(page: Page, name: str, part: Part, budget: Guarantee | None) -> No
         _check_part(page, part, whole, amount)
         _open(page, name, amount, part=part)
     elif account.part != part or (budget is not None and account.budget != budget):
+        now = "no part of another" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
         raise InvalidRequest(
-            f"Expected account {name!r} to be what it was opened as",
+            f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
             got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
-            do="Leave it as it is, or open another account",
+            do="Leave it as it is, or use another name for the table or the category",
         )
 
 

@@ -213,6 +213,53 @@ def test_values_that_an_engine_takes_for_equal_share_one_account():
     assert column_part(people(categories={"site": ["*%"]}), "site", "*%").accounts("x") == ("x/site=%2A%25",)
 
 
+ODD = ["x", "y", "x/b=y", "x%2Fb=y", "=", "/", "=/", "%"]
+
+
+def test_no_category_can_pass_for_another_or_for_a_part_of_a_part():
+    table = pa.table({name: ODD for name in ("a", "b", "a=x/b", "a/b")})
+    names = table.column_names
+    whole = expost.Session(expost.Dataset(table, name="odd", categories=dict.fromkeys(names, ODD)), expost.epsilon(1))
+    inner = [part for name in names for part in whole.parts(name).values()]
+    nested = [part for name in names for each in whole.parts("a").values() for part in each.parts(name).values()]
+
+    accounts = [part.accounts for part in inner + nested]
+    assert len(set(accounts)) == len(accounts) == 4 * 8 + 4 * 64
+    for part in inner[:3] + nested[:3]:
+        part.count(epsilon=0.25)
+    assert whole.ledger.verify().open_holds == 0
+
+
+def test_a_part_that_is_open_under_an_older_name_keeps_its_account():
+    table = expost.Dataset(pa.table({"site": ["A/B", "C"] * 50}), name="people", categories={"site": ["A/B", "C"]})
+    ledger = expost.open_ledger(None)
+    ledger.open_account("dataset:people", expost.epsilon(1))
+    ledger.open_part("dataset:people/site=A/B", of="dataset:people", by="column site")
+    hold = ledger.hold(["dataset:people/site=A/B"], PureLoss(0.75), question="count")
+    session = expost.Session(table, expost.epsilon(1), ledger=ledger)
+
+    assert hold.accounts == session.part("site", "A/B").accounts
+    with pytest.raises(BudgetExceeded):
+        session.part("site", "A/B").count(epsilon=0.5)
+    assert session.part("site", "C").accounts == ("dataset:people/site=C",)
+
+
+def test_an_older_name_of_a_part_of_a_part_is_not_taken_for_this_one():
+    table = pa.table({"a": ["x", "x/b=y"], "b": ["y", "y"]})
+    categories = {"a": ["x", "x/b=y"], "b": ["y"]}
+    session = expost.Session(expost.Dataset(table, name="t", categories=categories), expost.epsilon(1))
+    nested, beside = session.part("a", "x").part("b", "y"), session.part("a", "x/b=y")
+
+    assert nested.accounts == ("dataset:t/a=x/b=y",) and beside.accounts == ("dataset:t/a=x%2Fb%3Dy",)
+
+
+def test_a_table_that_has_the_name_of_a_part_is_named_in_the_refusal():
+    ledger = expost.open_ledger(None)
+    expost.Session(expost.Dataset(TABLE, name="people/site=A"), expost.epsilon(1), ledger=ledger)
+    with pytest.raises(InvalidRequest, match=r"no part of another.* use another name for the table"):
+        expost.Session(people(), expost.epsilon(1), ledger=ledger).part("site", "A")
+
+
 def test_an_analyst_pays_for_every_part():
     session = expost.Session(people(), expost.epsilon(1), analyst="ann", analyst_budget=expost.epsilon(0.75))
 
