@@ -176,7 +176,7 @@ def _overview(results: dict[str, Any]) -> str:
     """Which peer is measured where; only sections that the page has."""
     lines = ["| beside this package | measured in |", "| --- | --- |"]
     for peer, names in COMPARED.items():
-        links = [f"[{name}](#benchmarks-{name}-py)" for name in names if name in results]
+        links = [f"[{name}](#benchmarks{name}py)" for name in names if name in results]
         if links:
             lines.append(f"| {peer} | {', '.join(links)} |")
     return "\n".join(lines) + "\n"

@@ -26,9 +26,10 @@ myst_enable_extensions = ["dollarmath", "amsmath"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 # Docstrings are plain prose with doctest blocks; words in single stars or bars are not markup.
-suppress_warnings = ["docutils", "ref.ref", "ref.term", "ref.python", "myst.xref_missing", "autodoc"]
+suppress_warnings = ["docutils", "ref.ref", "ref.term", "ref.python", "autodoc"]
 
 
+LITERAL = re.compile(r"(``.*?``)")
 PROMISES = re.compile(r"(Guarantee|Adjacency|Sensitivity|Accuracy|Numerics|Reference): ")
 
 
@@ -47,6 +48,21 @@ def list_promises(app, what, name, thing, options, lines):
     lines[:] = shown
 
 
+def escape_bars(app, what, name, thing, options, lines):
+    """Bars are lengths and absolute values, not substitutions; examples and literals stay as they are."""
+    example = False
+    for place, line in enumerate(lines):
+        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
+        if not example:
+            parts = LITERAL.split(line)
+            lines[place] = "".join(part if LITERAL.fullmatch(part) else part.replace("|", r"\|") for part in parts)
+
+
+def leave_out_foreign(app, what, name, thing, skip, options):
+    """What a library adds to a class of ours is documented there."""
+    return True if str(getattr(thing, "__module__", "")).startswith("matplotlib") else None
+
+
 def write_pages(app):
     """What is made of the package as it is at build time."""
     rooms.write_pages(Path(app.srcdir) / "reference")
@@ -57,4 +73,9 @@ def setup(app):
     """The reference is made of the rooms, and the pages of the notebooks of a run, when the site is built."""
     app.add_config_value("execute_notebooks", default=True, rebuild="env", types=[bool])
     app.connect("builder-inited", write_pages)
+    app.connect("autodoc-skip-member", leave_out_foreign)
     app.connect("autodoc-process-docstring", list_promises)
+    app.connect("autodoc-process-docstring", escape_bars)
+    if "sphinx.ext.viewcode" in app.extensions:
+        # The names of the top package are documented twice: their sources lead back to the page of their room.
+        app.connect("viewcode-follow-imported", lambda app, module, _: "expost.names" if module == "expost" else None)

@@ -18,12 +18,14 @@ DOCS = Path(__file__).parents[2] / "docs"
 # Reads every page and docstring and resolves every link, but writes no HTML: a quarter of the time.
 BUILD = """
 import json, sys
+from docutils.nodes import problematic
 from sphinx.application import Sphinx
 docs, output = sys.argv[1:]
 app = Sphinx(docs, docs, output, output, "dummy", status=None, warning=sys.stderr, confoverrides={
     "extensions": ["myst_parser", "sphinx.ext.autodoc"], "execute_notebooks": False})
 app.build()
-print(json.dumps({"warnings": app._warncount, "names": sorted(app.env.domains["py"].objects)}))
+broken = [node.astext() for name in app.env.found_docs for node in app.env.get_doctree(name).findall(problematic)]
+print(json.dumps({"warnings": app._warncount, "broken": broken, "names": sorted(app.env.domains["py"].objects)}))
 """
 
 
@@ -48,6 +50,11 @@ def site(tmp_path_factory) -> dict:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(site: dict) -> None:
     assert (site["warnings"], site["stderr"].strip()) == (0, "")
+
+
+@pytest.mark.slow
+def test_no_formula_of_a_docstring_is_taken_for_markup(site: dict) -> None:
+    assert site["broken"] == []
 
 
 @pytest.mark.slow

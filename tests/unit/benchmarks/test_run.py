@@ -70,7 +70,7 @@ def test_the_page_leads_from_a_peer_to_its_benchmarks(monkeypatch) -> None:
 
     overview = run._overview({"good": {}})
 
-    assert "| a peer | [good](#benchmarks-good-py) |" in overview
+    assert "| a peer | [good](#benchmarksgoodpy) |" in overview
     assert "nobody" not in overview and "absent" not in overview
 
 
