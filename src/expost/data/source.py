@@ -6,17 +6,20 @@ import glob
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
 
-from expost.core import InvalidRequest
+from expost.core import ExpostError, InvalidRequest
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 
-__all__ = ["open_source", "source_mark"]
+__all__ = ["as_table", "open_source", "source_mark"]
+
+T = TypeVar("T")
 
 _DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, or a DuckDB relation"
 _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
@@ -25,6 +28,45 @@ _DATABASE = re.compile(r"postgres(ql)?://")
 
 def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple[Engine, str | None]:
     """The engine that reads ``source``, and the name its file suggests; ``types`` are those of a CSV file's columns."""
+    with suppress(_NotOurs):
+        return _ours(lambda: _opened(source, types))
+    typed = source if isinstance(source, str | Path) and not _DATABASE.match(str(source)) else type(source).__name__
+    raise InvalidRequest(
+        "Expected a source that can be read", got=str(typed), do="Check that it is whole and that you may read it"
+    )
+
+
+def as_table(source: Any) -> pa.Table:
+    """A table in memory of whatever can be one.
+
+    >>> as_table({"age": [41, 17]}).num_rows
+    2
+    """
+    with suppress(_NotOurs):
+        return _ours(lambda: source if isinstance(source, pa.Table) else pa.table(source))
+    raise InvalidRequest(
+        "Expected a table with columns of different names and of one type each",
+        got=type(source).__name__,
+        do="Convert its columns to numbers, texts, truths or times",
+    )
+
+
+class _NotOurs(Exception):
+    """Another library failed; its own message may repeat cells or paths, so it goes no further, not even chained."""
+
+
+def _ours(step: Callable[[], T]) -> T:
+    """What a step gives; the house's errors as they are, all others without their words."""
+    try:
+        return step()
+    except ExpostError:
+        raise
+    except Exception:
+        pass
+    raise _NotOurs
+
+
+def _opened(source: Any, types: Mapping[str, str] | None) -> tuple[Engine, str | None]:
     if types is not None and not (isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))):
         raise InvalidRequest("Expected types only beside a CSV file", do="Leave types out: the source stores its own")
     if isinstance(source, str) and _DATABASE.match(source):
@@ -39,12 +81,10 @@ def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple
         return importlib.import_module("expost.data.engines.spark").SparkEngine(source), None
     if hasattr(source, "batches") and hasattr(source, "map"):
         return source, None
-    if isinstance(source, pa.Table):
-        return ArrowEngine(source), None
-    if hasattr(source, "__arrow_c_stream__"):
-        return ArrowEngine(pa.table(source)), None
+    if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+        return ArrowEngine(as_table(source)), None
     if hasattr(source, "collect") and hasattr(source, "collect_schema"):  # a lazy polars frame
-        return ArrowEngine(pa.table(source.collect())), None
+        return ArrowEngine(as_table(source.collect())), None
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
 
 
