@@ -6,6 +6,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -23,13 +24,15 @@ _TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
 class ClippedRows(Protocol):
-    """A way to compute the sum of clipped per-row gradients; flat, in float64, in the order of the parameters.
+    """A way to compute the sum of clipped per-row gradients, times ``unit``; flat, in the order of the parameters.
 
-    ``stretch`` is the number of rows that may be added in float32 before the sum goes on in float64; None for float64
-    from the first row on.
+    ``stretch`` is the number of rows that are added in float32 at a time; the sums of stretches are added in float32 too.
+    None is for float64 throughout. A row whose gradient is not a number, or infinite, counts for nothing.
     """
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
+    def total(
+        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+    ) -> Tensor:
         """The sum over some rows."""
         ...
 
@@ -59,7 +62,9 @@ class SummedLayers:
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
+    def total(
+        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+    ) -> Tensor:
         """One forward pass, one pass back through the activations, two products a layer."""
         taps: list[tuple[nn.Module, Tensor, Tensor]] = []
         with self._frozen(), self._tapped(taps):
@@ -70,9 +75,14 @@ class SummedLayers:
             for (layer, given, _), error in zip(taps, errors, strict=True)
         ]
         squares = sum((part.squares() for part in parts), torch.zeros(len(inputs), device=inputs.device))
-        factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0)
-        found = {id(parameter): total for part in parts for parameter, total in part.totals(factors, stretch)}
-        return torch.cat([found[id(parameter)].reshape(-1) for parameter in self._parameters])
+        finite = squares.isfinite()
+        if not finite.all():
+            for part in parts:
+                part.keep(finite)
+        sums = _Sums(self._parameters, stretch)
+        for part in parts:
+            part.add_to(sums, _factors(squares, finite, clip, unit))
+        return sums.flat
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -121,26 +131,28 @@ class _Part:
         """The squared norm of each row's gradient in this layer."""
         given, error = self._given, self._error
         if given.dim() == 2:
-            weight = given.square().sum(1) * error.square().sum(1)
-            bias = error.square().sum(1)
-        else:
-            self._rows = torch.bmm(error.transpose(1, 2), given)
-            weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
+            length = given.square().sum(1) if self._has_weight() else 0.0
+            return error.square().sum(1) * (length + float(self._has_bias()))
+        self._rows = torch.bmm(error.transpose(1, 2), given)
+        weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
         return weight * float(self._has_weight()) + bias * float(self._has_bias())
 
-    def totals(self, factors: Tensor, stretch: int | None) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """The clipped sums of the layer's parameters, in float64."""
-        if self._has_weight():
-            yield self._layer.weight, self._weight_total(factors, stretch)  # type: ignore[misc]
+    def keep(self, rows: Tensor) -> None:
+        """Put zeros in place of the other rows: a factor of zero would not do for what is not a number."""
+        self._given, self._error = (_zeroed(values, rows) for values in (self._given, self._error))
+        if self._rows is not None:
+            self._rows = _zeroed(self._rows, rows)
+
+    def add_to(self, sums: _Sums, factors: Tensor) -> None:
+        """The sums of the layer's parameters, each row times its factor."""
+        if self._has_weight() and self._rows is not None:
+            sums.put(self._layer.weight, factors[:, None], self._rows.flatten(1))
+        elif self._has_weight():
+            kind = self._error.dtype if sums.single else torch.float64
+            sums.put(self._layer.weight, self._error * factors[:, None].to(kind), self._given)
         if self._has_bias():
             error = self._error if self._error.dim() == 2 else self._error.sum(1)
-            yield self._layer.bias, _product(factors[:, None], error, stretch)  # type: ignore[misc]
-
-    def _weight_total(self, factors: Tensor, stretch: int | None) -> Tensor:
-        if self._rows is not None:
-            return _product(factors[:, None], self._rows.flatten(1), stretch)
-        scaled = self._error * factors[:, None].to(self._error.dtype if stretch else torch.float64)
-        return _product(scaled, self._given, stretch)
+            sums.put(self._layer.bias, factors[:, None], error)
 
     def _has_weight(self) -> bool:
         return id(self._layer.weight) in self._trained
@@ -149,15 +161,38 @@ class _Part:
         return id(self._layer.bias) in self._trained
 
 
-def _product(left: Tensor, right: Tensor, stretch: int | None) -> Tensor:
-    """The sum over rows of outer products of left and right, in float64 beyond every ``stretch`` rows."""
-    if stretch is None:
-        return left.double().T @ right.double()
-    left = left.to(right.dtype)
-    total = (left[:stretch].T @ right[:stretch]).double()
-    for start in range(stretch, len(left), stretch):
-        total += left[start : start + stretch].T @ right[start : start + stretch]
-    return total
+class _Sums:
+    """Sums over rows of outer products, each put in its parameter's place of one flat vector."""
+
+    def __init__(self, parameters: list[nn.Parameter], stretch: int | None) -> None:
+        self.single, self._stretch = stretch is not None, stretch or 0
+        kind, device = torch.float32 if self.single else torch.float64, parameters[0].device
+        self.flat = torch.empty(sum(parameter.numel() for parameter in parameters), dtype=kind, device=device)
+        places = accumulate((parameter.numel() for parameter in parameters), initial=0)
+        self._places = {id(parameter): place for parameter, place in zip(parameters, places, strict=False)}
+
+    def put(self, parameter: Tensor | nn.Module, left: Tensor, right: Tensor) -> None:
+        """The sum over rows of outer products of left and right."""
+        start, width = self._places[id(parameter)], right.shape[1]
+        out = self.flat[start : start + left.shape[1] * width].view(-1, width)
+        left, right = left.to(out.dtype).T, right.to(out.dtype)
+        if not self.single or len(right) <= self._stretch:
+            torch.mm(left, right, out=out)
+            return
+        torch.mm(left[:, : self._stretch], right[: self._stretch], out=out)
+        for start in range(self._stretch, len(right), self._stretch):
+            part = slice(start, start + self._stretch)
+            out += left[:, part] @ right[part]
+
+
+def _factors(squares: Tensor, finite: Tensor, clip: float, unit: float) -> Tensor:
+    """What rows of these squared norms are multiplied by, in float64; zero for those that are not finite."""
+    factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0) * unit
+    return torch.where(finite, factors, 0.0)
+
+
+def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
+    return torch.where(rows.view(-1, *[1] * (values.dim() - 1)), values, torch.zeros_like(values))
 
 
 class SampledGradients:
@@ -169,18 +204,23 @@ class SampledGradients:
         # Opacus is needed for unusual layers only.
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
-    def total(self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None) -> Tensor:
+    def total(
+        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+    ) -> Tensor:
         """One forward pass, one back, and a gradient a row in memory."""
+        sums = _Sums(self._parameters, stretch)
         if len(inputs) == 0:
-            count = sum(parameter.numel() for parameter in self._parameters)
-            return torch.zeros(count, dtype=torch.float64, device=inputs.device)
+            return sums.flat.zero_()
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             rows = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
-        squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
-        factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0)
         self._model.zero_grad(set_to_none=True)
-        return torch.cat([_product(factors[:, None], row, stretch).reshape(-1) for row in rows])
+        squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
+        finite = squares.isfinite()
+        factors = _factors(squares, finite, clip, unit)[:, None]
+        for parameter, row in zip(self._parameters, rows, strict=True):
+            sums.put(parameter, factors, row if finite.all() else _zeroed(row, finite))
+        return sums.flat
 
 
 def clipped_rows(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows:
