@@ -29,6 +29,7 @@ autodoc_typehints = "none"
 suppress_warnings = ["docutils", "ref.ref", "ref.term", "ref.python", "autodoc"]
 
 
+NOWHERE = "expost.names"  # no module: what is there has no source to show
 LITERAL = re.compile(r"(``.*?``)")
 PROMISES = re.compile(r"(Guarantee|Adjacency|Sensitivity|Accuracy|Numerics|Reference): ")
 
@@ -78,4 +79,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape_bars)
     if "sphinx.ext.viewcode" in app.extensions:
         # The names of the top package are documented twice: their sources lead back to the page of their room.
-        app.connect("viewcode-follow-imported", lambda app, module, _: "expost.names" if module == "expost" else None)
+        app.connect("viewcode-follow-imported", lambda app, module, _: NOWHERE if module == "expost" else None)
+        app.connect("env-check-consistency", lambda app, env: env._viewcode_modules.pop(NOWHERE, None))
