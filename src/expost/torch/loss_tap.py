@@ -1,0 +1,47 @@
+"""A loss that lets its own side see what it was computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from expost.torch.row_gradients import Loss
+
+__all__ = ["LossTap"]
+
+Onlooker = Callable[[Tensor, Tensor, Tensor], None]
+
+
+class LossTap:
+    """The same loss; outputs, targets and losses are shown to an onlooker who keeps them sealed.
+
+    So what is watched needs no second pass through the model.
+
+    >>> import torch
+    >>> tap, seen = LossTap(lambda outputs, targets: outputs.sum(1)), []
+    >>> with tap.shown_to(lambda outputs, targets, losses: seen.append(losses.tolist())):
+    ...     _ = tap(torch.ones(2, 3), torch.zeros(2))
+    >>> seen
+    [[3.0, 3.0]]
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self._onlooker: Onlooker | None = None
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = self._loss(outputs, targets)
+        if self._onlooker is not None:
+            self._onlooker(outputs.detach(), targets, losses.detach())
+        return losses
+
+    @contextmanager
+    def shown_to(self, onlooker: Onlooker | None) -> Iterator[None]:
+        """While this lasts, what the loss sees is shown."""
+        self._onlooker = onlooker
+        try:
+            yield
+        finally:
+            self._onlooker = None
