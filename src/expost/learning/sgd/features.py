@@ -130,9 +130,14 @@ class GridRows:
 
     def take(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Some rows as integers in float64, and their squared lengths."""
+        chosen, squares = self.pick(index)
+        return chosen.astype(np.float64), squares
+
+    def pick(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+        """Some rows as integers, and their squared lengths."""
         if isinstance(index, slice):
-            return self._values[index].astype(np.float64), self._squares[index]
-        return self._values.take(index, axis=0).astype(np.float64), self._squares.take(index)
+            return self._values[index], self._squares[index]
+        return self._values.take(index, axis=0), self._squares.take(index)
 
     def subset(self, index: NDArray[np.intp]) -> GridRows:
         """Some rows as rows of their own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,11 +15,13 @@ from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import Head
 
-__all__ = ["ClippedGradient", "chunks"]
+__all__ = ["ClippedGradient", "Watcher", "chunks"]
 
 Floats = NDArray[np.float64]
+Watcher = Callable[[Floats, NDArray[Any]], None]
+"""Is told the scores (outputs x rows) and targets of some rows, and keeps what it makes of them sealed."""
 
-_EXACT = 53  # bits of an integer that float64 holds exactly
+_SINGLE = 24  # bits of an integer that float32 holds exactly
 _LARGEST_NOISE = 29  # log2 of the largest standard deviation of the noise, in lattice units
 _MOST_ROWS = 1 << 13  # worked on at a time: so many gradients below 2^29 each add up exactly
 _CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
@@ -34,7 +37,7 @@ class ClippedGradient:
     The gradient of row x with residuals r is their outer product, of norm |x| |r|. Both are rounded to integers: x once
     (``FeatureGrid``), r after scaling it so that |x| |r| <= sensitivity with its rounding included. The weights are
     rounded to a public grid too, so that scores are exact integers; all matrix products are sums of integers below
-    2^53, which float64 adds without error in any order (docs/proofs/sgd-gradient.md).
+    2^24 or 2^53, which float32 and float64 add without error in any order (docs/proofs/sgd-gradient.md).
 
     >>> grid = FeatureGrid(width=2)
     >>> from expost.learning.sgd.head import Logistic
@@ -79,35 +82,33 @@ class ClippedGradient:
         return self.head.outputs * self.grid.columns
 
     def measure(
-        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: NDArray[np.intp] | slice
+        self,
+        rows: GridRows,
+        targets: NDArray[Any],
+        weights: Floats,
+        index: NDArray[np.intp] | slice,
+        *,
+        watcher: Watcher | None = None,
     ) -> Sealed:
-        """The sealed sum over the rows named by ``index``, one integer a weight, flat."""
+        """The sealed sum over the rows named by ``index``, one integer a weight, flat; a watcher is shown the scores."""
         total = np.zeros((self.head.outputs, self.grid.columns), np.int64)
-        shift = self._shift(weights)
-        rounded = np.rint(weights * 2.0**shift)
+        rounded = _RoundedWeights.of(weights, self.grid)
         for part in chunks(index, len(rows), self.grid.columns):
-            features, squares = rows.take(part)
-            scores = (rounded @ features.T) * (2.0**-shift / self.grid.unit)
+            chosen, squares = rows.pick(part)
+            scores = rounded.scores(chosen)
+            if watcher is not None:
+                watcher(scores, targets[part])
             residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
-            total += (residuals @ features).astype(np.int64)
+            total += (residuals @ chosen.astype(np.float64)).astype(np.int64)
         return Sealed(total.ravel(), self.sensitivity)
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
-        shift = self._shift(weights)
-        features, _ = rows.take(part)
-        return np.asarray((np.rint(weights * 2.0**shift) @ features.T) * (2.0**-shift / self.grid.unit))
+        return _RoundedWeights.of(weights, self.grid).scores(rows.pick(part)[0])
 
     def residuals(self, scores: Floats, targets: NDArray[Any], squares: Floats) -> Floats:
         """The clipped residuals (outputs x rows) in lattice units, of rows with these squared lengths: for sealed sums only."""
         return self._integers(self.head.residuals(scores, targets), squares)
-
-    def _shift(self, weights: Floats) -> int:
-        """Binary digits kept of the (public) weights, so that |x| |w| in units stays below 2^52."""
-        longest = float(np.sqrt((weights**2).sum(axis=1).max())) + 2.0**-20
-        free = _EXACT - 1 - math.log2(self.grid.longest) / 2 - math.log2(longest)
-        # Rounding adds sqrt(columns) / 2 units to a weight vector; one bit is kept for that.
-        return min(math.floor(free) - 1, 30)
 
     def _integers(self, residuals: Floats, squares: Floats) -> Floats:
         """Residuals in lattice units, scaled so that each row's gradient is within the sensitivity."""
@@ -121,6 +122,39 @@ class ClippedGradient:
         # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
         found[:, np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK] = 0
         return found
+
+
+@dataclass(frozen=True)
+class _RoundedWeights:
+    """Public weights as sums of two vectors of integers, both so short that float32 adds their products exactly.
+
+    A weight is (2^gap high + low) / 2^digits, which keeps about six decimal digits of the longest vector.
+    """
+
+    pieces: NDArray[np.float32]  # the high ones, then the low ones
+    gap: int
+    scale: float
+
+    @classmethod
+    def of(cls, weights: Floats, grid: FeatureGrid) -> _RoundedWeights:
+        # |x| |w| <= 2^24 for a row x and a piece w, each as long as it may be; rounding adds ``spare`` to a piece.
+        room = 2.0**_SINGLE / math.sqrt(grid.longest) * _MARGIN
+        spare = math.sqrt(grid.columns) / 2
+        longest = float(np.sqrt((weights**2).sum(axis=1).max())) + 2.0**-20
+        first = math.floor(math.log2((room - spare) / longest))
+        gap = math.floor(math.log2((room - spare) / spare))
+        high = np.rint(weights * 2.0**first)
+        low = np.rint((weights * 2.0**first - high) * 2.0**gap)
+        return cls(np.concatenate([high, low]).astype(np.float32), gap, 2.0 ** -(first + gap) / grid.unit)
+
+    def scores(self, chosen: NDArray[np.int16]) -> Floats:
+        """The scores (outputs x rows) of rows on the grid."""
+        products = self.pieces @ chosen.astype(np.float32).T
+        outputs = len(products) // 2
+        scores: Floats = products[:outputs] * np.float64(2.0**self.gap)
+        scores += products[outputs:]
+        scores *= self.scale
+        return scores
 
 
 def chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:

@@ -22,6 +22,23 @@ def test_poisson_batches_vary_in_size_and_are_divided_by_the_expected_one() -> N
     assert batches.expected_size == 20
 
 
+@pytest.mark.parametrize("rows", [7, 1000, 300_000])
+def test_every_row_has_its_own_coin_at_every_step(rows: int) -> None:
+    steps = 400 if rows < 10_000 else 5
+    drawn = itertools.islice(Poisson(Fraction(1, 4), rows).draw(rows, SeededBits(3)), steps)
+    inside = np.zeros((steps, rows), bool)
+    for step, index in enumerate(drawn):
+        assert (np.diff(index) > 0).all()
+        inside[step, index] = True
+
+    spread = 5 * np.sqrt(3 / 16)
+    assert (np.abs(inside.mean(axis=1) - 0.25) < spread / np.sqrt(rows)).all()
+    if steps == 400:
+        assert (np.abs(inside.mean(axis=0) - 0.25) < spread / np.sqrt(steps)).all()
+    both = (inside[1:] & inside[:-1]).mean()
+    assert abs(both - 1 / 16) < 5 * np.sqrt(1 / 16 / (inside.size - rows))
+
+
 def test_the_true_number_of_rows_changes_no_public_number() -> None:
     batches = Poisson(Fraction(1, 50), 1000)
 

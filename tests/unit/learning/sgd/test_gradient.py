@@ -1,5 +1,7 @@
 """Sums of clipped gradients are exact integers that one row moves by the clip at most."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,35 @@ def test_senseless_terms_are_refused() -> None:
         Case(clip=0.0)
     with pytest.raises(InvalidRequest, match="noise multiplier"):
         Case(noise=1e8)
+
+
+@pytest.mark.parametrize("columns", [1, 12, 784, 5000])
+@pytest.mark.parametrize("size", [0.0, 1e-9, 0.3, 1.0, 1e7])
+def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(columns: int, size: float) -> None:
+    rng = np.random.default_rng(columns)
+    grid = FeatureGrid(columns, bound=3.0)
+    chosen = grid.encode(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
+    weights = rng.normal(size=(3, columns + 1)) * size
+
+    rounded = module._RoundedWeights.of(weights, grid)
+    found = rounded.scores(chosen)
+
+    high, low = rounded.pieces[:3].astype(object), rounded.pieces[3:].astype(object)
+    exact = ((high * 2**rounded.gap + low).astype(object) @ chosen.T.astype(object)).astype(np.float64)
+    assert (found == exact * rounded.scale).all()
+    lengths = np.sqrt((rounded.pieces.astype(np.float64) ** 2).sum(axis=1))
+    assert lengths.max() * math.sqrt(grid.longest) <= 2**24
+    wanted = weights @ chosen.T.astype(float) / grid.unit
+    reach = (
+        (np.linalg.norm(weights, axis=1).max() + 2.0**-20) * np.linalg.norm(chosen.astype(float), axis=1) / grid.unit
+    )
+    worst = (columns + 1) / (3663 - math.sqrt(columns + 1) / 2) ** 2  # docs/proofs/sgd-gradient.md, item 2
+    assert (np.abs(found - wanted) <= reach * worst).all()
+
+
+def test_weights_along_one_axis_are_held_exactly_too() -> None:
+    grid = FeatureGrid(3, bound=1.0, intercept=False)
+    chosen = grid.encode(np.array([[1.0, 0.0, 0.0]])).integers()
+    weights = np.array([[1e3, 0.0, 0.0]])
+
+    assert module._RoundedWeights.of(weights, grid).scores(chosen)[0, 0] == pytest.approx(1e3, rel=1e-3)
