@@ -17,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 ROWS = 20_000
 IMAGE = (1, 28, 28)
@@ -33,11 +34,12 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
     from torch import nn
 
     torch.set_num_threads(options.threads)
+    threadpool_limits(options.threads)  # NumPy was imported before, and would use every core
     warnings.simplefilter("ignore")
     generator = np.random.default_rng(0)
     images = generator.random((ROWS, *IMAGE), dtype=np.float32)

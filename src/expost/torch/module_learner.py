@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
 from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
+from expost.learning.sgd.watch import Tally
+from expost.torch.loss_tap import LossTap
 from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit
 from expost.torch.rows import Rows
 
@@ -23,7 +25,7 @@ __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 _CHUNK = 512  # rows worked on at a time
 _MADE_UP = 3  # rows of the made-up batch on which gradients are checked
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
-_LEAST_STRETCH = 128  # rows; shorter stretches in float32 are no faster than float64
+_MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class ModuleProblem:
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
     averaging: float
     device: torch.device
+    watched: bool = False
+    """Whether scores and losses are counted along; the loss must then be the cross-entropy of classes."""
 
     def table(self, rows: Rows) -> ModuleTable:
         """The rows, with the way their gradients are computed; the check uses made-up values."""
@@ -44,8 +48,9 @@ class ModuleProblem:
         if made_up.is_floating_point():
             made_up += torch.linspace(-1, 1, made_up.numel()).reshape(made_up.shape)
         classes = torch.zeros(_MADE_UP, *targets.shape[1:], dtype=targets.dtype)
-        example = made_up.to(self.device), classes.to(self.device)
-        return ModuleTable(self, rows, clipped_rows(self.model, self.loss, example))
+        example, tap = (made_up.to(self.device), classes.to(self.device)), LossTap(self.loss)
+        gradients = clipped_rows(self.model, tap, example)
+        return ModuleTable(self, rows, gradients, tap, _outputs(self.model, example[0]) if self.watched else 0)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class ModuleTable:
     problem: ModuleProblem
     rows: Rows
     gradients: ClippedRows
+    tap: LossTap
+    classes: int
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -69,8 +76,8 @@ class ModuleLearner:
     """Clipped sums by ``row_gradients``, put on an integer lattice; updates by any optimiser.
 
     The sum of a batch is rounded to the lattice, which moves it by at most half a unit in each of n coordinates, so
-    one row moves the rounded sum by clip * unit + sqrt(n) units at most. Stretches of a few rows are added in float32,
-    the rest in float64; the error of that is inside the sensitivity. What a row contributes is computed in the model's
+    one row moves the rounded sum by clip * unit + sqrt(n) units at most. Small batches are added in float32, large
+    ones in float64; the error of that is inside the sensitivity. What a row contributes is computed in the model's
     own precision, see docs/known-limits.md.
     """
 
@@ -84,6 +91,7 @@ class ModuleLearner:
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
         self._single = False
         self._sensitivity: Sensitivity | None = None
+        self._height, self._tally = 0, Tally(0)
 
     @property
     def size(self) -> int:
@@ -101,7 +109,8 @@ class ModuleLearner:
         self._unit = lattice_unit(clip, float(phase.noise_multiplier))
         self._scale = 1 / (self._unit * expected_size)
         # A public choice: whether small batches, if any come, may be added in float32.
-        self._single = _stretch(math.ceil(expected_size)) is not None
+        small = _stretch(math.ceil(expected_size)) is not None
+        self._single = small and all(parameter.dtype == torch.float32 for parameter in self._parameters)
         slack = 2 * _FLOAT_ERROR if self._single else 0.0
         amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
@@ -112,16 +121,39 @@ class ModuleLearner:
         """The sum of clipped gradients at the current weights, on the lattice."""
         assert self._sensitivity is not None
         chosen = self._training[index]
+        self._tally = Tally(self._height)
         stretch = _stretch(len(chosen)) if self._single else None
-        total = self._part(chosen[:_CHUNK], stretch)
-        for start in range(_CHUNK, len(chosen), _CHUNK):
-            total += self._part(chosen[start : start + _CHUNK], stretch)
-        exact = total.mul_(self._unit).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).round_()
-        return Sealed(exact.to(torch.int64).cpu().numpy(), self._sensitivity)
+        if stretch is not None:
+            total = self._part(chosen, stretch)
+        else:
+            total = self._part(chosen[:_CHUNK], None)
+            for start in range(_CHUNK, len(chosen), _CHUNK):
+                total += self._part(chosen[start : start + _CHUNK], None)
+        return Sealed(total.round_().to(torch.int64).cpu().numpy(), self._sensitivity)
 
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._batch(chosen)
-        return self._table.gradients.total(inputs, targets, self._problem.clip, stretch)
+        with self._table.tap.shown_to(self._count if self._height else None):
+            return self._table.gradients.total(inputs, targets, self._problem.clip, unit=self._unit, stretch=stretch)
+
+    def _count(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
+        right = (outputs.argmax(1) == targets).double() * 2 - 1
+        kept = 1 - losses.double() / math.log(self._table.classes)
+        self._tally.add(torch.stack([right, kept]).cpu().numpy())
+
+    @property
+    def watchable(self) -> tuple[int, float | None]:
+        """Right predictions and losses, of a classifier with the usual loss."""
+        classes = self._table.classes
+        return (2, math.log(classes)) if classes > 1 else (0, None)
+
+    def watch(self, height: int) -> None:
+        """Count them along from the next measure on."""
+        self._height = height
+
+    def watched(self) -> Sealed:
+        """The numbers of the rows measured last."""
+        return self._tally.sealed()
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step of the optimiser along the released sum over its expected number of rows."""
@@ -194,10 +226,20 @@ class ModuleLearner:
         return self._problem.model.eval()
 
 
+def _outputs(model: nn.Module, made_up: Tensor) -> int:
+    """How many scores a row has, seen on made-up rows; 0 if they are not one vector a row."""
+    with torch.no_grad():
+        found = model(made_up)
+    return int(found.shape[1]) if found.dim() == 2 else 0
+
+
 def _stretch(rows: int) -> int | None:
     """How many rows of a batch may be added in float32 at a time; None if float64 is as good."""
-    stretch = math.floor(_FLOAT_ERROR * 2**24 / max(rows, 1)) - 4
-    return stretch if stretch >= _LEAST_STRETCH else None
+    for parts in range(1, _MOST_STRETCHES + 1):
+        stretch = -(-rows // parts)
+        if rows * (stretch + parts + 5) <= _FLOAT_ERROR * 2**24:
+            return max(stretch, 1)
+    return None
 
 
 class _Swapped:

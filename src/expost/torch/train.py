@@ -17,6 +17,7 @@ from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
 from expost.learning.sgd.validation import ScoreRule
+from expost.learning.sgd.watch import Watch
 from expost.ledger import Ledger, open_ledger
 from expost.noise import BitSource, SeededBits, system_bits
 from expost.torch.module_learner import ModuleProblem
@@ -103,6 +104,7 @@ def train(
         optimizer=optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)),
         averaging=float(averaging),
         device=place,
+        watched=progress and loss is None,
     )
     request = _request(plan, problem, progress)
     return _paid(request, data, ledger, account or _ACCOUNT, checkpoint, simulation_seed)
@@ -127,6 +129,7 @@ def _request(plan: Plan, problem: ModuleProblem, progress: bool) -> TrainingRequ
             "averaging": problem.averaging,
         },
         progress=RichProgress if progress else None,
+        watch=Watch() if problem.watched else None,
     )
 
 

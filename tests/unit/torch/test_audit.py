@@ -42,7 +42,9 @@ def unclipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         SummedLayers,
         "total",
-        lambda self, inputs, targets, clip, stretch=None: total(self, inputs, targets, 1e9, stretch),
+        lambda self, inputs, targets, clip, stretch=None, *, unit=1.0: total(
+            self, inputs, targets, 1e9, stretch, unit=unit
+        ),
     )
 
 

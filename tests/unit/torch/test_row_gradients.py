@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 from expost.core import InvalidRequest, unseal  # noqa: E402
 from expost.learning.sgd.schedule import Phase  # noqa: E402
 from expost.learning.sgd.validation import ScoreRule  # noqa: E402
-from expost.torch.module_learner import ModuleProblem  # noqa: E402
+from expost.torch.module_learner import ModuleProblem, _stretch  # noqa: E402
 from expost.torch.row_gradients import SampledGradients, SummedLayers, clipped_rows  # noqa: E402
 from expost.torch.rows import TensorRows, read_rows  # noqa: E402
 
@@ -180,6 +180,60 @@ def test_one_row_moves_the_sealed_sum_by_the_sensitivity_at_most(make: object) -
 
     assert max(moves) <= limit
     assert max(moves) > 0.9 * limit  # clipped rows use it nearly all
+
+
+@pytest.mark.parametrize("make", [mlp, cnn, normed], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_a_row_that_is_no_number_counts_for_nothing(make: object, value: float) -> None:
+    torch.manual_seed(0)
+    inputs, targets = batch(12)
+    inputs[5, 0, 2, 3] = value
+    learner = problem(make()).table(TensorRows(inputs, targets)).learner(slice(None), None)  # type: ignore[operator]
+    limit = float(learner.open(Phase(1, 2), 12.0).amount)  # type: ignore[arg-type]
+
+    whole = unseal(learner.measure(np.arange(12))).astype(float)
+    without = unseal(learner.measure(np.delete(np.arange(12), 5)))
+
+    assert np.linalg.norm(whole) > 2 * limit  # the other rows are there
+    assert np.linalg.norm(whole - without) <= (limit if value == 3e38 else limit / 100)  # a large one may be clipped
+
+
+@pytest.mark.parametrize("make", [mlp, cnn, normed], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("stretch", [1, 3, 4, 7, 100])
+def test_sums_by_stretches_in_single_precision_are_those_in_double(make: object, stretch: int) -> None:
+    torch.manual_seed(0)
+    rows = clipped_rows(make(), cross_entropy, batch(3))  # type: ignore[operator]
+
+    exact = rows.total(*batch(), 0.1, unit=2.0**20)
+    single = rows.total(*batch(), 0.1, unit=2.0**20, stretch=stretch)
+
+    assert (exact.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert float((single - exact).norm()) <= 14 * 2.0**-24 * 7 * 0.1 * 2**20
+
+
+@pytest.mark.parametrize("rows", [0, 1, 200, 253, 254, 256, 300, 400, 492])
+def test_batches_are_cut_so_that_single_precision_errs_by_less_than_is_declared(rows: int) -> None:
+    stretch = _stretch(rows)
+
+    assert stretch is not None
+    parts = -(-rows // stretch)
+    assert (stretch + parts + 5) * rows * 2.0**-24 <= 2.0**-8
+    assert parts <= 4
+
+
+def test_large_batches_are_added_in_double_precision() -> None:
+    assert _stretch(493) is None
+    assert _stretch(10**6) is None
+
+
+def test_a_model_in_double_precision_stays_there() -> None:
+    torch.manual_seed(0)
+    inputs, targets = batch(6)
+    learner = problem(mlp().double()).table(TensorRows(inputs.double(), targets)).learner(slice(None), None)
+    single = problem(mlp()).table(TensorRows(inputs, targets)).learner(slice(None), None)
+
+    assert learner.open(Phase(1, 2), 6.0).amount < single.open(Phase(1, 2), 6.0).amount  # type: ignore[arg-type]
+    assert unseal(learner.measure(np.arange(6))).any()
 
 
 def test_an_empty_batch_is_a_vector_of_zeros() -> None:
