@@ -23,15 +23,17 @@ from expost.accounting.events import (
     RenyiEvent,
     Repeat,
     Sequence,
+    checked_event,
 )
 from expost.accounting.rounding import Floats, float_down, float_up, sqrt_down
 from expost.accounting.scenario import Scenario, check_adjacency, scenarios
 from expost.accounting.tradeoff import TradeoffCurve, check_prior, grid_of, guess_rate
+from expost.accounting.typed import amount_of, delta_of
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest, MissingExtra
 from expost.core.guarantee import ApproxGuarantee, Guarantee, PureGuarantee
 from expost.core.meaning import posterior_bound
-from expost.core.rational import decimal_text, rational, round_up
+from expost.core.rational import decimal_text, probability, rational, round_up
 from expost.core.terms import ApproxTerms, GaussianTerms, PureTerms, RenyiTerms, Terms, ZeroConcentratedTerms
 
 __all__ = ["CURRENCIES", "Account", "Total", "account", "account_report", "event_of"]
@@ -90,17 +92,17 @@ class Account:
     """
 
     def __init__(self, event: Event, *, adjacency: Adjacency, currency: str = "auto") -> None:
-        if currency not in CURRENCIES and currency != "auto":
+        if not isinstance(currency, str) or (currency not in CURRENCIES and currency != "auto"):
             names = ", ".join(("auto", *CURRENCIES))
             raise InvalidRequest(f"Expected a currency among {names}", got=currency, do="Name one of them")
-        check_adjacency(event, adjacency)
+        check_adjacency(checked_event(event), adjacency)
         self.event, self.adjacency, self.currency = event, adjacency, currency
         self._scenarios = scenarios(event)
         self._totals: dict[tuple[str, Scenario], Total | None] = {}
 
     def epsilon(self, delta: float | Fraction = 0) -> float:
         """The epsilon at this delta, the smallest that any currency proves; infinite if none does."""
-        exact = rational(delta, "delta", positive=False)
+        exact = delta_of(delta)
         return max(self._scenario_epsilon(scenario, exact) for scenario in self._scenarios)
 
     def delta(self, epsilon: float | Fraction) -> float:
@@ -110,14 +112,14 @@ class Account:
 
     def currencies(self, delta: float | Fraction = 0) -> dict[str, float]:
         """The epsilon at this delta in each currency that has one."""
-        exact = rational(delta, "delta", positive=False)
+        exact = delta_of(delta)
         names = self._names(exact)
         found = {name: max(self._one(name, scenario, exact) for scenario in self._scenarios) for name in names}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def guarantee(self, delta: float | Fraction = 0) -> Guarantee:
         """The promise at this delta, in exact numbers."""
-        exact, epsilon = rational(delta, "delta", positive=False), self.epsilon(delta)
+        exact, epsilon = delta_of(delta), self.epsilon(delta)
         if not math.isfinite(epsilon):
             raise InvalidRequest("Expected a delta at which epsilon is finite", got=delta, do="Pass a larger delta")
         if exact:
@@ -157,14 +159,15 @@ class Account:
         Epsilon is at most 0.1. Someone who knows everything but whether one row is yours, and thinks 50 % likely that it is,
         can be at most 52.5 % sure after seeing all this. Whatever has a risk of 1 % without your data has at most 1.11 % with it.
         """
-        exact = rational(delta, "delta", positive=False)
+        exact = delta_of(delta)
+        share = float(amount_of(risk, "risk"))
         head = f"Epsilon is at most {_up(self.epsilon(exact))}" + (f" at delta {float(exact):.3g}" if exact else "")
         sure = _percent(self.posterior(prior, failure_probability=exact))
         but = f", except with probability {float(exact):.3g}" if exact else ""
         return (
             f"{head}. Someone who knows everything but whether {unit} is yours, and thinks {_percent(prior)} % likely that "
-            f"it is, can be at most {sure} % sure after seeing all this{but}. Whatever has a risk of {_percent(risk)} % "
-            f"without your data has at most {_percent(self.tradeoff().risk(risk))} % with it."
+            f"it is, can be at most {sure} % sure after seeing all this{but}. Whatever has a risk of {_percent(share)} % "
+            f"without your data has at most {_percent(self.tradeoff().risk(share))} % with it."
         )
 
     def __repr__(self) -> str:
@@ -250,7 +253,7 @@ def account(
     >>> account([PureEvent(0.1), PureEvent(0.2)]).epsilon()
     0.30000000000000004
     """
-    listed = [events] if isinstance(events, Event | Terms) else list(events)
+    listed = list(events) if isinstance(events, Iterable) else [events]
     event = listed[0] if len(listed) == 1 and isinstance(listed[0], Event) else Sequence(tuple(map(event_of, listed)))
     return Account(event, adjacency=Adjacency.parse(adjacency), currency=currency)
 
@@ -294,8 +297,8 @@ def account_report(
     """
     step = GaussianEvent(rational(gaussian, "gaussian"))
     rate = rational(sampling, "sampling", do="Pass a sampling rate above 0 and at most 1")
+    exact = probability(delta, "delta")
     whole = account(Repeat(step if rate == 1 else PoissonSampled(rate, step), steps))
-    exact = rational(delta, "delta")
     return {
         "noise_multiplier": float(step.noise_multiplier),
         "sampling_rate": float(rate),

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from expost.accounting.rounding import Floats, float_up
+from expost.accounting.typed import amount_of
+from expost.core.errors import InvalidRequest
 from expost.core.rational import round_up
 
 __all__ = [
@@ -43,6 +45,9 @@ def amplified_epsilon(epsilon: Fraction, rate: Fraction) -> Fraction:
     >>> float(amplified_epsilon(Fraction(5), Fraction(1, 100))) < 0.9059
     True
     """
+    epsilon, rate = amount_of(epsilon, "epsilon"), amount_of(rate, "rate")
+    if rate > 1:
+        raise InvalidRequest("Expected a rate of at most 1", got=rate, do="Pass the share of the rows in the sample")
     if rate == 0 or epsilon == 0:
         return Fraction(0)
     if rate == 1:

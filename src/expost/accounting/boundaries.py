@@ -16,7 +16,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from expost.accounting.rounding import MARGIN, Floats, float_down
+from expost.accounting.rounding import MARGIN, Floats, float_down, float_up
+from expost.accounting.typed import amount_of
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability, rational
 
@@ -44,7 +45,7 @@ class LinearBoundary:
 
     def epsilon(self, mu_squared: float | Fraction) -> float:
         """The loss that is exceeded here, or anywhere else along the line, with the failure probability only."""
-        return float(self.curve(np.array([float(mu_squared)]))[0])
+        return float(self.curve(np.array([float_up(amount_of(mu_squared, "mu_squared"))]))[0])
 
     def curve(self, mu_squared: Floats) -> Floats:
         """The same at many points of the clock."""
@@ -83,7 +84,7 @@ class MixtureBoundary:
 
     def epsilon(self, mu_squared: float | Fraction) -> float:
         """The loss that is exceeded here, or anywhere else along the curve, with the failure probability only."""
-        return float(self.curve(np.array([float(mu_squared)]))[0])
+        return float(self.curve(np.array([float_up(amount_of(mu_squared, "mu_squared"))]))[0])
 
     def curve(self, mu_squared: Floats) -> Floats:
         """The same at many points of the clock."""

@@ -40,6 +40,8 @@ def noise_multiplier_for(
     3.731
     """
     rate = _rate(sampling)
+    if noise not in (GaussianEvent, LaplaceEvent):
+        raise InvalidRequest("Expected noise to be GaussianEvent or LaplaceEvent", got=noise, do="Pass one of the two")
 
     def keeps(multiplier: Fraction) -> bool:
         return _keeps(target, Repeat(_sampled(rate, noise(multiplier)), steps), currency)

@@ -18,6 +18,7 @@ from expost.core.rational import probability, rational
 
 __all__ = ["HomogeneousTotal", "advanced_composition", "basic_composition", "optimal_composition", "total"]
 
+_LARGEST_EPSILON = 700.0  # of advanced composition: beyond, its exponential is no float
 _MOST_STEPS = 200_000  # one array of this length is summed per evaluation
 
 
@@ -46,6 +47,10 @@ def advanced_composition(
     """
     e, steps = float_up(rational(epsilon, "epsilon", positive=False)), _steps(count)
     spare = probability(slack, "slack")
+    if e > _LARGEST_EPSILON:
+        raise InvalidRequest(
+            f"Expected epsilon of at most {_LARGEST_EPSILON:g}", got=epsilon, do="Use basic_composition"
+        )
     value = e * math.sqrt(2 * steps * math.log(1 / float_down(spare))) + steps * e * math.expm1(e)
     return value * (1 + MARGIN), float_up(rational(delta, "delta", positive=False) * steps + spare)
 
@@ -59,7 +64,9 @@ def optimal_composition(
     True
     """
     one = rational(epsilon, "epsilon", positive=False), rational(delta, "delta", positive=False)
-    return HomogeneousTotal(*one, _steps(count)).epsilon(probability(at_delta, "at_delta"))
+    if _steps(count) > _MOST_STEPS:
+        raise InvalidRequest(f"Expected at most {_MOST_STEPS} mechanisms", got=count, do="Account in another currency")
+    return HomogeneousTotal(*one, count).epsilon(probability(at_delta, "at_delta"))
 
 
 @dataclass(frozen=True)

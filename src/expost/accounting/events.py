@@ -12,6 +12,7 @@ from fractions import Fraction
 from numbers import Integral
 from typing import Any, ClassVar
 
+from expost.accounting.typed import curve_of
 from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 
@@ -58,9 +59,10 @@ class Event:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Event:
         """The event that ``to_json`` wrote."""
-        kind = Event.kinds.get(str(data.get("kind")))
-        if kind is None:
-            raise InvalidRequest("Expected a known event", got=data.get("kind"), do="Read it with a newer version")
+        name = data.get("kind") if isinstance(data, Mapping) else data
+        kind = Event.kinds.get(str(name))
+        if kind is None or not isinstance(data, Mapping):
+            raise InvalidRequest("Expected a known event", got=name, do="Read it with a newer version")
         return kind(**{name: _decode(value) for name, value in data.items() if name != "kind"})
 
     def _set(self, **values: Any) -> None:
@@ -131,9 +133,7 @@ class RenyiEvent(Event):
     curve: tuple[tuple[Fraction, Fraction], ...]
 
     def __post_init__(self) -> None:
-        curve = tuple(
-            (rational(order, "order"), rational(cost, "epsilon", positive=False)) for order, cost in self.curve
-        )
+        curve = curve_of(self.curve)
         orders = [order for order, _ in curve]
         if not curve or orders[0] <= 1 or sorted(set(orders)) != orders:
             raise InvalidRequest("Expected increasing Renyi orders above 1", do="Sort the orders and drop repeats")
@@ -281,7 +281,7 @@ class PoissonSampled(Event):
         self._exact("rate")
         if self.rate > 1:
             raise InvalidRequest("Expected a sampling rate of at most 1", got=self.rate, do="Pass a probability")
-        _event(self.event)
+        checked_event(self.event)
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class SampledWithoutReplacement(Event):
         sample = _whole(self.sample_size, "sample_size", least=0)
         if sample > population:
             raise InvalidRequest("Expected a sample within its population", got=sample, do="Lower the sample size")
-        self._set(sample_size=sample, population_size=population, event=_event(self.event))
+        self._set(sample_size=sample, population_size=population, event=checked_event(self.event))
 
     @property
     def rate(self) -> Fraction:
@@ -341,7 +341,7 @@ class Repeat(Event):
     count: int
 
     def __post_init__(self) -> None:
-        self._set(event=_event(self.event), count=_whole(self.count, "count", least=0))
+        self._set(event=checked_event(self.event), count=_whole(self.count, "count", least=0))
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ class Parallel(Event):
             raise InvalidRequest("Expected fixed_parts to be True or False", got=self.fixed_parts, do="Pass a bool")
 
 
-def _event(value: object) -> Event:
+def checked_event(value: object) -> Event:
     if not isinstance(value, Event):
         raise InvalidRequest("Expected an event", got=value, do="Pass one of expost.accounting's events")
     return value
@@ -375,7 +375,7 @@ def _event(value: object) -> Event:
 def _events(values: object) -> tuple[Event, ...]:
     if not isinstance(values, Iterable):
         raise InvalidRequest("Expected a list of events", got=values, do="Pass several events in a list")
-    return tuple(_event(value) for value in values)
+    return tuple(checked_event(value) for value in values)
 
 
 def _whole(value: object, name: str, *, least: int) -> int:

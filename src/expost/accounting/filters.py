@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import abc
 import itertools
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import conversion, default_shares
+from expost.accounting.typed import curve_of, shares_of
 from expost.core.adjacency import Adjacency
 from expost.core.errors import BudgetExceeded, InvalidRequest
 from expost.core.guarantee import (
@@ -35,7 +35,7 @@ from expost.core.guarantee import (
     RenyiGuarantee,
     ZeroConcentratedGuarantee,
 )
-from expost.core.rational import rational
+from expost.core.rational import probability, rational
 
 __all__ = [
     "ApproxFilter",
@@ -110,10 +110,10 @@ class Filter(abc.ABC):
 
     def settle(self, reservation: Reservation, outcome: Event | None = None) -> None:
         """Close a reservation; ``outcome`` is the same event with the losses that its ex-post parts came to."""
-        price = reservation.price if outcome is None else self._outcome_price(reservation, outcome)
         with self._lock:
-            if self._open.get(reservation.number) is not reservation:
+            if not isinstance(reservation, Reservation) or self._open.get(reservation.number) is not reservation:
                 raise InvalidRequest("Expected an open reservation of this filter", do="Settle each reservation once")
+            price = reservation.price if outcome is None else self._outcome_price(reservation, outcome)
             del self._open[reservation.number]
             self._total = self._total + price
 
@@ -235,7 +235,9 @@ class ConcentratedFilter(Filter):
     ) -> ConcentratedFilter:
         """The filter that ends at (epsilon, delta): adaptive advanced composition, with the optimised conversion."""
         target = rational(epsilon, "epsilon")
-        spare = rational(delta, "delta") - rational(failure, "failure", positive=False)
+        spare = probability(delta, "delta") - rational(failure, "failure", positive=False)
+        if spare <= 0:
+            raise InvalidRequest("Expected a failure below delta", got=failure, do="Lower the failure")
         low, high = Fraction(0), target  # at rho = epsilon no order brings the conversion below epsilon
         for _ in range(60):
             middle = (low + high) / 2
@@ -299,8 +301,7 @@ class RenyiFilter(Filter):
         *,
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     ) -> None:
-        exact = tuple((rational(order, "order"), rational(limit, "epsilon", positive=False)) for order, limit in curve)
-        self._budget = RenyiGuarantee(exact)
+        self._budget = RenyiGuarantee(curve_of(curve))
         # An order is rounded up, a limit down: divergences grow with the order.
         self._orders = tuple(float_up(order) for order, _ in self._budget.curve)
         self._limits = np.array([float_down(limit) for _, limit in self._budget.curve])
@@ -350,9 +351,7 @@ class ApproxFilter(Filter):
         spare = self._budget.delta - self._failure
         if spare <= 0:
             raise InvalidRequest("Expected a failure below delta", got=failure, do="Lower the failure")
-        given = default_shares(self._budget.epsilon, spare) if shares is None else dict(shares)
-        if not given or min(given.values()) <= 0 or min(given) <= 1 or math.fsum(given.values()) > 1 + 1e-12:
-            raise InvalidRequest("Expected orders above 1 with positive shares that sum to 1", do="Divide by their sum")
+        given = default_shares(self._budget.epsilon, spare) if shares is None else shares_of(shares)
         self._room = float_down(self._budget.epsilon) * (1 - _ROUNDING)
         self._orders = tuple(sorted(given))
         slices = (float_down(spare) * given[order] * (1 - 2e-12) for order in self._orders)

@@ -15,6 +15,7 @@ from expost.accounting.events import Event, GaussianEvent, PoissonSampled, Sampl
 from expost.accounting.pure import summed
 from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up, sqrt_up
 from expost.accounting.scenario import Scenario
+from expost.accounting.typed import amount_of
 
 __all__ = ["GaussianTotal", "cost_of", "gaussian_delta", "pure_to_gdp", "smallest_epsilon", "total"]
 
@@ -96,6 +97,7 @@ def pure_to_gdp(epsilon: Fraction) -> Fraction:
     >>> 1.25 < float(pure_to_gdp(Fraction(1, 100))) * 100**2 / 1.2533 < 1.2534
     True
     """
+    epsilon = amount_of(epsilon, "epsilon")
     if epsilon == 0:
         return Fraction(0)
     e = float_up(epsilon)

@@ -27,6 +27,7 @@ _BINS = 10_000  # between zero and the expected epsilon
 _DRIFT = 0.005  # share of the expected epsilon that rounding losses up may cost: at most width^2 / 8 a step
 _MOST_BINS = 2**20  # of one leaf
 _MOST_COUNT = 10**8
+_COARSEST = 100.0  # width of a bin: an epsilon of ten thousand of them protects nobody, and its exponential is no float
 _TYPICAL_DELTA = Fraction(1, 10**6)
 
 # Rounding of the Fourier transform, of the powers in it and of the profiles, per composition. Measured against 80-bit
@@ -72,6 +73,8 @@ def total(scenario: Scenario, interval: float | None = None) -> LossDistribution
     if len(known) < len(profiles) or not known or steps > _MOST_COUNT:
         return None
     width = interval or _interval(scenario, [profile for profile, _ in known], steps)
+    if width > _COARSEST:
+        return None
     composed = None
     for profile, count in known:
         one = _discretised(profile, width)

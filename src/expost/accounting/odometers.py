@@ -17,12 +17,13 @@ import numpy as np
 
 from expost.accounting import pure, zcdp
 from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
-from expost.accounting.events import Event, GaussianEvent
+from expost.accounting.events import Event, GaussianEvent, checked_event
 from expost.accounting.price import Price, price_of
 from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import default_shares
+from expost.accounting.typed import shares_of
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
 from expost.core.loss import ApproxLoss, Loss, PureLoss
@@ -54,7 +55,7 @@ class Odometer(abc.ABC):
 
     def record(self, event: Event) -> None:
         """Add a step; approximate ones are refused, because their failures are not in the failure probability."""
-        check_adjacency(event, self.adjacency)
+        check_adjacency(checked_event(event), self.adjacency)
         price = price_of(event, self._cost_of, self._ex_post)
         if price.failure > 0:
             raise InvalidRequest("Expected steps without a delta of their own", do="Use a filter, or another mechanism")
@@ -132,9 +133,8 @@ class RenyiOdometer(Odometer):
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     ) -> None:
         delta = probability(failure_probability, "failure_probability")
-        given = dict(shares) if shares else default_shares(rational(expected_epsilon, "expected_epsilon"), delta)
-        if min(given.values()) <= 0 or min(given) <= 1 or math.fsum(given.values()) > 1 + 1e-12:
-            raise InvalidRequest("Expected orders above 1 with positive shares that sum to 1", do="Divide by their sum")
+        expected = rational(expected_epsilon, "expected_epsilon")
+        given = default_shares(expected, delta) if shares is None else shares_of(shares)
         self._orders = tuple(sorted(given))
         self._log_shares = np.log([given[order] * (1 - 2e-12) for order in self._orders])
         super().__init__(failure_probability, adjacency)

@@ -18,6 +18,7 @@ from expost.accounting.events import (
     Repeat,
     SampledWithoutReplacement,
     Sequence,
+    checked_event,
 )
 from expost.accounting.rounding import add_up
 from expost.accounting.scenario import Scenario, scenarios
@@ -82,7 +83,7 @@ def promised(event: Event) -> Event:
     >>> promised(ExPostEvent(0.1, 1))
     ExPostEvent(loss=Fraction(1, 1), cap=Fraction(1, 1))
     """
-    if event.is_leaf:
+    if checked_event(event).is_leaf:
         return event
     match event:
         case ExPostEvent(loss, cap):

@@ -142,8 +142,8 @@ def _poisson(rate: float, base: Profile | None) -> Profile | None:
         return rate * curve(_unsampled(epsilon, rate))
 
     def backward(epsilon: Floats) -> Floats:
-        left = np.maximum(-np.expm1(epsilon + math.log1p(-rate)), 0.0)  # 1 - (1 - q) e^epsilon
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
+            left = np.maximum(-np.expm1(epsilon + math.log1p(-rate)), 0.0)  # 1 - (1 - q) e^epsilon
             inner = epsilon - np.log(left / rate)
         return left * curve(np.maximum(np.where(left > 0, inner, np.inf), 0.0))
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from expost.accounting.rounding import Floats
+from expost.accounting.rounding import Floats, float_down
+from expost.accounting.typed import amount_of
 from expost.core.errors import InvalidRequest
 from expost.core.picture import draw
 
@@ -44,7 +46,10 @@ class TradeoffCurve:
 
     def missed_detection(self, false_alarm: float | Floats) -> Floats:
         """The smallest missed-detection rate at these false-alarm rates (DRS22, Proposition 2.12)."""
-        rate = np.asarray(false_alarm, dtype=np.float64)
+        try:
+            rate = np.asarray(false_alarm, dtype=np.float64)
+        except (TypeError, ValueError):
+            rate = np.array(np.nan)
         if not np.all((rate >= 0) & (rate <= 1)):
             raise InvalidRequest("Expected false-alarm rates between 0 and 1", do="Pass probabilities")
         spread = rate[..., None]
@@ -55,13 +60,14 @@ class TradeoffCurve:
 
     def risk(self, without: float) -> float:
         """The largest probability, with a unit's data, of anything that has probability ``without`` without them."""
-        return float(1 - self.missed_detection(without))
+        return float(1 - self.missed_detection(float(amount_of(without, "without"))))
 
     def loss_bound(self, failure_probability: float) -> float:
         """A loss that is exceeded with this probability at most: P[L > x] <= delta(e) / (1 - e^(e - x)) for any e < x.
 
         The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does.
         """
+        failure_probability = float_down(amount_of(failure_probability, "failure_probability"))
         if not np.any(self.epsilons):
             return 0.0
         ratios = self.deltas / failure_probability if failure_probability > 0 else np.where(self.deltas > 0, np.inf, 0)
@@ -110,5 +116,5 @@ def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:
 
 def check_prior(prior: float) -> None:
     """Refuse a prior that is not strictly between 0 and 1."""
-    if not 0 < prior < 1:
+    if not isinstance(prior, float | int | Fraction) or not 0 < prior < 1:
         raise InvalidRequest("Expected a prior between 0 and 1, both excluded", got=prior, do="Pass a probability")

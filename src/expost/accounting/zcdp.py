@@ -23,6 +23,7 @@ from expost.accounting.events import (
 from expost.accounting.pure import summed
 from expost.accounting.rounding import SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
+from expost.accounting.typed import amount_of
 
 __all__ = [
     "ConcentratedTotal",
@@ -35,6 +36,7 @@ __all__ = [
     "total",
 ]
 
+_LEAST_ORDER = math.nextafter(1.0, 2.0)  # what an order above 1 may be rounded to; within the slack of its cost
 _SLACK = 2.0**-44  # 256 ulps of the largest term: each conversion adds four terms of at most two roundings
 _ZERO = Fraction(0)
 _SAMPLED = (PoissonSampled, SampledWithoutReplacement)
@@ -80,6 +82,7 @@ def rdp_to_epsilon(orders: Floats, costs: Floats, delta: float) -> Floats:
     >>> bool(rdp_to_epsilon(np.array([10.0]), np.array([1.0]), 1e-5) < 1 + np.log(1e5) / 9)
     True
     """
+    orders = np.maximum(orders, _LEAST_ORDER)
     log_terms = (math.log(delta) + np.log(orders)) / (orders - 1)
     value = costs + np.log1p(-1 / orders) - log_terms
     return np.maximum(0.0, value + _SLACK * (costs + 1 + np.abs(log_terms)))
@@ -87,6 +90,7 @@ def rdp_to_epsilon(orders: Floats, costs: Floats, delta: float) -> Floats:
 
 def rdp_to_delta(orders: Floats, costs: Floats, epsilon: float) -> Floats:
     """The delta that each order alone proves: e^((a - 1)(R - epsilon)) (1 - 1/a)^(a - 1) / a (CKS20, Proposition 12)."""
+    orders = np.maximum(orders, _LEAST_ORDER)
     exponent = (orders - 1) * (costs - epsilon + np.log1p(-1 / orders)) - np.log(orders)
     slack = _SLACK * (1 + (orders - 1) * (costs + abs(epsilon) + 1))
     return np.exp(np.clip(exponent + slack, math.log(SMALLEST), 0.0))
@@ -98,7 +102,7 @@ def pure_to_zcdp(epsilon: Fraction) -> Fraction:
     >>> float(pure_to_zcdp(Fraction(1))) < 0.4622
     True
     """
-    e = float_up(epsilon)
+    e = float_up(amount_of(epsilon, "epsilon"))
     return Fraction(e * math.tanh(e / 2) * (1 + _TANH_ERROR))
 
 
