@@ -39,6 +39,7 @@ _ROOMS = {
     "models": (
         "HuberSVC",
         "LogisticRegression",
+        "OneOf",
         "Ridge",
         "SGDClassifier",
         "SGDRegressor",
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from expost.models import (
         HuberSVC,
         LogisticRegression,
+        OneOf,
         Ridge,
         SGDClassifier,
         SGDRegressor,
@@ -106,6 +108,7 @@ __all__ = [
     "LedgerUnsound",
     "LogisticRegression",
     "Loss",
+    "OneOf",
     "PrivateKeys",
     "Receipt",
     "Release",

@@ -25,9 +25,15 @@ class Attempt(Generic[T]):
     score: float
 
 
+Trainer = Callable[[Fraction, BitSource | None], Attempt[Any]]
+
+
 @dataclass(frozen=True)
 class LadderResult(Generic[T]):
-    """How a ladder ended: the attempt that reached the score, or none; and what all of it cost."""
+    """How a ladder ended: the attempt that reached the score, if any did, its level, and what all of it cost.
+
+    Without a ``rung`` none reached it; the attempt is then the fallback's, or none.
+    """
 
     attempt: Attempt[T] | None
     rung: int | None
@@ -41,10 +47,12 @@ class BlackBoxLadder:
     At each level a coin comes *before* every attempt: with probability ``leave`` the level is left for the next one. The
     number of attempts is hidden by the coin, so failed attempts cost little: ln 1 / (leave + (1 - leave) e^-epsilon) a level.
     What a trainer draws for itself, such as its settings, is part of the attempt and costs nothing more.
+    With ``fallback`` a ladder that reached nothing makes one more attempt at its highest level and gives that away, good
+    or bad; a miss then costs as much as a success there. Attempts that failed never leave: their bill is for hiding them.
 
     Guarantee: pure ex-post DP, known only after the run: the level that succeeded plus the price of every level entered;
         at most the cap plus the prices of all levels. With a ``delta``, that of each attempt, approximate ex-post: the
-        same, and (1 - leave) / leave deltas for every level there is.
+        same, and (1 - leave) / leave deltas for every level there is, and one for a fallback.
     Adjacency: the trainer's.
     Sensitivity: none of its own; the trainer must be (epsilon, delta)-DP at each level, its score included.
     Accuracy: the score returned is the trainer's own, at least the target.
@@ -60,6 +68,7 @@ class BlackBoxLadder:
     levels: Ladder
     leave: Fraction = Fraction(1, 2)
     delta: Fraction = Fraction(0)
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "leave", probability(self.leave, "leave"))
@@ -84,8 +93,10 @@ class BlackBoxLadder:
         """The bill of a success at this rung, or of none at all."""
         last = len(self.levels) - 1 if rung is None else rung
         entered = sum((self.price(each) for each in range(last + 1)), Fraction(0))
-        epsilon = entered + (0 if rung is None else self.levels[rung])
-        return ApproxLoss(epsilon, self._missing * len(self.levels)) if self.delta else PureLoss(epsilon)
+        released = self.fallback if rung is None else True
+        epsilon = entered + (self.levels[last] if released else 0)
+        delta = self._missing * len(self.levels) + self.delta * self.fallback
+        return ApproxLoss(epsilon, delta) if self.delta else PureLoss(epsilon)
 
     @property
     def guarantee(self) -> PureGuarantee | ApproxGuarantee:
@@ -97,18 +108,31 @@ class BlackBoxLadder:
 
     def run(
         self,
-        trainer: Callable[[Fraction, BitSource | None], Attempt[Any]],
+        trainer: Trainer,
         *,
         score: float,
         bits: BitSource | None = None,
+        fallback: Trainer | None = None,
+        entered: Callable[[int], None] | None = None,
     ) -> LadderResult[Any]:
-        """The first attempt whose score reaches the target; ``trainer(level, bits)`` must be (level, delta)-DP."""
+        """The first attempt whose score reaches the target; ``trainer(level, bits)`` must be (level, delta)-DP.
+
+        ``fallback``, by default the trainer, makes the attempt after a miss, if there is to be one. ``entered`` is told
+        each level as it begins: the levels are part of the result; how often the trainer ran is not.
+        """
         for rung, level in enumerate(self.levels):
+            if entered is not None:
+                entered(rung)
             # The coin must precede the run: an attempt that fails must not tell that it was made.
             while not bool(bernoulli(self.leave, bits=bits)):
-                attempt = trainer(level, bits)
-                if not isinstance(attempt, Attempt):
-                    raise InvalidRequest("Expected the trainer to return an Attempt", do="Return Attempt(model, score)")
+                attempt = _checked(trainer(level, bits))
                 if attempt.score >= score:
                     return LadderResult(attempt, rung, self.spent(rung))
-        return LadderResult(None, None, self.spent(None))
+        kept = _checked((fallback or trainer)(self.levels[-1], bits)) if self.fallback else None
+        return LadderResult(kept, None, self.spent(None))
+
+
+def _checked(attempt: object) -> Attempt[Any]:
+    if not isinstance(attempt, Attempt):
+        raise InvalidRequest("Expected the trainer to return an Attempt", do="Return Attempt(model, score)")
+    return attempt

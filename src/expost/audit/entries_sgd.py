@@ -176,7 +176,7 @@ def _tunings() -> Sequence[Pair]:
 
         def run(bits: BitSource) -> float:
             found = request.climb(tables, bits).value
-            return -9.0 if found is None else float(np.clip(found[1].coefficients[0, 0], -8, 8))
+            return -9.0 if found is None else float(np.clip(found.coefficients[0, 0], -8, 8))
 
         return repeat(run)
 

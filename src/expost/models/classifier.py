@@ -225,24 +225,7 @@ class LogisticRegression(PrivateClassifier):
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.classes = classes
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.validation_every = validation_every
-        self.rows = rows
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store(locals())
 
     _scores = ("accuracy", "log_loss")
     _methods = _METHODS | _LOGISTIC_METHODS
@@ -294,24 +277,7 @@ class HuberSVC(PrivateClassifier):
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.corner = corner
-        self.classes = classes
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.validation_every = validation_every
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store(locals())
 
     _scores = ("accuracy",)
 

@@ -1,43 +1,34 @@
-"""What every estimator shares: reading the caller's arguments, paying, and keeping the released model."""
+"""What the linear models share: reading the caller's arguments, fitting, and keeping the released model."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from threadpoolctl import ThreadpoolController
+from sklearn.utils.validation import check_is_fitted
 
-from expost.core import InvalidRequest, Loss, Norm, Receipt, Release, Request
+from expost.core import InvalidRequest, Norm, Release, Request
 from expost.core.picture import draw
 from expost.core.rational import probability, rational
-from expost.curator import answer
 from expost.data import Dataset
 from expost.data.matrix import RowSource, UnitBall, column_names, read_rows
 from expost.learning.aim import Aim
 from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
-from expost.ledger import Ledger, open_ledger
-from expost.noise import SeededBits
+from expost.models.column_bounds import column_bounds
+from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
 
 __all__ = ["PrivateLinearModel"]
 
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
-_TABLE_ACCOUNT = "dataset:table"
 
 
-class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: a linear model that pays for its accuracy from a ledger.
-
-    Parameters are kept as they were given; everything is checked in ``fit``, before the data is touched.
-    """
+class PrivateLinearModel(PrivateEstimator):
+    """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger."""
 
     _scores: tuple[str, ...] = ()
 
@@ -54,9 +45,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     max_epsilon: Any
     method: str
     delta: Any
-    ledger: Any
-    account: Any
-    simulation_seed: Any
 
     _saved_lows: Any = None  # lower bounds of a model that was loaded from a file, not fitted here
 
@@ -68,15 +56,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         ``X`` is an array, a sparse matrix, a data frame or an Arrow table with ``y`` beside it, or a ``Dataset`` with
         ``y`` the name of its target column.
         """
-        if any(value is not None for value in unsupported.values()):
-            name = next(iter(unsupported))
-            raise InvalidRequest(
-                f"Expected no {name}",
-                do="Leave it out: weights change how much one row can move the model, so they are not supported",
-            )
+        self._refuse(unsupported)
+        account = self._account_of(X)
         source = self._read(X, y)
         problem = self._problem(source)
-        release = self._pay(self._request(problem, source), source, self._account_of(X))
+        release = self._pay(self._request(problem, source), source, account)
         self._fitted_problem = problem
         self._keep(release, source.names)
         return self
@@ -90,9 +74,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         target: str,
     ) -> Self:
         """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
-        if isinstance(features, str) or not features:
-            raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
-        self._chosen = tuple(features)
+        self._chosen = chosen_columns(features)
         try:
             source = self._read(dataset, target)
         finally:
@@ -115,22 +97,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows())
             self.n_features_in_ = source.width
             return source
-        if y is None:
-            raise InvalidRequest(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
-                do="Pass one target a row",
-            )
-        table = from_arrow(X)
-        try:
-            matrix = validate_data(self, table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-        except ValueError as error:
-            if "could not convert" not in str(error):
-                raise  # about the shape, which is public
-            unreadable = True
-        else:
-            unreadable = False
-        if unreadable:  # the library's message would repeat a value of the table
-            raise InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
+        matrix = self._matrix(X)
         return read_rows(matrix, self._checked_target(y), names=column_names(X))
 
     def _declared_rows(self) -> int | None:
@@ -138,45 +105,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return None
 
     def _checked_target(self, y: Any) -> Any:
-        return column_or_1d(y, warn=True)
-
-    def _pay(self, request: Request, source: RowSource, account: str) -> Release[LinearModel]:
-        seeded = self.simulation_seed is not None
-        ledger = self._open_ledger(account, request.worst_case)
-        try:
-            with one_thread():
-                return answer(
-                    request,
-                    source,
-                    ledger=ledger,
-                    accounts=(account,),
-                    bits=SeededBits(self.simulation_seed) if seeded else None,
-                    simulation=seeded,
-                )
-        finally:
-            ledger.close()
-
-    def _open_ledger(self, account: str, worst_case: Loss) -> Ledger:
-        if self.ledger is None:
-            ledger = open_ledger(None)
-            ledger.open_account(account, worst_case.promise_type(**worst_case.amounts()))
-            return ledger
-        if not isinstance(self.ledger, str | os.PathLike):
-            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
-            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
-        ledger = open_ledger(self.ledger)
-        if account not in ledger.accounts():
-            ledger.close()
-            raise InvalidRequest(
-                f"Expected the account {account!r} in the ledger",
-                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.epsilon(1.0))",
-            )
-        return ledger
-
-    def _account_of(self, X: Any) -> str:
-        if self.account is not None:
-            return str(self.account)
-        return f"dataset:{X.name}" if isinstance(X, Dataset) and X.name else _TABLE_ACCOUNT
+        return self._vector(y)
 
     def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
         self.release_ = release
@@ -213,7 +142,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
             raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
         norm = _NORMS[self.feature_norm]
-        lows, highs = _read_bounds(self.bounds, source)
+        lows, highs = column_bounds(self.bounds, source.width, source.names)
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
         elif lows is None:
@@ -229,12 +158,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # What was released --------------------------------------------------------------------------------------------
 
-    @property
-    def receipt_(self) -> Receipt:
-        """What was paid, what was promised, and what reached it."""
-        check_is_fitted(self, "release_")
-        return self.release_.receipt
-
     def plot_climb(self, path: str | None = None, **options: Any) -> Any:
         """Draw the climb: rung by rung, what was certified; only methods that climb have one."""
         check_is_fitted(self, "release_")
@@ -246,10 +169,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _scored(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
-        matrix = validate_data(
-            self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
-        )
-        return self.release_.value.predict(self._filled(matrix))
+        scores: NDArray[np.float64] = self.release_.value.predict(self._filled(self._matrix(X, fitting=False)))
+        return scores
 
     def _filled(self, matrix: Any) -> Any:
         """Missing values as they were read in ``fit``: zero, or the column's lower bound."""
@@ -264,50 +185,3 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         problem: Problem | None = getattr(self, "_fitted_problem", None)
         lows = self._saved_lows if problem is None else problem.ball.lows
         return 0.0 if lows is None else np.array(lows)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True  # a missing value is a value like any other: refusing it would tell of it
-        tags.non_deterministic = self.simulation_seed is None
-        tags.target_tags.required = True
-        return tags
-
-
-def from_arrow(X: Any) -> Any:
-    """Arrow tables as matrices; everything else as it is."""
-    if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
-        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
-    return X
-
-
-def _read_bounds(bounds: Any, source: RowSource) -> tuple[Any, Any]:
-    if bounds is None:
-        return None, None
-    if isinstance(bounds, Mapping):
-        if source.names is None or set(bounds) != set(source.names):
-            raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
-        pairs: Sequence[Any] = [bounds[name] for name in source.names]
-    else:
-        pairs = list(bounds) if isinstance(bounds, Iterable) else []
-    if len(pairs) != source.width or not all(_is_interval(pair) for pair in pairs):
-        raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
-    return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def one_thread() -> Any:
-    """BLAS on one thread: on matrices of this size more threads only wait for each other."""
-    return _threads().limit(limits=1, user_api="blas")
-
-
-def _is_interval(pair: Any) -> bool:
-    try:
-        low, high = pair
-        return bool(low < high)
-    except (TypeError, ValueError):
-        return False

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from expost.core import InvalidRequest, Receipt, Release
+from expost.core import InvalidRequest, Measure, Release, Request, Target
 from expost.core.rational import rational
 from expost.curator import answer
 from expost.data import Dataset
@@ -28,22 +27,42 @@ from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
 from expost.learning.sgd.table import LinearProblem, LinearTable
-from expost.learning.sgd.tuning import TuningRequest
 from expost.learning.sgd.validation import ScoreRule
-from expost.ledger import Ledger, open_ledger
-from expost.models.estimator import from_arrow, one_thread
-from expost.noise import BitSource, SeededBits, system_bits
+from expost.models.column_bounds import column_bounds
+from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
 
-__all__ = ["PrivateGradientModel"]
+__all__ = ["GivenRows", "PrivateGradientModel"]
 
 OBSERVED = "observed"
 """Said by a caller for whom a fact about the table is public."""
-_ACCOUNT = "dataset:table"
 _CLIP = 0.3  # of feature_bound
 
 
-class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
-    """Base of the two estimators; arguments are kept as given and checked in ``fit``, before the data is touched."""
+@dataclass(frozen=True)
+class GivenRows:
+    """What a caller wants a model fitted to: where the rows are, and the public facts about them.
+
+    ``gathered`` makes features and targets of ``data``; it is called once the ledger is charged.
+    """
+
+    data: Any
+    gathered: Callable[[Any], tuple[Any, NDArray[Any]]]
+    width: int
+    names: tuple[str, ...] | None = None
+    rows: int | None = None
+
+    def table(self, problem: LinearProblem) -> Callable[[Any], LinearTable]:
+        """What a request reads the rows with."""
+        return lambda data: problem.table(*self.gathered(data))
+
+    def __repr__(self) -> str:
+        return f"<private rows of {self.width} features>"
+
+
+class PrivateGradientModel(PrivateEstimator):
+    """Base of the two estimators that are trained step by step."""
+
+    _measure: Measure
 
     # What the subclasses' constructors set.
     rows: Any
@@ -68,11 +87,8 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
     momentum: float
     averaging: float
     accountant: str
-    ledger: Any
-    account: Any
     checkpoint: Any
     progress: bool
-    simulation_seed: Any
 
     # Fitting ------------------------------------------------------------------------------------------------------
 
@@ -82,71 +98,65 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         ``X`` is a table with ``y`` beside it, or a ``Dataset`` whose neighbours add or remove a row, with ``y`` the name of
         its target column. Ctrl-C stops the training; the model so far is paid for and kept.
         """
-        if any(value is not None for value in unsupported.values()):
-            raise InvalidRequest(f"Expected no {next(iter(unsupported))}", do="Leave it out: it is not supported")
-        if isinstance(X, Dataset):
-            account = f"dataset:{X.name}" if X.name else None
-            return self._fit_dataset(X, y, None, lambda request, source: self._pay(request, source, account))
-        if y is None:
-            name = type(self).__name__
-            raise InvalidRequest(
-                f"This {name} estimator requires y to be passed, but the target y is None", do="Pass one target a row"
-            )
-        names = column_names(X)
-        matrix = validate_data(self, from_arrow(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-        targets = self._targets(y)
-        if len(targets) != matrix.shape[0]:
-            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
-        plan = self._plan(matrix.shape[1], matrix.shape[0])
-        problem = self._problem(matrix.shape[1], names, ladder=len(plan.schedule.phases) > 1)
-        release = self._pay(self._request(plan, problem), (matrix, targets))
-        self._keep(release, plan)
-        return self
+        self._refuse(unsupported)
+        account = self._account_of(X)
+        return self._fitted(self._given(X, y), lambda request, data: self._pay(request, data, account))
 
     def fit_with(
         self,
-        pay: Callable[[TrainingRequest, RowSource], Release[Any]],
+        pay: Callable[[Request, RowSource], Release[Any]],
         dataset: Dataset,
         *,
         features: Sequence[str],
         target: str,
     ) -> Self:
         """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
-        if isinstance(features, str) or not features:
-            raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
+        self._check_unpaid()
+        return self._fitted(self._given(dataset, target, chosen_columns(features)), pay)
+
+    def _check_unpaid(self) -> None:
         if self.checkpoint is not None or self.ledger is not None:
             raise InvalidRequest("Expected no ledger or checkpoint beside a session", do="Leave them out")
-        return self._fit_dataset(dataset, target, tuple(features), pay)
 
-    def _fit_dataset(
-        self,
-        dataset: Dataset,
-        target: Any,
-        features: tuple[str, ...] | None,
-        pay: Callable[[TrainingRequest, RowSource], Release[Any]],
-    ) -> Self:
+    def _fitted(self, given: GivenRows, pay: Callable[[Request, Any], Release[Any]]) -> Self:
+        plan = self._order(given.width, given.rows).plan()
+        problem = self._problem(given, ladder=len(plan.schedule.phases) > 1)
+        problem.check(plan.schedule)
+        request = replace(self._request(plan, problem), table=given.table(problem))
+        with one_thread():
+            release = pay(request, given.data)
+        self._keep(release, plan)
+        return self
+
+    def _given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
+        """The rows and what is public about them; shapes are checked, values are not."""
+        if isinstance(X, Dataset):
+            return self._described(X, y, features)
+        matrix, targets = self._matrix(X), self._targets(self._vector(y))
+        if len(targets) != matrix.shape[0]:
+            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+        return GivenRows(
+            (matrix, targets), lambda data: data, matrix.shape[1], names=column_names(X), rows=matrix.shape[0]
+        )
+
+    def _described(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> GivenRows:
         source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
         # An empty column of the declared kind: classes are learned from what is public, before any row is read.
         self._targets(np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str))
         self.n_features_in_ = source.width
-        plan = self._plan(source.width, None)
-        problem = self._problem(source.width, source.names, ladder=len(plan.schedule.phases) > 1)
 
-        def table(rows: RowSource) -> LinearTable:
+        def gathered(rows: RowSource) -> tuple[Any, NDArray[Any]]:
             matrix, labels = _gathered(rows)
-            return problem.table(matrix, self._targets(labels))
+            return matrix, self._targets(labels)
 
-        with one_thread():
-            release = pay(replace(self._request(plan, problem), table=table), source)
-        self._keep(release, plan)
-        return self
+        return GivenRows(source, gathered, source.width, names=source.names)
 
     def price(self, width: int = 1) -> PriceList:
         """What training can cost, phase by phase, before any data is seen; needs a public ``rows``.
 
         ``width``, the number of features, only matters to ``batches="auto"``.
         """
-        return self._plan(width, None).prices
+        return self._order(_positive(width, "width"), None).plan().prices
 
     def _request(self, plan: Plan, problem: LinearProblem) -> TrainingRequest:
         return TrainingRequest(
@@ -155,11 +165,20 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             prices=plan.prices,
             table=lambda data: problem.table(*data),
             target=plan.target,
-            rule=None if plan.target is None else ScoreRule.of(plan.target, scale=self._score_unit()),
+            rule=None if plan.target is None else self._rule(plan.target),
             validation_share=plan.validation_share,
             terms=self._terms(plan, problem),
-            progress=RichProgress if self.progress else None,
+            progress=RichProgress if _flag(self.progress, "progress") else None,
         )
+
+    def _rule(self, target: Target) -> ScoreRule:
+        if target.measure is not self._measure:
+            raise InvalidRequest(
+                f"Expected a target of {self._measure.value} for {type(self).__name__}",
+                got=target.measure.value,
+                do=f'Pass target=("{self._measure.value}", ...)',
+            )
+        return ScoreRule.of(target, scale=self._score_unit())
 
     def _terms(self, plan: Plan, problem: LinearProblem) -> dict[str, Any]:
         batches = plan.schedule.batches
@@ -177,41 +196,12 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             "regularization": problem.rule.regularization,
         }
 
-    def _pay(self, request: TrainingRequest | TuningRequest, data: Any, named: str | None = None) -> Release[Any]:
-        seeded = self.simulation_seed is not None
-        bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
-        account = named or _ACCOUNT if self.account is None else str(self.account)
-        ledger = self._open_ledger(account, request)
-        terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
-        try:
-            with one_thread():
-                if self.checkpoint is not None and isinstance(request, TrainingRequest):
-                    return train_resumably(request, data, checkpoint=Checkpoint(self.checkpoint), **terms)
-                return answer(request, data, **terms)
-        finally:
-            ledger.close()
-
-    def _open_ledger(self, account: str, request: TrainingRequest | TuningRequest) -> Ledger:
-        if self.ledger is None:
-            ledger = open_ledger(None)
-            ledger.open_account(account, request.worst_case.promise())
-            return ledger
-        if not isinstance(self.ledger, str):
-            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
-            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
-        ledger = open_ledger(self.ledger)
-        if account not in ledger.accounts():
-            ledger.close()
-            raise InvalidRequest(
-                f"Expected the account {account!r} in the ledger",
-                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.approx(1.0, 1e-6))",
-            )
-        return ledger
+    def _answer(self, request: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+        if self.checkpoint is None:
+            return answer(request, data, **terms)
+        return train_resumably(request, data, checkpoint=Checkpoint(self.checkpoint), **terms)
 
     # Reading the arguments ----------------------------------------------------------------------------------------
-
-    def _plan(self, width: int, found_rows: int | None) -> Plan:
-        return self._order(width, found_rows).plan()
 
     def _order(self, width: int, found_rows: int | None) -> Order:
         rows = self.rows
@@ -240,20 +230,27 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
             width=width,
         )
 
-    def _problem(self, width: int, names: tuple[str, ...] | None, *, ladder: bool) -> LinearProblem:
-        lows, highs = _column_bounds(self.bounds, width, names)
-        bound = math.sqrt(width) if lows is not None else 1.0
+    def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
+        lows, highs = column_bounds(self.bounds, given.width, given.names)
+        bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
-        grid = FeatureGrid(width, bound, bool(self.fit_intercept), lows, highs)
+        grid = FeatureGrid(given.width, bound, _flag(self.fit_intercept, "fit_intercept"), lows, highs)
         clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
-        rate, head = None if self.learning_rate is None else float(self.learning_rate), self._head()
+        head = self._head()
         # Squared errors have no bounded slope: sums of gradients that are weighed too high would run away.
-        weighing = ladder and not isinstance(head, Squared)
-        rule = DescentRule(rate, float(self.momentum), float(self.regularization), float(self.averaging), weighing)
-        if self.solver == "newton":  # a quotient needs neither momentum nor weights
-            rule = replace(rule, momentum=0.0, weighing=False)
+        rule = self._descent(weighing=ladder and not isinstance(head, Squared))
         return LinearProblem(grid, head, clip, rule, self.solver)
+
+    def _descent(self, *, weighing: bool) -> DescentRule:
+        rate = None if self.learning_rate is None else float(rational(self.learning_rate, "learning_rate"))
+        momentum, penalty, averaging = (
+            float(rational(getattr(self, name), name, positive=False))
+            for name in ("momentum", "regularization", "averaging")
+        )
+        if self.solver == "newton":  # a quotient needs neither momentum nor weights
+            return DescentRule(rate, 0.0, penalty, averaging)
+        return DescentRule(rate, momentum, penalty, averaging, weighing)
 
     def _head(self) -> Head:
         raise NotImplementedError
@@ -273,26 +270,21 @@ class PrivateGradientModel(BaseEstimator):  # type: ignore[misc]
         self.release_, self.prices_ = release, None if plan is None else plan.prices
         self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
 
-    @property
-    def receipt_(self) -> Receipt:
-        """What was paid, what was promised, and what reached it."""
-        check_is_fitted(self, "release_")
-        return self.release_.receipt
-
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
-        matrix = validate_data(
-            self, from_arrow(X), accept_sparse="csr", reset=False, dtype="numeric", ensure_all_finite=False
-        )
-        return np.asarray(_filled(matrix) @ self.coef_.T + self.intercept_)
+        return np.asarray(_filled(self._matrix(X, fitting=False)) @ self.coef_.T + self.intercept_)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True  # a missing value is a value like any other: refusing it would tell of it
-        tags.non_deterministic = self.simulation_seed is None
-        tags.target_tags.required = True
-        return tags
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidRequest(f"Expected {name} to be True or False", got=value, do="Pass one of them")
+    return bool(value)
+
+
+def _positive(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidRequest(f"Expected {name} to be a whole number >= 1", got=value, do="Pass a public number")
+    return int(value)
 
 
 def _gathered(source: RowSource) -> tuple[NDArray[np.float64], NDArray[Any]]:
@@ -307,17 +299,3 @@ def _filled(matrix: Any) -> Any:
     if hasattr(matrix, "tocsr"):
         return matrix if np.isfinite(matrix.data).all() else np.nan_to_num(matrix.toarray())
     return np.nan_to_num(matrix) if matrix.dtype.kind == "f" and np.isnan(matrix).any() else matrix
-
-
-def _column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -> tuple[Any, Any]:
-    if bounds is None:
-        return None, None
-    if isinstance(bounds, Mapping):
-        if names is None or set(bounds) != set(names):
-            raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
-        pairs = [bounds[name] for name in names]
-    else:
-        pairs = list(bounds)
-    if len(pairs) != width or not all(len(pair) == 2 and pair[0] < pair[1] for pair in pairs):
-        raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
-    return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)

@@ -95,23 +95,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.target_bound = target_bound
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.rungs = rungs
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store(locals())
 
     score = ScoreParameter(RegressorMixin.score)
     _scores = ("r2", "rmse")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.multiclass import type_of_target
 
-from expost.core import InvalidRequest, Release
+from expost.core import InvalidRequest, Measure, Release
+from expost.core.rational import rational
 from expost.learning.sgd.head import Head, Huber, Logistic, Softmax, Squared
 from expost.learning.sgd.learner import LinearScores
 from expost.learning.sgd.order import Plan
 from expost.learning.sgd.table import label_numbers, target_numbers
+from expost.models.column_bounds import is_interval
 from expost.models.gradient_model import OBSERVED, PrivateGradientModel
 
 __all__ = ["SGDClassifier", "SGDRegressor"]
@@ -73,37 +75,11 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         progress: bool = False,
         simulation_seed: int | None = None,
     ) -> None:
-        self.target = target
-        self.epsilon = epsilon
-        self.noise_multiplier = noise_multiplier
-        self.max_epsilon = max_epsilon
-        self.delta = delta
-        self.failure_probability = failure_probability
-        self.classes = classes
-        self.rows = rows
-        self.feature_bound = feature_bound
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.regularization = regularization
-        self.batches = batches
-        self.batch_size = batch_size
-        self.steps = steps
-        self.phases = phases
-        self.solver = solver
-        self.validation_share = validation_share
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.averaging = averaging
-        self.accountant = accountant
-        self.ledger = ledger
-        self.account = account
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.simulation_seed = simulation_seed
+        self._store(locals())
 
-    def _targets(self, y: Any) -> NDArray[np.intp]:
-        labels = column_or_1d(y, warn=True)
+    _measure = Measure.ACCURACY
+
+    def _targets(self, labels: NDArray[Any]) -> NDArray[np.intp]:
         if self.classes is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",
@@ -111,15 +87,19 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             )
         if isinstance(self.classes, str) and self.classes == OBSERVED:
             # The caller says that which labels occur is public; only then may they be read off the data.
-            check_classification_targets(labels)
+            _check_labels(labels)
             classes = np.unique(labels)
         else:
-            classes = np.asarray(list(self.classes))
-        if labels.dtype.kind != "O" and (labels.dtype.kind in "biuf") != (classes.dtype.kind in "biuf"):
-            raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
+            classes = self._declared()
         numbers = label_numbers(labels, classes)
         self.classes_ = classes
         return numbers
+
+    def _declared(self) -> NDArray[Any]:
+        classes = self.classes
+        if isinstance(classes, str | bytes) or not (isinstance(classes, Sequence) or hasattr(classes, "__array__")):
+            raise InvalidRequest("Expected a list of classes", got=classes, do="Pass classes=[...], the public ones")
+        return np.asarray(classes)
 
     def _head(self) -> Head:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -191,47 +171,18 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         progress: bool = False,
         simulation_seed: int | None = None,
     ) -> None:
-        self.target = target
-        self.epsilon = epsilon
-        self.noise_multiplier = noise_multiplier
-        self.max_epsilon = max_epsilon
-        self.delta = delta
-        self.failure_probability = failure_probability
-        self.target_bounds = target_bounds
-        self.loss = loss
-        self.huber_width = huber_width
-        self.rows = rows
-        self.feature_bound = feature_bound
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.regularization = regularization
-        self.batches = batches
-        self.batch_size = batch_size
-        self.steps = steps
-        self.phases = phases
-        self.solver = solver
-        self.validation_share = validation_share
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.averaging = averaging
-        self.accountant = accountant
-        self.ledger = ledger
-        self.account = account
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.simulation_seed = simulation_seed
+        self._store(locals())
 
-    def _targets(self, y: Any) -> NDArray[np.float64]:
-        low, high = self._bounds()
-        return target_numbers(column_or_1d(y, warn=True), low, high)
+    _measure = Measure.RMSE
+
+    def _targets(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
+        return target_numbers(numbers, *self._bounds())
 
     def _bounds(self) -> tuple[float, float]:
-        try:
-            low, high = (float(end) for end in self.target_bounds)
-        except (TypeError, ValueError):
-            raise InvalidRequest("Expected target_bounds (low, high)", do="Pass two public numbers") from None
-        return low, high
+        if not is_interval(self.target_bounds):
+            raise InvalidRequest("Expected target_bounds (low, high), low below high", do="Pass two public numbers")
+        low, high = self.target_bounds
+        return float(low), float(high)
 
     def _score_unit(self) -> float:
         low, high = self._bounds()
@@ -241,7 +192,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         if self.loss == "squared":
             return Squared()
         if self.loss == "huber":
-            return Huber(width=float(self.huber_width))
+            return Huber(width=float(rational(self.huber_width, "huber_width")))
         raise InvalidRequest("Expected loss to be squared or huber", got=self.loss, do="Name one of them")
 
     def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:
@@ -254,3 +205,10 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The predicted targets."""
         return self._scores(X)
+
+
+def _check_labels(labels: NDArray[Any]) -> None:
+    """Refuse what cannot be classes, by its type alone: scikit-learn's words about it may repeat values."""
+    kind = type_of_target(labels)
+    if kind not in ("binary", "multiclass"):
+        raise InvalidRequest(f"Expected classes. Unknown label type: {kind}", do="Pass classes=[...], the public ones")

@@ -2,24 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import validate_data
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, Release, Request
 from expost.core.rational import probability, rational
-from expost.data.matrix import column_names
+from expost.data import Dataset
+from expost.learning.sgd.order import Order
+from expost.learning.sgd.progress import RichProgress
+from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.table import LinearProblem
 from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
-from expost.learning.sgd.validation import ScoreRule
-from expost.models.estimator import from_arrow
-from expost.models.gradient_model import PrivateGradientModel
+from expost.models.gradient_model import GivenRows, PrivateGradientModel
+from expost.models.private_estimator import chosen_columns, one_thread
 
-__all__ = ["fit_one_of"]
+__all__ = ["OneOf", "fit_one_of"]
 
 Model = TypeVar("Model", bound=PrivateGradientModel)
+
+_LEFT_OUT = ("epsilon", "noise_multiplier", "target", "phases", "validation_share")
+_SHARED = ("classes", "target_bounds", "rows", "accountant", "progress", "ledger", "account", "simulation_seed")
+_MOST_LEVELS = 30  # each is half of the next
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf(Generic[Model]):
+    """Several models of which the first one that reaches a target, tried in random order at rising levels, is kept.
+
+    ``models`` differ in settings (clip, steps, learning_rate, bounds, batches, ...) and say nothing of epsilon, target or
+    noise; what is theirs together (classes, rows, ledger, ...) is the same in all. How many were tried, and which failed,
+    costs nothing and is not told: the bill is at most about twice the level that succeeded. For the same reason
+    ``TargetNotMet`` carries none of the models that failed. With ``fallback``, the number of a model, that one is trained
+    once more at the highest level after a miss and comes with the error; a miss then costs the cap. Every level is left
+    with probability 1/2 before anything is tried at it, so one ladder in 2^levels tries nothing. A ladder that was
+    stopped cannot go on, so there is no checkpoint; it stays charged at its cap (docs/proofs/black-box-ladder.md).
+
+    A session pays for it like for any estimator: ``session.fit(OneOf(...), features=[...], target="column")``.
+
+    >>> from expost.models.sgd import SGDClassifier
+    >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
+    >>> models = [SGDClassifier(steps=20, clip=clip, **public) for clip in (0.1, 1)]
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = OneOf(models, target=("accuracy", 0.9), max_epsilon=2.0).fit(X, y)
+    >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 2.0
+    ('tested', True)
+    """
+
+    models: Sequence[Model]
+    _: KW_ONLY
+    target: tuple[str, float]
+    max_epsilon: float = 1.0
+    delta: float = 1e-6
+    levels: int = 5
+    failure_probability: float = 0.1
+    validation_share: float = 0.2
+    fallback: int | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Model:
+        """The model that reached the target, fitted; the ledger, account and seed that its arguments name are used.
+
+        ``X`` is a table with ``y`` beside it, or a ``Dataset`` with ``y`` the name of its target column.
+        """
+        tried = self._tried()
+        account = tried[0]._account_of(X)
+        return self._fitted(tried, X, y, None, lambda request, data: tried[0]._pay(request, data, account))
+
+    def fit_with(
+        self,
+        pay: Callable[[Request, Any], Release[Any]],
+        dataset: Dataset,
+        *,
+        features: Sequence[str],
+        target: str,
+    ) -> Model:
+        """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
+        tried = self._tried()
+        tried[0]._check_unpaid()
+        return self._fitted(tried, dataset, target, chosen_columns(features), pay)
+
+    def _fitted(
+        self,
+        tried: Sequence[Model],
+        X: Any,
+        y: Any,
+        features: tuple[str, ...] | None,
+        pay: Callable[[Request, Any], Release[Any]],
+    ) -> Model:
+        given, *_ = [model._given(X, y, features) for model in tried]  # each model takes note of its columns
+        problems = [model._problem(given, ladder=False) for model in tried]
+        request = self._request(tried, given, problems)
+        for (number, level), schedule in request.schedules.items():
+            _check(number, problems[number], level, schedule)
+        with one_thread():
+            release = pay(request, given.data)
+        best = tried[[setting.name for setting in request.settings].index(release.receipt.terms["setting"])]
+        best._keep(release, None)
+        return best
+
+    def _request(self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]) -> TuningRequest:
+        first, share = tried[0], probability(self.validation_share, "validation_share")
+        orders = [model._order(given.width, given.rows) for model in tried]
+        aim = orders[0].aim()
+        cap, delta = rational(self.max_epsilon, "max_epsilon"), probability(self.delta, "delta")
+        return TuningRequest(
+            question=f"train one of {len(tried)} {type(first).__name__}",
+            settings=tuple(_setting(*each, share) for each in zip(range(len(tried)), orders, problems, strict=True)),
+            ladder=doubling_ladder(cap, delta, levels=self._levels(), fallback=self.fallback is not None),
+            target=aim,
+            rule=first._rule(aim),
+            validation_share=share,
+            accountant=first.accountant,
+            read=given.gathered,
+            fallback=self._fallback(len(tried)),
+            progress=RichProgress if first.progress else None,
+        )
+
+    def _tried(self) -> list[Model]:
+        """Copies of the models, each asked for the target."""
+        if isinstance(self.models, str) or not isinstance(self.models, Sequence) or not self.models:
+            raise InvalidRequest("Expected a list of models to choose from", do="Pass [SGDClassifier(...), ...]")
+        if not all(isinstance(model, PrivateGradientModel) for model in self.models):
+            raise InvalidRequest("Expected models trained by gradient descent", do="Pass SGDClassifier or SGDRegressor")
+        for model in self.models:
+            terms = model.get_params()
+            if any(terms[name] is not None for name in _LEFT_OUT):
+                raise InvalidRequest(f"Expected models without {', '.join(_LEFT_OUT)}", do="Leave them out")
+            if terms["checkpoint"] is not None:
+                raise InvalidRequest(
+                    "Expected models without a checkpoint", do="Leave it out: a ladder that was stopped cannot go on"
+                )
+        if len({_shared(model) for model in self.models}) != 1:
+            raise InvalidRequest(
+                f"Expected models of one kind, with the same {', '.join(_SHARED)}",
+                do="Let them differ in other settings",
+            )
+        asked = {name: getattr(self, name) for name in ("target", "max_epsilon", "delta", "failure_probability")}
+        return [clone(model).set_params(**asked) for model in self.models]
+
+    def _levels(self) -> int:
+        if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 1 <= self.levels <= _MOST_LEVELS:
+            raise InvalidRequest(
+                f"Expected levels to be a whole number from 1 to {_MOST_LEVELS}", got=self.levels, do="Pass e.g. 5"
+            )
+        return self.levels
+
+    def _fallback(self, models: int) -> int:
+        number = 0 if self.fallback is None else self.fallback
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < models:
+            raise InvalidRequest(
+                "Expected fallback to be the number of a model", got=self.fallback, do="Pass 0 for the first one"
+            )
+        return number
 
 
 def fit_one_of(
@@ -33,76 +172,59 @@ def fit_one_of(
     levels: int = 5,
     failure_probability: float = 0.1,
     validation_share: float = 0.2,
+    fallback: int | None = None,
 ) -> Model:
     """The first of several models, tried in random order at rising privacy levels, that reaches a target; fitted.
 
-    ``models`` differ in settings (clip, steps, learning_rate, bounds, batches, ...) and say nothing of epsilon, target or
-    noise. How many were tried, and which failed, costs nothing and is not told: the bill is at most about twice the
-    level that succeeded. The ledger, account and simulation seed are those of the first model. ``TargetNotMet`` carries no model.
+    The same as ``OneOf(models, target=..., ...).fit(X, y)``, where everything is explained.
 
-    >>> import numpy as np
     >>> from expost.models.sgd import SGDClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> models = [SGDClassifier(classes=[0, 1], rows=20_000, feature_bound=3.0, steps=20, clip=clip) for clip in (0.01, 1)]
+    >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
+    >>> models = [SGDClassifier(steps=20, clip=clip, **public) for clip in (0.1, 1)]
     >>> model = fit_one_of(models, X, y, target=("accuracy", 0.9), max_epsilon=2.0)
     >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 2.0
     ('tested', True)
     """
-    chosen = [clone(model) for model in models]
-    if len({(type(model), _labels(model)) for model in chosen}) != 1:
+    return OneOf(
+        models,
+        target=target,
+        max_epsilon=max_epsilon,
+        delta=delta,
+        levels=levels,
+        failure_probability=failure_probability,
+        validation_share=validation_share,
+        fallback=fallback,
+    ).fit(X, y)
+
+
+def _check(number: int, problem: LinearProblem, level: Fraction, schedule: Schedule) -> None:
+    try:
+        problem.check(schedule)
+    except InvalidRequest:
         raise InvalidRequest(
-            "Expected models of one kind, with the same classes or target bounds",
-            do="Let them differ in other settings",
-        )
-    for model in chosen:
-        if any(value is not None for value in (model.epsilon, model.noise_multiplier, model.target)):
-            raise InvalidRequest("Expected models without epsilon, noise_multiplier or target", do="Leave them out")
-        model.set_params(target=target, max_epsilon=max_epsilon, delta=delta, failure_probability=failure_probability)
-    share = probability(validation_share, "validation_share")
-    first, names = chosen[0], column_names(X)
-    matrix = from_arrow(X)
-    for model in chosen:
-        matrix = validate_data(model, matrix, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
-        numbers = model._targets(y)  # of equal classes or bounds, hence the same for all
-    order = first._order(matrix.shape[1], matrix.shape[0])
-    aim = order.aim()
-    request = TuningRequest(
-        question=f"train one of {len(chosen)} {type(first).__name__}",
-        settings=tuple(_setting(model, number, matrix, names, share) for number, model in enumerate(chosen)),
-        ladder=doubling_ladder(
-            rational(max_epsilon, "max_epsilon"), probability(delta, "delta"), levels=_levels(levels)
-        ),
-        target=aim,
-        rule=ScoreRule.of(aim, scale=first._score_unit()),
-        validation_share=share,
-        accountant=first.accountant,
-    )
-    release = first._pay(request, (matrix, numbers))
-    number, scores = release.value
-    best: Model = chosen[number]
-    best._keep(type(release)(scores, release.receipt), None)
-    return best
+            "Expected models that can be trained at every level",
+            got=f"model {number} at epsilon {float(level):.2g}",
+            do="Raise its clip, lower its regularization, lower levels or raise max_epsilon",
+        ) from None
 
 
-def _labels(model: PrivateGradientModel) -> str:
+def _shared(model: PrivateGradientModel) -> str:
+    """What must be alike in all models, as a text that equal values share."""
     terms = model.get_params()
-    public = terms.get("classes", terms.get("target_bounds"))
-    return public if isinstance(public, str) else repr(None if public is None else list(public))
+    values = [terms[name] for name in _SHARED if name in terms]
+    return repr([type(model), *(_plain(value) for value in values)])
 
 
-def _levels(levels: int) -> int:
-    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
-        raise InvalidRequest("Expected levels to be a whole number >= 1", got=levels, do="Pass e.g. 5")
-    return levels
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else value
 
 
-def _setting(model: PrivateGradientModel, number: int, matrix: Any, names: Any, share: Fraction) -> Setting:
-    problem = model._problem(matrix.shape[1], names, ladder=False)
-    order = model._order(matrix.shape[1], matrix.shape[0])
+def _setting(number: int, order: Order, problem: LinearProblem, share: Fraction) -> Setting:
     return Setting(
         name=f"model {number}",
         table=lambda data: problem.table(*data),
         batches=order.drawn_from(share),
-        steps=model.steps,
+        steps=order.steps,
     )

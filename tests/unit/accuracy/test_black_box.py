@@ -1,5 +1,6 @@
 """The ladder's bill covers its exact output law; failed attempts cost what the proof says and no less."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -123,3 +124,62 @@ def test_the_promise_carries_a_delta_for_every_level() -> None:
 
     assert ladder.spent(0).delta == Fraction(2, 10**6)
     assert 0 < ladder.price(0) - BlackBoxLadder(Ladder.of([0.5, 1.0])).price(0) < Fraction(2, 10**6)
+
+
+FALLBACK = BlackBoxLadder(Ladder.of([0.5, 1.0, 2.0]), fallback=True)
+
+
+def test_a_fallback_makes_a_miss_cost_what_a_success_at_the_top_costs() -> None:
+    result = FALLBACK.run(lambda level, bits: Attempt(level, 0.0), score=1.0, bits=SeededBits(2))
+
+    assert result.rung is None
+    assert result.attempt is not None and result.attempt.model == 2
+    assert result.loss.epsilon == FALLBACK.guarantee.epsilon == LADDER.guarantee.epsilon
+    assert FALLBACK.spent(0) == LADDER.spent(0)
+
+
+def test_a_fallback_may_be_another_trainer_and_must_return_its_score_too() -> None:
+    def none(level: Fraction, bits: object) -> Attempt:
+        return Attempt("failed", 0.0)
+
+    kept = FALLBACK.run(none, score=1.0, bits=SeededBits(2), fallback=lambda level, bits: Attempt("kept", 0.0))
+
+    assert kept.attempt is not None and kept.attempt.model == "kept"
+    with pytest.raises(InvalidRequest, match="Attempt"):
+        FALLBACK.run(none, score=1.0, bits=SeededBits(2), fallback=lambda level, bits: "m")
+
+
+def test_the_bill_of_a_fallback_covers_its_exact_law() -> None:
+    # An attempt passes, or gives model x or model y; "none, and x" is compared over trainers that are exactly 2-DP.
+    level, worst = 2.0, 0.0
+    bill = float(BlackBoxLadder(Ladder.of([level]), fallback=True).spent(None).epsilon)
+    for a, x in itertools.product(np.linspace(0.001, 0.3, 40), np.linspace(0.001, 0.9, 40)):
+        a_there, x_there = a * math.exp(level), x * math.exp(-level)
+        y, y_there = 1 - a - x, 1 - a_there - x_there
+        if y > 0 and y * math.exp(-level) <= y_there <= y * math.exp(level):
+            left, there = law([float(a)])[-1] * x, law([float(a_there)])[-1] * x_there
+            worst = max(worst, math.log(left / there))
+
+    assert 0.75 * bill < worst <= bill
+
+
+def test_with_delta_a_fallback_adds_one() -> None:
+    ladder = BlackBoxLadder(Ladder.of([0.5, 1.0]), delta=Fraction(1, 10**6), fallback=True)
+
+    assert {ladder.spent(rung).delta for rung in (0, 1, None)} == {Fraction(3, 10**6)}
+
+
+def test_the_levels_are_told_in_order_and_the_attempts_are_not() -> None:
+    told: list[int] = []
+    LADDER.run(lambda level, bits: Attempt("m", 0.0), score=1.0, bits=SeededBits(3), entered=told.append)
+
+    assert told == [0, 1, 2]
+
+
+def test_attempts_that_are_counted_lose_more_than_any_bill() -> None:
+    # Why a stopped ladder cannot go on: to know that n attempts failed is worth n times ln (1 - a) / (1 - a').
+    level, attempts = 1.0, 40
+    a, b = 0.5 * math.exp(-level), 0.5
+    lost = attempts * math.log((1 - a) / (1 - b))
+
+    assert lost > 5 * float(LADDER.guarantee.epsilon)

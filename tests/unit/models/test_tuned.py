@@ -1,12 +1,17 @@
 """One of several models is fitted under one bill."""
 
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from expost import InvalidRequest, TargetNotMet, approx, open_ledger
-from expost.models import SGDClassifier, SGDRegressor, fit_one_of
+from expost import Dataset, InvalidRequest, Session, TargetNotMet, approx, open_ledger
+from expost.learning.sgd.learner import LinearLearner
+from expost.models import OneOf, SGDClassifier, SGDRegressor, fit_one_of
+from expost.noise import SeededBits
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6000, 2))
@@ -49,3 +54,113 @@ def test_models_that_do_not_fit_together_are_refused() -> None:
             fit_one_of(wrong, X, Y, target=("accuracy", 0.9))
     with pytest.raises(InvalidRequest):
         fit_one_of(models(), X, Y, target=("accuracy", 0.9), levels=0)
+
+
+TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "label": np.where(Y, "yes", "no")})
+
+
+def described(**changes: object) -> Dataset:
+    return Dataset(TABLE, **({"adjacency": "add-remove", "name": "people"} | changes))
+
+
+def named(**changes: object) -> list[SGDClassifier]:
+    return models(classes=["no", "yes"], **changes)
+
+
+def test_a_dataset_gives_the_model_that_its_columns_give() -> None:
+    terms = {"target": ("accuracy", 0.85), "max_epsilon": 4.0}
+    by_name = fit_one_of(named(), described(), "label", **terms)
+    by_hand = fit_one_of(named(), X, TABLE.column("label").to_numpy(), **terms)
+
+    assert (by_name.coef_ == by_hand.coef_).all()
+    assert by_name.predict([[1.0, -1.0]]).tolist() == ["yes"]
+
+
+def test_a_dataset_bills_its_own_account(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.ledger")
+    with open_ledger(path) as ledger:
+        ledger.open_account("dataset:people", approx(4, 1e-6))
+    model = fit_one_of(named(ledger=path), described(), "label", target=("accuracy", 0.8), max_epsilon=4.0)
+
+    with open_ledger(path) as ledger:
+        assert ledger.spent("dataset:people").amounts()["epsilon"] >= model.receipt_.bill.epsilon
+
+
+def test_a_session_prices_and_pays_for_the_choice() -> None:
+    session = Session(described(), budget=approx(5, 1e-5), bits=SeededBits(2), simulation=True)
+    choice = OneOf(named(simulation_seed=None), target=("accuracy", 0.8), max_epsilon=4.0)
+
+    price = session.price(choice, features=["a", "b"], target="label")
+    model = session.fit(choice, features=["a", "b"], target="label")
+
+    assert price.worst_case.epsilon <= 4
+    assert model.receipt_.bill.within(price.worst_case.promise())
+    assert session.spent().amounts()["epsilon"] >= model.receipt_.bill.epsilon
+    assert model.receipt_.ledger_entry
+
+
+def test_a_session_keeps_its_own_books() -> None:
+    session = Session(described(), budget=approx(5, 1e-5))
+
+    with pytest.raises(InvalidRequest, match="ledger"):
+        session.fit(OneOf(named(ledger="x.ledger"), target=("accuracy", 0.8)), features=["a"], target="label")
+    with pytest.raises(InvalidRequest, match="feature"):
+        session.fit(OneOf(named(), target=("accuracy", 0.8)), features=[], target="label")
+    assert session.spent().amounts()["epsilon"] == 0
+
+
+def test_a_miss_carries_no_model_and_costs_less_than_the_cap() -> None:
+    with pytest.raises(TargetNotMet) as raised:
+        fit_one_of(models(), X, Y, target=("accuracy", 0.999), max_epsilon=0.5)
+
+    assert raised.value.release.value is None
+    assert raised.value.receipt.bill.epsilon < raised.value.receipt.promise.epsilon
+
+
+def test_a_fallback_is_trained_at_the_highest_level_and_billed_at_the_cap() -> None:
+    with pytest.raises(TargetNotMet) as raised:
+        fit_one_of(models(), X, Y, target=("accuracy", 0.9999), max_epsilon=4.0, fallback=1)
+
+    receipt, kept = raised.value.receipt, raised.value.release.value
+    assert receipt.terms["setting"] == "model 1"
+    assert np.mean((kept.scores(X)[:, 0] > 0) == Y) > 0.85
+    assert receipt.bill.epsilon == receipt.promise.epsilon <= 4
+    assert receipt.bill.delta == receipt.promise.delta == Fraction(1, 10**6)
+
+
+def test_levels_can_be_watched_and_attempts_cannot(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TargetNotMet):
+        fit_one_of(models(progress=True), X, Y, target=("accuracy", 0.999), max_epsilon=0.5, levels=3)
+
+    assert "3/3" in capsys.readouterr().out
+
+
+def test_models_that_do_not_share_what_is_theirs_together_are_refused() -> None:
+    for change in ({"rows": 5000}, {"classes": [1, 0]}, {"ledger": "other"}, {"simulation_seed": 5}):
+        with pytest.raises(InvalidRequest, match="the same"):
+            fit_one_of([*models(), *models(**change)], X, Y, target=("accuracy", 0.9))
+
+
+def test_newton_and_gradient_steps_can_be_weighed_against_each_other() -> None:
+    tried = [*models(), *models(solver="newton")]
+
+    assert fit_one_of(tried, X, Y, target=("accuracy", 0.85), max_epsilon=4.0).score(X, Y) > 0.85
+
+
+def test_an_interrupted_choice_stays_charged_at_its_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t.ledger")
+    with open_ledger(path) as ledger:
+        ledger.open_account("dataset:table", approx(4, 1e-6))
+    monkeypatch.setattr(LinearLearner, "descend", interrupt)
+    choice = OneOf(models(ledger=path), target=("accuracy", 0.999), max_epsilon=4.0)
+    with pytest.raises(KeyboardInterrupt):
+        choice.fit(X, Y)
+
+    with open_ledger(path) as ledger:
+        spent = ledger.spent("dataset:table").amounts()
+        assert len(ledger.open_holds()) == 1
+    assert Fraction(399, 100) < spent["epsilon"] <= 4 and spent["delta"] == Fraction(1, 10**6)
+
+
+def interrupt(learner: Any, noisy: Any) -> None:
+    raise KeyboardInterrupt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,17 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise InvalidRequest("Expected checkpoint to be a path", got=path, do='Pass "run.npz"')
         self.path = Path(path)
+
+    def check(self) -> None:
+        """Refuse a place where no file can be written, before anything is charged."""
+        folder = self.path.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK) or self.path.is_dir():
+            raise InvalidRequest(
+                "Expected a checkpoint in a folder that can be written", got=str(self.path), do="Make the folder first"
+            )
 
     def write(self, progressed: Progressed) -> None:
         """Replace the file; it is on the disk when this returns."""
@@ -77,9 +88,12 @@ class Checkpoint:
         """What the file holds, or nothing if there is none; refused if it was written under other terms."""
         if not self.path.exists():
             return None
-        with np.load(self.path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
+        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):  # not a file of ours, or a torn one
+            meta, arrays = {}, {}
         if meta.get("format") != _FORMAT or meta["terms"] != json.loads(json.dumps(dict(terms))):
             raise InvalidRequest(
                 "Expected a checkpoint of the same training", do="Use the settings it was made with, or another file"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
 from expost.core.rational import probability, rational
 from expost.learning.sgd.batches import Batches, batches_named
-from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.prices import ACCOUNTANTS, PriceList
 from expost.learning.sgd.schedule import Phase, Schedule
 
 __all__ = ["Order", "Plan"]
@@ -18,7 +19,11 @@ __all__ = ["Order", "Plan"]
 _MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
 _SPREAD = 32  # the cap over the price of the first phase, where the target does not say
 _LEAST_SPREAD = 4
-_MOST = 10**12  # rows, steps or phases: beyond it floats lose count
+_MOST = 10**12  # rows or steps: beyond it floats lose count
+_MOST_STOPS = 1000  # phases: each has a share of delta, and is priced
+_OPTIONAL = ("phases", "batch_size")
+_LARGEST_DELTA = Fraction(1, 10)  # more is no privacy, and prices fall to nothing
+_FINEST = 10**6  # parts of an accuracy, in which rows are counted
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
 _GROWTH = 1.25  # of prices from phase to phase
 _MOST_PHASES = 24
@@ -83,6 +88,7 @@ class Order:
 
     def aim(self) -> Target:
         """The target, read."""
+        self._check()
         target = self._target()
         if target is None:
             raise InvalidRequest("Expected a target", do='Pass target=("accuracy", 0.95)')
@@ -94,18 +100,32 @@ class Order:
         return self._batches(max(1, int(self.rows * (1 - held_out))))
 
     def _check(self) -> None:
-        for name in ("rows", "steps", "phases"):
+        for name in ("rows", "steps", "phases", "batch_size"):
             value = getattr(self, name)
-            if name == "phases" and value is None:
+            if value is None and name in _OPTIONAL:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+            most = _MOST_STOPS if name == "phases" else _MOST
+            if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= most:
                 raise InvalidRequest(
-                    f"Expected {name} to be a whole number from 1 to {_MOST}", got=value, do="Pass a public number"
+                    f"Expected {name} to be a whole number from 1 to {most}", got=value, do="Pass a public number"
                 )
+            object.__setattr__(self, name, int(value))  # NumPy's integers overflow
         if self.epsilon is None and self.noise_multiplier is None and self.target is None:
             raise InvalidRequest("Expected a target, an epsilon or a noise_multiplier", do="Pass the one you need")
         if self.epsilon is not None and (self.noise_multiplier is not None or self.target is not None):
             raise InvalidRequest("Expected epsilon alone", do="Leave target and noise_multiplier out")
+        if self.accountant not in ACCOUNTANTS:
+            names = ", ".join(ACCOUNTANTS)
+            raise InvalidRequest(f"Expected accountant to be one of {names}", got=self.accountant, do="Name one")
+        # Also where nothing reads them: a wrong word is better said than ignored.
+        rational(self.max_epsilon, "max_epsilon")
+        probability(self.failure_probability, "failure_probability")
+        if self.validation_share is not None:
+            probability(self.validation_share, "validation_share")
+        if probability(self.delta, "delta") > _LARGEST_DELTA:
+            raise InvalidRequest(
+                f"Expected delta of at most {_LARGEST_DELTA}", got=self.delta, do="Pass one far below 1 / rows"
+            )
 
     def _share(self) -> Fraction:
         if self.target is None:
@@ -115,13 +135,13 @@ class Order:
     def _target(self) -> Target | None:
         if self.target is None:
             return None
-        known = isinstance(self.target, tuple | list) and len(self.target) == 2 and self.target[0] in _MEASURES
-        if not known:
+        name, value = self.target if isinstance(self.target, tuple | list) and len(self.target) == 2 else (None, None)
+        if not isinstance(name, str) or name not in _MEASURES:
             raise InvalidRequest("Expected target to name accuracy or rmse", do='Pass ("accuracy", 0.95)')
-        name, value = self.target
-        return Target(
-            _MEASURES[name], rational(value, "target"), rational(self.failure_probability, "failure_probability")
-        )
+        wanted = rational(value, "target")
+        if name == "accuracy" and wanted.denominator > _FINEST:
+            raise InvalidRequest("Expected an accuracy of a few decimals", got=value, do="Round it, e.g. to 0.95")
+        return Target(_MEASURES[name], wanted, probability(self.failure_probability, "failure_probability"))
 
     def _batches(self, rows: int) -> Batches:
         size = self.batch_size

@@ -35,6 +35,7 @@ def train_resumably(
     from one checkpoint cannot both be settled, so only one of them can release anything.
     """
     request.check(dataset)
+    checkpoint.check()
     found = checkpoint.read(request.public_terms())
     start = found or Progressed(request.public_terms(), split_key=bits.integer(_KEY_BITS) | 1)
     hold = _held(request, start, ledger, accounts, bits)

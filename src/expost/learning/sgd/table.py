@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import ABSENT, Head
 from expost.learning.sgd.learner import LinearLearner
 from expost.learning.sgd.newton import NewtonLearner
+from expost.learning.sgd.schedule import Schedule
 
 __all__ = ["LinearProblem", "LinearTable", "label_numbers", "target_numbers"]
 
@@ -42,6 +47,19 @@ class LinearProblem:
             raise InvalidRequest("Expected solver to be gradient or newton", got=self.solver, do="Name one of them")
         if self.solver == "newton":
             curved(self.head, self.grid.columns)
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse noise or a clip that the lattice has no room for; reads no rows, and is asked before any is paid for."""
+        empty = self.table(np.zeros((0, self.grid.width)), np.zeros(0, np.intp)).learner(slice(None), None)
+        for phase in schedule.phases:
+            empty.open(phase, float(schedule.batches.expected_size))
+            # Heavy-ball descent on the penalty alone runs away beyond this (Pol64); the weights would overflow.
+            if empty._stride.rate * self.rule.regularization >= 2 * (1 + self.rule.momentum):
+                raise InvalidRequest(
+                    "Expected a regularization that the steps can follow",
+                    got=self.rule.regularization,
+                    do="Lower it, or pass a smaller learning_rate",
+                )
 
     def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
         """The rows on the grid."""
@@ -78,24 +96,39 @@ class LinearTable:
 
 
 def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
-    """The place of each label among the declared classes; a label that is none of them is absent.
+    """The place of each label among the declared classes; a label that is none of them, whatever it is, is absent.
 
     >>> label_numbers(["b", "a", "?"], ["a", "b"]).tolist()
     [1, 0, -1]
     """
-    known = np.asarray(classes)
-    if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known):
+    known, given = np.asarray(classes), np.asarray(labels)
+    if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known) or (known != known).any():
         got = "one class" if known.size == 1 else "others"
         raise InvalidRequest(
             "Expected at least two different classes", got=got, do="Pass classes=[...], the public ones"
         )
+    if "O" not in (given.dtype.kind, known.dtype.kind) and _kind(given) != _kind(known):
+        raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
+    if given.dtype.kind == "O" or known.dtype.kind == "O":
+        return _looked_up(given.tolist(), {name: place for place, name in enumerate(known.tolist())})
     order = np.argsort(known, kind="stable")
-    given = np.asarray(labels)
-    if given.dtype.kind != known.dtype.kind and {given.dtype.kind, known.dtype.kind} - set("biuf"):
-        given = given.astype(known.dtype)
     place = np.searchsorted(known[order], given).clip(max=len(known) - 1)
     found = order[place]
     return np.where(known[found] == given, found, ABSENT).astype(np.intp)
+
+
+def _kind(values: NDArray[Any]) -> str:
+    """Numbers are one kind, whatever their type."""
+    return "number" if values.dtype.kind in "biuf" else values.dtype.kind
+
+
+def _looked_up(labels: list[Any], places: dict[Any, int]) -> NDArray[np.intp]:
+    """Objects may be anything, a private value included that cannot be compared: no error may tell of it."""
+    try:
+        found = [places.get(label, ABSENT) for label in labels]
+    except TypeError:  # some label is a list or the like
+        found = [places.get(label, ABSENT) if isinstance(label, Hashable) else ABSENT for label in labels]
+    return np.array(found, np.intp)
 
 
 def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]:
@@ -107,6 +140,24 @@ def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]
     if not low < high:
         raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
     middle, half = (low + high) / 2, (high - low) / 2
-    values = np.nan_to_num(np.asarray(targets, np.float64), nan=middle, posinf=high, neginf=low)
+    values = np.nan_to_num(_numbers(np.asarray(targets)), nan=middle, posinf=high, neginf=low)
     centred: NDArray[np.float64] = (np.clip(values, low, high) - middle) / half
     return centred
+
+
+def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers as floats; among objects, one that is no number is a missing one."""
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if values.dtype.kind != "O":  # the type of a column is public
+        raise InvalidRequest("Expected targets that are numbers", do="Pass a column of numbers")
+    return np.array([_number(value) for value in values.tolist()], np.float64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, Real | Decimal) else math.nan
+    except OverflowError:  # an integer beyond floats
+        return math.inf if value > 0 else -math.inf
+    except ValueError:  # a signalling nan
+        return math.nan

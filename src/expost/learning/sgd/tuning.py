@@ -17,6 +17,7 @@ from expost.learning.sgd.batches import Batches
 from expost.learning.sgd.checkpoint import Progressed
 from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
+from expost.learning.sgd.progress import Progress, Quiet
 from expost.learning.sgd.request import Table
 from expost.learning.sgd.schedule import Schedule
 from expost.learning.sgd.trainer import Trainer
@@ -46,7 +47,7 @@ class Setting:
     steps: int
 
 
-def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int) -> BlackBoxLadder:
+def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int, fallback: bool = False) -> BlackBoxLadder:
     """Levels that double, as high as the whole bill allows.
 
     >>> ladder = doubling_ladder(Fraction(1), Fraction(1, 10**6), levels=4)
@@ -56,7 +57,8 @@ def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int) -> B
 
     def ladder(top: Fraction) -> BlackBoxLadder:
         rungs = tuple(top / 2**step for step in reversed(range(levels)))
-        return BlackBoxLadder(Ladder(rungs), delta=delta / levels)  # a coin of 1/2: one attempt a level on average
+        # A coin of 1/2: one attempt a level on average, and one more where there is a fallback.
+        return BlackBoxLadder(Ladder(rungs), delta=delta / (levels + fallback), fallback=fallback)
 
     low, high = max_epsilon / 4, max_epsilon
     for _ in range(_HALVINGS):
@@ -71,6 +73,8 @@ class TuningRequest:
 
     An attempt draws a setting and deals the rows to training and validation anew. A row pays for training, (level, delta),
     or for one noisy score, level; so an attempt is (level, delta)-DP, and the black-box ladder hides how many there were.
+    ``read`` makes of a dataset what settings make their tables of. With a ladder that has a fallback, a miss comes with
+    one more model, of the setting numbered ``fallback``.
 
     Guarantee: approximate ex-post, known only after the run: that of BlackBoxLadder at the level that succeeded.
     Adjacency: add/remove of one row.
@@ -89,6 +93,9 @@ class TuningRequest:
     validation_share: Fraction
     accountant: str = "auto"
     terms: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[Any], Any] = lambda data: data
+    fallback: int = 0
+    progress: Callable[[], Progress] | None = None
 
     @property
     def worst_case(self) -> ApproxLoss:
@@ -102,7 +109,8 @@ class TuningRequest:
 
     def measure(self, dataset: Any) -> tuple[Table, ...]:
         """The rows as each setting sees them."""
-        return tuple(setting.table(dataset) for setting in self.settings)
+        data = self.read(dataset)
+        return tuple(setting.table(data) for setting in self.settings)
 
     def margin(self, level: Fraction) -> int:
         """How far above the target a noisy score must be."""
@@ -115,15 +123,27 @@ class TuningRequest:
     def climb(self, sealed: tuple[Table, ...], bits: BitSource) -> Release[Any]:
         """Try until one passes or the last level is left."""
 
-        def trainer(level: Fraction, source: BitSource | None) -> Attempt[tuple[int, Any]]:
-            number = int(uniform_below(len(self.settings), 1, bits=bits)[0])
+        def attempt(number: int, level: Fraction) -> Attempt[tuple[int, Any]]:
             learner = self._learner(sealed[number], bits)
             self._train(learner, number, level, bits)
             score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin(level)), bits=bits)
             return Attempt((number, learner.result()), float(np.asarray(score).item()))
 
-        result = self.ladder.run(trainer, score=0.0, bits=bits)
-        return Release(None if result.attempt is None else result.attempt.model, self._receipt(result))
+        with self.progress() if self.progress else Quiet() as shown:
+            result = self.ladder.run(
+                lambda level, _: attempt(int(uniform_below(len(self.settings), 1, bits=bits)[0]), level),
+                score=0.0,
+                bits=bits,
+                fallback=lambda level, _: attempt(self.fallback, level),
+                entered=lambda rung: self._show(shown, rung),
+            )
+        return Release(None if result.attempt is None else result.attempt.model[1], self._receipt(result))
+
+    def _show(self, shown: Progress, rung: int) -> None:
+        """The level alone: how often a model was trained at it is hidden, and what the bill is for."""
+        shown.advance(
+            rung + 1, len(self.ladder.levels), Fraction(self.ladder.spent(rung).amounts()["epsilon"]), "level"
+        )
 
     @cached_property
     def schedules(self) -> Mapping[tuple[int, Fraction], Schedule]:
@@ -149,7 +169,7 @@ class TuningRequest:
 
     def _receipt(self, result: LadderResult[Any]) -> Receipt:
         assert isinstance(result.loss, ApproxLoss)
-        passed = result.attempt is not None
+        passed = result.rung is not None
         terms = dict(self.terms) | {
             "levels": [str(level) for level in self.ladder.levels],
             "settings": [setting.name for setting in self.settings],

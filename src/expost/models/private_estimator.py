@@ -1,0 +1,200 @@
+"""What every estimator shares: keeping its arguments, reading tables, paying, and the receipt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import ThreadpoolController
+
+from expost.core import InvalidRequest, Loss, PureLoss, Receipt, Release, Request
+from expost.curator import answer
+from expost.data import Dataset
+from expost.ledger import Ledger, open_ledger
+from expost.noise import BitSource, SeededBits, system_bits
+
+__all__ = ["PrivateEstimator", "one_thread"]
+
+_TABLE_ACCOUNT = "dataset:table"
+_NO_ARGUMENTS = ("self", "__class__")
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of all estimators: parameters are kept as they were given and checked in ``fit``, before the data is touched.
+
+    What scikit-learn says of a bad table often repeats its values or the number of its rows; here it is said again
+    without them.
+    """
+
+    ledger: Any
+    account: Any
+    simulation_seed: Any
+    release_: Release[Any]
+
+    def _store(self, arguments: Mapping[str, Any]) -> None:
+        """Keep what the constructor was given, each argument under its own name: scikit-learn's habit."""
+        self.__dict__ |= {name: value for name, value in arguments.items() if name not in _NO_ARGUMENTS}
+
+    # Reading tables -----------------------------------------------------------------------------------------------
+
+    def _refuse(self, unsupported: Mapping[str, Any]) -> None:
+        for name, value in unsupported.items():
+            if value is not None:
+                raise InvalidRequest(
+                    f"Expected no {name}",
+                    do="Leave it out: weights change how much one row can move the model, so they are not supported",
+                )
+
+    def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
+        """A table of numbers, its shape checked as scikit-learn does; values are not: they are private."""
+        try:
+            matrix = validate_data(
+                self, from_arrow(X), accept_sparse="csr", reset=fitting, dtype="numeric", ensure_all_finite=False
+            )
+        except ValueError as error:
+            said = str(error)
+            if said.startswith("The feature names"):
+                raise  # column names, which the caller typed
+        else:
+            if matrix.dtype.kind in "biuf":
+                return matrix
+            said = ""
+        raise self._complaint(said)
+
+    def _complaint(self, said: str) -> InvalidRequest:
+        """A library's words about a table, without its values and its number of rows."""
+        if "2D array" in said or "with dim" in said:
+            return InvalidRequest(
+                "Expected a table of rows and columns",
+                do="Reshape your data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row",
+            )
+        if "sample(s)" in said:
+            return InvalidRequest("Expected at least one row", do="Pass a table with rows")
+        if "feature(s)" in said:
+            return InvalidRequest(
+                "Expected at least one column, got 0 feature(s) (shape=(, 0)) while a minimum of 1 is required",
+                do="Pass a table with columns",
+            )
+        if "features as input" in said:
+            return InvalidRequest(
+                f"Expected the columns of the fit: {said.rstrip('.')}", do="Pass the same columns in the same order"
+            )
+        if "Complex" in said:
+            return InvalidRequest(
+                "Expected real numbers: Complex data not supported", do="Pass the real and imaginary parts as columns"
+            )
+        return InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
+
+    def _vector(self, y: Any) -> NDArray[Any]:
+        """One target a row, its shape checked."""
+        if y is None:
+            name = type(self).__name__
+            raise InvalidRequest(
+                f"Expected one target a row: {name} requires y to be passed, but the target y is None", do="Pass y"
+            )
+        try:
+            vector: NDArray[Any] = column_or_1d(y, warn=True)
+        except (ValueError, TypeError):
+            vector = np.empty(0, complex)
+        if vector.dtype.kind in "cV":
+            raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target a row")
+        return vector
+
+    # Paying -------------------------------------------------------------------------------------------------------
+
+    def _pay(self, request: Request, data: Any, account: str) -> Release[Any]:
+        """The release of a request, from the ledger and with the randomness that the arguments name."""
+        seeded = self.simulation_seed is not None
+        bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
+        ledger = self._open_ledger(account, request.worst_case)
+        terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
+        try:
+            with one_thread():
+                return self._answer(request, data, terms)
+        finally:
+            ledger.close()
+
+    def _answer(self, request: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+        return answer(request, data, **terms)
+
+    def _open_ledger(self, account: str, worst_case: Loss) -> Ledger:
+        if self.ledger is None:
+            ledger = open_ledger(None)
+            ledger.open_account(account, worst_case.promise())
+            return ledger
+        if not isinstance(self.ledger, str | os.PathLike):
+            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
+            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
+        ledger = open_ledger(self.ledger)
+        if account not in ledger.accounts():
+            ledger.close()
+            budget = "expost.epsilon(1.0)" if isinstance(worst_case, PureLoss) else "expost.approx(1.0, 1e-6)"
+            raise InvalidRequest(
+                f"Expected the account {account!r} in the ledger",
+                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
+            )
+        return ledger
+
+    def _account_of(self, X: Any) -> str:
+        if isinstance(X, Dataset) and X.window is not None:
+            # Its own account would miss what is spent on the whole table, and a model has no unit but the row.
+            raise InvalidRequest(
+                "Expected a whole dataset of single rows, not one time window",
+                got=X.name,
+                do=f'Ask about the window with Session.window("{X.window.label}"); fit models to whole tables',
+            )
+        if self.account is None:
+            return f"dataset:{X.name}" if isinstance(X, Dataset) and X.name else _TABLE_ACCOUNT
+        if not isinstance(self.account, str):
+            raise InvalidRequest("Expected account to be a name", got=self.account, do='Pass "dataset:flights"')
+        return self.account
+
+    # What was released --------------------------------------------------------------------------------------------
+
+    @property
+    def receipt_(self) -> Receipt:
+        """What was paid, what was promised, and what reached it."""
+        check_is_fitted(self, "release_")
+        return self.release_.receipt
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True  # a missing value is a value like any other: refusing it would tell of it
+        tags.non_deterministic = self.simulation_seed is None
+        tags.target_tags.required = True
+        return tags
+
+
+def chosen_columns(features: Any) -> tuple[str, ...]:
+    """The columns of a dataset that a caller chose as features.
+
+    >>> chosen_columns(["age", "hours"])
+    ('age', 'hours')
+    """
+    if isinstance(features, str) or not features:
+        raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
+    return tuple(features)
+
+
+def from_arrow(X: Any) -> Any:
+    """Arrow tables as matrices; everything else as it is."""
+    if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
+        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
+    return X
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread() -> Any:
+    """BLAS on one thread: on matrices of this size more threads only wait for each other."""
+    return _threads().limit(limits=1, user_api="blas")
