@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
+from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource, system_bits
 
@@ -38,6 +39,7 @@ def answer(
     See ``expost.Session`` for the friendly way in.
     """
     source = _randomness(bits, simulation)
+    request = in_currency_of(request, ledger, accounts)
     request.check(dataset)
     question = placed(request.question, place)
     hold = ledger.hold(accounts, request.worst_case, question=question, request_id=request_id, protected=protected)

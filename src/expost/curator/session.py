@@ -11,6 +11,7 @@ from typing import Any, Self
 from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
 from expost.curator.answer import answer, placed
+from expost.curator.currency import in_currency_of
 from expost.curator.desk import Desk
 from expost.curator.parts import Scope, column_part, time_windows
 from expost.curator.price import Price, last_bill, likely_cost, quoted
@@ -228,7 +229,8 @@ class Session(Questions):
         return Price(question, worst_case, likely)
 
     def _price_of_fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Price:
-        request = quoted(estimator, self.dataset, features=features, target=target)
+        quote = quoted(estimator, self.dataset, features=features, target=target)
+        request = in_currency_of(quote, self._ledger, self.accounts)
         question, worst_case = placed(request.question, self._place), request.worst_case
         return Price(question, worst_case, last_bill(worst_case, self._receipts(), question=question))
 

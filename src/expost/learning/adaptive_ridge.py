@@ -17,12 +17,14 @@ from expost.core import (
     Loss,
     Outcome,
     Release,
+    Request,
     Sealed,
     ZeroConcentratedGuarantee,
     ZeroConcentratedLoss,
 )
 from expost.data.matrix import GRID_BITS, RowSource
 from expost.data.moments import EuclideanLayout, Moments, measure_least_curvature
+from expost.learning.approx_price import ApproxPrice
 from expost.learning.certified_ridge import RidgeRelease
 from expost.learning.gaussian_ridge import SQUARED_DISTANCE, largest_rho
 from expost.learning.model import LinearModel
@@ -84,6 +86,10 @@ class AdaptiveRidge:
     @property
     def worst_case(self) -> Loss:
         return ZeroConcentratedLoss(self._rho)
+
+    def priced_in(self, definitions: set[str]) -> Request:
+        """The form of this request that accounts of these definitions can pay for: as (epsilon, delta), or as rho."""
+        return ApproxPrice(self, self._problem.aim.cap, self._delta) if definitions == {"approx"} else self
 
     # The way ------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from expost.core import (
     Measure,
     Outcome,
     Release,
+    Request,
     Sealed,
     Step,
     ZeroConcentratedGuarantee,
@@ -28,6 +29,7 @@ from expost.core import (
 from expost.core.rational import rational
 from expost.data.matrix import RowSource
 from expost.data.moments import EuclideanLayout
+from expost.learning.approx_price import ApproxPrice
 from expost.learning.certified_ridge import RidgeRelease
 from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
@@ -71,6 +73,10 @@ class GaussianRidge:
     @property
     def worst_case(self) -> Loss:
         return ZeroConcentratedLoss(self._ladder.cap)
+
+    def priced_in(self, definitions: set[str]) -> Request:
+        """The form of this request that accounts of these definitions can pay for: as (epsilon, delta), or as rho."""
+        return ApproxPrice(self, self._problem.aim.cap, self._delta) if definitions == {"approx"} else self
 
     # The way ------------------------------------------------------------------------------------------------------
 
