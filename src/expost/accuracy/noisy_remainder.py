@@ -34,15 +34,10 @@ def acceptance(remainder: Floats, *, grain: float = 0.0) -> Floats:
     >>> acceptance(np.array([0.0, 5.0])).round(3)
     array([1.   , 0.006])
     """
-    ratio, stay = float(RATIO), float(1 / RATIO**2)
-    thresholds = [float(each) for each in THRESHOLDS]
-    total = np.zeros_like(remainder)
-    for rung, threshold in enumerate(thresholds):
-        total += (1 + grain) * _below((threshold - remainder) * ratio**rung)
-    for rung, (here, after) in enumerate(pairwise(thresholds)):
-        stayed = _below((min(here, after) - remainder) * ratio ** (rung + 1))
-        jumped = _below((after - remainder) * ratio ** (rung + 1)) * _also_below((here - after) * ratio**rung, ratio)
-        total -= (1 - 4 * grain) * (stay * stayed + (1 - stay) * jumped)
+    accepted = _below((_BARS - remainder) * _FINER)
+    stayed = _below((np.minimum(_BARS[:-1], _BARS[1:]) - remainder) * _FINER[1:])
+    both = _STAY * stayed + (1 - _STAY) * _JUMPS * accepted[1:]
+    total = (1 + grain) * accepted.sum(axis=0) - (1 - 4 * grain) * both.sum(axis=0)
     bound: Floats = np.where(remainder < 0, 1.0, np.minimum(total, 1.0))
     return bound
 
@@ -59,6 +54,18 @@ def _below(x: Floats) -> Floats:
     """The distribution function of a unit Laplace variable."""
     tail = np.exp(-np.abs(x)) / 2
     return np.where(x < 0, tail, 1 - tail)
+
+
+# One row a rung, so that all rungs are looked at in one step.
+_BARS = np.array([[float(each)] for each in THRESHOLDS])
+_FINER = float(RATIO) ** np.arange(len(THRESHOLDS))[:, None]  # the first rung's noise over each one's
+_STAY = float(1 / RATIO**2)  # the probability that the noise of a rung is that of the next one
+_JUMPS = np.array(
+    [
+        [_also_below(float(here - after) * float(RATIO) ** rung, float(RATIO))]
+        for rung, (here, after) in enumerate(pairwise(THRESHOLDS))
+    ]
+)
 
 
 def largest_scale(
