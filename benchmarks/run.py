@@ -46,8 +46,7 @@ COMPARED = {
 """Which benchmarks put which peer beside this package."""
 SHORT = {
     "accounting": "--rounds 3",
-    "accuracy_first": "--seeds 5 --paper-seeds 1",
-    "holdout": "--questions 200",
+    "accuracy_first": "--seeds 20 --paper-seeds 2",
     "learning": "--repeats 3",
     "ledger": "--rounds 10",
     "mnist": "--fixed 0.04 0.5 --target 0.95",
@@ -57,7 +56,7 @@ SHORT = {
     "peers": "--rounds 7",
     "power": "--runs 20",
     "sgd": "--rounds 2",
-    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 5 --rounds 2 --peer-seconds 40",
+    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 40",
 }
 """Options that make a benchmark short; one without any runs whole."""
 PEERS = (
