@@ -9,21 +9,20 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import probability, rational
+from expost.core.rational import probability
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.choice import choose
 from expost.noise.lattice import distance_in
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.scores import gaps_to_best, read_scores
 
 __all__ = ["ExponentialMechanism"]
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism:
+class ExponentialMechanism(PureMechanism):
     """Picks candidate i with probability proportional to exp(epsilon score_i / (2 sensitivity)).
 
     ``monotone`` says that one unit moves all scores in the same direction (counts under add/remove are an example);
@@ -42,21 +41,7 @@ class ExponentialMechanism:
     1
     """
 
-    epsilon: Fraction
     monotone: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def rate(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
         """The factor of a score in the exponent."""

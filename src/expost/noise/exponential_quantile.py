@@ -9,14 +9,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
 from expost.core.rational import probability as read_probability
-from expost.core.rational import rational
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.choice import choose
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.sorted_records import Bounds, SortedRecords, is_replace, read_share, records_per_unit
 from expost.noise.uniform import draw_uniform
 
@@ -24,7 +22,7 @@ __all__ = ["ExponentialQuantile"]
 
 
 @dataclass(frozen=True)
-class ExponentialQuantile:
+class ExponentialQuantile(PureMechanism):
     """Picks an integer y within public bounds with probability proportional to exp(-epsilon distance(y) / (2 c)).
 
     The distance says how far, in ranks, y is from being the quantile. The bounds may hold 2^53 integers: points with
@@ -43,23 +41,12 @@ class ExponentialQuantile:
     True
     """
 
-    epsilon: Fraction
     bounds: Bounds
     probability: Fraction = Fraction(1, 2)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        super().__post_init__()
         object.__setattr__(self, "probability", read_share(self.probability))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def rate(self, sensitivity: Sensitivity) -> Fraction:
         """The factor of the distance in the exponent; distances are in units of 1 / denominator of the probability."""

@@ -9,14 +9,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import probability, rational
+from expost.core.rational import probability
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource
 from expost.noise.laplace import discrete_laplace
 from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
+from expost.noise.pure_mechanism import PureMechanism
 
 __all__ = ["LaplaceMechanism"]
 
@@ -24,7 +23,7 @@ _FLOAT_MARGIN = 1e-9  # relative; the logarithm below is right to 1e-15
 
 
 @dataclass(frozen=True)
-class LaplaceMechanism:
+class LaplaceMechanism(PureMechanism):
     """Adds independent integers of law P(k) proportional to exp(-|k| epsilon / sensitivity) to an integer vector.
 
     Guarantee: pure DP with the given epsilon, known before the run.
@@ -41,21 +40,6 @@ class LaplaceMechanism:
     >>> mechanism.half_width(Sensitivity(1), 0.05)
     6
     """
-
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def scale(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Fraction:
         """The scale of the noise: sensitivity / epsilon."""

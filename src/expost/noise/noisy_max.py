@@ -9,21 +9,20 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import probability, rational
+from expost.core.rational import probability
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.laplace import discrete_laplace
 from expost.noise.lattice import add_exactly, distance_in
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.scores import pick_one, read_scores
 
 __all__ = ["NoisyMax"]
 
 
 @dataclass(frozen=True)
-class NoisyMax:
+class NoisyMax(PureMechanism):
     """Adds discrete Laplace noise of scale 2 sensitivity / epsilon to each score and reports the index of the largest.
 
     Only the index leaves; ties, which integers do have, are broken uniformly. With one-sided noise this would be
@@ -43,21 +42,7 @@ class NoisyMax:
     1
     """
 
-    epsilon: Fraction
     monotone: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def scale(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
         """The scale of the noise on each score."""

@@ -9,22 +9,21 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import probability, rational
+from expost.core.rational import probability
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.lattice import distance_in
 from expost.noise.level import check_scale
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.scores import gaps_to_best, pick_one, read_scores
 
 __all__ = ["PermuteAndFlip"]
 
 
 @dataclass(frozen=True)
-class PermuteAndFlip:
+class PermuteAndFlip(PureMechanism):
     """Flips a coin of probability exp(-epsilon gap_i / (2 sensitivity)) for each candidate, picks among the heads.
 
     The gap is the distance to the best score, so the best always shows heads. In a random order the first head is a
@@ -44,21 +43,7 @@ class PermuteAndFlip:
     1
     """
 
-    epsilon: Fraction
     monotone: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def rate(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
         """The factor of a gap in the exponent."""

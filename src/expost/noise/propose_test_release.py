@@ -48,23 +48,8 @@ def passing_line(epsilon: Fraction, delta: Fraction) -> int:
 
 
 @dataclass(frozen=True)
-class StableMode:
-    """The most common category, exactly, if it leads by enough; else nothing.
-
-    Guarantee: (epsilon, delta)-DP, known before the run; a refusal is an answer too.
-    Adjacency: whichever one the sensitivity was computed for.
-    Sensitivity: L1 of the histogram (1 for add/remove, 2 for replace, times the records a unit has).
-    Accuracy: the true mode, or None; needed_lead(...) says which lead suffices.
-    Numerics: exact; integer counts and noise, the line of the test is rounded up.
-    Reference: DL09, section 3 (the scheme); DR14, Propositions 7.2 and 7.3 (distance to instability);
-        docs/proofs/propose-test-release.md (integers, this distance).
-
-    >>> from expost.noise import SeededBits
-    >>> StableMode(1, 1e-6).release(Sealed([40, 300, 10], Sensitivity(1)), bits=SeededBits(1))
-    1
-    >>> StableMode(1, 1e-6).release(Sealed([40, 41, 10], Sensitivity(1)), bits=SeededBits(1)) is None
-    True
-    """
+class _Tested:
+    """What both mechanisms share: exact parameters, the promise and the bill."""
 
     epsilon: Fraction
     delta: Fraction
@@ -82,6 +67,26 @@ class StableMode:
     def loss(self) -> ApproxLoss:
         """The bill of one release."""
         return ApproxLoss(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
+class StableMode(_Tested):
+    """The most common category, exactly, if it leads by enough; else nothing.
+
+    Guarantee: (epsilon, delta)-DP, known before the run; a refusal is an answer too.
+    Adjacency: whichever one the sensitivity was computed for.
+    Sensitivity: L1 of the histogram (1 for add/remove, 2 for replace, times the records a unit has).
+    Accuracy: the true mode, or None; needed_lead(...) says which lead suffices.
+    Numerics: exact; integer counts and noise, the line of the test is rounded up.
+    Reference: DL09, section 3 (the scheme); DR14, Propositions 7.2 and 7.3 (distance to instability);
+        docs/proofs/propose-test-release.md (integers, this distance).
+
+    >>> from expost.noise import SeededBits
+    >>> StableMode(1, 1e-6).release(Sealed([40, 300, 10], Sensitivity(1)), bits=SeededBits(1))
+    1
+    >>> StableMode(1, 1e-6).release(Sealed([40, 41, 10], Sensitivity(1)), bits=SeededBits(1)) is None
+    True
+    """
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
         """The index of the most common category, or None; ``sealed`` holds the counts."""
@@ -115,7 +120,7 @@ class StableMode:
 
 
 @dataclass(frozen=True)
-class ProposedQuantile:
+class ProposedQuantile(_Tested):
     """A quantile under Laplace noise for a *proposed* local sensitivity, if the data are far from exceeding it.
 
     Half of epsilon tests how many units would have to change before one unit could move the quantile by more than the
@@ -135,28 +140,15 @@ class ProposedQuantile:
     True
     """
 
-    epsilon: Fraction
-    delta: Fraction
     bounds: Bounds
     proposal: int
     probability: Fraction = Fraction(1, 2)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-        object.__setattr__(self, "delta", read_probability(self.delta, "delta"))
+        super().__post_init__()
         object.__setattr__(self, "probability", read_share(self.probability))
         if isinstance(self.proposal, bool) or not isinstance(self.proposal, int) or self.proposal < 1:
             raise InvalidRequest("Expected a proposal of at least 1", got=self.proposal, do="Pass it in lattice units")
-
-    @property
-    def guarantee(self) -> ApproxGuarantee:
-        """The promise."""
-        return ApproxGuarantee(self.epsilon, self.delta)
-
-    @property
-    def loss(self) -> ApproxLoss:
-        """The bill of one release."""
-        return ApproxLoss(self.epsilon, self.delta)
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
         """The noisy quantile within the bounds, or None; ``sealed`` holds the integer records."""

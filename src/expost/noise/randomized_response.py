@@ -12,21 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import rational
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Sensitivity
 from expost.noise.bernoulli import bernoulli_exp
 from expost.noise.bits import BitSource, source_of
 from expost.noise.lattice import integers
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.uniform import draw_uniform
 
 __all__ = ["RandomizedResponse"]
 
 
 @dataclass(frozen=True)
-class RandomizedResponse:
+class RandomizedResponse(PureMechanism):
     """Keeps each record's category with probability proportional to 1, makes it any other one with exp(-epsilon).
 
     Records are numbers from 0 to ``categories`` - 1. The answer has one entry a record, so the number of records is
@@ -46,23 +44,12 @@ class RandomizedResponse:
     (3,)
     """
 
-    epsilon: Fraction
     categories: int = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        super().__post_init__()
         if isinstance(self.categories, bool) or not isinstance(self.categories, int) or self.categories < 2:
             raise InvalidRequest("Expected at least two categories", got=self.categories, do="Pass their number")
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> NDArray[np.int64]:
         """One category a record, true or not."""

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import rational
 from expost.noise.bits import BitSource
 from expost.noise.heavy_tail import LEAST_SCALE, heavy_tail
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.sorted_records import Bounds
 
 __all__ = ["SmoothNoise"]
@@ -30,7 +28,7 @@ _FLOATS = 1 + 1e-11  # the smooth bound errs by less than 1e-12
 
 
 @dataclass(frozen=True)
-class SmoothNoise:
+class SmoothNoise(PureMechanism):
     """Adds integers of law 1 / (scale^power + |k|^power) with scale = steepness * S, S a smooth bound.
 
     S must bound the local sensitivity and change by at most a factor exp(smoothness) between neighbours. Power 4 has
@@ -50,11 +48,10 @@ class SmoothNoise:
     (0.707, 1.414)
     """
 
-    epsilon: Fraction
     power: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        super().__post_init__()
         if self.power not in _SLIDE:
             raise InvalidRequest("Expected power 2 or 4", got=self.power, do="Pass 4 for the lighter tail")
         if self._smoothness() <= 0:
@@ -63,16 +60,6 @@ class SmoothNoise:
             raise InvalidRequest(
                 f"Expected epsilon of at most {_LARGEST}", got=f"{float(self.epsilon):.3g}", do="Lower it"
             )
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def _smoothness(self) -> Fraction:
         return _STRETCH[self.power] * self.epsilon - _ROUNDING

@@ -14,9 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.rational import rational
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
@@ -24,6 +21,7 @@ from expost.noise.enclosure import is_above, is_below, ratio
 from expost.noise.gaussian import draw_gaussian
 from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
 from expost.noise.parameter import Parameter
+from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
 
 __all__ = ["GRID_RATIO", "SphericalLaplaceMechanism", "least_step", "shape_of", "spherical_laplace"]
@@ -131,7 +129,7 @@ def _coins(above: NDArray[np.int64], bits: BitSource) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class SphericalLaplaceMechanism:
+class SphericalLaplaceMechanism(PureMechanism):
     """Adds integer noise whose law depends on its Euclidean norm alone, close to exp(-epsilon |k|_2 / sensitivity).
 
     Per coordinate its variance is about (n + 1) (sensitivity / epsilon)^2 in n dimensions, half of what independent
@@ -150,21 +148,6 @@ class SphericalLaplaceMechanism:
     >>> SphericalLaplaceMechanism(1).release(sealed, bits=SeededBits(1)).shape
     (2,)
     """
-
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
-
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise."""
-        return PureGuarantee(self.epsilon)
-
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return PureLoss(self.epsilon)
 
     def scale(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Fraction:
         """The scale of the noise: sensitivity GRID_RATIO / epsilon."""
