@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,11 @@ from expost.core import (
 )
 from expost.core import Loss as Bill
 from expost.core.rational import round_up
-from expost.data.matrix import GRID_BITS, RowSource, UnitRows
+from expost.data.matrix import RowSource, UnitRows
 from expost.learning.hypotheses import OutputHypotheses
-from expost.learning.losses import Loss, TruncatedSquare
+from expost.learning.losses import Loss
+from expost.learning.minimum import Minimum
 from expost.learning.model import LinearModel
-from expost.learning.newton import solver_distance
 from expost.learning.problem import Problem
 from expost.learning.risk import ExactRisk
 from expost.noise import AboveThreshold, BitSource
@@ -79,42 +78,21 @@ class GradientFit:
         if target is None or target.measure is not Measure.EXCESS_RISK:
             raise InvalidRequest("Expected an excess risk to test for", do="Pass excess_risk=")
         self._problem, self._grid_target = problem, grid_target
-        self._square = isinstance(loss, TruncatedSquare)
-        self._loss = TruncatedSquare(2 * (0.5 / math.sqrt(problem.penalty) + 1)) if self._square else loss
+        self._minimum = Minimum(problem, loss)
+        self._loss = self._minimum.solved
         self._plan = self._build_plan()
 
     # What it can cost ---------------------------------------------------------------------------------------------
 
     @property
-    def _radius(self) -> float:
-        """A ball that contains the minimum, and to which hypotheses are cut."""
-        if self._square:
-            return 0.5 / math.sqrt(self._problem.penalty)
-        return math.sqrt(2 * self._loss.at_zero / self._problem.penalty)
-
-    @property
-    def _steepest(self) -> float:
-        return self._radius + 1 if self._square else self._loss.steepest
-
-    @cached_property
-    def _left(self) -> float:
-        """How far a computed minimum can be from the exact one."""
-        problem = self._problem
-        return solver_distance(
-            self._loss, problem.ball, rows=problem.rows, penalty=problem.penalty, radius=self._radius, tilt=0.0
-        )
-
-    @property
     def _float_error(self) -> float:
         """How much float64 can put the length of a gradient off: below what it can put a minimum off, times the penalty."""
-        return self._left * self._problem.penalty
+        return self._minimum.left * self._problem.penalty
 
     @property
     def _minimum_sensitivity(self) -> float:
-        problem = self._problem
-        # CMS11, Corollary 8, in the 1-norm.
-        moves = 2 * self._steepest / (problem.rows * problem.penalty) + 2 * self._left
-        return math.sqrt(problem.ball.dimension) * moves
+        """How far one row moves the minimum in the 1-norm."""
+        return math.sqrt(self._problem.ball.dimension) * self._minimum.distance
 
     @property
     def _allowed(self) -> float:
@@ -140,7 +118,7 @@ class GradientFit:
 
     def _build_rule(self) -> AboveThreshold:
         """One-sided exponential noise, split so that misses and false alarms cost alike (docs/proofs/gradient-test.md)."""
-        moves = 2 * self._steepest / self._problem.rows + 2 * self._float_error
+        moves = 2 * self._minimum.steepest / self._problem.rows + 2 * self._float_error
         units = math.ceil(moves / self._step) + 2
         misses = math.sqrt(math.log(1 / _MISS))
         alarms = math.sqrt(2 * math.log(_RUNGS / float(self._problem.aim.failure_probability)))
@@ -173,10 +151,9 @@ class GradientFit:
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         plan = self._plan
-        scale = 2.0**-GRID_BITS if self._square else 1.0
-        risk = ExactRisk(rows, self._loss, self._problem.penalty, target_scale=scale)
+        risk = ExactRisk(rows, self._loss, self._problem.penalty, target_scale=self._minimum.target_scale)
         hypotheses = OutputHypotheses(
-            risk, plan.ladder, sensitivity=self._minimum_sensitivity, radius=self._radius, bits=bits
+            risk, plan.ladder, sensitivity=self._minimum_sensitivity, radius=self._minimum.radius, bits=bits
         )
         session = plan.rule.open(bits=bits)
         for rung in range(len(plan.ladder)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Measure, Outcome, Release
 from expost.core import Loss as Bill
-from expost.data.matrix import GRID_BITS, RowSource, UnitRows
-from expost.learning.losses import Loss, TruncatedSquare
+from expost.data.matrix import RowSource, UnitRows
+from expost.learning.losses import Loss
+from expost.learning.minimum import Minimum
 from expost.learning.model import LinearModel
-from expost.learning.newton import solver_distance
 from expost.learning.output_noise import (
     GaussianOutput,
     LaplaceOutput,
@@ -59,36 +58,17 @@ class OutputFit:
         if target is not None and target.measure is not Measure.EXCESS_RISK:
             raise InvalidRequest("Expected an excess risk or an epsilon", do="Pass excess_risk= or epsilon=")
         self._problem, self._loss, self._grid_target = problem, loss, grid_target
-        self._square = isinstance(loss, TruncatedSquare)
+        self._minimum = Minimum(problem, loss)
         self._noise, self._epsilon = self._cheapest(delta)
         self._delta = delta if isinstance(self._noise, GaussianOutput) else None
         problem.aim.afford(self._epsilon)
 
     # What it costs ------------------------------------------------------------------------------------------------
 
-    @property
-    def _radius(self) -> float:
-        """A ball that contains the minimum: 1 / (2 sqrt(penalty)) for ridge, else by comparison with zero."""
-        if self._square:
-            return 0.5 / math.sqrt(self._problem.penalty)
-        return math.sqrt(2 * self._loss.at_zero / self._problem.penalty)
-
-    @property
-    def _steepest(self) -> float:
-        return self._radius + 1 if self._square else self._loss.steepest
-
-    @property
-    def _solved(self) -> Loss:
-        """The loss as the solver reads it: no residual in the ball comes near where the square is cut off."""
-        return TruncatedSquare(2 * self._steepest) if self._square else self._loss
-
     @cached_property
     def _valley(self) -> Valley:
-        ball, rows, penalty = self._problem.ball, self._problem.rows, self._problem.penalty
-        left = solver_distance(self._solved, ball, rows=rows, penalty=penalty, radius=self._radius, tilt=0.0)
-        # CMS11, Corollary 8: the minimum moves by at most 2 steepest / (rows penalty) in the Euclidean norm.
-        distance = 2 * self._steepest / (rows * penalty) + 2 * left
-        return Valley(ball.dimension, ball.norm, penalty, self._loss.sharpest, distance, left)
+        ball, penalty, minimum = self._problem.ball, self._problem.penalty, self._minimum
+        return Valley(ball.dimension, ball.norm, penalty, self._loss.sharpest, minimum.distance, minimum.left)
 
     def _cheapest(self, delta: Fraction | None) -> tuple[OutputNoise, Fraction]:
         """The law of the least epsilon or, at a given epsilon, of the least risk; decided by public numbers alone."""
@@ -130,8 +110,8 @@ class OutputFit:
         return UnitRows(source, self._problem.ball, self._grid_target)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        scale = 2.0**-GRID_BITS if self._square else 1.0
-        risk = ExactRisk(rows, self._solved, self._problem.penalty, target_scale=scale)
+        minimum = self._minimum
+        risk = ExactRisk(rows, minimum.solved, self._problem.penalty, target_scale=minimum.target_scale)
         return self._release(self._noise.release(risk.seal_minimum, self._epsilon, bits))
 
     def _release(self, theta: NDArray[np.float64]) -> Release[LinearModel]:

@@ -78,7 +78,7 @@ def test_one_row_moves_a_query_by_no_more_than_declared(loss) -> None:
     furthest = 0
     for _ in range(20):
         theta = rng.normal(size=4)
-        theta *= request._radius * rng.uniform() / np.linalg.norm(theta)
+        theta *= request._minimum.radius * rng.uniform() / np.linalg.norm(theta)
         found = [lengths(row, label, theta) for row, label in corners]
         furthest = max(furthest, max(found) - min(found))
 
