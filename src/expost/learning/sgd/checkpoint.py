@@ -89,7 +89,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as archive:
+            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
         except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):  # not a file of ours, or a torn one

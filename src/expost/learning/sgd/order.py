@@ -144,7 +144,7 @@ class Order:
         return Target(_MEASURES[name], wanted, probability(self.failure_probability, "failure_probability"))
 
     def _batches(self, rows: int) -> Batches:
-        size = self.batch_size
+        size = rows if self.batches == "full" else self.batch_size  # all rows, whatever a batch would be elsewhere
         if self.batches != "auto":
             return batches_named(self.batches, rows=rows, batch_size=size or max(1, rows // 16))
         if size is None and rows * self.width <= _WORK:

@@ -1,0 +1,134 @@
+"""An estimator's training is killed in the middle; the same call goes on, under the same hold, from what was paid for."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from expost import InvalidRequest, TargetNotMet, approx, open_ledger
+from expost.models.sgd import SGDClassifier
+
+ACCOUNT = "dataset:table"
+STEPS, KILLED_AT = 40, 21
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3)) * [1.0, 0.3, 0.1]
+    return x, (x @ [1.0, 3.0, -10.0] > 0).astype(int)
+
+
+def model(folder: Path, **changes: Any) -> SGDClassifier:
+    terms = {"classes": [0, 1], "rows": 4000, "feature_bound": 3.0, "steps": STEPS, "solver": "newton", "epsilon": 2.0}
+    files = {"ledger": f"sqlite:///{folder}/book.ledger", "checkpoint": f"{folder}/run.npz"}
+    return SGDClassifier(**(terms | files | changes))
+
+
+def killed(folder: Path, at: int, **changes: Any) -> None:
+    """The fit in a process of its own, which dies in its ``at``-th Newton step, after the noisy sum was released."""
+    code = f"""
+        import os, signal
+        from pathlib import Path
+        from expost.learning.sgd.newton import NewtonLearner
+        from tests.unit.models.test_sgd_killed import model, table
+        steps, original = [], NewtonLearner.descend
+        def dying(self, noisy):
+            steps.append(1)
+            if len(steps) == {at}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            original(self, noisy)
+        NewtonLearner.descend = dying
+        model(Path({str(folder)!r}), **{changes!r}).fit(*table())
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with open_ledger(f"sqlite:///{tmp_path}/book.ledger") as ledger:
+        ledger.open_account(ACCOUNT, approx(3, 1e-5))
+    return tmp_path
+
+
+def books(folder: Path) -> tuple[Any, int]:
+    with open_ledger(f"sqlite:///{folder}/book.ledger") as ledger:
+        return ledger.spent(ACCOUNT).amounts()["epsilon"], len(ledger.open_holds())
+
+
+def test_a_killed_newton_training_stays_charged_and_goes_on_where_it_was_paid_for(folder: Path) -> None:
+    killed(folder, KILLED_AT)
+    cap = model(folder).price(3).cap.epsilon
+    assert books(folder) == (cap, 1)
+    with np.load(folder / "run.npz") as kept:
+        precision = float(kept["curvature precision"][0])
+        assert kept["curvature"].shape == (4, 4) and precision > 0
+
+    x, y = table()
+    goes_on = model(folder).fit(x, y)
+
+    receipt = goes_on.receipt_
+    assert books(folder) == (cap, 0) and receipt.bill.epsilon == cap
+    assert receipt.terms["steps run"] == STEPS  # the stretch that was begun counts, though its two steps are lost
+    assert receipt.promise.epsilon <= 2 and not receipt.simulation
+    assert np.mean(goes_on.predict(x) == y) > 0.85
+    assert not (folder / "run.npz").exists()
+    with pytest.raises(Exception, match="worst case"):
+        model(folder).fit(x, y)  # a second training does not fit into the budget
+
+
+def test_the_curvature_of_before_the_kill_is_used_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(folder, KILLED_AT)
+    with np.load(folder / "run.npz") as kept:
+        before = float(kept["curvature precision"][0])
+    seen: list[float] = []
+    learner = sys.modules["expost.learning.sgd.newton"].NewtonLearner
+    original = learner.descend
+
+    def descend(self: Any, noisy: Any) -> None:
+        original(self, noisy)
+        seen.append(self._precision)
+
+    monkeypatch.setattr(learner, "descend", descend)
+    model(folder).fit(*table())
+
+    assert len(seen) == STEPS - KILLED_AT - 1  # 20 steps were kept, 2 are lost
+    assert seen[0] == pytest.approx(before * 21 / 20)  # every step adds the same precision
+
+
+def test_a_killed_newton_training_to_a_target_goes_on_too(folder: Path) -> None:
+    aim = {"epsilon": None, "target": ("accuracy", 0.999), "max_epsilon": 2.0, "phases": 4, "steps": 12}
+    killed(folder, 5, **aim)  # in the second phase
+    cap, holds = books(folder)
+    assert holds == 1 and 1.9 < cap <= 2
+
+    with pytest.raises(TargetNotMet) as missed:
+        model(folder, **aim).fit(*table())
+
+    assert missed.value.receipt.terms["steps run"] == 12
+    assert missed.value.receipt.bill.epsilon == cap
+    assert books(folder) == (cap, 0)
+
+
+def test_another_solver_cannot_go_on_from_it(folder: Path) -> None:
+    killed(folder, KILLED_AT)
+    before = books(folder)
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        model(folder, solver="gradient").fit(*table())
+    assert books(folder) == before
+
+
+def test_a_torn_checkpoint_is_refused_and_charges_nothing(folder: Path) -> None:
+    (folder / "run.npz").write_bytes(b"PK\x03\x04 torn")
+
+    with pytest.raises(InvalidRequest, match="checkpoint"):
+        model(folder).fit(*table())
+    assert books(folder) == (0, 0)
