@@ -258,6 +258,8 @@ same noise; {size.samples:,} noisy copies an image, each certificate fails with 
 lie in [0, 1]. "flipped": certified predictions that a projected-gradient attack on the noisy model changed inside the
 certified radius.
 
+![Shares of images that are right and certified, and flipped](pixeldp.png)
+
 {markdown_table(columns, rows)}
 
 The same network without noise is right on {plain[1][0]:.1%} of the images, and on {plain[1][-1]:.1%} when they may be moved by

@@ -74,7 +74,7 @@ def run(
     for signal in (False, True):
         chosen = replace(setting, informative=20) if signal else setting
         curves += _curves(chosen, plan, repeats, progress)
-    files = [*_draw(curves, output), _write_csv(output / "thresholdout.csv", curves)]
+    files = [*_draw(setting, curves, output), _write_csv(output / "thresholdout.csv", curves)]
     summary = output / "thresholdout.md"
     summary.write_text(_summary(setting, plan, curves, repeats), encoding="utf-8")
     return [summary, *files]
@@ -194,7 +194,7 @@ def _crossings(apart: NDArray[np.float64], plan: HoldoutPlan, bits: BitSource) -
     return hits
 
 
-def _draw(curves: Sequence[Curve], output: Path) -> list[Path]:
+def _draw(setting: Setting, curves: Sequence[Curve], output: Path) -> list[Path]:
     published = [curve for curve in curves if curve.way != _WAYS[2]]
     ours = [curve for curve in curves if curve.way == _WAYS[2]]
     order = sorted(published, key=lambda curve: (curve.signal, _WAYS.index(curve.way)))
@@ -205,7 +205,8 @@ def _draw(curves: Sequence[Curve], output: Path) -> list[Path]:
     def own(axes: Any, row: int, column: int) -> None:
         _panel(axes, ours[column])
 
-    first = draw_panels(2, 2, figure, title="Features chosen by asking a holdout 10,000 times", panel=(4.6, 3.2))
+    title = f"Features chosen by asking a holdout {setting.features:,} times"
+    first = draw_panels(2, 2, figure, title=title, panel=(4.6, 3.2))
     second = draw_panels(1, 2, own, title="The mechanism whose answers carry a promise", panel=(4.6, 3.6))
     return [*save_both(first, output / "thresholdout"), *save_both(second, output / "thresholdout-promise")]
 
@@ -265,6 +266,8 @@ signal, 20 features are shifted by 6/sqrt(n) towards the label. Averages over {t
 
 {markdown_table(["way", "signal", "training", "said by the holdout", "fresh rows"], last)}
 
+![Accuracies by the number of features](thresholdout.png)
+
 A standard holdout that guided the choice of features reports accuracy that is not there. Thresholdout does not.
 
 ## What can be promised at this size
@@ -273,6 +276,8 @@ A standard holdout that guided the choice of features reports accuracy that is n
 is about, and carries no promise. For {plan.max_queries:,} questions with {plan.max_hits} answers from the holdout, 95 % sure:
 
 {markdown_table(["statement", "tolerance", "holdout rows needed"], _promises(setting, plan))}
+
+![The mechanism whose answers carry a promise](thresholdout-promise.png)
 
 The mechanism of the second figure ran at tolerance {float(plan.tolerance):.3g} with threshold
 {float(plan.level.threshold):.3g}; its session costs at most epsilon {float(plan.guarantee.epsilon):.3g} for a holdout row. The promise
