@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn, Self
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 from expost.core import Adjacency, Guarantee, InvalidRequest, Measure, Outcome, PureLoss, Receipt, Target
 from expost.holdout.budget import Budget
 from expost.holdout.plan import HoldoutPlan
 from expost.ledger import Hold, Ledger, open_ledger
 
-__all__ = ["Charge", "OneProcess", "session_receipt"]
+__all__ = ["BilledSession", "Charge", "OneProcess", "session_receipt"]
 
 
 class Charge:
@@ -71,6 +73,41 @@ class OneProcess:
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+class BilledSession(OneProcess, ABC):
+    """A session in one process whose worst case is held from its opening; closing settles it to what was used.
+
+    One that is broken off half-way costs its worst case: when that happened may tell something.
+    """
+
+    _lock: Any  # set by the session: what its answers are taken under
+
+    def __init__(self, charge: Charge) -> None:
+        super().__init__()
+        self._charge = charge
+        self._closed = self._spoiled = False
+        self.receipt: Receipt | None = None
+
+    @abstractmethod
+    def _receipt(self) -> Receipt:
+        """What was promised and used so far."""
+
+    def close(self) -> Receipt:
+        """End the session: settle the hold to what was used, and give the receipt."""
+        with self._lock:
+            if self.receipt is None:
+                self._closed = True
+                self.receipt = self._charge.settled(self._receipt())
+            return self.receipt
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def session_receipt(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt, Sealed
 from expost.holdout.budget import Budget, budgeted_plan
-from expost.holdout.charge import Charge, OneProcess, session_receipt
+from expost.holdout.charge import BilledSession, Charge, session_receipt
 from expost.holdout.generalization import Bound
 from expost.holdout.leaderboard import Leaderboard, RowLoss
 from expost.holdout.noise_level import GRID
@@ -26,7 +25,7 @@ __all__ = ["PrivateBoard"]
 _CITATIONS = ("DFHPRR15, Theorem 25", "docs/proofs/above-threshold.md", "docs/proofs/generalization.md")
 
 
-class PrivateBoard(Leaderboard, OneProcess):
+class PrivateBoard(Leaderboard, BilledSession):
     """A leaderboard that protects the labels: improvements are found by a private threshold test.
 
     The loss shown moves only when the private test finds it lower by more than its threshold; the free gap of the test
@@ -66,7 +65,6 @@ class PrivateBoard(Leaderboard, OneProcess):
         Leaderboard.__init__(
             self, labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss
         )
-        OneProcess.__init__(self)
         self.plan = budgeted_plan(
             self._rows,
             tolerance=tolerance,
@@ -78,9 +76,9 @@ class PrivateBoard(Leaderboard, OneProcess):
         self._bits = bits or system_bits()
         self._rule = Thresholdout(self.plan).rule
         self._test = self._rule.open(bits=self._bits)
-        self._charge = Charge(ledger, account, budget=budget, plan=self.plan, question="private leaderboard")
-        self._spoiled = False
-        self.receipt: Receipt | None = None
+        BilledSession.__init__(
+            self, Charge(ledger, account, budget=budget, plan=self.plan, question="private leaderboard")
+        )
 
     @property
     def loss(self) -> PureLoss:
@@ -92,33 +90,19 @@ class PrivateBoard(Leaderboard, OneProcess):
         """How many improvements the budget still pays for."""
         return self._test.hits_left
 
-    def close(self) -> Receipt:
-        """End the board: settle the hold to what was used, and give the receipt."""
-        with self._lock:
-            if self.receipt is None:
-                self.receipt = self._charge.settled(
-                    session_receipt(
-                        self.plan,
-                        self.loss,
-                        question=f"private leaderboard: {self._submitted} submissions, {self._improved} improvements",
-                        method="Thresholdout, improved, one-sided",
-                        citations=_CITATIONS,
-                        private=self._bits.private,
-                    )
-                )
-            return self.receipt
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _receipt(self) -> Receipt:
+        return session_receipt(
+            self.plan,
+            self.loss,
+            question=f"private leaderboard: {self._submitted} submissions, {self._improved} improvements",
+            method="Thresholdout, improved, one-sided",
+            citations=_CITATIONS,
+            private=self._bits.private,
+        )
 
     def _check(self) -> None:
         self._check_process()
-        if self.receipt is not None:
+        if self._closed:
             raise InvalidRequest("Expected an open board", do="Open a new one, which is billed anew")
         if self._spoiled:
             raise InvalidRequest("Expected a board on which no submission was broken off", do="Open a new one")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from fractions import Fraction
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt
 from expost.holdout.answer import HoldoutAnswer, Origin
 from expost.holdout.budget import Budget, budgeted_plan
-from expost.holdout.charge import Charge, OneProcess, session_receipt
+from expost.holdout.charge import BilledSession, Charge, session_receipt
 from expost.holdout.noise_level import GRID
 from expost.holdout.plan import Variant
 from expost.holdout.question import Metric, Question, Sample, row_scores
@@ -26,7 +25,7 @@ __all__ = ["ReusableHoldout"]
 _CITATIONS = ("LeeNotes, Lemma 3.2(1)", "docs/proofs/above-threshold.md", "docs/proofs/generalization.md")
 
 
-class ReusableHoldout(OneProcess):
+class ReusableHoldout(BilledSession):
     """Answers adaptive questions about models without wearing the holdout out.
 
     A question is a vectorised function of rows into [0, 1] that judges each row by itself. As long as its mean on the
@@ -69,7 +68,6 @@ class ReusableHoldout(OneProcess):
         variant: Variant = "analysed",
         bits: BitSource | None = None,
     ) -> None:
-        super().__init__()
         self._train, self._holdout = Sample(train, "training"), Sample(holdout, "holdout")
         self.plan = budgeted_plan(
             self._holdout.rows,
@@ -81,10 +79,8 @@ class ReusableHoldout(OneProcess):
         )
         self._bits = bits or system_bits()
         self._session = Thresholdout(self.plan).open(bits=self._bits)
-        self._asked, self._closed, self._spoiled = 0, False, False
-        self._lock = threading.RLock()
-        self._charge = Charge(ledger, account, budget=budget, plan=self.plan, question="reusable holdout")
-        self.receipt: Receipt | None = None
+        self._asked, self._lock = 0, threading.RLock()
+        super().__init__(Charge(ledger, account, budget=budget, plan=self.plan, question="reusable holdout"))
 
     @property
     def hits_left(self) -> int:
@@ -148,14 +144,6 @@ class ReusableHoldout(OneProcess):
         """A ``scoring=`` object for scikit-learn: the score of a fold, corrected by the holdout where it overfits."""
         return HoldoutScorer(self, metric)
 
-    def close(self) -> Receipt:
-        """End the session: settle the hold to what was used, and give the receipt."""
-        with self._lock:
-            if self.receipt is None:
-                self._closed = True
-                self.receipt = self._charge.settled(self._receipt())
-            return self.receipt
-
     def _check_usable(self, question: object) -> None:
         self._check_process()
         if not callable(question):
@@ -208,14 +196,6 @@ class ReusableHoldout(OneProcess):
             citations=_CITATIONS,
             private=self._bits.private,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<reusable holdout, {self.hits_left} answers and {self.queries_left} questions left>"

@@ -1,0 +1,59 @@
+"""Sessions that are billed when they close."""
+
+import numpy as np
+import pytest
+
+from expost.core import InvalidRequest, LedgerUnsound
+from expost.holdout import PrivateBoard, ReusableHoldout
+from expost.holdout.charge import BilledSession
+from expost.ledger import open_ledger
+from expost.noise import SeededBits
+
+ROWS = np.random.default_rng(1).uniform(size=(50_000, 1))
+LABELS = ROWS[:, 0] > 0.5
+
+
+def board(ledger):
+    terms = {"max_submissions": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
+    return PrivateBoard(LABELS, **terms, ledger=ledger, bits=SeededBits(1))
+
+
+def holdout(ledger):
+    terms = {"max_queries": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
+    return ReusableHoldout(ROWS, ROWS, **terms, ledger=ledger, bits=SeededBits(1))
+
+
+def use(session):
+    return session.submit(LABELS) if isinstance(session, PrivateBoard) else session.ask(lambda rows: rows[:, 0])
+
+
+@pytest.mark.parametrize("opened", [board, holdout])
+def test_a_session_is_closed_once_and_answers_nothing_afterwards(opened):
+    ledger = open_ledger(None)
+    with opened(ledger) as session:
+        use(session)
+
+    assert isinstance(session, BilledSession)
+    assert session.close() is session.receipt
+    assert not ledger.open_holds()
+    with pytest.raises(InvalidRequest, match="Expected an open"):
+        use(session)
+
+
+@pytest.mark.parametrize("opened", [board, holdout])
+def test_a_session_whose_bill_could_not_be_written_stays_closed_and_charged(opened, monkeypatch):
+    ledger = open_ledger(None)
+    session = opened(ledger)
+    use(session)
+
+    def broken(*_):
+        raise LedgerUnsound("Expected a ledger that works")
+
+    monkeypatch.setattr(ledger, "settle", broken)
+    with pytest.raises(LedgerUnsound):
+        session.close()
+    with pytest.raises(InvalidRequest, match="Expected an open"):
+        use(session)
+    monkeypatch.undo()
+    assert len(ledger.open_holds()) == 1
+    assert session.close() is session.receipt and not ledger.open_holds()
