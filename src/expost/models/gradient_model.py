@@ -26,8 +26,9 @@ from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
-from expost.learning.sgd.table import LinearProblem, LinearTable
+from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
 from expost.learning.sgd.validation import ScoreRule
+from expost.learning.sgd.watch import Watch
 from expost.models.column_bounds import column_bounds
 from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
 
@@ -78,7 +79,7 @@ class PrivateGradientModel(PrivateEstimator):
     regularization: float
     batches: str
     batch_size: Any
-    steps: int
+    steps: int | None
     phases: int | None
     solver: str
     validation_share: Any
@@ -169,6 +170,7 @@ class PrivateGradientModel(PrivateEstimator):
             validation_share=plan.validation_share,
             terms=self._terms(plan, problem),
             progress=RichProgress if _flag(self.progress, "progress") else None,
+            watch=Watch(scale=self._score_unit()) if self.progress else None,
         )
 
     def _rule(self, target: Target) -> ScoreRule:
@@ -223,7 +225,7 @@ class PrivateGradientModel(PrivateEstimator):
             failure_probability=self.failure_probability,
             batches=self.batches,
             batch_size=self.batch_size,
-            steps=self.steps,
+            steps=default_steps(self.solver) if self.steps is None else self.steps,
             phases=self.phases,
             validation_share=self.validation_share,
             accountant=self.accountant,

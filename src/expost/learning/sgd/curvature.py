@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.gradient import ClippedGradient, chunks
+from expost.learning.sgd.gradient import ClippedGradient, Watcher, chunks
 from expost.learning.sgd.head import CurvedHead, Head
 
 __all__ = ["CurvedGradient", "curved"]
@@ -108,7 +108,13 @@ class CurvedGradient:
         return columns + columns * (columns + 1) // 2
 
     def measure(
-        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: NDArray[np.intp] | slice
+        self,
+        rows: GridRows,
+        targets: NDArray[Any],
+        weights: Floats,
+        index: NDArray[np.intp] | slice,
+        *,
+        watcher: Watcher | None = None,
     ) -> Sealed:
         """The sealed sum over the rows named by ``index``: the gradient, then the triangle row by row."""
         columns = self.grid.columns
@@ -116,6 +122,8 @@ class CurvedGradient:
         for part in chunks(index, len(rows), columns):
             features, squares = rows.take(part)
             scores = self.gradient.scores(rows, weights, part)
+            if watcher is not None:
+                watcher(scores, targets[part])
             slope += (self.gradient.residuals(scores, targets[part], squares)[0] @ features).astype(np.int64)
             scaled = self._integers(features, self.head.curvatures(scores, targets[part])[0])
             bend += (scaled.T @ scaled).astype(np.int64)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from expost.core import Sealed, Sensitivity
 from expost.learning.sgd.descent import Descent, DescentRule, Stride
 from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.gradient import ClippedGradient
+from expost.learning.sgd.gradient import ClippedGradient, Watcher
 from expost.learning.sgd.head import Head
 from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
+from expost.learning.sgd.watch import Tally, number_count, row_numbers, zero_loss
 
 __all__ = ["Learner", "LinearLearner", "LinearScores"]
 
@@ -42,6 +43,19 @@ class Learner(Protocol):
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
         """The sum of clipped gradients over some training rows, sealed."""
+        ...
+
+    @property
+    def watchable(self) -> tuple[int, float | None]:
+        """How many numbers of a batch can be watched, 0 for none, and the loss of a classifier that knows nothing."""
+        ...
+
+    def watch(self, height: int) -> None:
+        """Count them along from the next measure on, each row up to ``height``."""
+        ...
+
+    def watched(self) -> Sealed:
+        """The numbers of the rows measured last, sealed."""
         ...
 
     def descend(self, noisy: NDArray[Any]) -> None:
@@ -102,6 +116,7 @@ class LinearLearner:
         self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
         self._gradient: ClippedGradient | None = None
         self._scale, self._stride = 0.0, Stride(0.0)
+        self._height, self._tally = 0, Tally(0)
 
     @property
     def size(self) -> int:
@@ -130,7 +145,27 @@ class LinearLearner:
         """The sum of clipped gradients at the current weights."""
         assert self._gradient is not None
         rows, targets = self._training
-        return self._gradient.measure(rows, targets, self._descent.weights, index)
+        return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._watcher())
+
+    @property
+    def watchable(self) -> tuple[int, float | None]:
+        """Right predictions and losses, or squared errors."""
+        count = number_count(self._head)
+        return count, zero_loss(self._head) if count > 1 else None
+
+    def watch(self, height: int) -> None:
+        """Count them along from the next measure on."""
+        self._height = height
+
+    def watched(self) -> Sealed:
+        """The numbers of the rows measured last."""
+        return self._tally.sealed()
+
+    def _watcher(self) -> Watcher | None:
+        if not self._height:
+            return None
+        tally = self._tally = Tally(self._height)
+        return lambda scores, targets: tally.add(row_numbers(self._head, scores, targets))
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step along the released sum over its expected number of rows."""

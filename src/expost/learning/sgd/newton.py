@@ -84,7 +84,7 @@ class NewtonLearner(LinearLearner):
         """The sums of clipped gradients and of curvatures at the current weights."""
         assert self._curved is not None
         rows, targets = self._training
-        return self._curved.measure(rows, targets, self._descent.weights, index)
+        return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._watcher())
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One damped Newton step from the released sums over their expected number of rows."""

@@ -19,6 +19,7 @@ from expost.learning.sgd.progress import Progress
 from expost.learning.sgd.schedule import Schedule
 from expost.learning.sgd.trainer import Trained, Trainer, stretches
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
+from expost.learning.sgd.watch import Watch
 from expost.noise import BitSource, SeededBits
 from expost.noise.poisson_sample import poisson_sample
 
@@ -62,6 +63,7 @@ class TrainingRequest:
     progress: Callable[[], Progress] | None = None
     save: Callable[[Progressed], None] | None = None
     start: Progressed | None = None
+    watch: Watch | None = None
 
     @property
     def worst_case(self) -> Loss:
@@ -90,6 +92,7 @@ class TrainingRequest:
             progress=self.progress() if self.progress else None,
             save=self.save,
             validation_rows=float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)),
+            watch=self.watch,
         )
         trained = trainer.run(start)
         return Release(learner.result(), self._receipt(trained, test))
@@ -136,6 +139,8 @@ class TrainingRequest:
         }
         if trained.score is not None:
             terms["score, estimated"] = round(trained.score, 4)
+        if trained.reading is not None:
+            terms["watched"] = str(trained.reading)
         if trained.interrupted:
             terms["stopped"] = "by the caller"
         breakdown = {"training": Fraction(bill.epsilon)}

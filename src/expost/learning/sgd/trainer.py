@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from expost.core import Sensitivity
 from expost.learning.sgd.batches import Index
 from expost.learning.sgd.checkpoint import Progressed
 from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import Progress, Quiet
-from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.schedule import Phase, Schedule
 from expost.learning.sgd.validation import ValidationTest
+from expost.learning.sgd.watch import Reading, Watch
+from expost.learning.sgd.watching import Watching
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -38,7 +41,7 @@ class Trained:
     """How a training ended: after which phase, at which step, and whether the test was passed (and by how much).
 
     ``gap`` is the released gap of the test, None if it was not passed or there was none; ``score`` is what it says of the
-    score, for the public number of validation rows.
+    score, for the public number of validation rows. ``reading`` is the last look at a watched training.
     """
 
     phase: int
@@ -47,6 +50,7 @@ class Trained:
     interrupted: bool
     gap: int | None = None
     score: float | None = None
+    reading: Reading | None = None
 
 
 def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
@@ -89,6 +93,7 @@ class Trainer:
         progress: Progress | None = None,
         save: Callable[[Progressed], None] | None = None,
         validation_rows: float = 0.0,
+        watch: Watch | None = None,
     ) -> None:
         self._learner, self._schedule, self._prices = learner, schedule, prices
         self._bits, self._test = bits, test
@@ -97,7 +102,9 @@ class Trainer:
         self._stream: tuple[int, GaussianStream] | None = None
         self._validation_rows = validation_rows
         self._score: float | None = None
-        self._news, self._steps = "", 0
+        self._answer, self._steps = "", 0
+        watched = watch is not None and learner.watchable[0] > 0
+        self._watching = Watching(watch, learner, schedule.batches, bits) if watch is not None and watched else None
 
     def run(self, start: Progressed) -> Trained:
         """Train from where ``start`` left off until the test is passed, the schedule ends, or someone interrupts."""
@@ -117,11 +124,15 @@ class Trainer:
                 try:
                     passed, gap = self._stretch(parts[number], batches)
                 except KeyboardInterrupt:
-                    return Trained(phase, self._steps, False, True)
+                    return Trained(phase, self._steps, False, True, reading=self._reading)
                 if passed:
-                    return Trained(phase, self._steps, True, False, gap, self._score)
+                    return Trained(phase, self._steps, True, False, gap, self._score, self._reading)
                 now = replace(now, finished=number + 1, arrays=self._learner.state())
-        return Trained(phase, self._steps, False, False)
+        return Trained(phase, self._steps, False, False, reading=self._reading)
+
+    @property
+    def _reading(self) -> Reading | None:
+        return self._watching.reading if self._watching else None
 
     def _begin(self, now: Progressed, number: int) -> Progressed:
         """Write down that the stretch is charged before it runs."""
@@ -135,15 +146,22 @@ class Trainer:
         for _ in range(part.steps):
             # Every batch is treated alike, the empty one too: skipping it would tell that it was empty.
             noisy = stream.release(self._learner.measure(next(batches)))
+            if self._watching:
+                self._watching.look()
             self._learner.descend(noisy)
             self._steps += 1
-            self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[part.phase], self._news)
+            self._report(part.phase)
         return self._asked(part)
+
+    def _report(self, phase: int) -> None:
+        """Tell the person what is private by now: the price, the last reading, the last answer of the test."""
+        news = "; ".join(str(piece) for piece in (self._reading, self._answer) if piece)
+        self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[phase], news)
 
     def _opened(self, phase: int) -> GaussianStream:
         if self._stream is None or self._stream[0] != phase:
             terms = self._schedule.phases[phase]
-            sensitivity = self._learner.open(terms, float(self._schedule.batches.expected_size))
+            sensitivity = self._begun(terms)
             self._stream = (
                 phase,
                 GaussianStream(
@@ -156,21 +174,26 @@ class Trainer:
             )
         return self._stream[1]
 
+    def _begun(self, phase: Phase) -> Sensitivity:
+        if self._watching:
+            return self._watching.open(phase)
+        return self._learner.open(phase, float(self._schedule.batches.expected_size))
+
     def _asked(self, part: Stretch) -> tuple[bool, int | None]:
         if self._test is None or not part.last:
             return False, None
         margin = self._test.margin(part.phase)
         crossing = self._test.ask(self._learner.score(self._test.rule, margin), part.phase)
-        self._news = "target not reached yet"
+        self._answer = "target not reached yet"
         if crossing.gap is not None:
             self._tell(crossing.gap, part.phase)
         return crossing.above, crossing.gap
 
     def _tell(self, gap: int, phase: int) -> None:
         """The gap is released with the answer "above", so a guess from it costs nothing more."""
-        self._news = "target reached"
+        self._answer = "target reached"
         if self._test is not None and self._validation_rows:
             self._score = self._test.accuracy(gap, phase, self._validation_rows)
         if self._score is not None:
-            self._news += f", score about {self._score:.3f}"
-        self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[phase], self._news)
+            self._answer += f", score of the rows held out about {self._score:.3f}"
+        self._report(phase)

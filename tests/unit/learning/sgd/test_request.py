@@ -192,5 +192,5 @@ def test_a_training_that_stopped_tells_a_private_estimate_of_its_score(small: Sm
 
     assert receipt.outcome is Outcome.TESTED
     assert 0.8 < receipt.terms["score, estimated"] <= 1
-    assert told[0] == "" and "score about" in told[-1]
+    assert told[0] == "" and "score of the rows held out about" in told[-1]
     assert "score, estimated" not in trained(small.fixed(), small).receipt.terms
