@@ -86,3 +86,11 @@ def test_more_than_two_classes_and_unknown_solvers_are_refused_before_anything_i
             SGDClassifier(**changes, **terms()).fit(x, labels)
     with pytest.raises(InvalidRequest, match="at most 512 columns"):
         SGDRegressor(solver="newton", **terms()).fit(np.zeros((5, 600)), np.zeros(5))
+
+
+def test_fewer_newton_steps_than_gradient_steps_are_taken_if_nobody_says() -> None:
+    x, labels, _ = table(300)
+    for solver, steps in (("gradient", 100), ("newton", 40)):
+        model = SGDClassifier(classes=[0, 1], solver=solver, **terms(steps=None)).fit(x, labels)
+        assert model.receipt_.terms["steps run"] == steps
+        assert model.receipt_.bill == model.price().cap
