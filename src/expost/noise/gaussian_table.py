@@ -15,7 +15,7 @@ from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 from expost.noise.bits import BitSource
 from expost.noise.enclosure import Bounds, exp_minus, is_below
-from expost.noise.parameter import blocks
+from expost.noise.parameter import BLOCK, blocks
 
 __all__ = ["GaussianTable", "gaussian_table"]
 
@@ -61,6 +61,7 @@ class GaussianTable:
         self._shift = max(math.isqrt(math.floor(self.variance)).bit_length() - _CELLS_PER_SIGMA.bit_length(), 0)
         self._inverse = 1 / (2 * float(self.variance))
         self._counts, self._shares = self._steps()
+        self._named = sum(self._counts)
         self._borders = np.array(self._floors(64), np.uint64)
         self._guide = self._begins()
         self._entries = self._lookup()
@@ -68,7 +69,9 @@ class GaussianTable:
     def draw(self, count: int, bits: BitSource) -> NDArray[np.int64]:
         """``count`` independent integers."""
         values = np.empty(count + (count >> _SPARE) + _FEW, np.int64)
-        left_open = np.concatenate([part.start + self._fill(values[part], bits) for part in blocks(len(values))])
+        scratch = _Scratch(min(BLOCK, len(values)), self._entries.dtype)
+        open_parts = [part.start + self._fill(values[part], scratch, bits) for part in blocks(len(values))]
+        left_open = np.concatenate(open_parts)
         refused = self._settle(values, left_open, bits)
         # Values that are kept are alike whichever place they were drawn for, so those behind stand in for the refused.
         behind = np.ones(len(values) - count, bool)
@@ -97,11 +100,11 @@ class GaussianTable:
         return counts.astype(int).tolist(), counts / _ENTRIES / floats
 
     def _lookup(self) -> NDArray[Any]:
-        """The first member of the cell of each entry; behind them, the entries that leave it open."""
+        """The first member of the cell of each entry; those behind the named ones leave it open."""
         cells = np.repeat(_cell(np.arange(len(self._counts))), self._counts)
         kind = np.int32 if int(np.abs(cells).max() + 1) << self._shift < 1 << 31 else np.int64
-        entries = np.full(_ENTRIES, np.iinfo(kind).min, kind)
-        entries[: len(cells)] = cells << self._shift
+        entries = np.zeros(_ENTRIES, kind)
+        entries[: self._named] = cells << self._shift
         return entries
 
     def _begins(self) -> NDArray[np.intp]:
@@ -127,8 +130,8 @@ class GaussianTable:
     def _above(self, precision: int, length: int) -> list[Bounds]:
         """Bounds on F_j 2^precision: cumulative probabilities of the cells less their steps, over the sum of all."""
         bounds = self._cumulative(precision, length)
-        left = _ENTRIES - sum(self._counts)
-        taken = list(accumulate(self._counts)) + [sum(self._counts)] * len(bounds)
+        left = _ENTRIES - self._named
+        taken = [*accumulate(self._counts), *[self._named] * len(bounds)]
         return [
             (((low << _INDEX) - (below << precision)) // left, -(-((high << _INDEX) - (below << precision)) // left))
             for (low, high), below in zip(bounds, taken, strict=False)
@@ -176,17 +179,18 @@ class GaussianTable:
 
     # Drawing -----------------------------------------------------------------------------------------------------
 
-    def _fill(self, out: NDArray[np.int64], bits: BitSource) -> NDArray[np.intp]:
+    def _fill(self, out: NDArray[np.int64], scratch: _Scratch, bits: BitSource) -> NDArray[np.intp]:
         """Draw a block by the table alone; hand back the places that it leaves open."""
         kind, count = self._entries.dtype, out.size
         halves = bits.words(count * (1 + kind.itemsize // 2), np.uint16)
-        offsets = halves[: len(halves) - count].view(kind)
-        found = self._entries.take(halves[len(halves) - count :].astype(np.intp), mode="clip")  # clips nothing
-        left_open = np.flatnonzero(found == np.iinfo(kind).min)
+        chosen, offsets = halves[len(halves) - count :], halves[: len(halves) - count].view(kind)
+        index, found = scratch.index[:count], scratch.found[:count]
+        np.copyto(index, chosen)
+        self._entries.take(index, out=found, mode="clip")  # no index is out of range: the mode saves a copy
         offsets &= kind.type((1 << self._shift) - 1)
-        np.add(found, offsets, out=offsets)
-        out[:] = offsets
-        return left_open
+        found += offsets
+        out[:] = found
+        return np.flatnonzero(chosen >= np.uint16(self._named))
 
     def _settle(self, values: NDArray[np.int64], places: NDArray[np.intp], bits: BitSource) -> NDArray[np.intp]:
         """Draw what lies above the steps for these places; hand back those whose coin refuses it."""
@@ -249,6 +253,13 @@ class GaussianTable:
             max(((low - share_high) << length) // (one - share_high), 0),
             -(-((high - share_low) << length) // (one - share_low)),
         )
+
+
+class _Scratch:
+    """Room for the work on one block, used for all blocks of a draw."""
+
+    def __init__(self, count: int, kind: np.dtype[Any]) -> None:
+        self.index, self.found = np.empty(count, np.intp), np.empty(count, kind)
 
 
 def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
