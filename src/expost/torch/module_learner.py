@@ -17,7 +17,7 @@ from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally
 from expost.torch.loss_tap import LossTap
-from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit
+from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit, places_of
 from expost.torch.rows import Rows
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
@@ -86,6 +86,7 @@ class ModuleLearner:
         self._problem, self._table = problem, table
         self._training, self._validation = training, validation
         self._parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+        self._places = places_of(self._parameters)
         self._optimizer = problem.optimizer(self._parameters)
         self._average = [parameter.detach().clone() for parameter in self._parameters]
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
@@ -158,11 +159,8 @@ class ModuleLearner:
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step of the optimiser along the released sum over its expected number of rows."""
         mean = torch.from_numpy(noisy).to(self._problem.device, torch.float32).mul_(self._scale)
-        place = 0
         for parameter in self._parameters:
-            part = mean[place : place + parameter.numel()]
-            parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
-            place += parameter.numel()
+            parameter.grad = mean[self._places[id(parameter)]].view(parameter.shape).to(parameter.dtype)
         self._optimizer.step()
         self._steps += 1
         self._averaged()

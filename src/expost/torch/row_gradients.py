@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import torch
@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from expost.core import InvalidRequest
 
-__all__ = ["ClippedRows", "Loss", "SummedLayers", "clipped_rows"]
+__all__ = ["ClippedRows", "Loss", "SummedLayers", "clipped_rows", "lattice_unit", "places_of"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From the model's outputs and the targets of a batch to one loss a row."""
 
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
+_SHORT = 1 << 11  # numbers: so many squares add up with a relative error below 2^-13
 _TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
@@ -47,7 +48,7 @@ class SummedLayers:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._trained = frozenset(id(parameter) for parameter in self._parameters)
+        self._places = places_of(self._parameters)
         self._layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
 
     @staticmethod
@@ -71,17 +72,15 @@ class SummedLayers:
             losses = self._loss(self._model(inputs), targets)
         errors = torch.autograd.grad(losses.sum(), [output for _, _, output in taps])
         parts = [
-            _Part(layer, given.detach(), error, self._trained)
+            _Part(layer, given.detach(), error, self._places)
             for (layer, given, _), error in zip(taps, errors, strict=True)
         ]
-        squares = sum((part.squares() for part in parts), torch.zeros(len(inputs), device=inputs.device))
-        finite = squares.isfinite()
-        if not finite.all():
-            for part in parts:
-                part.keep(finite)
-        sums = _Sums(self._parameters, stretch)
+        factors, finite = _factors(torch.stack([part.squares() for part in parts]).sum(0), clip, unit)
+        sums = _Sums(self._places, stretch, inputs.device)
         for part in parts:
-            part.add_to(sums, _factors(squares, finite, clip, unit))
+            if finite is not None:
+                part.keep(finite)
+            part.add_to(sums, factors.to(sums.kind))
         return sums.flat
 
     @contextmanager
@@ -115,27 +114,27 @@ class SummedLayers:
 class _Part:
     """One layer's inputs and errors in a batch."""
 
-    def __init__(self, layer: nn.Module, given: Tensor, error: Tensor, trained: frozenset[int]) -> None:
-        self._layer, self._trained = layer, trained
+    def __init__(self, layer: nn.Module, given: Tensor, error: Tensor, trained: Container[int]) -> None:
+        self._layer = layer
+        self._has_weight, self._has_bias = id(layer.weight) in trained, id(layer.bias) in trained
         if isinstance(layer, nn.Conv2d):
             padding = layer.padding if not isinstance(layer.padding, str) else _same_padding(layer)
             columns = nn.functional.unfold(given, layer.kernel_size, layer.dilation, padding, layer.stride)
-            self._given, self._error = columns.transpose(1, 2), error.flatten(2).transpose(1, 2)  # rows, places, values
-        else:
-            self._given, self._error = given.flatten(1, -2) if given.dim() > 2 else given, error
-            if error.dim() > 2:
-                self._error = error.flatten(1, -2)
+            given, error = columns.transpose(1, 2), error.flatten(2).transpose(1, 2)  # rows, places, values
+        elif error.dim() > 2:
+            given, error = given.flatten(1, -2), error.flatten(1, -2)
+        self._given, self._error = _at_least_single(given), _at_least_single(error)
         self._rows: Tensor | None = None
 
     def squares(self) -> Tensor:
         """The squared norm of each row's gradient in this layer."""
         given, error = self._given, self._error
         if given.dim() == 2:
-            length = given.square().sum(1) if self._has_weight() else 0.0
-            return error.square().sum(1) * (length + float(self._has_bias()))
+            length = _squared_lengths(given) if self._has_weight else torch.zeros_like(given[:, 0])
+            return length.add_(float(self._has_bias)).mul_(_squared_lengths(error))
         self._rows = torch.bmm(error.transpose(1, 2), given)
         weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
-        return weight * float(self._has_weight()) + bias * float(self._has_bias())
+        return weight * float(self._has_weight) + bias * float(self._has_bias)
 
     def keep(self, rows: Tensor) -> None:
         """Put zeros in place of the other rows: a factor of zero would not do for what is not a number."""
@@ -145,54 +144,74 @@ class _Part:
 
     def add_to(self, sums: _Sums, factors: Tensor) -> None:
         """The sums of the layer's parameters, each row times its factor."""
-        if self._has_weight() and self._rows is not None:
-            sums.put(self._layer.weight, factors[:, None], self._rows.flatten(1))
-        elif self._has_weight():
-            kind = self._error.dtype if sums.single else torch.float64
-            sums.put(self._layer.weight, self._error * factors[:, None].to(kind), self._given)
-        if self._has_bias():
-            error = self._error if self._error.dim() == 2 else self._error.sum(1)
-            sums.put(self._layer.bias, factors[:, None], error)
-
-    def _has_weight(self) -> bool:
-        return id(self._layer.weight) in self._trained
-
-    def _has_bias(self) -> bool:
-        return id(self._layer.bias) in self._trained
+        error = self._error if self._error.dim() == 2 else self._error.sum(1)
+        scaled = error * factors[:, None]
+        if self._has_weight and self._rows is not None:
+            sums.put_products(self._layer.weight, factors[:, None], self._rows.flatten(1))
+        elif self._has_weight:
+            sums.put_products(self._layer.weight, scaled, self._given)
+        if self._has_bias:
+            sums.put_rows(self._layer.bias, scaled)
 
 
 class _Sums:
-    """Sums over rows of outer products, each put in its parameter's place of one flat vector."""
+    """Sums over rows, each put in its parameter's place of one flat vector."""
 
-    def __init__(self, parameters: list[nn.Parameter], stretch: int | None) -> None:
-        self.single, self._stretch = stretch is not None, stretch or 0
-        kind, device = torch.float32 if self.single else torch.float64, parameters[0].device
-        self.flat = torch.empty(sum(parameter.numel() for parameter in parameters), dtype=kind, device=device)
-        places = accumulate((parameter.numel() for parameter in parameters), initial=0)
-        self._places = {id(parameter): place for parameter, place in zip(parameters, places, strict=False)}
+    def __init__(self, places: dict[int, slice], stretch: int | None, device: torch.device) -> None:
+        self._places, self._stretch = places, stretch
+        self.kind = torch.float64 if stretch is None else torch.float32
+        self.flat = torch.empty(max(place.stop for place in places.values()), dtype=self.kind, device=device)
 
-    def put(self, parameter: Tensor | nn.Module, left: Tensor, right: Tensor) -> None:
-        """The sum over rows of outer products of left and right."""
-        start, width = self._places[id(parameter)], right.shape[1]
-        out = self.flat[start : start + left.shape[1] * width].view(-1, width)
-        left, right = left.to(out.dtype).T, right.to(out.dtype)
-        if not self.single or len(right) <= self._stretch:
-            torch.mm(left, right, out=out)
-            return
-        torch.mm(left[:, : self._stretch], right[: self._stretch], out=out)
-        for start in range(self._stretch, len(right), self._stretch):
-            part = slice(start, start + self._stretch)
+    def put_products(self, parameter: Any, left: Tensor, right: Tensor) -> None:
+        """The sum over rows of outer products of left and right, a stretch at a time."""
+        out = self.flat[self._places[id(parameter)]].view(-1, right.shape[1])
+        left, right = left.to(self.kind).T, right.to(self.kind)
+        stretch = self._stretch or max(1, len(right))
+        torch.mm(left[:, :stretch], right[:stretch], out=out)
+        for start in range(stretch, len(right), stretch):
+            part = slice(start, start + stretch)
             out += left[:, part] @ right[part]
 
+    def put_rows(self, parameter: Any, rows: Tensor) -> None:
+        """The sum of rows, which are few numbers each: in float64 always."""
+        self.flat[self._places[id(parameter)]] = rows.sum(0, dtype=torch.float64).to(self.kind)
 
-def _factors(squares: Tensor, finite: Tensor, clip: float, unit: float) -> Tensor:
-    """What rows of these squared norms are multiplied by, in float64; zero for those that are not finite."""
-    factors = (clip * _MARGIN / squares.double().sqrt().clamp_min(1e-300)).clamp_max(1.0) * unit
-    return torch.where(finite, factors, 0.0)
+
+def _factors(squares: Tensor, clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
+    """What rows of these squared norms are multiplied by; zero if one is not finite, and then also which are."""
+    # The root of zero leads to infinity, which is cut to the unit like all that is not clipped.
+    factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
+    if math.isfinite(float(squares.sum())):
+        return factors, None
+    finite = squares.isfinite()
+    return torch.where(finite, factors, 0.0), finite
+
+
+def _squared_lengths(rows: Tensor) -> Tensor:
+    """Of rows of numbers; right to within the margin in any order of summation if they are short, else by pairs."""
+    if rows.shape[1] <= _SHORT:
+        lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+        return lengths.square_()
+    return rows.square().sum(1)
 
 
 def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows.view(-1, *[1] * (values.dim() - 1)), values, torch.zeros_like(values))
+
+
+def places_of(parameters: list[nn.Parameter]) -> dict[int, slice]:
+    """Where in a flat vector the numbers of each parameter are, by its identity.
+
+    >>> list(places_of(list(nn.Linear(3, 2).parameters())).values())
+    [slice(0, 6, None), slice(6, 8, None)]
+    """
+    borders = pairwise(accumulate((parameter.numel() for parameter in parameters), initial=0))
+    return {id(parameter): slice(*border) for parameter, border in zip(parameters, borders, strict=True)}
+
+
+def _at_least_single(values: Tensor) -> Tensor:
+    """In float32 if less: norms must be better than the margin."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 class SampledGradients:
@@ -201,6 +220,7 @@ class SampledGradients:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._places = places_of(self._parameters)
         # Opacus is needed for unusual layers only.
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
@@ -208,18 +228,17 @@ class SampledGradients:
         self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
     ) -> Tensor:
         """One forward pass, one back, and a gradient a row in memory."""
-        sums = _Sums(self._parameters, stretch)
+        sums = _Sums(self._places, stretch, inputs.device)
         if len(inputs) == 0:
             return sums.flat.zero_()
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             rows = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
         self._model.zero_grad(set_to_none=True)
-        squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
-        finite = squares.isfinite()
-        factors = _factors(squares, finite, clip, unit)[:, None]
+        rows = [_at_least_single(row) for row in rows]
+        factors, finite = _factors(torch.stack([row.square().sum(1) for row in rows]).sum(0), clip, unit)
         for parameter, row in zip(self._parameters, rows, strict=True):
-            sums.put(parameter, factors, row if finite.all() else _zeroed(row, finite))
+            sums.put_products(parameter, factors[:, None], row if finite is None else _zeroed(row, finite))
         return sums.flat
 
 

@@ -11,7 +11,12 @@ from expost.core import InvalidRequest, unseal  # noqa: E402
 from expost.learning.sgd.schedule import Phase  # noqa: E402
 from expost.learning.sgd.validation import ScoreRule  # noqa: E402
 from expost.torch.module_learner import ModuleProblem, _stretch  # noqa: E402
-from expost.torch.row_gradients import SampledGradients, SummedLayers, clipped_rows  # noqa: E402
+from expost.torch.row_gradients import (  # noqa: E402
+    SampledGradients,
+    SummedLayers,
+    _squared_lengths,
+    clipped_rows,
+)
 from expost.torch.rows import TensorRows, read_rows  # noqa: E402
 
 
@@ -234,6 +239,30 @@ def test_a_model_in_double_precision_stays_there() -> None:
 
     assert learner.open(Phase(1, 2), 6.0).amount < single.open(Phase(1, 2), 6.0).amount  # type: ignore[arg-type]
     assert unseal(learner.measure(np.arange(6))).any()
+
+
+@pytest.mark.parametrize("width", [1, 10, 784, 2048, 2049, 100_000])
+def test_norms_are_better_than_the_margin_of_the_clipping(width: int) -> None:
+    rows = (
+        torch.rand(5, width, generator=torch.Generator().manual_seed(0))
+        * torch.tensor([1e-12, 1e-3, 1, 1e5, 1e12])[:, None]
+    )
+
+    exact = rows.double().square().sum(1)
+
+    assert float((_squared_lengths(rows) / exact - 1).abs().max()) < 2.0**-13
+
+
+@pytest.mark.parametrize("make", [mlp, cnn], ids=lambda make: make.__name__)
+def test_models_in_half_precision_are_clipped_as_well(make: object) -> None:
+    torch.manual_seed(0)
+    model = make().bfloat16()  # type: ignore[operator]
+    inputs, targets = batch(20)
+
+    rows = SummedLayers(model, lambda outputs, labels: cross_entropy(outputs.float(), labels))
+    alone = [rows.total(inputs[i : i + 1].bfloat16(), targets[i : i + 1], 0.1) for i in range(20)]
+
+    assert 0.0999 < max(float(row.norm()) for row in alone) <= 0.1
 
 
 def test_an_empty_batch_is_a_vector_of_zeros() -> None:
