@@ -225,7 +225,7 @@ class PrivateGradientModel(PrivateEstimator):
             failure_probability=self.failure_probability,
             batches=self.batches,
             batch_size=self.batch_size,
-            steps=default_steps(self.solver) if self.steps is None else self.steps,
+            steps=self.steps if self.steps is not None else default_steps(self.solver, phases=self.target is not None),
             phases=self.phases,
             validation_share=self.validation_share,
             accountant=self.accountant,

@@ -32,7 +32,8 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     not be read off private data; ``"observed"`` says that they may be. Rows are clipped to ``feature_bound`` in
     Euclidean length, or scaled to [-1, 1] by public column ``bounds``. ``solver="newton"`` releases curvatures with the
     gradients, at the same price, and takes Newton steps: for two classes and few columns; ``learning_rate`` then damps the
-    steps (1 if none is given) and ``momentum`` is not used. Without ``steps`` there are 100, or 40 Newton steps.
+    steps (1 if none is given) and ``momentum`` is not used. Without ``steps`` there are 100, or 40 Newton steps
+    where there is no target.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)

@@ -16,7 +16,7 @@ from expost.data import Dataset
 from expost.learning.sgd.order import Order
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.schedule import Schedule
-from expost.learning.sgd.table import LinearProblem
+from expost.learning.sgd.table import LinearProblem, default_steps
 from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.models.gradient_model import GivenRows, PrivateGradientModel
 from expost.models.private_estimator import chosen_columns, one_thread
@@ -143,7 +143,7 @@ class OneOf(Generic[Model]):
                 do="Let them differ in other settings",
             )
         asked = {name: getattr(self, name) for name in ("target", "max_epsilon", "delta", "failure_probability")}
-        return [clone(model).set_params(**asked) for model in self.models]
+        return [clone(model).set_params(steps=_steps(model), **asked) for model in self.models]
 
     def _levels(self) -> int:
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 1 <= self.levels <= _MOST_LEVELS:
@@ -197,6 +197,11 @@ def fit_one_of(
         validation_share=validation_share,
         fallback=fallback,
     ).fit(X, y)
+
+
+def _steps(model: PrivateGradientModel) -> Any:
+    """An attempt runs to its end: it needs no more steps than a training without a target."""
+    return default_steps(model.solver) if model.steps is None else model.steps
 
 
 def _check(number: int, problem: LinearProblem, level: Fraction, schedule: Schedule) -> None:

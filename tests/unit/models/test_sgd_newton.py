@@ -94,3 +94,5 @@ def test_fewer_newton_steps_than_gradient_steps_are_taken_if_nobody_says() -> No
         model = SGDClassifier(classes=[0, 1], solver=solver, **terms(steps=None)).fit(x, labels)
         assert model.receipt_.terms["steps run"] == steps
         assert model.receipt_.bill == model.price().cap
+    aimed = SGDClassifier(classes=[0, 1], solver="newton", target=("accuracy", 0.9), **terms(steps=None, epsilon=None))
+    assert aimed._order(4, None).steps == 100

@@ -147,6 +147,12 @@ def test_newton_and_gradient_steps_can_be_weighed_against_each_other() -> None:
     assert fit_one_of(tried, X, Y, target=("accuracy", 0.85), max_epsilon=4.0).score(X, Y) > 0.85
 
 
+def test_an_attempt_takes_the_steps_of_a_training_without_a_target() -> None:
+    for solver, steps in (("gradient", 100), ("newton", 40)):
+        (tried,) = OneOf(models(steps=None, solver=solver)[:1], target=("accuracy", 0.9))._tried()
+        assert tried.steps == steps
+
+
 def test_an_interrupted_choice_stays_charged_at_its_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "t.ledger")
     with open_ledger(path) as ledger:

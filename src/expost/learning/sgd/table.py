@@ -24,9 +24,10 @@ from expost.learning.sgd.schedule import Schedule
 __all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "target_numbers"]
 
 _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
-# Of 10 to 100 Newton steps, 40 were the best or nearly so on most of 13 tables at four epsilons (docs/sgd.md); no rule in
-# rows, columns, epsilon and delta did better than this constant by more than the noise of the measurement.
-_STEPS = {"gradient": 100, "newton": 40}
+# Of 10 to 100 Newton steps, 30 to 50 were the best or nearly so on most of 13 tables at four epsilons (docs/sgd.md); no rule
+# in rows, columns, epsilon and delta did better than this constant by more than the noise of the measurement. A training
+# that may stop at a target shares its steps out to many phases, and there 100 did better.
+_STEPS, _NEWTON_STEPS = 100, 40
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,14 @@ class LinearTable:
         return self.features.subset(index), self.targets[index]
 
 
-def default_steps(solver: str) -> int:
-    """How many steps a solver takes if nobody says.
+def default_steps(solver: str, *, phases: bool = False) -> int:
+    """How many steps a solver takes if nobody says; ``phases`` if it may stop in between.
 
-    >>> default_steps("gradient"), default_steps("newton")
-    (100, 40)
+    >>> default_steps("gradient"), default_steps("newton"), default_steps("newton", phases=True)
+    (100, 40, 100)
     """
     _check_solver(solver)
-    return _STEPS[solver]
+    return _NEWTON_STEPS if solver == "newton" and not phases else _STEPS
 
 
 def _check_solver(solver: object) -> None:
