@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Release
+from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, system_bits
@@ -26,6 +26,7 @@ from expost.stats.hypothesis.groups import (
     samples_of,
 )
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Verdict, released
 
@@ -37,7 +38,7 @@ _ASSUMED = "estimated, if values are normal with the deviation given and sizes a
 _CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "BC91, Section 2", "docs/proofs/noisy-reference.md")
 
 
-class AnovaTest:
+class AnovaTest(PricedTest):
     """Tests whether a bounded column has the same mean in all groups, whose sizes stay private.
 
     The statistic is the weighted sum of squared distances of the noisy group means from their weighted mean, weights
@@ -71,8 +72,7 @@ class AnovaTest:
         expected_rows: int | None = None,
     ) -> None:
         self._value, self._by, self._effect, self._deviation = value, by, effect, deviation
-        self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Priced | None = self._ask.fixed
+        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
         self._bounds = (0.0, 1.0)
@@ -81,12 +81,6 @@ class AnovaTest:
     @property
     def question(self) -> str:
         return f"one-way ANOVA: {self._value} by {self._by}"
-
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         self._size = TableSize.of_dataset(dataset, self._expected_rows)
@@ -113,14 +107,12 @@ class AnovaTest:
 
     def noisy(self, sealed: GroupTotals, bits: BitSource | None) -> NDArray[np.float64]:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
         shares = _shares(self._priced, self._size, public_sizes=False)
         groups = sealed.release(shares, public_sizes=None, bits=bits)
         squares = [] if groups.squares is None else [float(groups.squares)]
         return np.concatenate([groups.sums, groups.sizes, squares])
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return _release(sealed, self._priced, self._size, None, self._bounds, bits, self.question, self._ask)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from scipy import optimize
 
-from expost.core import InvalidRequest, Ladder, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
+from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
-from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.column import check_values, matches, truths
 from expost.stats.hypothesis.draw import uniforms
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.tulap import noisy_binomial_tail
@@ -26,7 +26,7 @@ _CITATIONS = ("AS18, Theorem 5.2", "AS20, Section 6", "GRS09, Definition 2")
 _PRIVATE_SIZE_CITATIONS = ("BB94, Lemma 1", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
 
 
-class BinomialTest:
+class BinomialTest(PricedTest):
     """Tests the proportion of rows in which a column equals a value.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
@@ -61,8 +61,7 @@ class BinomialTest:
     ) -> None:
         self._column, self._equals = column, equals
         self._design = _Design(null, alternative, confidence, effect)
-        self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Priced | None = self._ask.fixed
+        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
 
@@ -70,12 +69,6 @@ class BinomialTest:
     def question(self) -> str:
         where = f"share of rows with {self._column} = {self._equals!r}"
         return f"binomial test: {where}, null {float(self._design.null):.6g}, {self._design.alternative}"
-
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         check_values(dataset, self._column, [self._equals])
@@ -90,11 +83,9 @@ class BinomialTest:
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
-        return noisy_count(sealed, self._priced.epsilon, bits)
+        return under_noise(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return self._design.release(sealed, self._size, self._priced, bits, self.question, self._ask)
 
 
@@ -215,7 +206,7 @@ class _Design:
         self, sealed: Sealed, size: TableSize, priced: Priced, bits: BitSource | None, question: str, ask: Ask
     ) -> Release[Verdict]:
         source = bits or system_bits()
-        noisy = noisy_count(sealed, priced.epsilon, source)
+        noisy = under_noise(sealed, priced.epsilon, source)
         read = self._read_pair(noisy, priced) if size.rows is None else self._read(noisy, size.rows, priced, source)
         return released(
             read[0],
@@ -259,11 +250,6 @@ class _Design:
             successes, others, scale=scale, failure=float(self._failure), alternative=self.alternative
         )
         return verdict, interval
-
-
-def noisy_count(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
-    """The count, or the two counts, under discrete Laplace noise."""
-    return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
 
 
 def _sealed(count: int, rows: int, size: TableSize) -> Sealed:

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest
 from expost.data import Dataset, Kind
 
-__all__ = ["GRID", "bounded", "check_values", "codes", "matches", "measured", "public_rows", "truths"]
+__all__ = [
+    "GRID",
+    "bounded",
+    "check_values",
+    "checked_rows",
+    "codes",
+    "matches",
+    "measured",
+    "pair_of",
+    "public_rows",
+    "truths",
+]
 
 GRID = 1 << 20
 """Lattice points over the width of a column's bounds: values are clipped and rounded to it."""
@@ -83,6 +94,35 @@ def bounded(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]:
     x = np.nan_to_num(np.asarray(values, np.float64), nan=low + width / 2, posinf=high, neginf=low)
     share = (np.clip(x, low, high) - low) / width
     return np.rint((np.clip(share, 0.0, 1.0) - 0.5) * GRID).astype(np.int64)
+
+
+def pair_of(first: Any, second: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Two lists of numbers of equal length.
+
+    >>> pair_of([1, 2], [3, 4])[1]
+    array([3., 4.])
+    """
+    try:
+        x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    except (TypeError, ValueError):
+        x, y = np.empty((0, 0)), np.empty(0)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise InvalidRequest("Expected two lists of numbers of equal length", do="Pass one-dimensional arrays")
+    return x, y
+
+
+def checked_rows(rows: int, *, fewest: int, most: int) -> int:
+    """A number of rows that a test can take.
+
+    >>> checked_rows(2, fewest=3, most=100)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected between 3 and 100 rows, got 2. Bring more rows, or take a sample.
+    """
+    if not fewest <= rows <= most:
+        raise InvalidRequest(
+            f"Expected between {fewest} and {most} rows", got=rows, do="Bring more rows, or take a sample"
+        )
+    return rows
 
 
 def truths(values: Any) -> NDArray[np.bool_]:

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
-from expost.noise import BitSource, DiscreteLaplacePath, system_bits
-from expost.stats.hypothesis.column import measured, public_rows
+from expost.noise import BitSource, system_bits
+from expost.stats.hypothesis.column import checked_rows, measured, pair_of, public_rows
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
@@ -25,7 +26,7 @@ _FEWEST, _MOST = 3, 1 << 26  # scores of more rows would not fit the floats that
 _CITATIONS = ("Ken38, Section 5", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
 
 
-class CorrelationTest:
+class CorrelationTest(PricedTest):
     """Tests whether two numeric columns are independent, against a monotone relation.
 
     The score is the number of pairs of rows that both columns order alike, minus the pairs they order oppositely; ties
@@ -61,25 +62,18 @@ class CorrelationTest:
         self._alternative = alternative_of(alternative)
         self._failure = 1 - probability(confidence, "confidence")
         self._effect = effect
-        self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Priced | None = self._ask.fixed
+        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._rows = 0
 
     @property
     def question(self) -> str:
         return f"rank correlation: {self._columns[0]} with {self._columns[1]}, {self._alternative}"
 
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
-
     def check(self, dataset: Dataset) -> None:
         for column in self._columns:
             if not dataset.schema.kind(column).is_number:
                 raise InvalidRequest("Expected a numeric column", got=column, do="Name a column of numbers")
-        self._rows = _checked_rows(public_rows(dataset))
+        self._rows = checked_rows(public_rows(dataset), fewest=_FEWEST, most=_MOST)
         self._priced = _price(self._ask, self._rows, self._effect, self._alternative)
 
     def measure(self, dataset: Dataset) -> Sealed:
@@ -89,11 +83,9 @@ class CorrelationTest:
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
-        return noisy_score(sealed, self._priced.epsilon, bits)
+        return under_noise(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return _release(
             sealed, self._rows, self._priced, self._alternative, self._failure, bits, self.question, self._ask
         )
@@ -122,10 +114,8 @@ def correlation_test(
     >>> release.value.rejects(0.01), 0 < release.value.estimate < 1
     (True, True)
     """
-    first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    if first.ndim != 1 or first.shape != second.shape:
-        raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
-    rows, direction = _checked_rows(len(first)), alternative_of(alternative)
+    first, second = pair_of(x, y)
+    rows, direction = checked_rows(len(first), fewest=_FEWEST, most=_MOST), alternative_of(alternative)
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     priced = _price(ask, rows, effect, direction)
     failure = 1 - probability(confidence, "confidence")
@@ -182,11 +172,6 @@ def measure_score(x: NDArray[np.float64], y: NDArray[np.float64], *, rows: int) 
     return Sealed(exact, Sensitivity(2 * (rows - 1), Norm.L1, Adjacency.REPLACE_ONE))
 
 
-def noisy_score(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
-    """The score under discrete Laplace noise."""
-    return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
-
-
 def _score(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
     total = len(first) * (len(first) - 1) // 2
     untied = [total - sum(count * (count - 1) // 2 for count in np.bincount(r).tolist()) for r in (first, second)]
@@ -200,12 +185,6 @@ def _score(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
 def _null_deviation(rows: int) -> float:
     # Ken38, Section 5: the variance of the score under independence, without ties; ties only lower it.
     return math.sqrt(rows * (rows - 1) * (2 * rows + 5) / 18)
-
-
-def _checked_rows(rows: int) -> int:
-    if not _FEWEST <= rows <= _MOST:
-        raise InvalidRequest(f"Expected between {_FEWEST} and {_MOST} rows", got=rows, do="Take a sample")
-    return rows
 
 
 def _price(ask: Ask, rows: int, effect: float | None, alternative: Alternative) -> Priced:
@@ -231,7 +210,7 @@ def _release(
     ask: Ask,
 ) -> Release[Verdict]:
     source, epsilon = bits or system_bits(), priced.epsilon
-    score = int(noisy_score(sealed, epsilon, source)[0])
+    score = int(under_noise(sealed, epsilon, source)[0])
     pairs = rows * (rows - 1) / 2
     tau = min(max(score / pairs, -1.0), 1.0)
     verdict = Verdict(

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Sealed, Sensitivity
+from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.data import Dataset
-from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise import BitSource
 from expost.stats.hypothesis.column import GRID, bounded, codes, measured
+from expost.stats.hypothesis.priced_test import under_noise
 from expost.stats.hypothesis.size import TableSize
 
 __all__ = [
@@ -260,8 +261,7 @@ def _sealed(exact: NDArray[Any], amount: int, adjacency: Adjacency) -> Sealed:
 
 
 def _noisy(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Floats:
-    released = DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
-    return np.asarray(released, np.float64)
+    return np.asarray(under_noise(sealed, epsilon, bits), np.float64)
 
 
 def even_sizes(size: TableSize, groups: int) -> list[int]:

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import InvalidRequest, Loss, PureLoss, Release
+from expost.core import InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import measured, public_rows
+from expost.stats.hypothesis.column import checked_rows, measured, pair_of, public_rows
 from expost.stats.hypothesis.groups import NUISANCE, column_bounds, group_bounds
 from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
@@ -29,7 +30,7 @@ _CITATIONS = ("Fis21", "GRS09, Definition 2", "BB94, Lemma 1", "docs/proofs/nois
 Bounds = tuple[tuple[float, float], tuple[float, float]]
 
 
-class LinearCorrelationTest:
+class LinearCorrelationTest(PricedTest):
     """Tests whether two bounded columns are independent, against a linear relation: Pearson's correlation.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
@@ -66,23 +67,16 @@ class LinearCorrelationTest:
             raise InvalidRequest("Expected two different columns", got=first, do="Name another one")
         self._columns = (first, second)
         self._design = _Design(alternative, confidence, effect, deviations)
-        self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Priced | None = self._ask.fixed
+        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._rows, self._bounds = 0, ((0.0, 1.0), (0.0, 1.0))
 
     @property
     def question(self) -> str:
         return f"linear correlation: {self._columns[0]} with {self._columns[1]}, {self._design.alternative}"
 
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
-
     def check(self, dataset: Dataset) -> None:
         self._bounds = (column_bounds(dataset, self._columns[0]), column_bounds(dataset, self._columns[1]))
-        self._rows = _checked_rows(public_rows(dataset))
+        self._rows = checked_rows(public_rows(dataset), fewest=_FEWEST, most=_MOST)
         self._priced = self._design.price(self._ask, self._rows, self._bounds)
 
     def measure(self, dataset: Dataset) -> PairMoments:
@@ -93,13 +87,11 @@ class LinearCorrelationTest:
 
     def noisy(self, sealed: PairMoments, bits: BitSource | None) -> NDArray[np.float64]:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
         shares = MomentShares.of(self._priced.epsilon, rows=self._rows)
         found = sealed.release(shares, rows=self._rows, bits=bits)
         return np.array([found.products, *found.sums, *(found.squares or ())], np.float64)
 
     def climb(self, sealed: PairMoments, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return self._design.release(sealed, self._rows, self._bounds, self._priced, bits, self.question, self._ask)
 
 
@@ -129,13 +121,14 @@ def linear_correlation_test(
     >>> release.value.rejects(0.01), -1 <= release.value.estimate < -0.5
     (True, True)
     """
-    first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    if first.ndim != 1 or first.shape != second.shape:
-        raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
+    first, second = pair_of(x, y)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidRequest("Expected bounds of x and of y", do="Pass bounds=((0, 1), (0, 10))")
     limits = (group_bounds(bounds[0]), group_bounds(bounds[1]))
-    rows, design = _checked_rows(len(first)), _Design(alternative, confidence, effect, deviations)
+    rows, design = (
+        checked_rows(len(first), fewest=_FEWEST, most=_MOST),
+        _Design(alternative, confidence, effect, deviations),
+    )
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     priced = design.price(ask, rows, limits)
     sealed = PairMoments([(first, second)], limits)
@@ -182,12 +175,6 @@ def linear_correlation_p_values(moments: NoisyMoments, alternative: Alternative 
     """P-values from released totals, one for each repetition."""
     upper = noisy_normal_tail(moments.covariation, moments.deviation, list(moments.scales))
     return np.asarray(np.minimum(two_sided(upper, alternative) + NUISANCE, 1.0))
-
-
-def _checked_rows(rows: int) -> int:
-    if not _FEWEST <= rows <= _MOST:
-        raise InvalidRequest(f"Expected between {_FEWEST} and {_MOST} rows", got=rows, do="Bring more rows")
-    return rows
 
 
 class _Design:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Release
+from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
@@ -26,6 +26,7 @@ from expost.stats.hypothesis.groups import (
     samples_of,
 )
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
@@ -36,7 +37,7 @@ _ASSUMED = "estimated, if values are normal with the deviation given and sizes a
 _CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "docs/proofs/noisy-reference.md")
 
 
-class MeanDifferenceTest:
+class MeanDifferenceTest(PricedTest):
     """Tests whether a bounded column has the same mean in two groups, whose sizes stay private.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
@@ -74,8 +75,7 @@ class MeanDifferenceTest:
             raise InvalidRequest("Expected two different groups", do="Pass groups=(first, second)")
         self._value, self._by, self._groups = value, by, tuple(groups)
         self._design = _Design(alternative, confidence, effect, deviation)
-        self._ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-        self._priced: Priced | None = self._ask.fixed
+        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
         self._bounds = (0.0, 1.0)
@@ -85,12 +85,6 @@ class MeanDifferenceTest:
         first, second = self._groups
         how = self._design.alternative
         return f"difference of means: {self._value} by {self._by}, {first!r} against {second!r}, {how}"
-
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         self._size = TableSize.of_dataset(dataset, self._expected_rows)
@@ -110,14 +104,12 @@ class MeanDifferenceTest:
         return np.concatenate([groups.sums, groups.sizes, squares])
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return self._design.release(
             sealed, self._shares, None, self._bounds, bits, question=self.question, ask=self._ask, priced=self._priced
         )
 
     @property
     def _shares(self) -> Shares:
-        assert self._priced is not None
         return Shares.of(self._priced.epsilon, rows=self._size.rows, public_sizes=False, adjacency=self._size.adjacency)
 
 

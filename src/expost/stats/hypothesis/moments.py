@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import Adjacency, Ladder, Norm, Sealed, Sensitivity
-from expost.noise import BitSource, DiscreteLaplacePath
+from expost.core import Adjacency, Norm, Sealed, Sensitivity
+from expost.noise import BitSource
 from expost.stats.hypothesis.column import GRID, bounded
 from expost.stats.hypothesis.groups import NUISANCE
+from expost.stats.hypothesis.priced_test import under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile
 
 __all__ = ["MomentShares", "NoisyMoments", "PairMoments"]
@@ -186,4 +187,4 @@ def _sealed(total: int, kind: str) -> Sealed:
 
 
 def _noisy(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> float:
-    return float(DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)[0])
+    return float(under_noise(sealed, epsilon, bits)[0])

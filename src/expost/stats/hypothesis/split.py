@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
+from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power, noisy_count
+from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power
 from expost.stats.hypothesis.column import check_values, codes, measured
 from expost.stats.hypothesis.draw import uniforms
 from expost.stats.hypothesis.permutation import INNER_LEVEL, Relation, part_rejects, statistic_of
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Verdict, released
 
@@ -28,7 +29,7 @@ _CITATIONS = ("KSGB23", "AS18, Theorem 5.2", "GRS09, Definition 2", "docs/proofs
 Floats = NDArray[np.float64]
 
 
-class SplitTest:
+class SplitTest(PricedTest):
     """Tests whether two columns are independent: values of groups, two categories, or two numbers.
 
     The rows are dealt at random into parts, each part runs a permutation test at level 1/4, and the number of parts that
@@ -59,16 +60,12 @@ class SplitTest:
         if first == second:
             raise InvalidRequest("Expected two different columns", got=first, do="Name another one")
         self._relation, self._columns, self._parts = relation_of(relation), (first, second), parts
-        self._ask = Ask(epsilon=epsilon)
+        super().__init__(Ask(epsilon=epsilon))
         self._size, self._dealt = TableSize(None, None), 0
 
     @property
     def question(self) -> str:
         return f"split test of {self._relation}: {self._columns[0]} with {self._columns[1]}"
-
-    @property
-    def worst_case(self) -> Loss:
-        return PureLoss(self._priced.epsilon)
 
     def check(self, dataset: Dataset) -> None:
         self._size = TableSize.of_dataset(dataset)
@@ -90,15 +87,10 @@ class SplitTest:
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """The numbers that are released; all that follows is post-processing."""
-        return noisy_count(sealed, self._priced.epsilon, bits)
+        return under_noise(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
         return _release(sealed, self._dealt, self._size, self._priced, bits, self.question, self._ask, self._relation)
-
-    @property
-    def _priced(self) -> Priced:
-        assert self._ask.fixed is not None
-        return self._ask.fixed
 
     def _is_category(self, place: int) -> bool:
         return self._relation == "independence" or (self._relation == "means" and place == 1)
@@ -197,7 +189,7 @@ def _release(
     relation: Relation,
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    statistic = int(noisy_count(sealed, priced.epsilon, source)[0]) + float(uniforms((1,), source)[0]) - 0.5
+    statistic = int(under_noise(sealed, priced.epsilon, source)[0]) + float(uniforms((1,), source)[0]) - 0.5
     p = binomial_p_values(
         np.array([statistic]), parts, INNER_LEVEL, epsilon=float(priced.epsilon), alternative="greater"
     )

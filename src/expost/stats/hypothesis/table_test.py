@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Loss, Norm, PureLoss, Release, Sealed, Sensitivity
+from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.data import Dataset
-from expost.noise import BitSource, DiscreteLaplacePath, discrete_laplace
+from expost.noise import BitSource, discrete_laplace
 from expost.stats.hypothesis.column import check_values, codes
 from expost.stats.hypothesis.draw import multinomials
 from expost.stats.hypothesis.price import Ask, Priced
+from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Verdict, released
 
@@ -35,25 +36,19 @@ CITATIONS = ("GLRV16, Algorithms 1 and 3", "KR17, Section 5", "BC91, Section 2",
 Floats = NDArray[np.float64]
 
 
-class TableTest(ABC):
+class TableTest(PricedTest, ABC):
     """A request whose release is a table of noisy counts; what follows is post-processing."""
 
     def __init__(self, columns: Sequence[str], name: str, ask: Ask, effect: Any, expected_rows: object) -> None:
-        self._columns, self._name, self._ask, self._effect = tuple(columns), name, ask, effect
+        super().__init__(ask)
+        self._columns, self._name, self._effect = tuple(columns), name, effect
         self._expected_rows = expected_rows
-        self._priced: Priced | None = ask.fixed
         self._size = TableSize(None, None)
         self._categories: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def question(self) -> str:
         return f"{self._name}: {' by '.join(self._columns)}"
-
-    @property
-    def worst_case(self) -> Loss:
-        if self._priced is None:
-            raise InvalidRequest("Expected a dataset to price the power for", do="Call check(dataset) first")
-        return PureLoss(self._priced.epsilon)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,11 +70,9 @@ class TableTest(ABC):
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Floats:
         """The numbers that are released; all that follows is post-processing."""
-        assert self._priced is not None
         return noisy_counts(sealed, self._priced.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
-        assert self._priced is not None
         return self._release(sealed, self._priced, bits)
 
     @abstractmethod
@@ -117,7 +110,7 @@ def sealed_counts(counts: NDArray[np.int64], size: TableSize) -> Sealed:
 
 def noisy_counts(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Floats:
     """The counts under discrete Laplace noise."""
-    return np.asarray(DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0), np.float64)
+    return np.asarray(under_noise(sealed, epsilon, bits), np.float64)
 
 
 def drawn_tables(rows: int, law: Floats, draws: int, scale: float, bits: BitSource) -> Floats:

@@ -4,7 +4,7 @@ import pytest
 
 from expost.core import InvalidRequest
 from expost.data import Dataset
-from expost.stats.hypothesis.column import GRID, bounded, check_values, codes, matches, measured, truths
+from expost.stats.hypothesis.column import GRID, bounded, check_values, codes, matches, measured, pair_of, truths
 
 
 def batch(**columns):
@@ -57,3 +57,10 @@ def test_truths_are_read_from_any_number():
     assert truths([0.0, 2.0, float("nan")]).tolist() == [False, True, False]
     with pytest.raises(InvalidRequest):
         truths(["yes"])
+
+
+@pytest.mark.parametrize("pair", [([1, 2], [1]), ([[1]], [[1]]), (["a-secret"], [1]), ([1], [object()]), (None, None)])
+def test_what_is_no_pair_of_lists_of_numbers_is_refused_without_its_values(pair):
+    with pytest.raises(InvalidRequest, match="two lists of numbers") as refusal:
+        pair_of(*pair)
+    assert "a-secret" not in str(refusal.value)
