@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any
 
 from expost.accuracy.interval import shared_level
 from expost.core import (
@@ -21,59 +20,31 @@ from expost.core import (
     Target,
     Unit,
 )
-from expost.data import Dataset, Expression
+from expost.data import Dataset
 from expost.data.axis import Axis
 from expost.noise import BitSource
-from expost.stats.ask import Ask
-from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
-from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
+from expost.stats.by import axes_of, columns_of, group_labels
+from expost.stats.grouped import GroupedQuestion
 from expost.stats.groups import Group, GroupRelease, Groups
 from expost.stats.table_release import AnswerRelease
 
 __all__ = ["PickQuestion"]
 
 
-class PickQuestion(ABC):
+class PickQuestion(GroupedQuestion):
     """The base of questions that one pick a group answers; the price is known before the run.
 
     Groups hold different rows, so picks of all groups together cost what the dearest unit loses in all of them: see
     docs/proofs/parallel-picks.md. Error bounds of groups hold all at once.
     """
 
-    def __new__(cls, *subject: Any, **terms: Any) -> Any:
-        """The question; by keys that are not public, a ``ByPrivateKeys`` one."""
-        if private_keys_in(terms.get("by")):
-            return ByPrivateKeys(cls, subject, terms)
-        return super().__new__(cls)
-
-    def __init__(
-        self,
-        *,
-        within: object = None,
-        epsilon: object = None,
-        confidence: object = 0.95,
-        max_epsilon: object = None,
-        where: Expression | str | None = None,
-        by: By = None,
-    ) -> None:
-        self._ask = Ask.of(within=within, epsilon=epsilon, confidence=confidence, max_epsilon=max_epsilon)
-        self._where, self._by = where, read_by(by)
+    def __init__(self, **terms: Any) -> None:
+        super().__init__(**terms)
         self._axes: tuple[Axis, ...] = ()
         self._neighbours = (Adjacency.ADD_REMOVE, Unit())
         self._level: Fraction | None = self._ask.epsilon
-        self._notes: dict[str, Any] = {}
-
-    def noting(self, facts: Mapping[str, Any]) -> Self:
-        """The same question with further public facts for its receipt."""
-        self._notes = dict(facts)
-        return self
 
     # What a statistic says about itself -------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def subject(self) -> str:
-        """What is asked for, without filter and groups."""
 
     @abstractmethod
     def prepare(self, dataset: Dataset) -> None:
@@ -100,12 +71,6 @@ class PickQuestion(ABC):
         """Method, target, terms and citations for the receipt."""
 
     # core.Request -----------------------------------------------------------------------------------------------
-
-    @property
-    def question(self) -> str:
-        """The question in public words."""
-        where = "" if self._where is None else f" where {self._where}"
-        return self.subject + where + by_text(self._by)
 
     @property
     def worst_case(self) -> Loss:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -27,16 +26,15 @@ from expost.core import (
     Target,
 )
 from expost.core.rational import decimal_text
-from expost.data import Dataset, Expression
+from expost.data import Dataset
 from expost.data.axis import Axis
 from expost.data.form import Form
 from expost.data.tally import Tally
 from expost.noise import BitSource, system_bits
 from expost.noise.level import check_level, check_scale
 from expost.stats.ascent import Ascent
-from expost.stats.ask import Ask
-from expost.stats.by import By, axes_of, by_text, columns_of, group_labels, read_by
-from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
+from expost.stats.by import By, axes_of, columns_of, group_labels
+from expost.stats.grouped import GroupedQuestion
 from expost.stats.groups import GroupRelease, Groups, group_rows
 from expost.stats.kept import Answered, Kept, Shelf
 from expost.stats.look_climb import LookClimb
@@ -83,42 +81,18 @@ class Design:
         return group_labels(self.axes)
 
 
-class Question(ABC):
+class Question(GroupedQuestion):
     """The base of the questions answered by adding up rows; it implements ``core.Request``.
 
-    Every question takes ``within=`` (an absolute error, or a share such as ``"5%"``) with ``confidence=`` and a cap
-    ``max_epsilon=``, or ``epsilon=``; a filter ``where=`` and groups ``by=``. Intervals of groups hold all at once.
+    Intervals of groups hold all at once.
     """
 
-    def __new__(cls, *subject: Any, **terms: Any) -> Any:
-        """The question; by keys that are not public, a ``ByPrivateKeys`` one."""
-        if private_keys_in(terms.get("by")):
-            return ByPrivateKeys(cls, subject, terms)
-        return super().__new__(cls)
-
-    def __init__(
-        self,
-        *,
-        within: object = None,
-        epsilon: object = None,
-        confidence: object = 0.95,
-        max_epsilon: object = None,
-        where: Expression | str | None = None,
-        by: By = None,
-    ) -> None:
-        self._ask = Ask.of(within=within, epsilon=epsilon, confidence=confidence, max_epsilon=max_epsilon)
-        self._where = where
-        self._by = read_by(by)
+    def __init__(self, **terms: Any) -> None:
+        super().__init__(**terms)
         self._design: Design | None = None
         self._shelf: Shelf | None = None
         self._key: str | None = None
         self._free: Ascent | None = None
-        self._notes: dict[str, Any] = {}
-
-    def noting(self, facts: Mapping[str, Any]) -> Self:
-        """The same question with further public facts for its receipt."""
-        self._notes = dict(facts)
-        return self
 
     def on(self, shelf: Shelf) -> Self:
         """The same question, answered from the paths of a shelf where it can be, and keeping its own there."""
@@ -126,11 +100,6 @@ class Question(ABC):
         return self
 
     # What a statistic says about itself -------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def subject(self) -> str:
-        """What is asked for, without filter and groups."""
 
     @abstractmethod
     def design(self, dataset: Dataset) -> Design:
@@ -153,14 +122,6 @@ class Question(ABC):
         return found
 
     # core.Request -----------------------------------------------------------------------------------------------
-
-    @property
-    def question(self) -> str:
-        """The question in public words."""
-        text = self.subject
-        if self._where is not None:
-            text += f" where {self._where}"
-        return text + by_text(self._by)
 
     @property
     def worst_case(self) -> Loss:

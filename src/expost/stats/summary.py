@@ -21,7 +21,7 @@ from expost.stats.groups import GroupRelease, Groups, group_rows
 from expost.stats.kept import Shelf
 from expost.stats.question import Design
 from expost.stats.readers import DeviationReader, SquareMeanReader
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import ClimbedReader
 from expost.stats.reading import Reading
 from expost.stats.total import ColumnQuestion
 
@@ -31,16 +31,10 @@ _STATISTICS = ("mean", "standard deviation")
 
 
 @dataclass(frozen=True)
-class _BothReader:
+class _BothReader(ClimbedReader):
     """Reads mean and standard deviation off the same three shares, one after the other."""
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         # Both rest on the event that all three noises are within one radius, so they hold together.

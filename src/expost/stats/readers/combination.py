@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import ClimbedReader
 from expost.stats.reading import Reading
 
 __all__ = ["CombinationReader", "combination_radius"]
 
 
 @dataclass(frozen=True)
-class CombinationReader:
+class CombinationReader(ClimbedReader):
     """Reads a fixed linear combination of the coordinates of each cell.
 
     ``rounding`` is how far each row can be from the grid, and ``rows`` the combination that counts the rows; half of
@@ -32,13 +32,6 @@ class CombinationReader:
     most: float = np.inf
     rows: tuple[Fraction, ...] = ()
     rounding: float = 0.0
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Whether the noisy number of rows is clear of the noise."""
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""

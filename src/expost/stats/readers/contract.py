@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from expost.stats.reading import Reading
 
-__all__ = ["CLEAR", "Reader"]
+__all__ = ["CLEAR", "ClimbedReader", "Reader"]
 
 CLEAR = 24.0
 """Noise scales from which on a number of rows is clear of a few noises added up."""
@@ -45,3 +45,18 @@ class Reader(Protocol):
         this ``scale``, drawn independently for each coordinate.
         """
         ...
+
+
+class ClimbedReader:
+    """The base of readers whose error depends on the rows, so that the level is found by climbing.
+
+    Their coordinates are shares of rows: they add up to the number of rows in lattice units.
+    """
+
+    linear = False
+    unit = Fraction(1)
+    slack = Fraction(0)
+
+    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Whether the noisy number of rows is clear of the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
 from expost.data.form import MomentForm
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import CLEAR, ClimbedReader
 from expost.stats.reading import Reading
 
 __all__ = ["CovarianceReader"]
@@ -22,7 +21,7 @@ _HOPELESS = 1e3  # an error of this many times the total: every interval is then
 
 
 @dataclass(frozen=True)
-class CovarianceReader:
+class CovarianceReader(ClimbedReader):
     """Reads all entries (0,0), (0,1), ..., (1,1), ... of a covariance matrix off each cell's coordinates.
 
     With every coordinate's noise within one radius, which fails with at most the level, each mean of shares and of
@@ -31,9 +30,6 @@ class CovarianceReader:
     """
 
     form: MomentForm
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
 
     def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Whether the noisy number of rows is clear of the noise."""

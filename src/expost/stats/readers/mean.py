@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.data import Clamp
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import CLEAR, ClimbedReader
 from expost.stats.reading import Reading
 
 __all__ = ["CentredMeanReader", "MeanReader", "weighted_radius"]
@@ -21,7 +20,7 @@ _HALVINGS = 24  # the upper end is returned, so what is left of the bracket is o
 
 
 @dataclass(frozen=True)
-class MeanReader:
+class MeanReader(ClimbedReader):
     """Reads the mean of clamped values off the shares (sum of t, sum of steps - t).
 
     With f the exact share of t in the total and noises X, Y, the noisy share F of the noisy total T misses by
@@ -34,13 +33,6 @@ class MeanReader:
     """
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Whether the noisy number of rows is clear of the noise."""
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -55,7 +47,7 @@ class MeanReader:
 
 
 @dataclass(frozen=True)
-class CentredMeanReader:
+class CentredMeanReader(ClimbedReader):
     """Reads the mean off a centred sum and a count in steps, for tables in which rows are replaced.
 
     With y in [-1, 1] the exact mean counted from the middle in half ranges, and noises X, Y, the ratio F of the noisy
@@ -67,9 +59,6 @@ class CentredMeanReader:
     """
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
 
     def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Whether the noisy number of rows is clear of the noise."""

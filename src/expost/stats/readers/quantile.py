@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expost.data import Clamp
 from expost.data.form_tree import BRANCHES, TreeForm
 from expost.stats.readers.combination import combination_radius
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import CLEAR, ClimbedReader
 from expost.stats.reading import Reading
 
 __all__ = ["QuantileReader"]
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class QuantileReader:
+class QuantileReader(ClimbedReader):
     """Reads quantiles off noisy nodes: the edges between which the exact quantile must lie.
 
     Every count of leaves before an edge is a sum of few nodes; all of them err by at most their radius at once, except
@@ -31,9 +31,6 @@ class QuantileReader:
     form: TreeForm
     clamp: Clamp
     probabilities: tuple[Fraction, ...]
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
 
     def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Whether the noisy number of rows is clear of the noise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radius
 from expost.data import Clamp
-from expost.stats.readers.contract import CLEAR
+from expost.stats.readers.contract import ClimbedReader
 from expost.stats.reading import Reading
 
 __all__ = ["DeviationReader", "SquareMeanReader", "VarianceReader"]
@@ -20,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class VarianceReader:
+class VarianceReader(ClimbedReader):
     """Reads the variance (of the rows, divided by their number) off the shares t^2, 2 t (steps - t), (steps - t)^2.
 
     For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2, and
@@ -32,13 +31,6 @@ class VarianceReader:
     """
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Whether the noisy number of rows is clear of the noise."""
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -52,7 +44,7 @@ class VarianceReader:
 
 
 @dataclass(frozen=True)
-class SquareMeanReader:
+class SquareMeanReader(ClimbedReader):
     """Reads the mean off the same three shares.
 
     >>> reader = SquareMeanReader(Clamp.of((0, 10), whole=True))
@@ -61,13 +53,6 @@ class SquareMeanReader:
     """
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Whether the noisy number of rows is clear of the noise."""
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
@@ -80,7 +65,7 @@ class SquareMeanReader:
 
 
 @dataclass(frozen=True)
-class DeviationReader:
+class DeviationReader(ClimbedReader):
     """Reads the standard deviation: the root of the variance and of its ends.
 
     >>> reader = DeviationReader(Clamp.of((0, 10), whole=True))
@@ -89,13 +74,6 @@ class DeviationReader:
     """
 
     clamp: Clamp
-    linear = False
-    unit = Fraction(1)
-    slack = Fraction(0)
-
-    def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Whether the noisy number of rows is clear of the noise."""
-        return np.asarray(noisy.sum(axis=0) > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
         """Value and interval of each cell."""
