@@ -1,5 +1,7 @@
 """The estimators trained by gradient descent take datasets, by themselves and through a session."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -59,3 +61,26 @@ def test_a_session_keeps_its_own_books() -> None:
         session.fit(model, features=["a"], target="sum")
     with pytest.raises(InvalidRequest, match="feature"):
         session.fit(SGDRegressor(target_bounds=(-2, 2), **SEEDED), features=[], target="sum")
+
+
+def test_one_time_window_of_a_table_is_refused_and_charges_neither_account(tmp_path: Path) -> None:
+    when = pa.array(np.arange(3000) * 3600 * 10**6, pa.timestamp("us"))
+    visits = Dataset(
+        TABLE.append_column("when", when).append_column("id", pa.array(np.arange(3000))),
+        name="visits",
+        unit=expost.Unit.of("id", per="week", time="when"),
+        adjacency="add-remove",
+    )
+    window, path = visits.within_window("1970-01-09"), str(tmp_path / "book.ledger")
+    accounts = ("dataset:visits", f"dataset:{window.name}")
+    with expost.open_ledger(path) as ledger:
+        for account in accounts:
+            ledger.open_account(account, expost.approx(10, 1e-5))
+    gradient = SGDRegressor(target_bounds=(-2, 2), **SEEDED, ledger=path)
+    choice = expost.OneOf([SGDRegressor(target_bounds=(-2, 2), rows=3000, ledger=path)], target=("rmse", 0.5))
+
+    for model in (gradient, expost.Ridge(epsilon=1.0, ledger=path), choice):
+        with pytest.raises(InvalidRequest, match=r'Session.window\("1970-01-05"\)'):
+            model.fit(window, "sum")
+    with expost.open_ledger(path) as ledger:
+        assert all(ledger.spent(account).amounts()["epsilon"] == 0 for account in accounts)

@@ -55,7 +55,14 @@ class LinearProblem:
         """Refuse noise or a clip that the lattice has no room for; reads no rows, and is asked before any is paid for."""
         empty = self.table(np.zeros((0, self.grid.width)), np.zeros(0, np.intp)).learner(slice(None), None)
         for phase in schedule.phases:
-            empty.open(phase, float(schedule.batches.expected_size))
+            try:
+                empty.open(phase, float(schedule.batches.expected_size))
+            except InvalidRequest:
+                raise InvalidRequest(
+                    "Expected a noise multiplier that leaves room for rounding",
+                    got=float(phase.noise_multiplier),
+                    do="Raise epsilon or clip, or take fewer steps",
+                ) from None
             # Heavy-ball descent on the penalty alone runs away beyond this (Pol64); the weights would overflow.
             if empty._stride.rate * self.rule.regularization >= 2 * (1 + self.rule.momentum):
                 raise InvalidRequest(

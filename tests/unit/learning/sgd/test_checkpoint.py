@@ -61,3 +61,17 @@ def test_it_shows_no_secret() -> None:
 
     assert "secret" not in shown
     assert "12345" not in shown
+
+
+def test_a_place_that_cannot_be_written_and_a_file_that_is_none_of_ours_are_refused(tmp_path: Path) -> None:
+    for wrong in (3, "", None):
+        with pytest.raises(InvalidRequest, match="path"):
+            Checkpoint(wrong)  # type: ignore[arg-type]
+    for place in (tmp_path / "no" / "run.npz", tmp_path):
+        with pytest.raises(InvalidRequest, match="folder"):
+            Checkpoint(place).check()
+    for content in (b"", b"PK\x03\x04", b"words"):
+        file = tmp_path / "run.npz"
+        file.write_bytes(content)
+        with pytest.raises(InvalidRequest, match="same training"):
+            Checkpoint(file).read({})
