@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from expost.accounting import approx, gaussian, pure, zcdp
+from expost.accounting.by_orders import ByOrders
 from expost.accounting.events import Event, ExPostEvent
 from expost.accounting.price import Price, price_of, promised
-from expost.accounting.renyi import divergences, ex_post_divergences
-from expost.accounting.rounding import Floats, float_down, float_up
+from expost.accounting.rounding import float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import conversion, default_shares
 from expost.accounting.typed import curve_of, shares_of
@@ -287,7 +287,7 @@ class GaussianFilter(Filter):
         return bool(total.cost <= self._mu_squared) and not total.failure
 
 
-class RenyiFilter(Filter):
+class RenyiFilter(ByOrders, Filter):
     """A Renyi curve, every order within its limit (FZ21, Theorem 3.1); ex-post steps are refunded order by order.
 
     >>> from expost.accounting import PureEvent
@@ -312,20 +312,11 @@ class RenyiFilter(Filter):
         """The limits, order by order."""
         return self._budget
 
-    def _nothing(self) -> Floats:
-        return np.zeros(len(self._orders))
-
-    def _cost_of(self, leaf: Event) -> Floats:
-        return divergences(leaf, self._orders)
-
-    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
-        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
-
     def _fits(self, total: Price) -> bool:
         return bool((total.cost <= self._limits).all()) and not total.failure
 
 
-class ApproxFilter(Filter):
+class ApproxFilter(ByOrders, Filter):
     """(epsilon, delta) over a grid of Renyi orders, each with a share of delta; prices every event.
 
     Continues while some order alone still proves the promise with its share (docs/proofs/filters.md, Theorem 2). Pure
@@ -362,15 +353,6 @@ class ApproxFilter(Filter):
     def budget(self) -> ApproxGuarantee:
         """What some order proves at every stop."""
         return self._budget
-
-    def _nothing(self) -> Floats:
-        return np.zeros(len(self._orders))
-
-    def _cost_of(self, leaf: Event) -> Floats:
-        return divergences(leaf, self._orders)
-
-    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
-        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
     def _fits(self, total: Price) -> bool:
         # The conversions are already widened; the addition's own rounding is taken off the room.

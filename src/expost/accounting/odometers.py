@@ -17,9 +17,9 @@ import numpy as np
 
 from expost.accounting import pure, zcdp
 from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
+from expost.accounting.by_orders import ByOrders
 from expost.accounting.events import Event, GaussianEvent, checked_event
 from expost.accounting.price import Price, price_of
-from expost.accounting.renyi import divergences, ex_post_divergences
 from expost.accounting.rounding import Floats, float_down, float_up
 from expost.accounting.scenario import check_adjacency
 from expost.accounting.shares import default_shares
@@ -112,7 +112,7 @@ class PureOdometer(Odometer):
         return float_up(cost)
 
 
-class RenyiOdometer(Odometer):
+class RenyiOdometer(ByOrders, Odometer):
     """A mixture over Renyi orders; prices every event without a delta (docs/proofs/filters.md, Theorem 4).
 
     ``expected_epsilon`` says where the report should be tightest; it is valid everywhere.
@@ -138,15 +138,6 @@ class RenyiOdometer(Odometer):
         self._orders = tuple(sorted(given))
         self._log_shares = np.log([given[order] * (1 - 2e-12) for order in self._orders])
         super().__init__(failure_probability, adjacency)
-
-    def _nothing(self) -> Floats:
-        return np.zeros(len(self._orders))
-
-    def _cost_of(self, leaf: Event) -> Floats:
-        return divergences(leaf, self._orders)
-
-    def _ex_post(self, loss: Fraction, cap: Fraction) -> Price:
-        return Price(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
     def _rest(self, cost: Floats) -> float:
         """The root in e of sum_j share_j exp((order_j - 1)(e - cost_j)) = 1/delta, from above by Newton's method."""
