@@ -6,10 +6,11 @@
 
 A benchmark is a file of this folder with a function ``main``; its first line says what it measures, and with an option
 ``--json FILE`` its numbers are kept beside the page. Results of benchmarks that are not named are kept from the last run,
-with the date and machine they were measured on. ``--short`` runs each with the options of ``SHORT``, all of them in about ten
-minutes on two quiet cores, and the page says with which. A peer that is not installed, or a benchmark that fails, is written down as
+with the date and machine they were measured on. ``--short`` runs each with the options of ``SHORT``, all of them in less than
+ten minutes on two quiet cores, and the page says with which. A peer that is not installed, or a benchmark that fails, is written down as
 such and does not stop the others. A peer that needs a Python of its own is named by the environment variable EXPOST_PEERS, as
-PEER=PATH with commas between: ``diffprivlib`` for peers.py, ``opendp[polars]`` for the grouped totals of stats.py.
+PEER=PATH with commas between: ``diffprivlib`` for peers.py, ``opendp``, ``smartnoise``, ``pipelinedp`` and ``tumult`` for the grouped
+totals of stats.py.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 MAKERS = {"noise_envelope"}  # write a table into the package instead of measuring
-OWN_PYTHON = {"--opendp-python": "opendp[polars]"}  # options that take the Python of a peer
 COMPARED = {
     "the 2017 algorithms as published": ("accuracy_first", "paths"),
     "OpenDP": ("noise", "peers", "stats"),
     "diffprivlib": ("peers",),
+    "PipelineDP, SmartNoise, Tumult": ("stats",),
     "dp-accounting": ("accounting",),
     "Opacus": ("sgd",),
     "NumPy, DuckDB": ("noise", "peers", "stats"),
@@ -56,7 +57,7 @@ SHORT = {
     "peers": "--rounds 7",
     "power": "--runs 20",
     "sgd": "--rounds 2",
-    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 40",
+    "stats": "--rows 1e6 --matrix-rows 2e5 --runs 20 --rounds 3 --peer-seconds 90",
 }
 """Options that make a benchmark short; one without any runs whole."""
 PEERS = (
@@ -74,9 +75,9 @@ PEERS = (
 
 HEAD = """# Benchmarks
 
-Written by `scripts/bench`. Times depend on the machine and on what else it does; rounds are interleaved, so that ratios within a
-table can be compared and columns of different tables cannot. No timing is a test. Numbers for machines are in
-[benchmarks.json](benchmarks.json).
+Written by `scripts/bench`; `scripts/bench --short` runs all of it with fewer repetitions, in less than ten minutes. Times depend on
+the machine and on what else it does; rounds are interleaved, so that ratios within a table can be compared and columns of different
+tables cannot. No timing is a test. Numbers for machines are in [benchmarks.json](benchmarks.json).
 """
 
 
@@ -125,7 +126,7 @@ def run_one(name: str, timeout: float, words: str = "") -> dict[str, Any]:
         script = ROOT / "benchmarks" / f"{name}.py"
         wants_json = '"--json"' in script.read_text(encoding="utf-8")
         json_option = ["--json", str(numbers)] if wants_json else []
-        command = [sys.executable, str(script), *json_option, *_own_pythons(script), *shlex.split(words)]
+        command = [sys.executable, str(script), *json_option, *shlex.split(words)]
         begin = time.perf_counter()
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
@@ -136,14 +137,6 @@ def run_one(name: str, timeout: float, words: str = "") -> dict[str, Any]:
         data = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else None
         seconds = round(time.perf_counter() - begin, 1)
         return {"printed": done.stdout, "numbers": data, "seconds": seconds, "words": words}
-
-
-def _own_pythons(script: Path) -> list[str]:
-    """Options that tell a script where a peer lives that this Python does not have."""
-    named = dict(each.split("=", 1) for each in os.environ.get("EXPOST_PEERS", "").split(",") if "=" in each)
-    text = script.read_text(encoding="utf-8")
-    wanted = [(option, named[peer]) for option, peer in OWN_PYTHON.items() if peer in named and f'"{option}"' in text]
-    return [word for pair in wanted for word in pair]
 
 
 def page(results: dict[str, Any], sentences: dict[str, str]) -> str:
@@ -196,7 +189,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a benchmark")
     parser.add_argument("--pass", dest="words", default="", help="options for the benchmark named, in one string")
-    parser.add_argument("--short", action="store_true", help="fewer repetitions: about ten minutes in all")
+    parser.add_argument("--short", action="store_true", help="fewer repetitions: less than ten minutes in all")
     options = parser.parse_args()
     sentences = benchmarks()
     if options.words and len(options.names) != 1:

@@ -78,16 +78,6 @@ def test_every_comparison_names_a_benchmark_that_exists() -> None:
     assert {name for names in run.COMPARED.values() for name in names} <= set(run.benchmarks())
 
 
-def test_a_peer_with_a_python_of_its_own_is_passed_on(tmp_path, monkeypatch) -> None:
-    script = tmp_path / "stats.py"
-    script.write_text('parser.add_argument("--opendp-python")')
-    monkeypatch.setenv("EXPOST_PEERS", "diffprivlib=/a/python,opendp[polars]=/b/python")
-
-    assert run._own_pythons(script) == ["--opendp-python", "/b/python"]
-    script.write_text("")
-    assert run._own_pythons(script) == []
-
-
 def test_options_of_one_benchmark_are_passed_on_and_written_down(folder, monkeypatch) -> None:
     (folder / "benchmarks" / "echo.py").write_text('"""Echoes."""\nimport sys\ndef main(): ...\nprint(sys.argv[1:])\n')
     page = folder / "page.md"
