@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.journey.every_question import QUESTIONS, TESTS, described
 
-from expost import Dataset, Session, approx
+from expost import Dataset, HuberSVC, LogisticRegression, Ridge, Session, approx
 from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
 from expost.core.errors import EngineFailed
 from expost.ledger import Kind
@@ -46,6 +46,41 @@ def test_every_epsilon_is_answered_or_refused_before_anything_is_held(build: Any
         with contextlib.suppress(TargetNotMet):
             try:
                 session.ask(build(level))
+            except (InvalidRequest, BudgetExceeded) as refusal:
+                held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
+                assert not held and "Expected" in str(refusal), level
+
+
+FITTED = {
+    "ridge": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e)),
+    "ridge, moments": ("y", lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="certificate")),
+    "ridge, Gaussian moments": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, delta=1e-6)),
+    "ridge, chosen penalty": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, delta=1e-6, regularization=None)),
+    "ridge, output": ("y", lambda e: Ridge(epsilon=e, max_epsilon=e, method="output")),
+    "ridge, gradient test": ("y", lambda e: Ridge(excess_risk=0.1, max_epsilon=e, method="gradient")),
+    "ridge, score": ("y", lambda e: Ridge(score=("rmse", 0.5), max_epsilon=e)),
+    "logistic": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1])),
+    "logistic, output": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1], method="output")),
+    "logistic, score": ("c", lambda e: LogisticRegression(score=("accuracy", 0.6), max_epsilon=e, classes=[0, 1])),
+    "huber": ("c", lambda e: HuberSVC(epsilon=e, max_epsilon=e, classes=[0, 1])),
+}
+POINTS = RANDOM.uniform(-0.5, 0.5, (500, 2))
+PEOPLE = Dataset(
+    pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], "y": POINTS @ [0.5, -0.3], "c": (POINTS[:, 0] > 0).astype(int)}),
+    name="people",
+    adjacency="replace-one",
+    rows=500,
+)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_every_epsilon_of_a_fit_is_spent_or_refused_before_anything_is_held(name: str) -> None:
+    target, build = FITTED[name]
+    for level in (1e-300, 1e-12, 1e-9, 1e-6, 1e3, 1e6, 1e12, 1e300):
+        session = Session(PEOPLE, approx(10**18, 0.1))
+        with contextlib.suppress(TargetNotMet):
+            try:
+                session.fit(build(level), features=["a", "b"], target=target)
             except (InvalidRequest, BudgetExceeded) as refusal:
                 held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
                 assert not held and "Expected" in str(refusal), level

@@ -30,6 +30,7 @@ from expost.learning.gaussian_ridge import SQUARED_DISTANCE, largest_rho
 from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
 from expost.noise import BitSource, GaussianPath
+from expost.noise.level import check_gaussian_ladder
 
 __all__ = ["AdaptiveRidge"]
 
@@ -82,6 +83,8 @@ class AdaptiveRidge:
         self._problem, self._delta = problem, delta
         self._rho = largest_rho(problem.aim.epsilon, delta)
         self._layout = EuclideanLayout(problem.ball)
+        # The eigenvalue is on a far coarser grid: where the noise of the moments fits, its own does.
+        check_gaussian_ladder(Ladder((self._rho * (1 - _CURVATURE_SHARE),)), self._layout.sensitivity.amount)
 
     @property
     def worst_case(self) -> Loss:

@@ -34,6 +34,7 @@ from expost.learning.certified_ridge import RidgeRelease
 from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
 from expost.noise import BitSource, GaussianPath
+from expost.noise.level import check_gaussian_ladder
 
 __all__ = ["SQUARED_DISTANCE", "GaussianRidge", "largest_rho"]
 
@@ -69,6 +70,7 @@ class GaussianRidge:
         cap = largest_rho(problem.aim.cap, delta)
         one = target is None
         self._ladder = Ladder((cap,)) if one else Ladder.geometric(cap / _SPAN, cap, rungs=_RUNGS)
+        check_gaussian_ladder(self._ladder, self._layout.sensitivity.amount)
 
     @property
     def worst_case(self) -> Loss:

@@ -18,6 +18,7 @@ from expost.learning.losses import Loss
 from expost.learning.newton import Objective, minimise, solver_distance
 from expost.learning.tilt import pure_tilt
 from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise.level import LARGEST_RATE
 
 __all__ = ["Tilt", "TiltedRisk"]
 
@@ -111,5 +112,6 @@ class TiltedRisk:
         units = math.ceil(distance / step * (1 + 1e-9)) + len(minimum)
         gridded = np.rint(minimum / step).astype(np.int64)
         sealed = Sealed(gridded, Sensitivity(units, adjacency=Adjacency.REPLACE_ONE))
-        released = DiscreteLaplacePath(sealed, Ladder((share,)), bits=bits).at(0)
+        level = min(share, Fraction(LARGEST_RATE * units))  # beyond it there is no noise left to shrink
+        released = DiscreteLaplacePath(sealed, Ladder((level,)), bits=bits).at(0)
         return np.asarray(released, dtype=np.float64) * step

@@ -13,6 +13,7 @@ from expost.accuracy.noisy_remainder import RATIO, THRESHOLDS
 from expost.core import Adjacency, Ladder, Norm, Sealed, Sensitivity
 from expost.data.matrix import GRID_BITS, UnitRows
 from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise.level import LARGEST_RATE
 
 __all__ = ["Checked", "ResidualCheck"]
 
@@ -100,6 +101,7 @@ class ResidualCheck:
         """Reads the sum once, at a given price."""
         if self.needless:
             return Checked(0.0, 0.0, Fraction(0), True)
+        epsilon = min(epsilon, Fraction(LARGEST_RATE * self._units))  # beyond it there is no noise left to shrink
         noisy = int(DiscreteLaplacePath(self._measure(rows), Ladder((epsilon,)), bits=bits).at(0)[0])
         return Checked(noisy * _GRID, float(self._units / epsilon) * _GRID, epsilon, True)
 

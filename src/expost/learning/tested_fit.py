@@ -21,6 +21,7 @@ from expost.learning.objective import TiltedRisk
 from expost.learning.problem import Problem
 from expost.learning.score_query import ScoreQuery
 from expost.noise import BitSource, ReducedAboveThreshold
+from expost.noise.level import LARGEST_RATE
 
 __all__ = ["TestedFit"]
 
@@ -71,7 +72,8 @@ class TestedFit:
     def _build_levels(self) -> tuple[Fraction, ...]:
         """Fitting levels; with levels that double, fits up to one cost less than twice it, and its test once more."""
         aim = self._problem.aim
-        top = aim.cap / (2 if self._validation else 3)
+        most = LARGEST_RATE * Fraction(self._query.sensitivity.amount) / 2  # beyond it a test has no noise left
+        top = min(aim.cap / (2 if self._validation else 3), most)
         least = 2 * self._risk.prices.jacobian
         aim.afford(least * (2 if self._validation else 3))
         levels = [top / 2**step for step in range(_LEVELS)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 from expost.core.errors import InvalidRequest
+from expost.core.ladder import Ladder
 from expost.noise.parameter import LARGEST_SCALE
 
-__all__ = ["LARGEST_RATE", "check_level", "check_scale"]
+__all__ = ["LARGEST_RATE", "check_gaussian_ladder", "check_level", "check_scale"]
 
 LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 
@@ -37,4 +39,22 @@ def check_scale(level: Fraction, sensitivity: int | Fraction) -> None:
             "Expected epsilon whose noise is narrower than 2^60 lattice units",
             got=f"epsilon {float(level):.4g}",
             do="Raise it, or ask for more accuracy",
+        )
+
+
+def check_gaussian_ladder(ladder: Ladder, sensitivity: int | Fraction) -> None:
+    """Refuse rhos whose Gaussian noise is wider than exact sampling supports.
+
+    Each rung adds a release at what it has above the rung below (docs/proofs/gaussian-path.md).
+
+    >>> check_gaussian_ladder(Ladder.of([1e-30]), 10**6)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected rho whose noise is narrower than 2^60 lattice units, got ...
+    """
+    least = min((high - low for low, high in pairwise((Fraction(0), *ladder))), default=ladder.cap)
+    if Fraction(sensitivity) ** 2 > 2 * least * LARGEST_SCALE**2:
+        raise InvalidRequest(
+            "Expected rho whose noise is narrower than 2^60 lattice units",
+            got=f"rho {float(least):.4g}",
+            do="Raise epsilon or delta",
         )

@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from expost.core import InvalidRequest, Ladder, Sealed, Sensitivity
-from expost.noise import DiscreteLaplacePath, PermuteAndFlip, SeededBits
-from expost.noise.level import LARGEST_RATE, check_level, check_scale
+from expost.core import InvalidRequest, Ladder, Norm, Sealed, Sensitivity
+from expost.noise import DiscreteLaplacePath, GaussianPath, PermuteAndFlip, SeededBits
+from expost.noise.level import LARGEST_RATE, check_gaussian_ladder, check_level, check_scale
 from expost.noise.parameter import LARGEST_SCALE
 
 
@@ -26,6 +26,18 @@ def test_a_climb_may_have_any_cap_but_not_any_lowest_level():
     check_scale(Fraction(10**12), 1)
     with pytest.raises(InvalidRequest, match="narrower"):
         check_scale(Fraction(1, 10**19), 1)
+
+
+def test_a_gaussian_ladder_is_refused_where_its_path_could_not_be_drawn():
+    sealed = Sealed(0, Sensitivity(10**15, Norm.L2))
+    for ladder in (Ladder.of([1]), Ladder.of([1, 1 + 1e-5])):
+        check_gaussian_ladder(ladder, 10**15)
+        GaussianPath(sealed, ladder, bits=SeededBits(1)).at(0)
+    for ladder in (Ladder.of([1e-9]), Ladder.of([1, 1 + 1e-9])):
+        with pytest.raises(InvalidRequest, match="narrower"):
+            check_gaussian_ladder(ladder, 10**15)
+        with pytest.raises(InvalidRequest):
+            GaussianPath(sealed, ladder, bits=SeededBits(1))
 
 
 def test_coins_have_the_scales_of_noise():
