@@ -14,13 +14,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import opendp.prelude as dp
 
-from expost.noise import bitwise_laplace, discrete_gaussian, discrete_laplace, geometric
+from expost.noise import bitwise_laplace, discrete_gaussian, discrete_laplace, geometric, system_bits
+from expost.noise.gaussian_table import gaussian_table
 
 dp.enable_features("contrib")
 
@@ -41,6 +43,7 @@ def samplers(count: int) -> dict[str, tuple[int, Callable[[], object]]]:
     generator = np.random.default_rng()
     laplace = opendp_sampler(dp.m.make_laplace, dp.l1_distance(T=int))
     gaussian = opendp_sampler(dp.m.make_gaussian, dp.l2_distance(T=float))
+    table = gaussian_table(Fraction(1 << 48))
     scales = np.tile([1.0, 10.0, 100.0, 1e6], -(-count // 4))[:count]
     return {
         LAPLACE_PEER: (PEER_COUNT, laplace),
@@ -53,6 +56,7 @@ def samplers(count: int) -> dict[str, tuple[int, Callable[[], object]]]:
         f"geometric, scale {SCALE}": (count, lambda: geometric(SCALE, count)),
         f"discrete Gaussian, sigma {SCALE}": (count, lambda: discrete_gaussian(SCALE**2, count)),
         "discrete Gaussian, sigma 2^45": (count, lambda: discrete_gaussian(WIDE**2, count)),
+        "discrete Gaussian by table, sigma 2^24": (count, lambda: table.draw(count, system_bits())),
     }
 
 
