@@ -1,57 +1,128 @@
-"""Newton steps against gradient steps at equal epsilon, on made-up rows whose columns differ much in length.
+"""Newton steps against gradient steps at equal epsilon, by the number of steps: made-up tables of three families, and real ones.
 
-python benchmarks/newton_steps.py --rows 20000 --columns 20
+    python benchmarks/newton_steps.py [--rows 20000] [--columns 20] [--seeds 3] [--data ../shared/data] [--table Adult]
+
+Each cell is the part of the way from the best constant guess (1) to the non-private model (0) that is left, on rows held
+out: of the mean logistic loss for classes, of the root mean squared error for numbers. Real tables are left out where the
+folder has none.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import expost
+import tables
 
-RUNS = (("gradient", 10), ("gradient", 100), ("newton", 10), ("newton", 30))
-EPSILONS = (0.3, 1.0, 4.0)
-
-
-def made_up(rows: int, columns: int, seed: int) -> tuple[Any, Any, Any]:
-    """Rows, labels drawn from a logistic model, and its scores cut to [-1, 1]."""
-    rng = np.random.default_rng(seed)
-    lengths = np.geomspace(1.0, 0.1, columns)
-    features = rng.normal(size=(rows, columns)) * lengths
-    scores = features @ (rng.normal(size=columns) / lengths * 2 / math.sqrt(columns))
-    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(int)
-    return features, labels, np.clip(scores / 6, -1, 1)
+RUNS = (("gradient", 100), ("newton", 10), ("newton", 20), ("newton", 40), ("newton", 100))
+EPSILONS = (0.1, 0.3, 1.0, 4.0)
+FAMILIES = ("lengths", "equal", "tangled")
 
 
-def trained(data: tuple[Any, Any, Any], seed: int, **terms: Any) -> tuple[float, float]:
-    """The mean logistic loss of a classifier and the rmse of a regression."""
-    features, labels, numbers = data
-    terms |= {"rows": len(features), "feature_bound": 3.0, "simulation_seed": seed}
-    scores = expost.SGDClassifier(classes=[0, 1], **terms).fit(features, labels).decision_function(features)
-    errors = expost.SGDRegressor(**terms).fit(features, numbers).predict(features) - numbers
-    return float(np.mean(np.logaddexp(0, scores) - labels * scores)), float(np.sqrt(np.mean(errors**2)))
+@dataclass
+class Task:
+    """A table cut in two, with the public numbers that a model of it needs."""
+
+    name: str
+    features: Any
+    target: Any
+    terms: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        order = np.random.default_rng(0).permutation(len(self.target))
+        cut = len(order) * 4 // 5
+        self.train, self.test = order[:cut], order[cut : cut + 20_000]
+        self.classes = self.target.dtype.kind in "biu"
+        plain = LogisticRegression(C=1e3, max_iter=500) if self.classes else LinearRegression()
+        fitted = plain.fit(self.features[self.train], self.target[self.train])
+        scores = fitted.decision_function if self.classes else fitted.predict
+        self.best = self._lost(scores(self.features[self.test]))
+        mean = self.target[self.train].mean()
+        self.guess = self._lost(np.full(len(self.test), math.log(mean / (1 - mean)) if self.classes else mean))
+
+    def _lost(self, scores: Any) -> float:
+        target = self.target[self.test]
+        if self.classes:
+            return float(np.mean(np.logaddexp(0, scores) - target * scores))
+        return float(np.sqrt(np.mean((scores - target) ** 2)))
+
+    def left(self, seed: int, **terms: Any) -> float:
+        """What a private model leaves of the way."""
+        terms |= self.terms | {"rows": len(self.train), "simulation_seed": seed}
+        rows, test = self.features[self.train], self.features[self.test]
+        if self.classes:
+            model = expost.SGDClassifier(classes=[0, 1], **terms).fit(rows, self.target[self.train])
+            scores = model.decision_function(test)
+        else:
+            scores = expost.SGDRegressor(**terms).fit(rows, self.target[self.train]).predict(test)
+        return (self._lost(scores) - self.best) / (self.guess - self.best)
+
+
+def made_up(rows: int, columns: int, family: str) -> Iterator[Task]:
+    """Labels drawn from a logistic model, and its scores with some noise, cut to [-1, 1]."""
+    rng = np.random.default_rng(FAMILIES.index(family))
+    features, weights = rng.normal(size=(rows * 5 // 4, columns)), rng.normal(size=columns)
+    if family == "lengths":
+        lengths = np.geomspace(1.0, 0.1, columns)
+        features, weights = features * lengths, weights / lengths
+    if family == "tangled":  # columns that hang together
+        features = (features + 2 * rng.normal(size=(len(features), 1))) @ rng.normal(size=(columns, columns))
+    features /= np.quantile(np.linalg.norm(features, axis=1), 0.97)
+    scores = features @ weights
+    scores *= 2.5 / scores.std()
+    labels = (rng.random(len(scores)) < 1 / (1 + np.exp(-scores))).astype(int)
+    numbers = np.clip(scores / 6 + 0.05 * rng.normal(size=len(scores)), -1, 1)
+    yield Task(f"made up, {family}, classes", features, labels)
+    yield Task(f"made up, {family}, numbers", features, numbers)
+
+
+def real(folder: Path) -> Iterator[Task]:
+    """The tables of the other benchmarks, as far as they are there."""
+    if (folder / "adult.parquet").exists():
+        features, labels, _ = tables.adult(folder)
+        yield Task("Adult", features[:, :-1], labels, {"feature_bound": 3.0})
+    if (folder / "kddcup99_10pct.parquet").exists():
+        features, signs = tables.kdd(folder, 60_000)
+        features = features / np.maximum(np.abs(features).max(axis=0), 1e-12)
+        yield Task("KDD 99", features, (signs > 0).astype(int), {"feature_bound": 3.5})
+    if (folder / "nycflights13.parquet").exists():
+        features, delays = tables.sampled(*tables.flight_delays(folder), 100_000)
+        bounds = list(tables.FLIGHT_BOUNDS.values())
+        yield Task("flight delays", features, delays, {"bounds": bounds, "target_bounds": (-60, 180)})
+    if (folder / "blogfeedback.parquet").exists():
+        features, comments = tables.sampled(*tables.blog(folder), 25_000)
+        features = features / np.maximum(np.abs(features).max(axis=0), 1e-12)
+        yield Task("blog comments", features, comments, {"feature_bound": 4.0, "target_bounds": (0, 1)})
 
 
 def main() -> None:
-    """Print one line an epsilon: loss / rmse for each solver and number of steps."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print one line a table and epsilon."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--columns", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=3, help="of the rows and of the noise")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data", help="folder of the real tables")
+    parser.add_argument("--table", default="", help="a part of the names of the tables to run")
     given = parser.parse_args()
-    tables = [made_up(given.rows, given.columns, seed) for seed in range(100, 100 + given.seeds)]
-    print("| epsilon |", " | ".join(f"{solver}, {steps} steps" for solver, steps in RUNS), "|")
-    for epsilon in EPSILONS:
-        cells = []
-        for solver, steps in RUNS:
-            runs = [trained(data, 1 + k, epsilon=epsilon, solver=solver, steps=steps) for k, data in enumerate(tables)]
-            loss, rmse = np.mean(runs, axis=0)
-            cells.append(f"{loss:.3f} / {rmse:.3f}")
-        print(f"| {epsilon:g} |", " | ".join(cells), "|", flush=True)
+    print("| table | epsilon |", " | ".join(f"{solver}, {steps} steps" for solver, steps in RUNS), "|")
+    tasks = [task for family in FAMILIES for task in made_up(given.rows, given.columns, family)]
+    folder = Path(given.data or os.environ.get("EXPOST_DATA") or tables.ROOT.parent / "shared" / "data")
+    for task in (task for task in (*tasks, *real(folder)) if given.table in task.name):
+        for epsilon in EPSILONS:
+            cells = []
+            for solver, steps in RUNS:
+                runs = [task.left(1 + k, epsilon=epsilon, solver=solver, steps=steps) for k in range(given.seeds)]
+                cells.append(f"{np.mean(runs):.3f}")
+            print(f"| {task.name} | {epsilon:g} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":
