@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -42,7 +42,8 @@ class Categories:
     def of(cls, expression: Expression, values: Sequence[Plain]) -> Categories:
         """The axis of a public list without repeats."""
         do = 'Pass categories={"city": ["Rome", ...]}'
-        listed = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+        given = values if isinstance(values, Iterable) else ()
+        listed = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
         if not all(value is None or isinstance(value, str | int | float | datetime.date) for value in listed):
             raise InvalidRequest(f"Expected texts, numbers, truths or dates as categories of {expression!r}", do=do)
         if not listed or len(set(listed)) != len(listed) or len(listed) > _MOST_PLACES:
@@ -150,7 +151,10 @@ class Bins:
     @classmethod
     def of(cls, expression: Expression, edges: Sequence[float], *, clamped: bool = False) -> Bins:
         """The axis of increasing finite edges; ``clamped`` puts values beyond the ends into the end bins."""
-        found = tuple(float(edge) for edge in edges)
+        try:
+            found = tuple(float(edge) for edge in edges)
+        except (TypeError, ValueError):
+            found = ()
         rising = all(low < high for low, high in itertools.pairwise(found))
         if not 2 <= len(found) <= _MOST_PLACES or not rising or not all(map(math.isfinite, found)):
             raise InvalidRequest("Expected increasing public edges", do="Pass edges such as [0, 18, 65, 120]")

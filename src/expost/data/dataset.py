@@ -159,9 +159,13 @@ class Dataset:
     def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
         """The same table with the columns of a public table looked up by the key ``on``; no row is added or lost."""
         public = as_table(table)
-        if on not in public.column_names or Kind.OTHER in Schema.of(public.schema).kinds.values():
+        if (
+            not isinstance(prefix, str)
+            or on not in public.column_names
+            or Kind.OTHER in Schema.of(public.schema).kinds.values()
+        ):
             raise InvalidRequest(
-                f"Expected a public table of numbers, texts, truths and times with the key {on}",
+                f"Expected a public table of numbers, texts, truths and times with the key {on}, and a text as prefix",
                 do="Drop other columns",
             )
         public = public.filter(pc.is_valid(public.column(on)))  # a row without a key finds nothing

@@ -53,6 +53,8 @@ def parse_sql(text: str) -> Expression:
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a filter of columns, constants and known functions, got ...
     """
+    if not isinstance(text, str):
+        raise InvalidRequest("Expected an expression or its text", got=text, do='Pass "age >= 65" or col("age") >= 65')
     reader = _Reader(text)
     expression = reader.disjunction()
     reader.end()

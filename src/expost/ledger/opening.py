@@ -34,7 +34,7 @@ def open_ledger(
         return where
     if where is None:
         return MemoryLedger(key=key)
-    text = os.fspath(where)
+    text = os.fspath(where) if isinstance(where, str | os.PathLike) else where
     if not isinstance(text, str) or not text or "\x00" in text:
         raise _unknown(text)
     # A database library is loaded only when a database is used.

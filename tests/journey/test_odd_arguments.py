@@ -1,0 +1,128 @@
+"""Whatever is passed where: an answer or the house's refusal, never another library's error, and nothing held."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from expost import Dataset, Session, Unit, approx, epsilon
+from expost.core import ExpostError, TargetNotMet
+from expost.core.errors import EngineFailed
+
+ODD: list[Any] = [None, 0, -1, 1, 2, 1e-40, 1e12, 1e40, float("nan"), float("inf"), True, 10**30, 1.5, object()]
+ODD += [
+    "1",
+    "x",
+    "",
+    b"x",
+    [],
+    {},
+    (1, 2),
+    [1, 2],
+    {"x": None},
+    {"x": (1,)},
+    {"x": "ab"},
+    {"x": [1, "a"]},
+    {"x": [None]},
+]
+ODD += [{"x": [[1]]}, {"q": (0, 1)}, {1: 2}, {"x": (float("nan"), 1)}, {"x": (5, 1)}, {"x": [1, 1]}, {"x": {1: 2}}]
+
+TABLE = pa.table({"x": [1, 2, 3], "s": ["a", "b", "c"]})
+PEOPLE = Dataset(TABLE, name="t", bounds={"x": (0, 10)}, categories={"s": ["a", "b"]})
+VISITS = Dataset(
+    pa.table({"id": [1], "when": pa.array([0], pa.timestamp("us"))}),
+    unit=Unit.of("id", per="week", time="when"),
+    max_rows_per_unit=1,
+)
+
+
+def session() -> Session:
+    return Session(PEOPLE, approx(1, 1e-3))
+
+
+def asked(name: str, *subject: str) -> Any:
+    """A question by its name; the first terms are its subject."""
+
+    def ask(**terms: Any) -> Any:
+        about = [terms.pop(each) for each in subject]
+        return getattr(session(), name)(*about, **terms)
+
+    return ask
+
+
+CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "Dataset": (
+        lambda **terms: Dataset(TABLE, **terms),
+        {
+            "name": "t",
+            "unit": "row",
+            "max_rows_per_unit": None,
+            "max_groups_per_unit": None,
+            "bounds": {"x": (0, 1)},
+            "categories": {"s": ["a"]},
+            "adjacency": "add-remove",
+            "rows": None,
+            "types": None,
+        },
+    ),
+    "Dataset of ids": (
+        lambda **terms: Dataset(TABLE, **terms),
+        {"unit": "x", "max_rows_per_unit": 1, "max_groups_per_unit": 1},
+    ),
+    "where": (lambda condition: PEOPLE.where(condition), {"condition": "x > 1"}),
+    "derive": (lambda formula: PEOPLE.derive(z=formula), {"formula": "x + 1"}),
+    "join": (
+        lambda table, on, prefix: PEOPLE.join(table, on=on, prefix=prefix),
+        {"table": pa.table({"s": ["a"], "v": [1]}), "on": "s", "prefix": "p_"},
+    ),
+    "within_window": (lambda start: VISITS.within_window(start), {"start": "2013-01-01"}),
+    "axis": (lambda column, values: PEOPLE.axis(column, values), {"column": "s", "values": ["a"]}),
+    "Session": (
+        lambda **terms: Session(PEOPLE, **terms),
+        {"budget": epsilon(1), "ledger": None, "analyst": None, "analyst_budget": None},
+    ),
+    "part": (lambda column, value: session().part(column, value), {"column": "s", "value": "a"}),
+    "parts": (lambda column: session().parts(column), {"column": "s"}),
+    "window": (
+        lambda first, last: Session(VISITS, epsilon(1)).window(first, last),
+        {"first": "2013-01-01", "last": "2013-02-01"},
+    ),
+    "count": (asked("count"), {"epsilon": 0.1, "confidence": 0.9, "where": None, "by": None}),
+    "count within": (asked("count"), {"within": 10, "confidence": 0.9, "max_epsilon": 1}),
+    "mean": (asked("mean", "column"), {"column": "x", "epsilon": 0.1, "bounds": (0, 1), "by": "s"}),
+    "quantile": (asked("quantile", "column", "share"), {"column": "x", "share": 0.5, "epsilon": 0.1}),
+    "quantiles": (asked("quantiles", "column", "shares"), {"column": "x", "shares": [0.5], "epsilon": 0.1}),
+    "histogram": (asked("histogram", "column"), {"column": "x", "edges": [0, 1, 2], "epsilon": 0.1}),
+    "top k": (asked("top_k", "column", "k"), {"column": "s", "k": 1, "epsilon": 0.1}),
+    "most common": (asked("most_common", "column"), {"column": "s", "method": "exponential", "epsilon": 0.1}),
+    "bounds": (
+        asked("bounds", "column"),
+        {"column": "x", "smallest": 1.0, "largest": 100.0, "confidence": 0.9, "epsilon": 0.1},
+    ),
+    "private keys": (asked("private_keys", "column"), {"column": "s", "epsilon": 0.1, "delta": 1e-6, "where": None}),
+    "summary": (asked("summary", "columns"), {"columns": ["x"], "epsilon": 0.1, "bounds": None, "by": None}),
+    "covariance": (asked("covariance", "columns"), {"columns": ["x", "x"], "epsilon": 0.1}),
+    "contingency table": (asked("contingency_table", "columns"), {"columns": ["s"], "epsilon": 0.1}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_argument_ends_in_an_error_that_is_not_ours(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a text may name a ledger
+    call, usual = CALLS[name]
+    with contextlib.suppress(TargetNotMet):
+        call(**usual)
+    for argument in usual:
+        for value in ODD:
+            try:
+                call(**usual | {argument: value})
+            except EngineFailed:
+                pytest.fail(f"{argument}={value!r} was refused after it was held")
+            except ExpostError as refusal:
+                assert "Expected" in str(refusal), (argument, value)
