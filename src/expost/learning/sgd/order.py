@@ -28,7 +28,8 @@ _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at 
 _GROWTH = 1.25  # of prices from phase to phase
 _MOST_PHASES = 24
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
-_SHARE = Fraction(1, 5)  # of the rows that are held out when there is a target
+_LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a target
+_HELD_OUT_ERRORS = 100.0  # over the cap: the square of the errors held out over all that are allowed, see _share
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,15 @@ class Order:
     def _share(self) -> Fraction:
         if self.target is None:
             return Fraction(0)
-        return _SHARE if self.validation_share is None else probability(self.validation_share, "validation_share")
+        if self.validation_share is not None:
+            return probability(self.validation_share, "validation_share")
+        target, cap = self._target(), rational(self.max_epsilon, "max_epsilon")
+        if target is None or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
+            return _LARGEST_SHARE
+        # A share f costs the training f of its rows, and leaves the test a margin of a few rows over epsilon among the
+        # errors allowed, f (1 - accuracy) rows of them: the sum of both is least at a root. Epsilon is taken as an eighth of the cap.
+        wanted = math.sqrt(_HELD_OUT_ERRORS / float(cap * self.rows * (1 - target.tolerance)))
+        return max(_SMALLEST_SHARE, min(_LARGEST_SHARE, Fraction(round(100 * min(wanted, 1.0)), 100)))
 
     def _target(self) -> Target | None:
         if self.target is None:

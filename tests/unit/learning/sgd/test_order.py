@@ -77,3 +77,29 @@ def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
 def test_senseless_orders_are_refused_before_any_data(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         order(**wrong).plan()
+
+
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "cap", "share"),
+    [
+        (60_000, 0.95, 1.0, Fraction(18, 100)),  # sqrt(100 / 3000)
+        (60_000, 0.95, 4.0, Fraction(9, 100)),  # at larger epsilons the test needs fewer rows
+        (1_000_000, 0.9, 4.0, Fraction(1, 50)),  # never less than this
+        (2_000, 0.95, 1.0, Fraction(1, 5)),  # never more
+        (10**12, 0.95, 1e6, Fraction(1, 50)),
+    ],
+)
+def test_so_many_rows_are_held_out_as_the_test_needs(rows: int, accuracy: float, cap: float, share: Fraction) -> None:
+    order = Order(rows=rows, delta=1e-6, target=("accuracy", accuracy), max_epsilon=cap)
+
+    assert order._share() == share
+
+
+def test_who_says_how_many_rows_are_held_out_is_heard() -> None:
+    order = Order(rows=60_000, delta=1e-6, target=("accuracy", 0.95), validation_share=0.3)
+
+    assert order._share() == Fraction(3, 10)
+
+
+def test_a_target_that_counts_no_errors_holds_out_a_fifth() -> None:
+    assert Order(rows=60_000, delta=1e-6, target=("rmse", 0.1))._share() == Fraction(1, 5)
