@@ -16,13 +16,15 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian_table import gaussian_table
 from expost.noise.lattice import add_exactly, integers
 
-__all__ = ["SMOOTHING", "GaussianStream", "stream_variance"]
+__all__ = ["SHORT", "SMOOTHING", "GaussianStream", "stream_variance"]
 
 SMOOTHING = 4
 """Lattice units squared by which the noise exceeds a continuous Gaussian it is a rounding of.
 
 The lemma of docs/proofs/discrete-gaussian-calibration.md with t^2 = 4: its slack, 2.1 r a coordinate, is below 2.2e-34.
 """
+SHORT = 1 << 30
+"""What the entries of a vector of 32-bit integers must stay below, whatever the data; the sums are then short too."""
 _NARROW = 1 << 61
 _AHEAD = 1 << 19  # integers drawn at a time: what a call costs by itself is then little
 
@@ -65,7 +67,7 @@ class GaussianStream:
         self.variance = stream_variance(self.noise_multiplier, sensitivity)
         self._table, self._bits = gaussian_table(self.variance), source_of(bits)
         self._ahead = max(1, min(math.ceil(_AHEAD / max(size, 1)), releases or _AHEAD))
-        self._drawn: NDArray[np.int64] = np.empty((0, size), np.int64)
+        self._drawn: NDArray[Any] = np.empty((0, size), np.int64)
         self._used, self._owner = 0, os.getpid()
 
     @property
@@ -82,27 +84,25 @@ class GaussianStream:
             declared.unit,
         ):
             raise InvalidRequest("Expected a vector within the declared sensitivity", do="Declare the largest one")
-        given_exact = unseal(sealed)
-        narrow = isinstance(given_exact, np.ndarray) and given_exact.dtype == np.int64
-        exact = given_exact if narrow else integers(given_exact)
+        exact = unseal(sealed)
+        if not (isinstance(exact, np.ndarray) and exact.dtype in (np.int32, np.int64)):
+            exact = integers(exact)
         if exact.shape != (self.size,):
             raise InvalidRequest(f"Expected a vector of {self.size} integers", do="Open a stream of its size")
-        noise = self._fresh()
-        # The table's noise is far below 2^61, so a sum of 64-bit integers cannot wrap around when these are.
-        if exact.dtype == np.int64 and (not exact.size or max(int(exact.max()), -int(exact.min())) < _NARROW):
-            return exact + noise
-        return add_exactly(exact, noise)
+        return _added(exact, self._fresh())
 
-    def _fresh(self) -> NDArray[np.int64]:
+    def _fresh(self) -> NDArray[Any]:
         if self._used == len(self._drawn) or self._owner != os.getpid():
             # A forked child must not use the noise that its parent will use.
             self._drawn, self._used, self._owner = self._draw(), 0, os.getpid()
         self._used += 1
-        fresh: NDArray[np.int64] = self._drawn[self._used - 1]
+        fresh: NDArray[Any] = self._drawn[self._used - 1]
         return fresh
 
-    def _draw(self) -> NDArray[np.int64]:
-        return self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
+    def _draw(self) -> NDArray[Any]:
+        drawn = self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
+        small = drawn.dtype == np.int32 and (not drawn.size or max(int(drawn.max()), -int(drawn.min())) < SHORT)
+        return drawn if small else drawn.astype(np.int64, copy=False)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise of variance {float(self.variance):.4g} for vectors of {self.size}>"
@@ -111,6 +111,20 @@ class GaussianStream:
         raise TypeError("Expected a stream to stay where it is; a copy would reuse its noise.")
 
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def _added(exact: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
+    """The sum. Whether it has 32 bits depends on the type of the vector and on the noise, not on the vector.
+
+    Reducing a noisy sum is free, so wrapping around could cost accuracy only, and it cannot happen: a vector of 32-bit
+    integers is below ``SHORT`` by its owner's proof, and so is noise of 32 bits.
+    """
+    if exact.dtype == np.int32:
+        return np.asarray(exact + noise)
+    # The table's noise is far below 2^61, so a sum of 64-bit integers cannot wrap around when these are.
+    if exact.dtype == np.int64 and (not exact.size or max(int(exact.max()), -int(exact.min())) < _NARROW):
+        return np.asarray(exact + noise)
+    return add_exactly(exact, noise.astype(np.int64))
 
 
 def stream_variance(noise_multiplier: Fraction, sensitivity: Sensitivity) -> Fraction:

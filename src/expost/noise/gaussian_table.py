@@ -24,6 +24,7 @@ _LEAST = 16  # the least standard deviation worth a table
 _INDEX = 16  # bits of a uniform real that choose an entry of the table
 _ENTRIES = 1 << _INDEX
 _GUIDE = 14  # first bits of a uniform real that nearly always tell between which borders it lies
+_NARROW = 1 << 31
 _SPARE = 7  # one value in 2^7 more is drawn than is wanted, for those that are refused,
 _FEW = 16  # and a few more
 _PRECISION = 128  # bits of the cumulative weights beyond those that are asked for
@@ -66,13 +67,15 @@ class GaussianTable:
         self._guide = self._begins()
         self._entries = self._lookup()
 
-    def draw(self, count: int, bits: BitSource) -> NDArray[np.int64]:
-        """``count`` independent integers."""
-        values = np.empty(count + (count >> _SPARE) + _FEW, np.int64)
-        scratch = _Scratch(min(BLOCK, len(values)), self._entries.dtype)
+    def draw(self, count: int, bits: BitSource) -> NDArray[Any]:
+        """``count`` independent integers: int32 if the law is narrow, int64 if not or if one of them does not fit."""
+        values: NDArray[Any] = np.empty(count + (count >> _SPARE) + _FEW, self._entries.dtype)
+        scratch = np.empty(min(BLOCK, len(values)), np.intp)
         open_parts = [part.start + self._fill(values[part], scratch, bits) for part in blocks(len(values))]
         left_open = np.concatenate(open_parts)
-        refused = self._settle(values, left_open, bits)
+        found, kept = self._settle(len(left_open), bits)
+        values = _put(values, left_open, found)
+        refused = left_open[~kept]
         # Values that are kept are alike whichever place they were drawn for, so those behind stand in for the refused.
         behind = np.ones(len(values) - count, bool)
         behind[refused[refused >= count] - count] = False
@@ -80,7 +83,7 @@ class GaussianTable:
         filled = min(len(holes), len(spares))
         values[holes[:filled]] = values[spares[:filled]]
         if filled < len(holes):
-            values[holes[filled:]] = self.draw(len(holes) - filled, bits)
+            values = _put(values, holes[filled:], self.draw(len(holes) - filled, bits))
         return values[:count]
 
     # The table ---------------------------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ class GaussianTable:
     def _lookup(self) -> NDArray[Any]:
         """The first member of the cell of each entry; those behind the named ones leave it open."""
         cells = np.repeat(_cell(np.arange(len(self._counts))), self._counts)
-        kind = np.int32 if int(np.abs(cells).max() + 1) << self._shift < 1 << 31 else np.int64
+        kind = np.int32 if (len(self._counts) // 2 + 1) << self._shift < _NARROW else np.int64  # for all listed cells
         entries = np.zeros(_ENTRIES, kind)
         entries[: self._named] = cells << self._shift
         return entries
@@ -179,26 +182,25 @@ class GaussianTable:
 
     # Drawing -----------------------------------------------------------------------------------------------------
 
-    def _fill(self, out: NDArray[np.int64], scratch: _Scratch, bits: BitSource) -> NDArray[np.intp]:
+    def _fill(self, out: NDArray[Any], scratch: NDArray[np.intp], bits: BitSource) -> NDArray[np.intp]:
         """Draw a block by the table alone; hand back the places that it leaves open."""
         kind, count = self._entries.dtype, out.size
         halves = bits.words(count * (1 + kind.itemsize // 2), np.uint16)
         chosen, offsets = halves[len(halves) - count :], halves[: len(halves) - count].view(kind)
-        index, found = scratch.index[:count], scratch.found[:count]
+        index = scratch[:count]
         np.copyto(index, chosen)
-        self._entries.take(index, out=found, mode="clip")  # no index is out of range: the mode saves a copy
+        self._entries.take(index, out=out, mode="clip")  # no index is out of range: the mode saves a copy
         offsets &= kind.type((1 << self._shift) - 1)
-        found += offsets
-        out[:] = found
+        out += offsets
         return np.flatnonzero(chosen >= np.uint16(self._named))
 
-    def _settle(self, values: NDArray[np.int64], places: NDArray[np.intp], bits: BitSource) -> NDArray[np.intp]:
-        """Draw what lies above the steps for these places; hand back those whose coin refuses it."""
-        words = bits.words(3 * len(places)).reshape(3, -1)
+    def _settle(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Draw what lies above the steps, and the coins that keep it or not."""
+        words = bits.words(3 * count).reshape(3, -1)
         numbers = self._numbers(words[0], bits)
         offsets = (words[1] & np.uint64((1 << self._shift) - 1)).view(np.int64)
-        values[places] = (_cell(numbers) << self._shift) + offsets
-        return places[~self._kept(numbers, offsets, words[2], bits)]
+        found = (_cell(numbers) << self._shift) + offsets
+        return found, self._kept(numbers, offsets, words[2], bits)
 
     def _numbers(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.intp]:
         """The numbers of the cells that contain uniform reals beginning with these 64 bits."""
@@ -255,11 +257,12 @@ class GaussianTable:
         )
 
 
-class _Scratch:
-    """Room for the work on one block, used for all blocks of a draw."""
-
-    def __init__(self, count: int, kind: np.dtype[Any]) -> None:
-        self.index, self.found = np.empty(count, np.intp), np.empty(count, kind)
+def _put(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) -> NDArray[Any]:
+    """Put what was found in its places; in 64 bits if 32 could not hold it."""
+    if found.dtype != values.dtype and found.size and max(int(found.max()), -int(found.min())) >= _NARROW:
+        values = values.astype(np.int64)
+    values[places] = found
+    return values
 
 
 def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -16,6 +16,7 @@ from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensit
 from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally
+from expost.noise.gaussian_stream import SHORT
 from expost.torch.loss_tap import LossTap
 from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit, places_of
 from expost.torch.rows import Rows
@@ -107,11 +108,11 @@ class ModuleLearner:
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase."""
         clip = self._problem.clip
-        self._unit = lattice_unit(clip, float(phase.noise_multiplier))
-        self._scale = 1 / (self._unit * expected_size)
         # A public choice: whether small batches, if any come, may be added in float32.
         small = _stretch(math.ceil(expected_size)) is not None
         self._single = small and all(parameter.dtype == torch.float32 for parameter in self._parameters)
+        self._unit = lattice_unit(clip, float(phase.noise_multiplier), single=self._single)
+        self._scale = 1 / (self._unit * expected_size)
         slack = 2 * _FLOAT_ERROR if self._single else 0.0
         amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
@@ -130,7 +131,11 @@ class ModuleLearner:
             total = self._part(chosen[:_CHUNK], None)
             for start in range(_CHUNK, len(chosen), _CHUNK):
                 total += self._part(chosen[start : start + _CHUNK], None)
-        return Sealed(total.round_().to(torch.int64).cpu().numpy(), self._sensitivity)
+        if self._single and stretch is None:
+            # A batch much larger than expected. Cutting entries brings no two sums further apart.
+            total.clamp_(1 - SHORT, SHORT - 1)
+        kind = torch.int32 if self._single else torch.int64
+        return Sealed(total.round_().to(kind).cpu().numpy(), self._sensitivity)
 
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._batch(chosen)

@@ -21,6 +21,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
 _SHORT = 1 << 11  # numbers: so many squares add up with a relative error below 2^-13
+_FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
 _TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
@@ -313,10 +314,13 @@ def _same_padding(layer: nn.Conv2d) -> tuple[int, int]:
     return sizes[0] // 2, sizes[1] // 2
 
 
-def lattice_unit(clip: float, noise_multiplier: float) -> float:
+def lattice_unit(clip: float, noise_multiplier: float, *, single: bool = False) -> float:
     """Lattice units of a gradient entry of 1: as fine as the noise sampler's range allows.
 
-    >>> lattice_unit(1.0, 1.0) == 2.0**24
-    True
+    Batches that are added in float32 have at most 2^9 rows; the sums of clip * 2^21 each fit 32-bit integers.
+
+    >>> lattice_unit(1.0, 1.0) == 2.0**24, lattice_unit(1.0, 1.0, single=True) == 2.0**21
+    (True, True)
     """
-    return 2.0 ** min(24, math.floor(29 - math.log2(max(noise_multiplier, 1.0)))) / clip
+    finest = _FINEST_SINGLE if single else _FINEST
+    return 2.0 ** min(finest, math.floor(29 - math.log2(max(noise_multiplier, 1.0)))) / clip

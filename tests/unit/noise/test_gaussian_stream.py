@@ -54,6 +54,30 @@ def test_the_exact_vector_is_added_as_it_is() -> None:
     assert moved.tolist() == exact.tolist()
 
 
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.int64, object])
+def test_vectors_of_any_type_get_the_same_noise(kind: type) -> None:
+    exact = np.array([20_000, -20_000, 0, 1, -1])
+
+    moved = opened().release(Sealed(exact.astype(kind), STEP)) - opened().release(Sealed(np.zeros(5, np.int64), STEP))
+
+    assert moved.tolist() == exact.tolist()
+
+
+@pytest.mark.parametrize("entry", [2**30 - 1, 1 - 2**30])
+def test_short_vectors_do_not_wrap_around(entry: int) -> None:
+    exact = np.full(5, entry, np.int32)
+
+    moved = opened().release(Sealed(exact, STEP)) - opened().release(Sealed(np.zeros(5, np.int64), STEP))
+
+    assert moved.tolist() == [entry] * 5
+
+
+@pytest.mark.parametrize(("multiplier", "kind"), [(2.0, np.int32), (2.0**19, np.int64)])
+def test_the_type_of_a_release_depends_on_the_noise_alone(multiplier: float, kind: type) -> None:
+    for entry in (0, 2**30 - 1):
+        assert opened(multiplier).release(Sealed(np.full(5, entry, np.int32), STEP)).dtype == kind
+
+
 @pytest.mark.parametrize(
     "sealed",
     [

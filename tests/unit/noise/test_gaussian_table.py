@@ -189,18 +189,39 @@ def test_close_coins_are_decided_exactly(number: int) -> None:
 
 def test_refused_values_are_replaced_by_fresh_ones_even_if_many_are() -> None:
     class Picky(GaussianTable):
-        def _settle(self, values, places, bits):  # type: ignore[no-untyped-def]
-            refused = super()._settle(values, places, bits)
-            if len(values) < 40:
-                return refused
-            values[::3] = 10**9
-            return np.union1d(refused, np.arange(0, len(values), 3))
+        def _fill(self, out, scratch, bits):  # type: ignore[no-untyped-def]
+            left_open = super()._fill(out, scratch, bits)
+            if len(out) < 40:
+                return left_open
+            return np.union1d(left_open, np.arange(0, len(out), 3))
+
+        def _settle(self, count, bits):  # type: ignore[no-untyped-def]
+            found, kept = super()._settle(count, bits)
+            refused = np.arange(count) % 8 > 0 if count > 10 else ~kept
+            return np.where(refused, 10**9, found), ~refused & kept
 
     sample = Picky(10**6).draw(3000, SeededBits(4))
 
     assert sample.shape == (3000,)
     assert np.abs(sample).max() < 10**4
-    assert 950 < sample.std() < 1050
+    assert 900 < sample.std() < 1100
+
+
+def test_a_value_that_32_bits_cannot_hold_is_drawn_all_the_same() -> None:
+    class Far(GaussianTable):
+        def _numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
+            numbers = super()._numbers(uniform, bits)
+            numbers[0] = 2**30
+            return numbers
+
+        def _kept(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
+            return np.ones(len(numbers), bool)
+
+    sample = Far(2**40).draw(5000, SeededBits(4))
+
+    assert sample.dtype == np.int64
+    assert 2**29 <= int(sample.max()) >> Far(2**40)._shift < 2**29 + 1
+    assert np.sort(sample)[-2] < 10 * 2**20
 
 
 def test_positive_and_negative_values_are_mirrored() -> None:
@@ -214,7 +235,8 @@ def test_small_counts_and_no_count_work() -> None:
     table = gaussian_table(Fraction(400))
 
     assert table.draw(0, SeededBits(1)).shape == (0,)
-    assert table.draw(1, SeededBits(1)).dtype == np.int64
+    assert table.draw(1, SeededBits(1)).dtype == np.int32
+    assert GaussianTable(2**58).draw(1, SeededBits(1)).dtype == np.int64
     assert gaussian_table(Fraction(400)) is table
 
 

@@ -226,6 +226,22 @@ def test_batches_are_cut_so_that_single_precision_errs_by_less_than_is_declared(
     assert parts <= 4
 
 
+def test_a_batch_much_larger_than_expected_keeps_its_type_and_range() -> None:
+    torch.manual_seed(0)
+    inputs, targets = (
+        part.repeat_interleave(700, 0) for part in batch(1)
+    )  # all rows alike: sums are as large as can be
+    learner = problem(mlp()).table(TensorRows(inputs, targets)).learner(slice(None), None)
+    learner.open(Phase(1, 2), 40.0)  # type: ignore[arg-type]
+
+    small, large = (unseal(learner.measure(np.arange(rows))) for rows in (492, 700))
+
+    assert small.dtype == large.dtype == np.int32
+    assert abs(small).max() < 2**30
+    assert abs(large).max() < 2**30
+    assert np.corrcoef(small, large)[0, 1] > 0.99
+
+
 def test_large_batches_are_added_in_double_precision() -> None:
     assert _stretch(493) is None
     assert _stretch(10**6) is None
@@ -237,8 +253,11 @@ def test_a_model_in_double_precision_stays_there() -> None:
     learner = problem(mlp().double()).table(TensorRows(inputs.double(), targets)).learner(slice(None), None)
     single = problem(mlp()).table(TensorRows(inputs, targets)).learner(slice(None), None)
 
-    assert learner.open(Phase(1, 2), 6.0).amount < single.open(Phase(1, 2), 6.0).amount  # type: ignore[arg-type]
-    assert unseal(learner.measure(np.arange(6))).any()
+    fine, coarse = (each.open(Phase(1, 2), 6.0).amount for each in (learner, single))  # type: ignore[arg-type]
+
+    assert fine < 8 * coarse  # its lattice is eight times finer, and nothing is added for float32
+    assert unseal(learner.measure(np.arange(6))).dtype == np.int64
+    assert unseal(single.measure(np.arange(6))).dtype == np.int32
 
 
 @pytest.mark.parametrize("width", [1, 10, 784, 2048, 2049, 100_000])
