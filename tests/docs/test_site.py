@@ -41,6 +41,7 @@ def page_maker(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> dict:
     pytest.importorskip("sphinx")
+    pytest.importorskip("nbclient")
     output = str(tmp_path_factory.mktemp("site"))
     done = subprocess.run([sys.executable, "-c", BUILD, str(DOCS), output], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
