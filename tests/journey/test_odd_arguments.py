@@ -12,6 +12,7 @@ import pytest
 from expost import Dataset, Session, Unit, approx, epsilon
 from expost.core import ExpostError, TargetNotMet
 from expost.core.errors import EngineFailed
+from expost.stats import hypothesis
 
 ODD: list[Any] = [None, 0, -1, 1, 2, 1e-40, 1e12, 1e40, float("nan"), float("inf"), True, 10**30, 1.5, object()]
 ODD += [
@@ -107,6 +108,60 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "summary": (asked("summary", "columns"), {"columns": ["x"], "epsilon": 0.1, "bounds": None, "by": None}),
     "covariance": (asked("covariance", "columns"), {"columns": ["x", "x"], "epsilon": 0.1}),
     "contingency table": (asked("contingency_table", "columns"), {"columns": ["s"], "epsilon": 0.1}),
+}
+
+PAIRS = {"x": [float(k % 7) for k in range(60)], "y": [float(k % 5) for k in range(60)]}
+SAMPLE = Dataset(
+    pa.table(PAIRS | {"c": ["a", "b", "c"] * 20, "d": ["u", "v"] * 30}),
+    name="sample",
+    bounds={"x": (0, 10), "y": (0, 10)},
+    categories={"c": ["a", "b", "c"], "d": ["u", "v"]},
+    adjacency="replace-one",
+    rows=60,
+)
+
+
+def sampled(kind: Any) -> Any:
+    return lambda **terms: Session(SAMPLE, epsilon(100)).ask(kind(**terms))
+
+
+MEANS = {"value": "x", "by": "d", "groups": ("u", "v")}
+CALLS |= {
+    "binomial test": (
+        sampled(hypothesis.BinomialTest),
+        {"column": "c", "equals": "a", "null": 0.3, "alternative": "less", "epsilon": 1, "confidence": 0.9},
+    ),
+    "goodness of fit": (
+        sampled(hypothesis.GoodnessOfFitTest),
+        {"column": "c", "chances": [0.2, 0.3, 0.5], "epsilon": 1},
+    ),
+    "independence": (sampled(hypothesis.IndependenceTest), {"first": "c", "second": "d", "epsilon": 1}),
+    "several means": (sampled(hypothesis.AnovaTest), {"value": "x", "by": "c", "epsilon": 1}),
+    "several means, power": (
+        sampled(hypothesis.AnovaTest),
+        {"value": "x", "by": "c", "power": 0.5, "effect": (0, 3, 6), "deviation": 2},
+    ),
+    "two means": (sampled(hypothesis.MeanDifferenceTest), MEANS | {"epsilon": 1}),
+    "two means, power": (sampled(hypothesis.MeanDifferenceTest), MEANS | {"power": 0.5, "effect": 5, "deviation": 2}),
+    "rank correlation": (sampled(hypothesis.CorrelationTest), {"first": "x", "second": "y", "epsilon": 1}),
+    "rank correlation, power": (
+        sampled(hypothesis.CorrelationTest),
+        {"first": "x", "second": "y", "power": 0.5, "effect": 0.8},
+    ),
+    "linear correlation": (sampled(hypothesis.LinearCorrelationTest), {"first": "x", "second": "y", "epsilon": 1}),
+    "linear correlation, power": (
+        sampled(hypothesis.LinearCorrelationTest),
+        {"first": "x", "second": "y", "power": 0.3, "effect": 0.9, "deviations": (2, 2)},
+    ),
+    "split test": (
+        sampled(hypothesis.SplitTest),
+        {"relation": "means", "first": "x", "second": "c", "epsilon": 1, "parts": None},
+    ),
+    "two samples": (
+        hypothesis.mean_difference_test,
+        {"first": PAIRS["x"], "second": PAIRS["y"], "bounds": (0, 10), "epsilon": 1},
+    ),
+    "two lists": (hypothesis.correlation_test, {**PAIRS, "epsilon": 1}),
 }
 
 

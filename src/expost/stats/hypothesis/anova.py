@@ -13,7 +13,7 @@ from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, system_bits
-from expost.stats.hypothesis.column import check_values
+from expost.stats.hypothesis.column import check_values, floats_of, named
 from expost.stats.hypothesis.draw import laplaces, normals
 from expost.stats.hypothesis.groups import (
     NUISANCE,
@@ -71,7 +71,8 @@ class AnovaTest(PricedTest):
         max_epsilon: object = None,
         expected_rows: int | None = None,
     ) -> None:
-        self._value, self._by, self._effect, self._deviation = value, by, effect, deviation
+        self._value, self._by = named(value, by)
+        self._effect, self._deviation = effect, deviation
         super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
@@ -257,7 +258,7 @@ def _price(
 ) -> Priced:
     if ask.fixed is not None:
         return ask.fixed
-    if effect is None or deviation is None or len(effect) != groups:
+    if effect is None or deviation is None or floats_of(effect).shape != (groups,):
         raise InvalidRequest(
             "Expected the mean of each group and a standard deviation beside power", do="Pass effect= and deviation="
         )

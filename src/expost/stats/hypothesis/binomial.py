@@ -11,7 +11,7 @@ from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import check_values, matches, truths
+from expost.stats.hypothesis.column import check_values, matches, named, truths
 from expost.stats.hypothesis.draw import uniforms
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
@@ -59,7 +59,7 @@ class BinomialTest(PricedTest):
         confidence: object = 0.95,
         expected_rows: int | None = None,
     ) -> None:
-        self._column, self._equals = column, equals
+        (self._column,), self._equals = named(column), equals
         self._design = _Design(null, alternative, confidence, effect)
         super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows

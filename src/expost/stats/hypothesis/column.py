@@ -19,8 +19,10 @@ __all__ = [
     "check_values",
     "checked_rows",
     "codes",
+    "floats_of",
     "matches",
     "measured",
+    "named",
     "pair_of",
     "public_rows",
     "truths",
@@ -96,16 +98,37 @@ def bounded(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]:
     return np.rint((np.clip(share, 0.0, 1.0) - 0.5) * GRID).astype(np.int64)
 
 
+def named(*columns: object) -> tuple[str, ...]:
+    """Names of columns as a caller typed them.
+
+    >>> named("x", "y")
+    ('x', 'y')
+    """
+    for column in columns:
+        if not isinstance(column, str):
+            raise InvalidRequest("Expected the name of a column", got=column, do="Pass its name as a text")
+    return tuple(str(column) for column in columns)
+
+
+def floats_of(values: Any) -> NDArray[np.float64]:
+    """A list of numbers; what is none becomes an empty table, which every caller refuses.
+
+    >>> floats_of(["a"]).shape
+    (0, 0)
+    """
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        return np.empty((0, 0))
+
+
 def pair_of(first: Any, second: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Two lists of numbers of equal length.
 
     >>> pair_of([1, 2], [3, 4])[1]
     array([3., 4.])
     """
-    try:
-        x, y = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    except (TypeError, ValueError):
-        x, y = np.empty((0, 0)), np.empty(0)
+    x, y = floats_of(first), floats_of(second)
     if x.ndim != 1 or x.shape != y.shape:
         raise InvalidRequest("Expected two lists of numbers of equal length", do="Pass one-dimensional arrays")
     return x, y

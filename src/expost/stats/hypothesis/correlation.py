@@ -14,7 +14,7 @@ from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensit
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import checked_rows, measured, pair_of, public_rows
+from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
@@ -58,7 +58,7 @@ class CorrelationTest(PricedTest):
         max_epsilon: object = None,
         confidence: object = 0.95,
     ) -> None:
-        self._columns = (first, second)
+        self._columns = named(first, second)
         self._alternative = alternative_of(alternative)
         self._failure = 1 - probability(confidence, "confidence")
         self._effect = effect
@@ -133,7 +133,7 @@ def correlation_power(
     >>> round(correlation_power(500, 0.2, epsilon=0.5), 2)
     0.93
     """
-    if not -1 < effect < 1:
+    if not isinstance(effect, int | float) or not -1 < effect < 1:
         raise InvalidRequest("Expected a correlation between -1 and 1", got=effect, do="Pass one inside")
     pairs = rows * (rows - 1) / 2
     angle, half = 2 * math.asin(effect) / math.pi, 2 * math.asin(effect / 2) / math.pi

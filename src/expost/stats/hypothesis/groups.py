@@ -15,7 +15,7 @@ from scipy import special
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import BitSource
-from expost.stats.hypothesis.column import GRID, bounded, codes, measured
+from expost.stats.hypothesis.column import GRID, bounded, codes, floats_of, measured
 from expost.stats.hypothesis.priced_test import under_noise
 from expost.stats.hypothesis.size import TableSize
 
@@ -273,13 +273,14 @@ def group_bounds(bounds: object) -> tuple[float, float]:
     """Public bounds as a caller typed them."""
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidRequest("Expected bounds=(low, high)", do="Pass the public bounds of the values")
-    bounded([], (float(bounds[0]), float(bounds[1])))
-    return float(bounds[0]), float(bounds[1])
+    low, high = (float(end) if isinstance(end, int | float | np.number) else math.nan for end in bounds)
+    bounded([], (low, high))
+    return low, high
 
 
 def samples_of(groups: Sequence[Any]) -> list[NDArray[np.float64]]:
     """Samples as one-dimensional float arrays of at least two values each."""
-    samples = [np.asarray(group, np.float64) for group in groups]
+    samples = [floats_of(group) for group in groups]
     if any(sample.ndim != 1 or sample.size < 2 for sample in samples):
         raise InvalidRequest("Expected samples of at least two numbers each", do="Pass one-dimensional arrays")
     return samples

@@ -14,7 +14,7 @@ from expost.core import InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import checked_rows, measured, pair_of, public_rows
+from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
 from expost.stats.hypothesis.groups import NUISANCE, column_bounds, group_bounds
 from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
 from expost.stats.hypothesis.price import Ask, Priced
@@ -65,7 +65,7 @@ class LinearCorrelationTest(PricedTest):
     ) -> None:
         if first == second:
             raise InvalidRequest("Expected two different columns", got=first, do="Name another one")
-        self._columns = (first, second)
+        self._columns = named(first, second)
         self._design = _Design(alternative, confidence, effect, deviations)
         super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._rows, self._bounds = 0, ((0.0, 1.0), (0.0, 1.0))
@@ -151,7 +151,7 @@ def linear_correlation_power(
     >>> power > 0.95
     True
     """
-    if not -1 < effect < 1:
+    if not isinstance(effect, int | float) or not -1 < effect < 1:
         raise InvalidRequest("Expected a correlation between -1 and 1", got=effect, do="Pass one inside")
     first, second = (d / (high - low) for d, (low, high) in zip(deviations, bounds, strict=True))
     shares = MomentShares.of(Fraction(epsilon), rows=rows)
@@ -188,7 +188,7 @@ class _Design:
     def price(self, ask: Ask, rows: int, bounds: Bounds) -> Priced:
         if ask.fixed is not None:
             return ask.fixed
-        if self._effect is None or self._deviations is None or len(self._deviations) != 2:
+        if self._effect is None or not isinstance(self._deviations, tuple | list) or len(self._deviations) != 2:
             raise InvalidRequest(
                 "Expected a correlation and two standard deviations beside power", do="Pass effect= and deviations="
             )

@@ -14,7 +14,7 @@ from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import check_values
+from expost.stats.hypothesis.column import check_values, named
 from expost.stats.hypothesis.groups import (
     NUISANCE,
     GroupTotals,
@@ -71,9 +71,9 @@ class MeanDifferenceTest(PricedTest):
         confidence: object = 0.95,
         expected_rows: int | None = None,
     ) -> None:
-        if len(groups) != 2 or groups[0] == groups[1]:
+        if not isinstance(groups, tuple | list) or len(groups) != 2 or groups[0] == groups[1]:
             raise InvalidRequest("Expected two different groups", do="Pass groups=(first, second)")
-        self._value, self._by, self._groups = value, by, tuple(groups)
+        (self._value, self._by), self._groups = named(value, by), tuple(groups)
         self._design = _Design(alternative, confidence, effect, deviation)
         super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows

@@ -12,7 +12,7 @@ from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power
-from expost.stats.hypothesis.column import check_values, codes, measured
+from expost.stats.hypothesis.column import check_values, codes, measured, named
 from expost.stats.hypothesis.draw import uniforms
 from expost.stats.hypothesis.permutation import INNER_LEVEL, Relation, part_rejects, statistic_of
 from expost.stats.hypothesis.price import Ask, Priced
@@ -59,7 +59,7 @@ class SplitTest(PricedTest):
     ) -> None:
         if first == second:
             raise InvalidRequest("Expected two different columns", got=first, do="Name another one")
-        self._relation, self._columns, self._parts = relation_of(relation), (first, second), parts
+        self._relation, self._columns, self._parts = relation_of(relation), named(first, second), parts
         super().__init__(Ask(epsilon=epsilon))
         self._size, self._dealt = TableSize(None, None), 0
 

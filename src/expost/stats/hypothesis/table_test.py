@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import BitSource, discrete_laplace
-from expost.stats.hypothesis.column import check_values, codes
+from expost.stats.hypothesis.column import check_values, codes, named
 from expost.stats.hypothesis.draw import multinomials
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
@@ -41,7 +41,7 @@ class TableTest(PricedTest, ABC):
 
     def __init__(self, columns: Sequence[str], name: str, ask: Ask, effect: Any, expected_rows: object) -> None:
         super().__init__(ask)
-        self._columns, self._name, self._effect = tuple(columns), name, effect
+        self._columns, self._name, self._effect = named(*columns), name, effect
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
         self._categories: tuple[tuple[Any, ...], ...] = ()
