@@ -27,6 +27,9 @@ _MOST_ROWS = 1 << 13  # worked on at a time: so many gradients below 2^29 each a
 _CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
 _MARGIN = 1 - 2.0**-40  # for the float products that decide how far a row is clipped
 _CHECK = 1 - 2.0**-45  # between that margin and the rounding of the float check
+_WIDE, _MANY = 256, 4  # columns and outputs from which on sums are taken by digits
+_DIGIT, _DIGIT_ROWS = 128, 64  # the base, and the rows added at a time: 64 rows of 2^12 times half the base are 2^24
+_LARGEST_SHORT = 2.0**25 - 2.0**18  # lattice units of the clip, so that the high digits do not pass 2^24 either
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
 
 
@@ -64,7 +67,14 @@ class ClippedGradient:
     def residual_unit(self) -> float:
         """Lattice units of a residual of 1, a power of two; as fine as the noise sampler's range allows."""
         room = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0)
+        if self._short:
+            room = min(room, _LARGEST_SHORT)
         return 2.0 ** min(math.floor(math.log2(room / (self.clip * self.grid.unit))), 30)
+
+    @property
+    def _short(self) -> bool:
+        """Whether sums are taken in float32, by digits: faster where there is much to add, on a coarser lattice."""
+        return self.grid.columns >= _WIDE and self.head.outputs >= _MANY
 
     @cached_property
     def unit(self) -> float:
@@ -95,16 +105,17 @@ class ClippedGradient:
         rounded = _RoundedWeights.of(weights, self.grid)
         for part in chunks(index, len(rows), self.grid.columns):
             chosen, squares = rows.pick(part)
-            scores = rounded.scores(chosen)
+            singles = chosen.astype(np.float32)
+            scores = rounded.scores(singles)
             if watcher is not None:
                 watcher(scores, targets[part])
             residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
-            total += (residuals @ chosen.astype(np.float64)).astype(np.int64)
+            total += _sum_by_digits(residuals, singles) if self._short else _sum(residuals, singles)
         return Sealed(total.ravel(), self.sensitivity)
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
-        return _RoundedWeights.of(weights, self.grid).scores(rows.pick(part)[0])
+        return _RoundedWeights.of(weights, self.grid).scores(rows.pick(part)[0].astype(np.float32))
 
     def residuals(self, scores: Floats, targets: NDArray[Any], squares: Floats) -> Floats:
         """The clipped residuals (outputs x rows) in lattice units, of rows with these squared lengths: for sealed sums only."""
@@ -122,6 +133,22 @@ class ClippedGradient:
         # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
         found[:, np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK] = 0
         return found
+
+
+def _sum(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The sum over rows of outer products of integers, exact in float64."""
+    return (residuals @ singles.astype(np.float64)).astype(np.int64)
+
+
+def _sum_by_digits(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The same, exact in float32: two digits of the residuals, and so few rows at a time that 2^24 is not passed."""
+    high = np.rint(residuals * (1 / _DIGIT))
+    digits = np.concatenate([high, residuals - high * _DIGIT]).astype(np.float32)
+    sums = np.zeros((len(digits), singles.shape[1]), np.int32)
+    for start in range(0, len(singles), _DIGIT_ROWS):
+        part = slice(start, start + _DIGIT_ROWS)
+        sums += (digits[:, part] @ singles[part]).astype(np.int32)
+    return sums[: len(high)] * np.int64(_DIGIT) + sums[len(high) :]
 
 
 @dataclass(frozen=True)
@@ -147,9 +174,9 @@ class _RoundedWeights:
         low = np.rint((weights * 2.0**first - high) * 2.0**gap)
         return cls(np.concatenate([high, low]).astype(np.float32), gap, 2.0 ** -(first + gap) / grid.unit)
 
-    def scores(self, chosen: NDArray[np.int16]) -> Floats:
+    def scores(self, singles: NDArray[np.float32]) -> Floats:
         """The scores (outputs x rows) of rows on the grid."""
-        products = self.pieces @ chosen.astype(np.float32).T
+        products = self.pieces @ singles.T
         outputs = len(products) // 2
         scores: Floats = products[:outputs] * np.float64(2.0**self.gap)
         scores += products[outputs:]

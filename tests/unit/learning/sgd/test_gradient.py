@@ -17,13 +17,15 @@ HEADS = [Softmax(10), Logistic(), Squared(), Huber(width=0.2)]
 class Case:
     """A table, weights, and the sums over them."""
 
-    def __init__(self, head: object = HEADS[0], *, clip: float = 0.5, noise: float = 3.0, rows: int = 300) -> None:
+    def __init__(
+        self, head: object = HEADS[0], *, clip: float = 0.5, noise: float = 3.0, rows: int = 300, width: int = 12
+    ) -> None:
         rng = np.random.default_rng(5)
-        self.raw = rng.normal(size=(rows, 12)) * rng.lognormal(size=(rows, 1))
+        self.raw = rng.normal(size=(rows, width)) * rng.lognormal(size=(rows, 1))
         labels = head.name in ("softmax", "logistic")
         self.targets = rng.integers(0, max(head.outputs, 2), rows) if labels else rng.uniform(-1, 1, rows)
-        self.weights = rng.normal(size=(head.outputs, 13))
-        self.grid = FeatureGrid(12, bound=2.0)
+        self.weights = rng.normal(size=(head.outputs, width + 1))
+        self.grid = FeatureGrid(width, bound=2.0)
         self.rows = self.grid.encode(self.raw)
         self.rule = ClippedGradient(self.grid, head, clip, noise)
 
@@ -124,6 +126,41 @@ def test_senseless_terms_are_refused() -> None:
         Case(noise=1e8)
 
 
+@pytest.mark.parametrize("residual", [64.0, -64.0, 63.0, 8127.0, 8128.0, -8128.0])
+def test_sums_by_digits_are_exact_for_rows_as_long_as_can_be(residual: float) -> None:
+    rows = np.zeros((1000, 300), np.float32)
+    rows[:, 0] = 4096  # all of a row's length in one column
+    assert abs(residual) * 4096 <= module._LARGEST_SHORT
+
+    found = module._sum_by_digits(np.full((4, 1000), residual), rows)
+
+    assert found[:, 0].tolist() == [int(residual) * 4096 * 1000] * 4
+    assert not found[:, 1:].any()
+
+
+def test_sums_by_digits_are_those_in_double_precision() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(-256, 257, (777, 300)).astype(np.float32)
+    residuals = np.rint(rng.normal(size=(5, 777)) * 1500)
+
+    assert (module._sum_by_digits(residuals, rows) == module._sum(residuals, rows)).all()
+
+
+@pytest.mark.parametrize("clip", [0.001, 0.5, 30.0])
+@pytest.mark.parametrize("noise", [0.5, 3.0, 300.0])
+def test_wide_models_keep_to_their_sensitivity_and_to_the_sum_of_their_rows(clip: float, noise: float) -> None:
+    case = Case(clip=clip, noise=noise, rows=150, width=299)
+    limit = int(case.rule.sensitivity.amount)
+    assert limit <= module._LARGEST_SHORT
+
+    alone = [case.total(np.array([row])) for row in range(150)]
+
+    assert (case.total() == sum(alone)).all()
+    assert all(sum(int(value) ** 2 for value in row if value) <= limit * limit for row in alone)
+    if clip < 1:
+        assert max(np.linalg.norm(row.astype(float)) for row in alone) > 0.97 * limit
+
+
 @pytest.mark.parametrize("columns", [1, 12, 784, 5000])
 @pytest.mark.parametrize("size", [0.0, 1e-9, 0.3, 1.0, 1e7])
 def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(columns: int, size: float) -> None:
@@ -133,7 +170,7 @@ def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(col
     weights = rng.normal(size=(3, columns + 1)) * size
 
     rounded = module._RoundedWeights.of(weights, grid)
-    found = rounded.scores(chosen)
+    found = rounded.scores(chosen.astype(np.float32))
 
     high, low = rounded.pieces[:3].astype(object), rounded.pieces[3:].astype(object)
     exact = ((high * 2**rounded.gap + low).astype(object) @ chosen.T.astype(object)).astype(np.float64)
@@ -153,4 +190,6 @@ def test_weights_along_one_axis_are_held_exactly_too() -> None:
     chosen = grid.encode(np.array([[1.0, 0.0, 0.0]])).integers()
     weights = np.array([[1e3, 0.0, 0.0]])
 
-    assert module._RoundedWeights.of(weights, grid).scores(chosen)[0, 0] == pytest.approx(1e3, rel=1e-3)
+    assert module._RoundedWeights.of(weights, grid).scores(chosen.astype(np.float32))[0, 0] == pytest.approx(
+        1e3, rel=1e-3
+    )
