@@ -21,10 +21,12 @@ from expost.learning.sgd.schedule import Phase, Schedule
 from expost.learning.sgd.table import LinearProblem
 from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
+from expost.learning.sgd.watch import Watch
+from expost.learning.sgd.watching import Watching
 from expost.noise.bits import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
-__all__ = ["canary_pair", "entries", "newton_vector_pair"]
+__all__ = ["canary_pair", "entries", "newton_vector_pair", "watched_pair"]
 
 _RUNS = 400  # a training takes milliseconds, however small
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
@@ -43,6 +45,7 @@ def entries() -> Iterable[Entry]:
         ),
         Entry("expost.learning.sgd.newton.NewtonLearner", _newton_steps),
         Entry("expost.learning.sgd.tuning.TuningRequest", _tunings),
+        Entry("expost.learning.sgd.watching.Watching", _watched_steps, also=("expost.learning.sgd.watch.Watch",)),
     )
 
 
@@ -124,6 +127,37 @@ def _newton_steps() -> Sequence[Pair]:
         canary_pair("one Newton step on all rows", Full(4), steps=1, noise=Fraction(1), solver="newton"),
         canary_pair("four Newton steps on all rows", Full(4), steps=4, noise=Fraction(2), solver="newton"),
         canary_pair("sampled Newton steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1), solver="newton"),
+    )
+
+
+def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction = Fraction(1)) -> Pair:
+    """What one watched step releases, seen along a direction: the weight of the gradient and of the count of right rows."""
+    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
+
+    def seen(features: NDArray[np.float64]) -> Sampler:
+        labels = np.append(np.zeros(len(_PLAIN), np.intp), 1)[: len(features)]
+        table = problem.table(features, labels)
+
+        def run(bits: BitSource) -> float:
+            learner = table.learner(slice(None), None)
+            watching = Watching(Watch(share=Fraction(1)), learner, Full(4), bits)
+            phase = Phase(1, noise)
+            joined = watching.open(phase)
+            step = GaussianStream(noise, joined, size=learner.size, bits=bits).release(learner.measure(slice(None)))
+            watching.look()
+            return float(gradient * step[0] + number * watching.released[0]) / float(joined.amount)
+
+        return repeat(run)
+
+    return Pair(name, claim, seen(np.vstack([_PLAIN, _CANARY])), seen(_PLAIN), slow=True, most_runs=_RUNS)
+
+
+def _watched_steps() -> Sequence[Pair]:
+    return (
+        watched_pair("a released count", gradient=0.0, number=-1.0),
+        watched_pair("a released gradient and count", gradient=-1.0, number=-1.0),
     )
 
 

@@ -322,3 +322,24 @@ def test_no_exact_number_is_kept_on_the_model() -> None:
 
     kept = {name for name in vars(model) if name.endswith("_")}
     assert kept <= {"n_features_in_", "classes_", "release_", "prices_", "coef_", "intercept_", "feature_names_in_"}
+
+
+def test_a_regression_bears_columns_that_all_point_one_way() -> None:
+    """Steps as long as bounded slopes allow would throw squared errors from one side to the other."""
+    rng = np.random.default_rng(0)
+    rows = 0.45 + 0.05 * rng.normal(size=(5000, 5))
+    line = 3 * (rows[:, 0] - rows[:, 1])
+    model = SGDRegressor(epsilon=20.0, target_bounds=(-1, 1), rows=5000, feature_bound=1.2, simulation_seed=1)
+    error = model.fit(rows, line).predict(rows) - line
+
+    assert np.sqrt(np.mean(error**2)) < 0.3 * line.std()
+
+
+def test_a_penalty_shortens_the_steps() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (3000, 2))
+    model = SGDRegressor(
+        epsilon=20.0, target_bounds=(-1, 1), rows=3000, feature_bound=1.5, regularization=5.0, simulation_seed=1
+    ).fit(rows, rows[:, 0])
+
+    assert 0 < model.coef_[0] < 0.2  # the plain penalised answer is 1/3 / (5 + 1/3) = 0.06

@@ -15,7 +15,8 @@ __all__ = ["Descent", "DescentRule", "Stride"]
 
 Floats = NDArray[np.float64]
 _BEARABLE = 2.3  # units of a score; found by search on MNIST and Adult, where 1 to 4 do nearly as well
-_CURVATURE_SHARE = 4.0
+_CURVATURE_SHARE = 4.0  # how much less curved than their bound losses are whose slopes are bounded too
+_SAFELY = 0.9  # of the longest step that squared errors bear
 _BEARABLE_SUM = 1.0  # as _BEARABLE, for sums of gradients weighted by precision, which have no momentum
 _CURVATURE_SHARE_SUM = 60.0
 _STATE = ("weights", "velocity", "average", "steps")
@@ -65,24 +66,31 @@ class DescentRule:
         if not self.averaging >= 0:
             raise InvalidRequest("Expected averaging >= 0", got=self.averaging, do="Pass 0 for the last iterate")
 
-    def stride(self, *, noise: float, steps: int, row_length: float, curvature: float) -> Stride:
+    def stride(
+        self, *, noise: float, steps: int, row_length: float, curvature: float, bounded_slope: bool = True
+    ) -> Stride:
         """What the steps of a phase are to be; arguments as for ``rate``."""
         if self.weighing and self.learning_rate is None:
-            return Stride(2 / curvature * _CURVATURE_SHARE_SUM, noise**-2, row_length)
-        return Stride(self.rate(noise=noise, steps=steps, row_length=row_length, curvature=curvature))
+            return Stride(2 / (curvature / _CURVATURE_SHARE_SUM + self.regularization), noise**-2, row_length)
+        terms = {"noise": noise, "steps": steps, "row_length": row_length, "curvature": curvature}
+        return Stride(self.rate(**terms, bounded_slope=bounded_slope))  # type: ignore[arg-type]
 
-    def rate(self, *, noise: float, steps: int, row_length: float, curvature: float) -> float:
+    def rate(
+        self, *, noise: float, steps: int, row_length: float, curvature: float, bounded_slope: bool = True
+    ) -> float:
         """The step size of a phase: the caller's, or the largest that its noise and the loss's curvature bear.
 
         ``noise`` is the standard deviation of a mean gradient's entry. The noise of all steps moves a score by about
         row_length * rate * noise * sqrt(steps) / (1 - momentum); a rate at which that is a few units learns fastest
-        before it drowns. Heavy-ball descent is stable up to 2 (1 + momentum) / curvature of the mean loss (Pol64),
-        whose largest curvature is seldom more than a quarter of the bound ``curvature``.
+        before it drowns. Heavy-ball descent is stable up to 2 (1 + momentum) / curvature of the mean loss (Pol64), the
+        penalty's included. That of a loss with bounded slopes is seldom more than a quarter of the bound ``curvature``,
+        and what overshoots stays bounded; squared errors have neither comfort if all columns point one way.
         """
         if self.learning_rate is not None:
             return self.learning_rate
         bearable = _BEARABLE * (1 - self.momentum) / (row_length * noise * math.sqrt(steps))
-        stable = 2 * (1 + self.momentum) / curvature * _CURVATURE_SHARE
+        steepest = curvature / (_CURVATURE_SHARE if bounded_slope else 1.0) + self.regularization
+        stable = 2 * (1 + self.momentum) / steepest * (1.0 if bounded_slope else _SAFELY)
         return min(bearable, stable)
 
 

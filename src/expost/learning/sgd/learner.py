@@ -14,7 +14,7 @@ from expost.core import Sealed, Sensitivity
 from expost.learning.sgd.descent import Descent, DescentRule, Stride
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.gradient import ClippedGradient, Watcher
-from expost.learning.sgd.head import Head
+from expost.learning.sgd.head import Head, Squared
 from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally, number_count, row_numbers, zero_loss
@@ -138,6 +138,7 @@ class LinearLearner:
             steps=phase.steps,
             row_length=length,
             curvature=self._head.curvature * length**2,
+            bounded_slope=not isinstance(self._head, Squared),
         )
         return self._gradient.sensitivity
 

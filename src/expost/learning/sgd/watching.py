@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from expost.core import Sensitivity
 from expost.learning.sgd.batches import Batches, Poisson
@@ -37,6 +41,8 @@ class Watching:
         self._sampling = 1 / self._rows if isinstance(batches, Poisson) and batches.rate < 1 else 0.0
         self._height, self._deviation = 0, math.inf
         self._stream: GaussianStream | None = None
+        self.released: NDArray[Any] = np.zeros(self._count)
+        """The numbers of the last step as they were released, in lattice units."""
 
     def open(self, phase: Phase) -> Sensitivity:
         """Begin a phase; the sensitivity that the gradient's noise must be made for."""
@@ -52,8 +58,10 @@ class Watching:
     def look(self) -> None:
         """Release the numbers of the step that was measured last."""
         assert self._stream is not None
-        numbers = self._stream.release(self._learner.watched()) / self._height
-        self._running.feed(numbers, rows=self._rows, noise=math.sqrt(self._deviation**2 + self._sampling))
+        self.released = self._stream.release(self._learner.watched())
+        self._running.feed(
+            self.released / self._height, rows=self._rows, noise=math.sqrt(self._deviation**2 + self._sampling)
+        )
 
     @property
     def reading(self) -> Reading | None:

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.core import Norm, Sealed, Sensitivity, unseal
+from expost.audit import Profile, Verdict, audit_table
+from expost.audit.entries_sgd import watched_pair
+from expost.audit.entry import Entry
+from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.learning.sgd.batches import Full, Poisson
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
@@ -185,3 +188,31 @@ def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     learner.measure(slice(None))
 
     assert learner._watcher() is None
+
+
+def verdict(pair: Any) -> Verdict:
+    entry = Entry("expost.learning.sgd.watching.Watching", pairs=lambda: (pair,))
+    (row,) = audit_table(Profile(runs=400, slow_runs=400), entries=[entry])
+    return row.verdict
+
+
+@pytest.mark.parametrize(("gradient", "number"), [(0.0, -1.0), (-1.0, -1.0)])
+def test_a_canary_is_not_seen_beyond_the_claim(gradient: float, number: float) -> None:
+    assert verdict(watched_pair("watched", gradient=gradient, number=number)) is not Verdict.VIOLATED
+
+
+def test_numbers_that_count_ten_times_the_height_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Tally.add
+    monkeypatch.setattr(Tally, "add", lambda self, values: [plain(self, values) for _ in range(10)])
+
+    assert verdict(watched_pair("watched", gradient=0.0, number=-1.0)) is Verdict.VIOLATED
+
+
+def test_noise_that_leaves_no_room_for_the_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Watch.joined
+    monkeypatch.setattr(
+        Watch, "joined", lambda self, gradient, count: Sensitivity(right(self, gradient, count).amount / 3, Norm.L2)
+    )
+
+    with pytest.raises(InvalidRequest, match="within the declared sensitivity"):
+        verdict(watched_pair("watched", gradient=-1.0, number=-1.0))
