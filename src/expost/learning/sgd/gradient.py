@@ -167,12 +167,16 @@ class _RoundedWeights:
         # |x| |w| <= 2^24 for a row x and a piece w, each as long as it may be; rounding adds ``spare`` to a piece.
         room = 2.0**_SINGLE / math.sqrt(grid.longest) * _MARGIN
         spare = math.sqrt(grid.columns) / 2
-        longest = float(np.sqrt((weights**2).sum(axis=1).max())) + 2.0**-20
+        longest = math.sqrt(np.einsum("ij,ij->i", weights, weights).max()) + 2.0**-20
         first = math.floor(math.log2((room - spare) / longest))
         gap = math.floor(math.log2((room - spare) / spare))
-        high = np.rint(weights * 2.0**first)
-        low = np.rint((weights * 2.0**first - high) * 2.0**gap)
-        return cls(np.concatenate([high, low]).astype(np.float32), gap, 2.0 ** -(first + gap) / grid.unit)
+        pieces = np.empty((2, *weights.shape), np.float32)
+        left = weights * 2.0**first
+        pieces[0] = np.rint(left)
+        left -= pieces[0]
+        left *= 2.0**gap
+        pieces[1] = np.rint(left, out=left)
+        return cls(pieces.reshape(-1, grid.columns), gap, 2.0 ** -(first + gap) / grid.unit)
 
     def scores(self, singles: NDArray[np.float32]) -> Floats:
         """The scores (outputs x rows) of rows on the grid."""

@@ -80,7 +80,8 @@ class Softmax:
 
     def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Probabilities minus the indicator of the label."""
-        odds: Floats = np.exp(scores - scores.max(axis=0))
+        odds: Floats = scores - scores.max(axis=0)
+        np.exp(odds, out=odds)
         odds /= np.add.reduce(odds, axis=0)
         present = targets >= 0
         odds[targets[present], np.flatnonzero(present)] -= 1.0
