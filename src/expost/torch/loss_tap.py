@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from expost.core import InvalidRequest
 from expost.torch.row_gradients import Loss
 
 __all__ = ["LossTap"]
@@ -33,6 +34,8 @@ class LossTap:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = self._loss(outputs, targets)
+        if losses.shape != outputs.shape[:1]:
+            raise InvalidRequest("Expected one loss a row", do='Pass a loss without reduction: reduction="none"')
         if self._onlooker is not None:
             self._onlooker(outputs.detach(), targets, losses.detach())
         return losses

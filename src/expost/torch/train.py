@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from expost.core import InvalidRequest, Release
+from expost.core import InvalidRequest, Measure, Release, Target
 from expost.core.rational import rational
 from expost.curator import answer
 from expost.learning.sgd.checkpoint import Checkpoint
@@ -20,7 +20,14 @@ from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
 from expost.ledger import Ledger, open_ledger
 from expost.noise import BitSource, SeededBits, system_bits
-from expost.torch.module_learner import ModuleProblem
+from expost.torch.checks import (
+    check_module,
+    check_optimizer,
+    checked_call,
+    checked_table,
+    chosen_device,
+)
+from expost.torch.module_learner import ModuleProblem, ModuleTable
 from expost.torch.row_gradients import Loss
 from expost.torch.rows import read_rows
 
@@ -96,29 +103,36 @@ def train(
         accountant=accountant,
     )
     plan = order.plan()
-    place = torch.device(device) if device is not None else next(model.parameters()).device
+    check_module(model)
+    place = chosen_device(model, device)
+    rate = float(rational(learning_rate, "learning_rate"))
     problem = ModuleProblem(
         model=model.to(place),
-        loss=loss or _cross_entropy,
+        loss=_cross_entropy if loss is None else checked_call(loss, "loss"),
         clip=float(rational(clip, "clip")),
-        optimizer=optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)),
-        averaging=float(averaging),
+        optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9))
+        if optimizer is None
+        else checked_call(optimizer, "optimizer"),
+        averaging=float(rational(averaging, "averaging", positive=False)),
         device=place,
         watched=progress and loss is None,
     )
-    request = _request(plan, problem, progress)
-    return _paid(request, data, ledger, account or _ACCOUNT, checkpoint, simulation_seed)
+    check_optimizer(problem)
+    # From shapes and made-up rows alone, so that what does not fit together is refused before it is paid for.
+    table = checked_table(problem, data)
+    request = _request(plan, problem, table, progress)
+    return _paid(request, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
 
 
-def _request(plan: Plan, problem: ModuleProblem, progress: bool) -> TrainingRequest:
+def _request(plan: Plan, problem: ModuleProblem, table: ModuleTable, progress: bool) -> TrainingRequest:
     batches = plan.schedule.batches
     return TrainingRequest(
         question=f"train {type(problem.model).__name__}",
         schedule=plan.schedule,
         prices=plan.prices,
-        table=lambda data: problem.table(read_rows(data)),
+        table=lambda _: table,
         target=plan.target,
-        rule=None if plan.target is None else ScoreRule.of(plan.target),
+        rule=None if plan.target is None else _rule(plan.target),
         validation_share=plan.validation_share,
         terms={
             "batches": type(batches).__name__.lower(),
@@ -131,6 +145,12 @@ def _request(plan: Plan, problem: ModuleProblem, progress: bool) -> TrainingRequ
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,
     )
+
+
+def _rule(target: Target) -> ScoreRule:
+    if target.measure is not Measure.ACCURACY:
+        raise InvalidRequest("Expected a target of accuracy", got=target.measure.value, do='Pass ("accuracy", 0.95)')
+    return ScoreRule.of(target)
 
 
 def _paid(
@@ -152,6 +172,8 @@ def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:
         ledger = open_ledger(None)
         ledger.open_account(account, request.prices.cap.promise())
         return ledger
+    if not isinstance(url, str):
+        raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "people.ledger"')
     ledger = open_ledger(url)
     if account not in ledger.accounts():
         ledger.close()
@@ -163,7 +185,7 @@ def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:
 
 
 def _public_rows(rows: int | str, data: Any) -> int:
-    if rows == "observed":
+    if isinstance(rows, str) and rows == "observed":
         # The caller says that the number of rows is public; only then may it be read off the data.
         return len(read_rows(data))
     if isinstance(rows, str):
@@ -172,4 +194,9 @@ def _public_rows(rows: int | str, data: Any) -> int:
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    """The usual loss; a row whose label is none of the classes counts for nothing instead of stopping the training."""
+    if targets.is_floating_point():
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    known = (targets >= 0) & (targets < outputs.shape[1])
+    losses = nn.functional.cross_entropy(outputs, torch.where(known, targets, 0), reduction="none")
+    return losses * known

@@ -32,7 +32,7 @@ SETTINGS: dict[str, list[Any]] = {
     "learning_rate": [0, -1, "x", NAN, INF, 1e300, []],
     "momentum": [-1, 1, "x", None, NAN, []],
     "averaging": [-1, "x", None, NAN, INF, []],
-    "regularization": [-1, "x", None, NAN, INF, 1e6, []],
+    "regularization": [-1, "x", None, NAN, INF, []],
     "feature_bound": [0, -1, "x", NAN, INF, []],
     "bounds": [
         5,
@@ -194,7 +194,12 @@ def test_a_refusal_leaves_a_ledger_as_it_was(tmp_path: Path) -> None:
     path = str(tmp_path / "book.ledger")
     with open_ledger(path) as ledger:
         ledger.open_account("dataset:table", approx(1, 1e-5))
-    wrong = [{"clip": 1e-25}, {"checkpoint": f"{tmp_path}/no/run.npz"}, {"regularization": 1e6}, {"delta": 0.5}]
+    wrong = [
+        {"clip": 1e-25},
+        {"checkpoint": f"{tmp_path}/no/run.npz"},
+        {"regularization": 1e6, "learning_rate": 1.0},
+        {"delta": 0.5},
+    ]
     for changes in wrong:
         refused(lambda changes=changes: classifier(ledger=path, **changes).fit(X, LABELS))
     refused(lambda: regressor(ledger=path, epsilon=None, target=("accuracy", 0.5)).fit(X, NUMBERS))

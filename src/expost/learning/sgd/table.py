@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -20,6 +20,7 @@ from expost.learning.sgd.head import ABSENT, Head
 from expost.learning.sgd.learner import LinearLearner
 from expost.learning.sgd.newton import NewtonLearner
 from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.watch import Watch
 
 __all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "target_numbers"]
 
@@ -55,8 +56,9 @@ class LinearProblem:
         """Refuse noise or a clip that the lattice has no room for; reads no rows, and is asked before any is paid for."""
         empty = self.table(np.zeros((0, self.grid.width)), np.zeros(0, np.intp)).learner(slice(None), None)
         for phase in schedule.phases:
-            try:
-                empty.open(phase, float(schedule.batches.expected_size))
+            try:  # with room for being watched, so that this does not decide what is refused
+                wider = replace(phase, noise_multiplier=phase.noise_multiplier * Watch().factor(empty.watchable[0]))
+                empty.open(wider, float(schedule.batches.expected_size))
             except InvalidRequest:
                 raise InvalidRequest(
                     "Expected a noise multiplier that leaves room for rounding",
