@@ -2,7 +2,7 @@
 
     python benchmarks/sgd.py [--threads 1] [--batch 256] [--rounds 5] [--json FILE]
 
-Everybody takes the same model, batch size and number of steps on made-up MNIST-like rows. Ours draws exact Poisson batches and
+Everybody takes the same model, batch size, optimiser (no momentum, no averages) and number of steps on made-up MNIST-like rows. Ours draws exact Poisson batches and
 exact cryptographic noise; Opacus and plain PyTorch take ready batches, Opacus adds float noise.
 """
 
@@ -179,7 +179,7 @@ def ours_torch(model, images, labels, batch: int, steps: int) -> Callable[[], No
     from expost.torch.train import _cross_entropy
 
     problem = ModuleProblem(
-        model, _cross_entropy, 1.0, lambda weights: torch.optim.SGD(weights, lr=0.01), 8.0, torch.device("cpu")
+        model, _cross_entropy, 1.0, lambda weights: torch.optim.SGD(weights, lr=0.01), 0.0, torch.device("cpu")
     )
     return steps_of(problem.table(read_rows((images, labels))).learner(slice(None), None), steps, batch)
 
@@ -190,7 +190,9 @@ def ours_numpy(images, labels, batch: int, steps: int) -> Callable[[], None]:
     from expost.learning.sgd.head import Softmax
     from expost.learning.sgd.table import LinearProblem
 
-    problem = LinearProblem(FeatureGrid(784, bound=16.0), Softmax(10), 1.0, DescentRule(0.01, momentum=0.0))
+    problem = LinearProblem(
+        FeatureGrid(784, bound=16.0), Softmax(10), 1.0, DescentRule(0.01, momentum=0.0, averaging=0.0)
+    )
     table = problem.table(images.reshape(ROWS, -1), labels.astype(np.intp))
     return steps_of(table.learner(slice(None), None), steps, batch)
 

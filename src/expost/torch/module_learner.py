@@ -89,7 +89,8 @@ class ModuleLearner:
         self._parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
         self._places = places_of(self._parameters)
         self._optimizer = problem.optimizer(self._parameters)
-        self._average = [parameter.detach().clone() for parameter in self._parameters]
+        # Without averaging the weights are their own average.
+        self._average = [part.detach().clone() if problem.averaging else part.detach() for part in self._parameters]
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
         self._single = False
         self._sensitivity: Sensitivity | None = None
@@ -172,7 +173,9 @@ class ModuleLearner:
 
     def _averaged(self) -> None:
         power = self._problem.averaging
-        share = (power + 1) / (self._steps + power) if power else 1.0  # SZ13, equation (4)
+        if not power:
+            return
+        share = (power + 1) / (self._steps + power)  # SZ13, equation (4)
         with torch.no_grad():
             for kept, parameter in zip(self._average, self._parameters, strict=True):
                 kept.lerp_(parameter, share)

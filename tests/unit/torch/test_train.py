@@ -108,3 +108,12 @@ def test_progress_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     trained(progress=True, steps=2)
 
     assert "epsilon" in capsys.readouterr().out
+
+
+def test_without_averaging_the_last_weights_leave() -> None:
+    inputs, labels = moons()
+    release = trained(epsilon=20.0, averaging=0.0)
+    averaged = trained(epsilon=20.0)
+
+    assert float((release.value(inputs).argmax(1) == labels).float().mean()) > 0.7
+    assert not torch.equal(release.value[0].weight, averaged.value[0].weight)
