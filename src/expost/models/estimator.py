@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from expost.core import InvalidRequest, Norm, Release, Request
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Request
 from expost.core.picture import draw
 from expost.core.rational import probability, rational
 from expost.data import Dataset
@@ -103,6 +103,10 @@ class PrivateLinearModel(PrivateEstimator):
     def _declared_rows(self) -> int | None:
         """The public number that stands for a private number of rows, where a method asks for it."""
         return None
+
+    @property
+    def _neighbours(self) -> Adjacency:
+        return Adjacency.REPLACE_ONE if self._declared_rows() is None else Adjacency.ADD_REMOVE
 
     def _checked_target(self, y: Any) -> Any:
         return self._vector(y)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from expost.core import InvalidRequest, Measure, Release, Request, Target
+from expost.core import Adjacency, InvalidRequest, Measure, Release, Request, Target
 from expost.core.rational import rational
 from expost.curator import answer
 from expost.data import Dataset
@@ -197,6 +197,10 @@ class PrivateGradientModel(PrivateEstimator):
             "averaging": problem.rule.averaging,
             "regularization": problem.rule.regularization,
         }
+
+    @property
+    def _neighbours(self) -> Adjacency:
+        return Adjacency.ADD_REMOVE
 
     def _answer(self, request: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
         if self.checkpoint is None:

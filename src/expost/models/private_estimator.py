@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from threadpoolctl import ThreadpoolController
 
-from expost.core import InvalidRequest, Loss, PureLoss, Receipt, Release, Request
+from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Receipt, Release, Request, Unit
 from expost.curator import answer
 from expost.data import Dataset
-from expost.ledger import Ledger, open_ledger
+from expost.ledger import Ledger, Protected, open_ledger
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = ["PrivateEstimator", "one_thread"]
@@ -113,12 +113,19 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
         ledger = self._open_ledger(account, request.worst_case)
-        terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seeded}
         try:
+            # A model has no unit but the row: read_rows refuses datasets of another one.
+            protected = Protected(_whole(ledger, account), self._neighbours, Unit.row())
+            terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "protected": protected}
             with one_thread():
-                return self._answer(request, data, terms)
+                return self._answer(request, data, terms | {"bits": bits, "simulation": seeded})
         finally:
             ledger.close()
+
+    @property
+    def _neighbours(self) -> Adjacency:
+        """The neighbours that the bill is about, as the receipt will say."""
+        raise NotImplementedError
 
     def _answer(self, request: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
         return answer(request, data, **terms)
@@ -188,6 +195,12 @@ def from_arrow(X: Any) -> Any:
     if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
         return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
     return X
+
+
+def _whole(ledger: Ledger, account: str) -> str:
+    """The account of the whole table, which the account may be a part of: it says whom all its parts are about."""
+    above = ledger.whole_of(account)
+    return account if above is None else _whole(ledger, above)
 
 
 @cache

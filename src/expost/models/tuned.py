@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from sklearn.base import clone
 
 from expost.core import InvalidRequest, Release, Request
@@ -44,6 +43,7 @@ class OneOf(Generic[Model]):
 
     A session pays for it like for any estimator: ``session.fit(OneOf(...), features=[...], target="column")``.
 
+    >>> import numpy as np
     >>> from expost.models.sgd import SGDClassifier
     >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
     >>> models = [SGDClassifier(steps=20, clip=clip, **public) for clip in (0.1, 1)]
@@ -137,7 +137,7 @@ class OneOf(Generic[Model]):
                 raise InvalidRequest(
                     "Expected models without a checkpoint", do="Leave it out: a ladder that was stopped cannot go on"
                 )
-        if len({_shared(model) for model in self.models}) != 1:
+        if any(_shared(model) != _shared(self.models[0]) for model in self.models):
             raise InvalidRequest(
                 f"Expected models of one kind, with the same {', '.join(_SHARED)}",
                 do="Let them differ in other settings",
@@ -178,6 +178,7 @@ def fit_one_of(
 
     The same as ``OneOf(models, target=..., ...).fit(X, y)``, where everything is explained.
 
+    >>> import numpy as np
     >>> from expost.models.sgd import SGDClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
@@ -215,15 +216,16 @@ def _check(number: int, problem: LinearProblem, level: Fraction, schedule: Sched
         ) from None
 
 
-def _shared(model: PrivateGradientModel) -> str:
-    """What must be alike in all models, as a text that equal values share."""
+def _shared(model: PrivateGradientModel) -> list[Any]:
+    """What must be alike in all models."""
     terms = model.get_params()
-    values = [terms[name] for name in _SHARED if name in terms]
-    return repr([type(model), *(_plain(value) for value in values)])
+    return [type(model), *(_plain(terms[name]) for name in _SHARED if name in terms)]
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) else value
+    """Lists, tuples and arrays as lists, which are equal where their values are."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [_plain(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _setting(number: int, order: Order, problem: LinearProblem, share: Fraction) -> Setting:

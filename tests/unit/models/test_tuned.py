@@ -170,3 +170,15 @@ def test_an_interrupted_choice_stays_charged_at_its_cap(tmp_path: Path, monkeypa
 
 def interrupt(learner: Any, noisy: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_equal_values_are_the_same_whatever_holds_them() -> None:
+    alike = [models(classes=classes)[0] for classes in ([0, 1], (0, 1), np.array([0, 1]), [np.int64(0), 1])]
+    alike += models(rows=np.int64(6000))
+
+    model = fit_one_of(alike, X, Y, target=("accuracy", 0.85), max_epsilon=4.0)
+
+    assert model.classes_.tolist() == [0, 1]
+    for other in ([1, 0], np.array([1, 0]), ["0", "1"], np.array([0, 1, 2])):
+        with pytest.raises(InvalidRequest, match="the same"):
+            fit_one_of([*models(), *models(classes=other)], X, Y, target=("accuracy", 0.9))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 from tests.unit.learning.sgd.conftest import Small
 
-from expost.core import EngineFailed, InvalidRequest, TargetNotMet, approx
+from expost.core import Adjacency, EngineFailed, InvalidRequest, TargetNotMet, Unit, approx
 from expost.learning.sgd import request as request_module
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.resumable import train_resumably
-from expost.ledger import open_ledger
+from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits, system_bits
 
 ACCOUNT = "dataset:t"
@@ -85,6 +86,33 @@ def test_a_crash_stays_charged_at_the_worst_case_and_tells_nothing(
     assert desk.spent == small.surely_late().prices.cap.epsilon
     assert "41" not in str(raised.value) and raised.value.__cause__ is None
     assert desk.checkpoint.path.exists()
+
+
+def test_a_warning_of_a_row_is_not_shown(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = request_module.TrainingRequest.measure
+
+    def warning(request: Any, dataset: Any) -> Any:
+        warnings.warn("overflow at row 41", RuntimeWarning, stacklevel=1)
+        return original(request, dataset)
+
+    monkeypatch.setattr(request_module.TrainingRequest, "measure", warning)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        release = desk.train(small.fixed(), small)
+
+    assert shown == []
+    desk.check_charged(release)
+
+
+def test_an_account_about_others_is_refused_and_no_checkpoint_written(desk: Desk, small: Small) -> None:
+    users, rows = (Protected(ACCOUNT, Adjacency.ADD_REMOVE, unit) for unit in (Unit.of("id"), Unit.row()))
+    desk.train(small.fixed(), small, protected=rows)
+    spent = desk.spent
+
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        desk.train(small.fixed(), small, protected=users)
+
+    assert desk.spent == spent and not desk.checkpoint.path.exists()
 
 
 def test_a_resumed_training_continues_its_odometer_under_the_same_hold(
