@@ -30,9 +30,11 @@ def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple
     """The engine that reads ``source``, and the name its file suggests; ``types`` are those of a CSV file's columns."""
     with suppress(_NotOurs):
         return _ours(lambda: _opened(source, types))
-    typed = source if isinstance(source, str | Path) and not _DATABASE.match(str(source)) else type(source).__name__
+    file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
+    # The end of a long path says which file it is.
+    typed = Path(source).name or str(source) if file else type(source).__name__
     raise InvalidRequest(
-        "Expected a source that can be read", got=str(typed), do="Check that it is whole and that you may read it"
+        "Expected a source that can be read", got=typed, do="Check that it is whole and that you may read it"
     )
 
 
@@ -104,7 +106,7 @@ def _duck() -> Any:
 def _open_path(text: str, types: Mapping[str, str] | None) -> tuple[Engine, str | None]:
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
-        raise InvalidRequest("Expected a file that exists", got=text, do=_DO)
+        raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)
     name = Path(text).stem.rstrip("*_-.") or None
     suffixes = {path.suffix.lower() for path in paths}
     if suffixes <= {".parquet", ".pq"}:
@@ -113,7 +115,7 @@ def _open_path(text: str, types: Mapping[str, str] | None) -> tuple[Engine, str 
         return importlib.import_module("expost.data.engines.csv").open_csv(paths, types), name
     if suffixes <= {".arrow", ".feather", ".ipc"}:
         return ArrowEngine(pa.concat_tables([_mapped(path) for path in paths])), name
-    raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=text, do=_DO)
+    raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)
 
 
 def _mapped(path: Path) -> pa.Table:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import nn
 
 from expost.core import ExpostError, InvalidRequest
+from expost.core.rational import rational
+from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.watch import Watch
+from expost.noise.gaussian_stream import stream_variance
+from expost.noise.gaussian_table import gaussian_table
 from expost.torch.module_learner import ModuleProblem, ModuleTable
 from expost.torch.rows import read_rows
 
 __all__ = [
     "check_module",
+    "check_noise",
     "check_optimizer",
     "checked_call",
+    "checked_clip",
     "checked_table",
     "chosen_device",
 ]
+
+_LEAST_CLIP = 1e-12
 
 
 def check_module(model: Any) -> None:
@@ -64,11 +75,27 @@ def checked_call(given: Any, name: str) -> Callable[..., Any]:
     return given  # type: ignore[no-any-return]
 
 
+def checked_clip(clip: Any) -> float:
+    """A length that squares of float32 can tell from zero.
+
+    >>> checked_clip(0.1)
+    0.1
+    """
+    number = float(rational(clip, "clip"))
+    if not _LEAST_CLIP <= number <= 1 / _LEAST_CLIP:
+        raise InvalidRequest(f"Expected a clip from {_LEAST_CLIP} to {1 / _LEAST_CLIP}", got=clip, do="Scale the loss")
+    return number
+
+
 def check_optimizer(problem: ModuleProblem) -> None:
     """Make an optimiser once, of stand-ins for the weights, to see that it can be made."""
     stand_ins = [nn.Parameter(torch.zeros_like(part)) for part in problem.model.parameters() if part.requires_grad]
+    for part in stand_ins:
+        part.grad = torch.zeros_like(part)
     try:
         made = problem.optimizer(stand_ins)
+        if isinstance(made, torch.optim.Optimizer):
+            made.step()  # some need more than gradients
     except Exception:
         raise InvalidRequest(
             "Expected optimizer to make an optimiser of a list of parameters",
@@ -93,6 +120,22 @@ def checked_table(problem: ModuleProblem, data: Any) -> ModuleTable:
         raise
     except Exception:
         raise InvalidRequest(
-            "Expected a model, a loss and rows that fit together: shapes, types, and a loss for each row",
-            do="Try the loss of the model on a made-up batch first",
+            "Expected rows of numbers, all of one shape, and a target for each",
+            do="Pass (inputs, targets), a Dataset or a DataLoader",
         ) from None
+
+
+def check_noise(table: ModuleTable, schedule: Schedule) -> None:
+    """Refuse noise that the lattice has no room for; no row is read."""
+    learner = table.learner(slice(None), None)
+    for phase in schedule.phases:
+        wider = replace(phase, noise_multiplier=phase.noise_multiplier * Watch().factor(2))
+        sensitivity = learner.open(wider, float(schedule.batches.expected_size))
+        try:
+            gaussian_table(stream_variance(Fraction(wider.noise_multiplier), sensitivity))
+        except InvalidRequest:
+            raise InvalidRequest(
+                "Expected a noise multiplier that leaves room for rounding",
+                got=float(phase.noise_multiplier),
+                do="Raise epsilon, or take fewer steps",
+            ) from None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from expost.core import InvalidRequest
 from expost.torch.row_gradients import Loss
 
-__all__ = ["LossTap"]
+__all__ = ["KnownLabels", "LossTap"]
 
 Onlooker = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -48,3 +49,22 @@ class LossTap:
             yield
         finally:
             self._onlooker = None
+
+
+class KnownLabels:
+    """A loss of class numbers in which a row whose label is no class counts for nothing, instead of stopping the training.
+
+    >>> from torch import nn, tensor, zeros
+    >>> KnownLabels(nn.CrossEntropyLoss(reduction="none"))(zeros(2, 3), tensor([1, 7])).tolist()
+    [1.0986123085021973, 0.0]
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.is_floating_point() or targets.dim() != 1:
+            return self._loss(outputs, targets)
+        known = (targets >= 0) & (targets < outputs.shape[1])
+        losses = self._loss(outputs, torch.where(known, targets, 0))
+        return torch.where(known, losses, 0.0) if losses.shape == known.shape else losses

@@ -18,13 +18,13 @@ from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally
 from expost.noise.gaussian_stream import SHORT
 from expost.torch.loss_tap import LossTap
+from expost.torch.made_up import tried
 from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit, places_of
 from expost.torch.rows import Rows
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
-_MADE_UP = 3  # rows of the made-up batch on which gradients are checked
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
 _MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
 
@@ -44,14 +44,17 @@ class ModuleProblem:
 
     def table(self, rows: Rows) -> ModuleTable:
         """The rows, with the way their gradients are computed; the check uses made-up values."""
-        inputs, targets = rows.shapes()
-        made_up = torch.zeros(_MADE_UP, *inputs.shape[1:], dtype=inputs.dtype)
-        if made_up.is_floating_point():
-            made_up += torch.linspace(-1, 1, made_up.numel()).reshape(made_up.shape)
-        classes = torch.zeros(_MADE_UP, *targets.shape[1:], dtype=targets.dtype)
-        example, tap = (made_up.to(self.device), classes.to(self.device)), LossTap(self.loss)
-        gradients = clipped_rows(self.model, tap, example)
-        return ModuleTable(self, rows, gradients, tap, _outputs(self.model, example[0]) if self.watched else 0)
+        tap = LossTap(self.loss)
+        inputs, targets = (self.placed(part) for part in rows.shapes())
+        example, outputs = tried(self.model, tap, inputs, targets)
+        classes = outputs.shape[1] if self.watched and outputs.dim() == 2 and _are_classes(targets) else 0
+        return ModuleTable(self, rows, clipped_rows(self.model, tap, example), tap, classes)
+
+    def placed(self, values: Tensor) -> Tensor:
+        """Numbers as the model takes them, on its device; class numbers as its loss does."""
+        if values.is_floating_point():
+            return values.to(self.device, next(self.model.parameters()).dtype)
+        return values.to(self.device, torch.long)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class ModuleLearner:
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
         self._single = False
         self._sensitivity: Sensitivity | None = None
-        self._height, self._tally = 0, Tally(0)
+        self._height, self._tally = 0, Tally(0, 0)
 
     @property
     def size(self) -> int:
@@ -124,7 +127,7 @@ class ModuleLearner:
         """The sum of clipped gradients at the current weights, on the lattice."""
         assert self._sensitivity is not None
         chosen = self._training[index]
-        self._tally = Tally(self._height)
+        self._tally = Tally(self._height, self.watchable[0])
         stretch = _stretch(len(chosen)) if self._single else None
         if stretch is not None:
             total = self._part(chosen, stretch)
@@ -145,7 +148,8 @@ class ModuleLearner:
 
     def _count(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
         right = (outputs.argmax(1) == targets).double() * 2 - 1
-        kept = 1 - losses.double() / math.log(self._table.classes)
+        known = (targets >= 0) & (targets < self._table.classes)
+        kept = torch.where(known, 1 - losses.double() / math.log(self._table.classes), 0.0)
         self._tally.add(torch.stack([right, kept]).cpu().numpy())
 
     @property
@@ -194,7 +198,7 @@ class ModuleLearner:
 
     def _batch(self, index: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         inputs, targets = self._table.rows.take(index)
-        return inputs.to(self._problem.device), targets.to(self._problem.device)
+        return self._problem.placed(inputs), self._problem.placed(targets)
 
     def _averaged_weights(self) -> _Swapped:
         return _Swapped(self._problem.model, self._parameters, self._average)
@@ -203,11 +207,13 @@ class ModuleLearner:
         """Weights, averages and the optimiser's memory, all post-processing of released sums."""
         found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
         for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
-            found[f"weights/{number}"] = parameter.detach().cpu().numpy().copy()
-            found[f"average/{number}"] = average.cpu().numpy().copy()
+            found[f"weights/{number}"] = _numbers(parameter.detach())
+            found[f"average/{number}"] = _numbers(average)
         for number, memory in self._optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                found[f"optimizer/{number}/{name}"] = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
+                found[f"optimizer/{number}/{name}"] = (
+                    _numbers(value) if isinstance(value, Tensor) else np.asarray(value)
+                )
         return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -232,11 +238,13 @@ class ModuleLearner:
         return self._problem.model.eval()
 
 
-def _outputs(model: nn.Module, made_up: Tensor) -> int:
-    """How many scores a row has, seen on made-up rows; 0 if they are not one vector a row."""
-    with torch.no_grad():
-        found = model(made_up)
-    return int(found.shape[1]) if found.dim() == 2 else 0
+def _are_classes(targets: Tensor) -> bool:
+    return targets.dim() == 1 and not targets.is_floating_point()
+
+
+def _numbers(values: Tensor) -> NDArray[Any]:
+    """For a checkpoint; NumPy has no half precision of the second kind."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy().copy()
 
 
 def _stretch(rows: int) -> int | None:

@@ -22,6 +22,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
 _SHORT = 1 << 11  # numbers: so many squares add up with a relative error below 2^-13
 _FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
+_VANISHING = 2.0**-125  # float32 may take smaller squares for zero
 _TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
@@ -161,7 +162,8 @@ class _Sums:
     def __init__(self, places: dict[int, slice], stretch: int | None, device: torch.device) -> None:
         self._places, self._stretch = places, stretch
         self.kind = torch.float64 if stretch is None else torch.float32
-        self.flat = torch.empty(max(place.stop for place in places.values()), dtype=self.kind, device=device)
+        # Zeros, not whatever was there: a layer that is not used puts nothing in its place.
+        self.flat = torch.zeros(max(place.stop for place in places.values()), dtype=self.kind, device=device)
 
     def put_products(self, parameter: Any, left: Tensor, right: Tensor) -> None:
         """The sum over rows of outer products of left and right, a stretch at a time."""
@@ -189,11 +191,15 @@ def _factors(squares: Tensor, clip: float, unit: float) -> tuple[Tensor, Tensor 
 
 
 def _squared_lengths(rows: Tensor) -> Tensor:
-    """Of rows of numbers; right to within the margin in any order of summation if they are short, else by pairs."""
+    """Of rows of numbers; right to within the margin in any order of summation if they are short, else by pairs.
+
+    Squares that are too small for their type vanish; what is added is more than all of a row's could be.
+    """
+    vanished = rows.shape[1] * _VANISHING
     if rows.shape[1] <= _SHORT:
         lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-        return lengths.square_()
-    return rows.square().sum(1)
+        return lengths.square_().add_(vanished)
+    return rows.square().sum(1).add_(vanished)
 
 
 def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
@@ -231,7 +237,7 @@ class SampledGradients:
         """One forward pass, one back, and a gradient a row in memory."""
         sums = _Sums(self._places, stretch, inputs.device)
         if len(inputs) == 0:
-            return sums.flat.zero_()
+            return sums.flat
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             rows = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
@@ -267,11 +273,12 @@ def _is_right(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> C
         expected, longest = _row_by_row(model, loss, inputs, targets)
         found = SummedLayers(model, loss) if SummedLayers.supports(model) else SampledGradients(model, loss)
         ours = found.total(inputs, targets, longest / 2).cpu()
-    except (ValueError, NotImplementedError, RuntimeError):
+    except (ValueError, NotImplementedError, RuntimeError):  # a sentence of ours was said on trying the loss
         return None  # such as batch normalisation of a single row; the rows are made up, so the message is not needed
     limits = [min(1.0, longest / 2 / max(float(row.norm()), 1e-300)) for row in expected]
-    clipped = torch.stack([row * limit for row, limit in zip(expected, limits, strict=True)]).sum(0)
-    close = float((ours - clipped).norm()) <= _TOLERANCE * float(clipped.norm()) + 1e-12
+    clipped = torch.stack([row * limit for row, limit in zip(expected, limits, strict=True)])
+    # Rows may cancel each other, their errors do not.
+    close = float((ours - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
     same = all(torch.equal(before, after) for before, after in zip(buffers, model.buffers(), strict=True))
     return found if close and same else None
 

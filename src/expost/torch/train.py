@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from expost.core import InvalidRequest, Measure, Release, Target
+from expost.core import Adjacency, InvalidRequest, Measure, Release, Target, Unit
 from expost.core.rational import rational
 from expost.curator import answer
 from expost.learning.sgd.checkpoint import Checkpoint
@@ -18,15 +18,18 @@ from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
-from expost.ledger import Ledger, open_ledger
+from expost.ledger import Ledger, Protected, open_ledger
 from expost.noise import BitSource, SeededBits, system_bits
 from expost.torch.checks import (
     check_module,
+    check_noise,
     check_optimizer,
     checked_call,
+    checked_clip,
     checked_table,
     chosen_device,
 )
+from expost.torch.loss_tap import KnownLabels
 from expost.torch.module_learner import ModuleProblem, ModuleTable
 from expost.torch.row_gradients import Loss
 from expost.torch.rows import read_rows
@@ -101,15 +104,18 @@ def train(
         phases=phases,
         validation_share=validation_share,
         accountant=accountant,
+        falling=False,  # networks do not forget what early, noisy steps did to them
     )
     plan = order.plan()
     check_module(model)
+    if not isinstance(progress, bool):
+        raise InvalidRequest("Expected progress to be True or False", got=progress, do="Pass one of them")
     place = chosen_device(model, device)
     rate = float(rational(learning_rate, "learning_rate"))
     problem = ModuleProblem(
         model=model.to(place),
-        loss=_cross_entropy if loss is None else checked_call(loss, "loss"),
-        clip=float(rational(clip, "clip")),
+        loss=_row_loss(loss),
+        clip=checked_clip(clip),
         optimizer=(lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9))
         if optimizer is None
         else checked_call(optimizer, "optimizer"),
@@ -120,6 +126,7 @@ def train(
     check_optimizer(problem)
     # From shapes and made-up rows alone, so that what does not fit together is refused before it is paid for.
     table = checked_table(problem, data)
+    check_noise(table, plan.schedule)
     request = _request(plan, problem, table, progress)
     return _paid(request, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
 
@@ -158,13 +165,25 @@ def _paid(
 ) -> Release[nn.Module]:
     bits: BitSource = system_bits() if seed is None else SeededBits(seed)
     ledger = _opened(url, account, request)
-    terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "bits": bits, "simulation": seed is not None}
+    terms: dict[str, Any] = {
+        "ledger": ledger,
+        "accounts": (account,),
+        "bits": bits,
+        "simulation": seed is not None,
+        "protected": Protected(_whole(ledger, account), Adjacency.ADD_REMOVE, Unit.row()),
+    }
     try:
         if checkpoint is not None:
             return train_resumably(request, data, checkpoint=Checkpoint(checkpoint), **terms)
         return answer(request, data, **terms)
     finally:
         ledger.close()
+
+
+def _whole(ledger: Ledger, account: str) -> str:
+    """The account whose part of a part this is: it is there that the unit is kept."""
+    above = ledger.whole_of(account)
+    return account if above is None else _whole(ledger, above)
 
 
 def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:
@@ -193,10 +212,11 @@ def _public_rows(rows: int | str, data: Any) -> int:
     return rows
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The usual loss; a row whose label is none of the classes counts for nothing instead of stopping the training."""
-    if targets.is_floating_point():
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-    known = (targets >= 0) & (targets < outputs.shape[1])
-    losses = nn.functional.cross_entropy(outputs, torch.where(known, targets, 0), reduction="none")
-    return losses * known
+_cross_entropy = KnownLabels(nn.CrossEntropyLoss(reduction="none"))
+
+
+def _row_loss(loss: Any) -> Loss:
+    if loss is None:
+        return _cross_entropy
+    known = checked_call(loss, "loss")
+    return KnownLabels(known) if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) else known

@@ -55,7 +55,6 @@ DATA: dict[str, Any] = {
     "one label too few": (PAIR[0], PAIR[1][:-1]),
     "ragged": ([[1.0], [1.0, 2.0]], [0, 1]),
     "whole numbers": (PAIR[0].long(), PAIR[1]),
-    "double precision": (PAIR[0].double(), PAIR[1]),
     "words": (np.array([["a"], ["b"]]), np.array([0, 1])),
 }
 TERMS: list[dict[str, Any]] = [
@@ -78,6 +77,10 @@ TERMS: list[dict[str, Any]] = [
     {"clip": 0.0},
     {"clip": -1.0},
     {"clip": float("inf")},
+    {"clip": 1e-30},
+    {"optimizer": torch.optim.LBFGS},
+    {"epsilon": None, "noise_multiplier": 1e9},
+    {"progress": "no"},
     {"device": "x"},
     {"device": "cuda:99"},
     {"epsilon": None, "target": ("rmse", 0.5)},
@@ -141,3 +144,38 @@ def test_a_label_that_is_no_class_counts_for_nothing_and_stops_nothing(label: in
     )
 
     assert release.receipt.epsilon <= 1
+
+
+@pytest.mark.parametrize(
+    "loss", [nn.CrossEntropyLoss(reduction="none"), nn.NLLLoss(reduction="none")], ids=["ce", "nll"]
+)
+def test_losses_of_classes_bear_strange_labels_too(loss: Any) -> None:
+    labels = PAIR[1].clone()
+    labels[7] = 77
+    model = nn.Sequential(nn.Linear(1, 2), nn.LogSoftmax(1))
+
+    assert (
+        train(model, (PAIR[0], labels), rows=ROWS, epsilon=1.0, steps=3, batches="full", loss=loss).receipt.epsilon <= 1
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (PAIR[0].double().numpy(), PAIR[1].int().numpy()),
+        (PAIR[0], torch.nn.functional.one_hot(PAIR[1]).float()),
+        (PAIR[0].half(), PAIR[1].to(torch.uint8)),
+    ],
+    ids=["double and int32", "probabilities", "half and bytes"],
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_numbers_are_taken_in_the_precision_of_the_model(data: Any, kind: Any) -> None:
+    model = nn.Linear(1, 2).to(kind)
+
+    release = train(model, data, rows=ROWS, epsilon=1.0, steps=3, batches="full", progress=True)
+
+    assert release.value.weight.dtype == kind
+
+
+def test_a_loss_that_is_reduced_is_told_so(ledger: str) -> None:
+    assert "one loss a row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss())

@@ -97,7 +97,7 @@ def _guess(path: Path) -> list[tuple[str, str]]:
         except duckdb.Error:
             rows = []
     if not rows:
-        raise InvalidRequest("Expected a CSV file with a header", got=str(path), do="Check the file, or use Parquet")
+        raise InvalidRequest("Expected a CSV file with a header", got=path.name, do="Check the file, or use Parquet")
     return [(column["name"], column["type"]) for column in rows[0][0]]
 
 

@@ -116,7 +116,7 @@ class LinearLearner:
         self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
         self._gradient: ClippedGradient | None = None
         self._scale, self._stride = 0.0, Stride(0.0)
-        self._height, self._tally = 0, Tally(0)
+        self._height, self._tally = 0, Tally(0, 0)
 
     @property
     def size(self) -> int:
@@ -165,7 +165,7 @@ class LinearLearner:
     def _watcher(self) -> Watcher | None:
         if not self._height:
             return None
-        tally = self._tally = Tally(self._height)
+        tally = self._tally = Tally(self._height, self.watchable[0])
         return lambda scores, targets: tally.add(row_numbers(self._head, scores, targets))
 
     def descend(self, noisy: NDArray[Any]) -> None:

@@ -68,6 +68,8 @@ class Order:
     validation_share: Any = None
     accountant: str = "auto"
     width: int = 1
+    falling: bool = True
+    """Whether the noise of a training to a target falls from phase to phase, or is the same in all."""
 
     def plan(self) -> Plan:
         """The schedule and its prices; reads no data."""
@@ -173,6 +175,7 @@ class Order:
                 highest=cap,
                 delta=delta,
                 accountant=self.accountant,
+                falling=self.falling,
             )
         noise = rational(self.noise_multiplier, "noise_multiplier")
         schedule = Schedule(batches, (Phase(-(-self.steps // phases), noise),) * phases)

@@ -94,8 +94,11 @@ class Schedule:
         highest: Fraction,
         delta: Fraction,
         accountant: str = "auto",
+        falling: bool = True,
     ) -> tuple[Schedule, PriceList]:
         """Phases of equal length whose prices rise about geometrically from ``lowest`` to ``highest``, never above it.
+
+        If the noise is not ``falling`` it is the same in all phases, and prices rise about as the root of their number.
 
         >>> from expost.learning.sgd.batches import Full
         >>> _, prices = Schedule.ladder(Full(1000), steps=40, phases=4, lowest=Fraction(1, 8), highest=Fraction(1),
@@ -104,7 +107,7 @@ class Schedule:
         [0.11, 0.23, 0.48, 1.0]
         """
         terms: dict[str, Any] = {"accountant": accountant, "expected": float(highest)}
-        shape = _Shape(batches, max(1, -(-steps // phases)), phases, float(lowest / highest))
+        shape = _Shape(batches, max(1, -(-steps // phases)), phases, float(lowest / highest) if falling else None)
 
         def affordable(size: float) -> bool:
             coarse = shape.schedule(size).prices(delta, bins=_COARSE, **terms)
@@ -125,11 +128,14 @@ class _Shape:
     batches: Batches
     steps: int
     phases: int
-    ratio: float
+    ratio: float | None
 
     def schedule(self, size: float) -> Schedule:
-        """About Gaussian-DP parameters in geometric progression up to ``size``, one a phase."""
+        """About Gaussian-DP parameters up to ``size``, one a phase: in geometric progression, or those of equal noise."""
         last = max(self.phases - 1, 1)
+        if self.ratio is None:
+            each = _short(self._noise(size**2 / self.phases))
+            return Schedule(self.batches, (Phase(self.steps, each),) * self.phases)
         squares = [(size * self.ratio ** (1 - k / last)) ** 2 for k in range(self.phases)]
         grown = [after - before for before, after in zip([0.0, *squares[:-1]], squares, strict=True)]
         return Schedule(self.batches, tuple(Phase(self.steps, _short(self._noise(amount))) for amount in grown))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class Watch:
 
     def height(self, gradient: Sensitivity) -> int:
         """The largest integer that a row counts for a number."""
-        return math.floor(self.share * gradient.amount)
+        return max(1, math.floor(self.share * gradient.amount))
 
     def joined(self, gradient: Sensitivity, count: int) -> Sensitivity:
         """How far one row can move gradient and numbers together."""
@@ -62,22 +62,20 @@ class Watch:
 class Tally:
     """The numbers of one batch, added up chunk by chunk and then sealed.
 
-    >>> tally = Tally(height=100)
+    >>> tally = Tally(height=100, count=2)
     >>> tally.add(np.array([[1.0, -1.0], [0.5, 0.5]]))
     >>> tally.sealed()
     <sealed exact answer>
     """
 
-    def __init__(self, height: int) -> None:
-        self._height = height
-        self._total: Any = 0
-        self._count = 0
+    def __init__(self, height: int, count: int) -> None:
+        self._height, self._count = height, count
+        self._total = np.zeros(count, np.int64)  # a batch without rows is released like any other
 
     def add(self, values: NDArray[Any]) -> None:
         """Some rows' numbers (numbers x rows), each between -1 and 1."""
         counted = np.rint(np.clip(np.nan_to_num(values, nan=-1.0), -1.0, 1.0) * self._height)
-        self._total = self._total + counted.sum(axis=1).astype(np.int64)
-        self._count = len(counted)
+        self._total += counted.sum(axis=1).astype(np.int64)
 
     def sealed(self) -> Sealed:
         """The sums, for release under a joined noise."""
@@ -86,6 +84,9 @@ class Tally:
 
     def __repr__(self) -> str:
         return "<sums of a batch>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expected exact sums to stay in their process.")
 
 
 def row_numbers(head: Head, scores: Floats, targets: NDArray[Any]) -> Floats:
@@ -133,6 +134,8 @@ def _losses(head: Head, scores: Floats, targets: NDArray[Any]) -> Floats:
 @dataclass(frozen=True)
 class Reading:
     """What a watched training says of itself: released numbers; twice the score's standard deviation stands behind it.
+
+    Sums are divided by the public number of rows: if that is off, so is the reading, by as much.
 
     >>> str(Reading("accuracy", 0.95312, 0.004, 0.21))
     'accuracy 0.9531 ± 0.0080, loss 0.21'

@@ -103,3 +103,14 @@ def test_who_says_how_many_rows_are_held_out_is_heard() -> None:
 
 def test_a_target_that_counts_no_errors_holds_out_a_fifth() -> None:
     assert Order(rows=60_000, delta=1e-6, target=("rmse", 0.1))._share() == Fraction(1, 5)
+
+
+@pytest.mark.parametrize("batches", ["full", "poisson", "disjoint"])
+def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> None:
+    plan = order(
+        target=("accuracy", 0.9), max_epsilon=2.0, phases=5, batches=batches, batch_size=1000, falling=False
+    ).plan()
+
+    assert len({phase.noise_multiplier for phase in plan.schedule.phases}) == 1
+    assert 1.8 < plan.prices.cap.epsilon <= 2
+    assert plan.prices.epsilons[0] < plan.prices.cap.epsilon

@@ -1,5 +1,6 @@
 """Numbers that are watched are bounded, private and about right."""
 
+import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_no_row_counts_more_than_one_whatever_its_scores(head: Any) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_a_number_that_is_none_is_cut_to_the_height(value: float) -> None:
-    tally = Tally(height=7)
+    tally = Tally(height=7, count=2)
 
     tally.add(np.array([[value], [value]]))
 
@@ -90,7 +91,7 @@ def test_the_joined_sensitivity_is_the_root_of_the_sum_of_squares_rounded_up() -
 def test_a_row_that_counts_double_would_be_caught() -> None:
     """The planted fault: a tally that forgets to cut moves further than the joined sensitivity allows."""
     watch, gradient = Watch(share=Fraction(1)), Sensitivity(100, Norm.L2)
-    cut, uncut = Tally(watch.height(gradient)), Tally(3 * watch.height(gradient))
+    cut, uncut = Tally(watch.height(gradient), 2), Tally(3 * watch.height(gradient), 2)
     for tally in (cut, uncut):
         tally.add(np.ones((2, 1)))
     joined = float(watch.joined(gradient, 2).amount)
@@ -216,3 +217,21 @@ def test_noise_that_leaves_no_room_for_the_numbers_is_refused(monkeypatch: pytes
 
     with pytest.raises(InvalidRequest, match="within the declared sensitivity"):
         verdict(watched_pair("watched", gradient=-1.0, number=-1.0))
+
+
+@pytest.mark.parametrize("solver", ["gradient", "newton"])
+def test_a_table_without_rows_is_watched_like_any_other(solver: str) -> None:
+    """An error here would tell an empty batch from one with a row."""
+    problem = LinearProblem(FeatureGrid(2), Logistic(), clip=0.4, rule=DescentRule(), solver=solver)
+    learner = problem.table(np.zeros((0, 2)), np.zeros(0, np.intp)).learner(slice(None), None)
+    watching = Watching(Watch(), learner, Full(10), SeededBits(1))
+    watching.open(Phase(2, Fraction(3)))
+    learner.measure(slice(None))
+    watching.look()
+
+    assert watching.reading is not None
+
+
+def test_sums_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="stay in their process"):
+        pickle.dumps(Tally(7, 2))
