@@ -109,6 +109,11 @@ class Ledger(ABC):
         found = self._read(lambda page: page.account(name))
         return None if found is None or found.part is None else found.part.of
 
+    def root_of(self, account: str) -> str:
+        """The account of the whole table, which this one may be a part of a part of: it says whom all are about."""
+        above = self.whole_of(account)
+        return account if above is None else self.root_of(above)
+
     def change_budget(self, account: str, budget: Guarantee) -> None:
         """Give an account another budget, at least what is spent; for the owner only, and recorded.
 

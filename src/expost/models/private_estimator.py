@@ -115,7 +115,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         ledger = self._open_ledger(account, request.worst_case)
         try:
             # A model has no unit but the row: read_rows refuses datasets of another one.
-            protected = Protected(_whole(ledger, account), self._neighbours, Unit.row())
+            protected = Protected(ledger.root_of(account), self._neighbours, Unit.row())
             terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "protected": protected}
             with one_thread():
                 return self._answer(request, data, terms | {"bits": bits, "simulation": seeded})
@@ -195,12 +195,6 @@ def from_arrow(X: Any) -> Any:
     if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
         return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
     return X
-
-
-def _whole(ledger: Ledger, account: str) -> str:
-    """The account of the whole table, which the account may be a part of: it says whom all its parts are about."""
-    above = ledger.whole_of(account)
-    return account if above is None else _whole(ledger, above)
 
 
 @cache

@@ -47,7 +47,7 @@ class ModuleProblem:
         tap = LossTap(self.loss)
         inputs, targets = (self.placed(part) for part in rows.shapes())
         example, outputs = tried(self.model, tap, inputs, targets)
-        classes = outputs.shape[1] if self.watched and outputs.dim() == 2 and _are_classes(targets) else 0
+        classes = outputs.shape[1] if outputs.dim() == 2 and _are_classes(targets) else 0
         return ModuleTable(self, rows, clipped_rows(self.model, tap, example), tap, classes)
 
     def placed(self, values: Tensor) -> Tensor:
@@ -66,6 +66,7 @@ class ModuleTable:
     gradients: ClippedRows
     tap: LossTap
     classes: int
+    """How many there are; 0 if targets are something else."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -156,7 +157,7 @@ class ModuleLearner:
     def watchable(self) -> tuple[int, float | None]:
         """Right predictions and losses, of a classifier with the usual loss."""
         classes = self._table.classes
-        return (2, math.log(classes)) if classes > 1 else (0, None)
+        return (2, math.log(classes)) if self._problem.watched and classes > 1 else (0, None)
 
     def watch(self, height: int) -> None:
         """Count them along from the next measure on."""

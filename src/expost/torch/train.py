@@ -127,6 +127,8 @@ def train(
     # From shapes and made-up rows alone, so that what does not fit together is refused before it is paid for.
     table = checked_table(problem, data)
     check_noise(table, plan.schedule)
+    if plan.target is not None and not table.classes:
+        raise InvalidRequest("Expected one class number a row for an accuracy", do="Pass labels, or an epsilon")
     request = _request(plan, problem, table, progress)
     return _paid(request, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
 
@@ -170,7 +172,7 @@ def _paid(
         "accounts": (account,),
         "bits": bits,
         "simulation": seed is not None,
-        "protected": Protected(_whole(ledger, account), Adjacency.ADD_REMOVE, Unit.row()),
+        "protected": Protected(ledger.root_of(account), Adjacency.ADD_REMOVE, Unit.row()),
     }
     try:
         if checkpoint is not None:
@@ -178,12 +180,6 @@ def _paid(
         return answer(request, data, **terms)
     finally:
         ledger.close()
-
-
-def _whole(ledger: Ledger, account: str) -> str:
-    """The account whose part of a part this is: it is there that the unit is kept."""
-    above = ledger.whole_of(account)
-    return account if above is None else _whole(ledger, above)
 
 
 def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:

@@ -179,3 +179,11 @@ def test_numbers_are_taken_in_the_precision_of_the_model(data: Any, kind: Any) -
 
 def test_a_loss_that_is_reduced_is_told_so(ledger: str) -> None:
     assert "one loss a row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss())
+
+
+def test_an_accuracy_of_probabilities_is_refused(ledger: str) -> None:
+    chances = torch.nn.functional.one_hot(PAIR[1]).float()
+
+    assert "class number" in refused(
+        ledger, nn.Linear(1, 2), (PAIR[0], chances), epsilon=None, target=("accuracy", 0.9)
+    )
