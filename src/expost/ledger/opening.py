@@ -6,11 +6,11 @@ import importlib
 import os
 from typing import cast
 
-from expost.core import InvalidRequest
+from expost.core import Guarantee, InvalidRequest, PureGuarantee
 from expost.ledger.ledger import Ledger
 from expost.ledger.memory import MemoryLedger
 
-__all__ = ["open_ledger"]
+__all__ = ["ledger_with_account", "open_ledger"]
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -46,6 +46,33 @@ def open_ledger(
     if "://" in path or path in {"", ":memory:"}:
         raise _unknown(text)
     return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(path, key=key, create=create))
+
+
+def ledger_with_account(where: str | os.PathLike[str] | None, account: str, *, promise: Guarantee) -> Ledger:
+    """The ledger that one training is paid from: the one named, which must have the account.
+
+    When none is named, one in memory whose account has just what the training can cost.
+
+    >>> from expost.core import epsilon
+    >>> ledger_with_account(None, "dataset:table", promise=epsilon(1)).remaining("dataset:table").epsilon
+    Fraction(1, 1)
+    """
+    if where is None:
+        ledger = open_ledger(None)
+        ledger.open_account(account, promise)
+        return ledger
+    if not isinstance(where, str | os.PathLike):
+        # A copy of a ledger in memory, as scikit-learn's clone makes one, would be billed instead of the original.
+        raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
+    ledger = open_ledger(where)
+    if account not in ledger.accounts():
+        ledger.close()
+        budget = "expost.epsilon(1.0)" if isinstance(promise, PureGuarantee) else "expost.approx(1.0, 1e-6)"
+        raise InvalidRequest(
+            f"Expected the account {account!r} in the ledger",
+            do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
+        )
+    return ledger
 
 
 def _unknown(where: object) -> InvalidRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -13,10 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from threadpoolctl import ThreadpoolController
 
-from expost.core import Adjacency, InvalidRequest, Loss, PureLoss, Receipt, Release, Request, Unit
+from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Unit
 from expost.curator import answer
 from expost.data import Dataset
-from expost.ledger import Ledger, Protected, open_ledger
+from expost.ledger import Protected
+from expost.ledger.opening import ledger_with_account
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = ["PrivateEstimator", "one_thread"]
@@ -112,7 +112,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """The release of a request, from the ledger and with the randomness that the arguments name."""
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
-        ledger = self._open_ledger(account, request.worst_case)
+        ledger = ledger_with_account(self.ledger, account, promise=request.worst_case.promise())
         try:
             # A model has no unit but the row: read_rows refuses datasets of another one.
             protected = Protected(ledger.root_of(account), self._neighbours, Unit.row())
@@ -129,24 +129,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _answer(self, request: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
         return answer(request, data, **terms)
-
-    def _open_ledger(self, account: str, worst_case: Loss) -> Ledger:
-        if self.ledger is None:
-            ledger = open_ledger(None)
-            ledger.open_account(account, worst_case.promise())
-            return ledger
-        if not isinstance(self.ledger, str | os.PathLike):
-            # A copy of a ledger in memory, as clone makes one, would be billed instead of the original.
-            raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
-        ledger = open_ledger(self.ledger)
-        if account not in ledger.accounts():
-            ledger.close()
-            budget = "expost.epsilon(1.0)" if isinstance(worst_case, PureLoss) else "expost.approx(1.0, 1e-6)"
-            raise InvalidRequest(
-                f"Expected the account {account!r} in the ledger",
-                do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
-            )
-        return ledger
 
     def _account_of(self, X: Any) -> str:
         if isinstance(X, Dataset) and X.window is not None:

@@ -18,7 +18,8 @@ from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
-from expost.ledger import Ledger, Protected, open_ledger
+from expost.ledger import Protected
+from expost.ledger.opening import ledger_with_account
 from expost.noise import BitSource, SeededBits, system_bits
 from expost.torch.checks import (
     check_module,
@@ -166,7 +167,7 @@ def _paid(
     request: TrainingRequest, data: Any, url: str | None, account: str, checkpoint: str | None, seed: int | None
 ) -> Release[nn.Module]:
     bits: BitSource = system_bits() if seed is None else SeededBits(seed)
-    ledger = _opened(url, account, request)
+    ledger = ledger_with_account(url, account, promise=request.worst_case.promise())
     terms: dict[str, Any] = {
         "ledger": ledger,
         "accounts": (account,),
@@ -180,23 +181,6 @@ def _paid(
         return answer(request, data, **terms)
     finally:
         ledger.close()
-
-
-def _opened(url: str | None, account: str, request: TrainingRequest) -> Ledger:
-    if url is None:
-        ledger = open_ledger(None)
-        ledger.open_account(account, request.prices.cap.promise())
-        return ledger
-    if not isinstance(url, str):
-        raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "people.ledger"')
-    ledger = open_ledger(url)
-    if account not in ledger.accounts():
-        ledger.close()
-        raise InvalidRequest(
-            f"Expected the account {account!r} in the ledger",
-            do=f"Open it once: expost.open_ledger(path).open_account({account!r}, expost.approx(1.0, 1e-6))",
-        )
-    return ledger
 
 
 def _public_rows(rows: int | str, data: Any) -> int:

@@ -126,7 +126,7 @@ def test_a_wrong_setting_costs_nothing(ledger: str, terms: dict[str, Any]) -> No
     assert refused(ledger, nn.Linear(1, 2), PAIR, **terms).startswith("Expected ")
 
 
-@pytest.mark.parametrize("url", [3, Path("x"), b"x"])
+@pytest.mark.parametrize("url", [3, b"x"])
 def test_a_ledger_that_is_no_path_is_refused(url: Any) -> None:
     with pytest.raises(InvalidRequest, match="path or a URL"):
         train(nn.Linear(1, 2), PAIR, rows=ROWS, epsilon=1.0, steps=2, batches="full", ledger=url)
