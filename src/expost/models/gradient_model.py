@@ -238,6 +238,8 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
         lows, highs = column_bounds(self.bounds, given.width, given.names)
+        # Where the grid puts a missing value: in the middle of a column that has bounds, and at zero else.
+        self._missing = 0.0 if lows is None or highs is None else (np.array(lows) + np.array(highs)) / 2
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
@@ -271,6 +273,7 @@ class PrivateGradientModel(PrivateEstimator):
 
     coef_: NDArray[np.float64]
     intercept_: Any
+    _missing: Any = 0.0  # what stands for a missing value: public numbers, one for all columns or one for each
 
     def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:
         self.release_, self.prices_ = release, None if plan is None else plan.prices
@@ -278,7 +281,7 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "release_")
-        return np.asarray(_filled(self._matrix(X, fitting=False)) @ self.coef_.T + self.intercept_)
+        return np.asarray(_filled(self._matrix(X, fitting=False), self._missing) @ self.coef_.T + self.intercept_)
 
 
 def _flag(value: Any, name: str) -> bool:
@@ -300,8 +303,10 @@ def _gathered(source: RowSource) -> tuple[NDArray[np.float64], NDArray[Any]]:
     return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
 
 
-def _filled(matrix: Any) -> Any:
-    """A missing value counts as zero, as it did in training."""
-    if hasattr(matrix, "tocsr"):
-        return matrix if np.isfinite(matrix.data).all() else np.nan_to_num(matrix.toarray())
-    return np.nan_to_num(matrix) if matrix.dtype.kind == "f" and np.isnan(matrix).any() else matrix
+def _filled(matrix: Any, missing: Any) -> Any:
+    """The rows with every missing value as it was in training."""
+    values = matrix.data if hasattr(matrix, "tocsr") else matrix
+    if not np.isnan(values).any():
+        return matrix
+    dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
+    return np.where(np.isnan(dense), missing, dense)

@@ -239,6 +239,19 @@ def test_strange_rows_raise_nothing() -> None:
     assert np.isfinite(model.coef_).all()
 
 
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("bounds", [None, [(1, 5), (-4, 0), (-3, 3)]], ids=["no bounds", "bounds"])
+def test_a_missing_value_is_the_same_in_training_and_in_prediction(kind: Any, bounds: Any) -> None:
+    x, y = two_classes(300)
+    x[::7, 0] = x[1::7, 1] = np.nan
+    filled = np.where(np.isnan(x), 0.0 if bounds is None else [3.0, -2.0, 0.0], x)
+
+    gappy, whole = (classifier(steps=3, bounds=bounds).fit(kind(rows), y) for rows in (x, filled))
+
+    np.testing.assert_array_equal(gappy.coef_, whole.coef_)
+    np.testing.assert_allclose(gappy.decision_function(kind(x)), whole.decision_function(filled), rtol=1e-9)
+
+
 def test_a_ledger_is_billed_and_a_spent_one_refuses(tmp_path: Path) -> None:
     x, y = two_classes(500)
     url = f"sqlite:///{tmp_path}/book.ledger"
