@@ -7,46 +7,62 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
 
 from expost.core import InvalidRequest, Receipt, Release
 from expost.learning.model import LinearModel
+from expost.learning.sgd.learner import LinearScores
 from expost.models.classifier import HuberSVC, LogisticRegression
+from expost.models.column_bounds import is_interval
 from expost.models.estimator import PrivateLinearModel
+from expost.models.gradient_model import PrivateGradientModel
 from expost.models.ridge import Ridge
+from expost.models.sgd import SGDClassifier, SGDRegressor
 
 __all__ = ["load_model", "save_model"]
 
 _FORMAT = 1
-_KINDS: dict[str, type[PrivateLinearModel]] = {kind.__name__: kind for kind in (Ridge, LogisticRegression, HuberSVC)}
+_KINDS: dict[str, type[PrivateLinearModel] | type[PrivateGradientModel]] = {
+    kind.__name__: kind for kind in (Ridge, LogisticRegression, HuberSVC, SGDClassifier, SGDRegressor)
+}
+_NAMES = f"{', '.join(list(_KINDS)[:-1])} or {list(_KINDS)[-1]}"
+# What reading a file of another making can end in.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
-def save_model(model: PrivateLinearModel, path: str | Path) -> None:
-    """Write a fitted model with its receipt; everything in the file is released, nothing is exact.
+def save_model(model: PrivateLinearModel | PrivateGradientModel, path: str | Path) -> None:
+    """Write a fitted model with its receipt; everything in the file is released or public, nothing is exact.
 
     >>> save_model(Ridge(), "model.json")
     Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a fitted Ridge, LogisticRegression or HuberSVC. Fit it first.
+    expost.core.errors.InvalidRequest: Expected a fitted Ridge, LogisticRegression, HuberSVC, SGDClassifier or ...
     """
     if type(model).__name__ not in _KINDS or not hasattr(model, "release_"):
-        raise InvalidRequest("Expected a fitted Ridge, LogisticRegression or HuberSVC", do="Fit it first")
-    linear: LinearModel = model.release_.value
+        raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
     document = {
         "format": _FORMAT,
         "estimator": type(model).__name__,
-        "coefficients": [float(each) for each in linear.coefficients],
-        "intercept": float(linear.intercept),
-        "limit": linear.limit,
-        "lows": _lows(model),
-        "features": None if model._fitted_names is None else list(model._fitted_names),
-        "classes": None if not hasattr(model, "classes_") else model.classes_.tolist(),
+        **(_scores_of(model) if isinstance(model, PrivateGradientModel) else _line_of(model)),
+        "classes": None if not hasattr(model, "classes_") else _plain_classes(model.classes_),
         "receipt": model.receipt_.to_dict(),
     }
-    Path(path).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _lows(model: PrivateLinearModel) -> list[float] | None:
-    values = model._missing_values()
-    return None if np.ndim(values) == 0 else [float(each) for each in values]
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except (OSError, TypeError, ValueError):
+        raise InvalidRequest(
+            "Expected a file that can be written", got=_path_text(path), do="Create its folder first"
+        ) from None
 
 
 def load_model(path: str | Path) -> Any:
@@ -58,30 +74,121 @@ def load_model(path: str | Path) -> Any:
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-        kind = _KINDS[document["estimator"]]
-        known = document["format"] == _FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        known = False
-    if not known:
+        if document["format"] != _FORMAT:
+            raise ValueError("written by another version")
+        return _restored(document)
+    except _UNREADABLE:
         raise InvalidRequest(
-            "Expected a model file", got=str(path), do="Write one with save_model or expost fit"
+            "Expected a model file", got=_path_text(path), do="Write one with save_model or expost fit"
         ) from None
-    return _restored(kind, document)
 
 
-def _restored(kind: type[PrivateLinearModel], document: dict[str, Any]) -> PrivateLinearModel:
-    model = kind()
-    coefficients = np.array(document["coefficients"], dtype=float)
-    model.n_features_in_ = len(coefficients)
+def _path_text(path: object) -> object:
+    return str(path) if isinstance(path, Path) else path
+
+
+# What is written ------------------------------------------------------------------------------------------------------
+
+
+def _line_of(model: PrivateLinearModel) -> dict[str, Any]:
+    linear: LinearModel = model.release_.value
+    return {
+        "coefficients": [float(each) for each in linear.coefficients],
+        "intercept": float(linear.intercept),
+        "limit": linear.limit,
+        "lows": _one_a_column(model._missing_values()),
+        "features": None if model._fitted_names is None else list(model._fitted_names),
+    }
+
+
+def _scores_of(model: PrivateGradientModel) -> dict[str, Any]:
+    scores: LinearScores = model.release_.value
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "coefficients": scores.coefficients.tolist(),
+        "intercepts": scores.intercepts.tolist(),
+        "missing": _one_a_column(model._missing),
+        "features": None if names is None else [str(name) for name in names],
+        **({"target_bounds": list(model._bounds())} if isinstance(model, SGDRegressor) else {}),
+    }
+
+
+def _one_a_column(values: Any) -> list[float] | None:
+    """What stands for missing values; none where it is zero in every column."""
+    return None if np.ndim(values) == 0 else [float(each) for each in values]
+
+
+def _plain_classes(classes: NDArray[Any]) -> list[Any]:
+    plain: list[Any] = classes.tolist()
+    if classes.dtype.kind not in "biufUO" or not all(isinstance(each, str | int | float) for each in plain):
+        raise InvalidRequest("Expected classes that are numbers or text", do="Fit it to such labels to save it")
+    return plain
+
+
+# What is read ---------------------------------------------------------------------------------------------------------
+
+
+def _restored(document: dict[str, Any]) -> PrivateLinearModel | PrivateGradientModel:
+    kind, names = _KINDS[document["estimator"]], document["features"]
+    model: Any = kind()
+    if names is not None:
+        _expect(isinstance(names, list) and all(isinstance(name, str) for name in names))
+        model.feature_names_in_ = np.asarray(names, dtype=object)
+    _expect((document["classes"] is not None) == issubclass(kind, ClassifierMixin))
     if document["classes"] is not None:
-        model.classes_ = np.asarray(document["classes"])
+        model.classes_ = _read_classes(document["classes"])
+    restore = _restore_scores if issubclass(kind, PrivateGradientModel) else _restore_line
+    restore(model, document, Receipt.from_dict(document["receipt"]))
+    _expect(names is None or len(names) == model.n_features_in_)
+    return model  # type: ignore[no-any-return]
+
+
+def _restore_line(model: Any, document: dict[str, Any], receipt: Receipt) -> None:
+    coefficients = _numbers(document["coefficients"], dimensions=1)
+    _expect(document["classes"] is None or len(document["classes"]) == 2)
+    model.n_features_in_ = len(coefficients)
     model._saved_lows = _read_lows(document)
     names = document["features"]
-    if names is not None:
-        model.feature_names_in_ = np.asarray(names, dtype=object)
-    linear = LinearModel(coefficients, document["intercept"], document["limit"])
-    model._keep(Release(linear, Receipt.from_dict(document["receipt"])), None if names is None else tuple(names))
-    return model
+    intercept = float(_numbers(document["intercept"], dimensions=0))
+    limit = document["limit"] if document["limit"] is None else float(_numbers(document["limit"], dimensions=0))
+    release = Release(LinearModel(coefficients, intercept, limit), receipt)
+    model._keep(release, None if names is None else tuple(names))
+
+
+def _restore_scores(model: Any, document: dict[str, Any], receipt: Receipt) -> None:
+    coefficients = _numbers(document["coefficients"], dimensions=2)
+    intercepts = _numbers(document["intercepts"], dimensions=1)
+    outputs, model.n_features_in_ = coefficients.shape
+    _expect(len(intercepts) == outputs == (_outputs(model.classes_) if hasattr(model, "classes_") else 1))
+    if document["missing"] is not None:
+        model._missing = _numbers(document["missing"], dimensions=1)
+        _expect(len(model._missing) == model.n_features_in_)
+    if isinstance(model, SGDRegressor):
+        _expect(is_interval(document["target_bounds"]))
+        model.target_bounds = tuple(document["target_bounds"])
+    model._keep(Release(LinearScores(coefficients, intercepts), receipt), None)
+
+
+def _outputs(classes: NDArray[Any]) -> int:
+    """Two classes share one score."""
+    return 1 if len(classes) == 2 else len(classes)
+
+
+def _numbers(values: Any, *, dimensions: int) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    _expect(
+        array.ndim == dimensions and array.size > 0 and array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
+    )
+    return array.astype(np.float64)
+
+
+def _read_classes(values: Any) -> NDArray[Any]:
+    """The labels as they were; an array of their own type would make text of numbers beside text."""
+    _expect(
+        isinstance(values, list) and len(values) > 1 and all(isinstance(each, str | int | float) for each in values)
+    )
+    classes = np.asarray(values)
+    return classes if classes.tolist() == values else np.array(values, dtype=object)
 
 
 def _read_lows(document: dict[str, Any]) -> list[float] | None:
@@ -92,3 +199,8 @@ def _read_lows(document: dict[str, Any]) -> list[float] | None:
     scaled = "bounds" in str(document["receipt"]["terms"].get("rows clipped to", ""))
     # Not known: a missing value is then predicted as missing rather than as a wrong number.
     return [float("nan")] * len(document["coefficients"]) if scaled else None
+
+
+def _expect(holds: bool) -> None:
+    if not holds:
+        raise ValueError("not what save_model writes")
