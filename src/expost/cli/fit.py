@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from expost.cli.console import emit, new_file, out, print_price, print_receipt
 from expost.cli.described import describe_source, limits_of
-from expost.core import InvalidRequest, epsilon
+from expost.cli.estimator import EstimatorOptions
+from expost.core import InvalidRequest
 
 __all__ = ["fit"]
 
@@ -20,16 +21,18 @@ def fit(
     feature: Annotated[list[str], typer.Option(help="Feature column, as name=low:high; repeat for each.")],
     rows: Annotated[int, typer.Option(help="The public number of rows.", min=1)],
     output: Annotated[Path, typer.Option(help="Where to write the model (JSON).")] = Path("model.json"),
-    model: Annotated[str, typer.Option(help="ridge, logistic or huber-svm.")] = "ridge",
+    model: Annotated[str, typer.Option(help="ridge, logistic, huber-svm, sgd-classifier or sgd-regressor.")] = "ridge",
     excess_risk: Annotated[float | None, typer.Option(help="Accuracy: risk above the best, at most.")] = None,
     score: Annotated[str | None, typer.Option(help="Accuracy as a score, e.g. r2=0.6 or accuracy=0.9.")] = None,
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None,
-    target_bound: Annotated[float, typer.Option(help="Targets are kept within this magnitude (ridge).")] = 1.0,
-    classes: Annotated[str | None, typer.Option(help="negative,positive labels (classifiers).")] = None,
-    regularization: Annotated[float, typer.Option(help="Penalty on the squared coefficients.")] = 0.005,
+    target_bound: Annotated[float, typer.Option(help="Targets are kept within this magnitude (regressions).")] = 1.0,
+    classes: Annotated[str | None, typer.Option(help="The labels: negative,positive; with SGD also more.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0.")] = None,
     max_epsilon: Annotated[float, typer.Option(help="What it may cost at most.")] = 1.0,
     failure_probability: Annotated[float, typer.Option(help="How often the accuracy may be missed.")] = 0.1,
-    method: Annotated[str, typer.Option(help="How to fit; auto takes the cheapest valid way.")] = "auto",
+    method: Annotated[str | None, typer.Option(help="How to fit; default: the cheapest valid way.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the bill; 0, with SGD 1e-6.")] = None,
+    solver: Annotated[str | None, typer.Option(help="With SGD: gradient or newton.")] = None,
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None,
     ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside it.")] = None,
     only_price: Annotated[bool, typer.Option("--price", help="Only say what it would cost; nothing is spent.")] = False,
@@ -45,26 +48,32 @@ def fit(
 
     new_file(output)
     limits = dict(limits_of("--feature", text) for text in feature)
-    dataset = describe_source(source, {"adjacency": "replace-one", "rows": rows})
+    options = EstimatorOptions(
+        model=model,
+        rows=rows,
+        bounds=list(limits.values()),
+        excess_risk=excess_risk,
+        score=score,
+        epsilon=level,
+        target_bound=target_bound,
+        classes=classes,
+        regularization=regularization,
+        max_epsilon=max_epsilon,
+        failure_probability=failure_probability,
+        method=method,
+        delta=delta,
+        solver=solver,
+    )
+    estimator = options.estimator()
+    dataset = describe_source(source, {"adjacency": options.adjacency, "rows": rows})
     if not dataset.unit.is_row:
         raise InvalidRequest(
             "Expected a description in which one row is one person: a fit protects rows",
             got=str(dataset.unit),
             do="Fit from a table with one row a person",
         )
-    estimator = _estimator(model, classes, target_bound)(
-        excess_risk=excess_risk,
-        score=None if score is None else _score(score),
-        epsilon=level,
-        bounds=list(limits.values()),
-        feature_bound=1.0,
-        regularization=regularization,
-        max_epsilon=max_epsilon,
-        failure_probability=failure_probability,
-        method=method,
-    )
     where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
-    with Session(dataset, None if budget is None else epsilon(budget), ledger=where) as session:
+    with Session(dataset, options.budget(budget), ledger=where) as session:
         if only_price:
             print_price(session.price(estimator, features=list(limits), target=target), as_json=as_json)
             return
@@ -75,34 +84,3 @@ def fit(
     else:
         print_receipt(fitted.receipt_)
         out.print(f"\nmodel written to {output}")
-
-
-def _estimator(model: str, classes: str | None, target_bound: float) -> Any:
-    from functools import partial
-
-    from expost.models import HuberSVC, LogisticRegression, Ridge
-
-    if model == "ridge":
-        return partial(Ridge, target_bound=target_bound)
-    if model not in {"logistic", "huber-svm"}:
-        raise InvalidRequest("Expected --model ridge, logistic or huber-svm", got=model, do="Name one of them")
-    labels = (classes or "").split(",")
-    if len(labels) != 2:
-        raise InvalidRequest("Expected --classes negative,positive", got=classes, do="Name both labels")
-    known = tuple(_number(label) for label in labels)
-    return partial(LogisticRegression if model == "logistic" else HuberSVC, classes=known)
-
-
-def _number(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
-def _score(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise InvalidRequest("Expected --score as name=value", got=text, do="Pass e.g. r2=0.6") from None

@@ -98,6 +98,71 @@ def test_a_model_is_fitted_and_saved(folder) -> None:
     assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights").epsilon > 0
 
 
+DELAY = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--epsilon", "2"]
+ORIGIN = ["--target", "origin", "--feature", "distance=0:5000", "--rows", "5000", "--epsilon", "2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "predicted"),
+    [
+        ([*DELAY, "--target-bound", "300", "--model", "sgd-regressor"], float),
+        ([*DELAY, "--target-bound", "300", "--model", "sgd-regressor", "--solver", "newton", "--delta", "1e-7"], float),
+        ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK,LGA"], str),
+    ],
+    ids=["regression", "newton", "three classes"],
+)
+def test_a_model_of_gradient_descent_is_fitted_and_saved(folder, tmp_path, words: list[str], predicted: type) -> None:
+    where = f"{tmp_path.name}.ledger"
+
+    result = run(folder, "fit", *words, "--budget", "3", "--output", str(tmp_path / "m.json"), "--json", ledger=where)
+
+    receipt = json.loads(result.output)["receipt"]
+    model = expost.load_model(tmp_path / "m.json")
+    assert isinstance(model.predict([[100.0]]).tolist()[0], predicted)
+    assert model.receipt_.to_dict() == receipt
+    assert receipt["adjacency"] == "add-remove"
+    with expost.open_ledger(folder / where) as book:
+        assert 0 < book.spent("dataset:flights").epsilon <= 2
+        assert book.budget("dataset:flights").delta == book.spent("dataset:flights").delta
+
+
+def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:
+    words = [*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK,LGA", "--price", "--json"]
+
+    result = run(folder, "fit", *words, "--budget", "3", ledger="descent-price.ledger")
+
+    assert json.loads(result.stdout)["worst_case"]["definition"] == "approx"
+    assert expost.open_ledger(folder / "descent-price.ledger").spent("dataset:flights").epsilon == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*DELAY, "--model", "sgd"], "--model ridge, logistic, huber-svm, sgd-classifier or sgd-regressor"),
+        ([*DELAY, "--model", "sgd-regressor", "--excess-risk", "1"], "no --excess-risk"),
+        ([*DELAY, "--model", "sgd-regressor", "--method", "auto"], "no --method"),
+        ([*DELAY, "--model", "ridge", "--solver", "newton"], "no --solver"),
+        ([*ORIGIN, "--model", "sgd-classifier"], "--classes a,b,..."),
+        ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR"], "--classes a,b,..."),
+        ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK", "--score", "accuracy"], "--score"),
+        ([*ORIGIN, "--model", "logistic", "--classes", "EWR,JFK,LGA"], "--classes negative,positive"),
+        ([*DELAY, "--model", "sgd-regressor", "--solver", "magic"], "solver to be gradient or newton"),
+        ([*DELAY, "--model", "sgd-regressor", "--delta", "0"], "delta > 0"),
+        ([*DELAY, "--model", "sgd-regressor", "--target-bound", "nan"], "target_bounds"),
+    ],
+)
+def test_options_that_describe_no_model_cost_nothing(folder, tmp_path, words: list[str], said: str) -> None:
+    where = f"{tmp_path.name}.ledger"
+
+    with pytest.raises(expost.InvalidRequest) as caught:
+        run(folder, "fit", *words, "--budget", "3", "--output", str(tmp_path / "m.json"), ledger=where)
+
+    assert said in str(caught.value)
+    assert not (tmp_path / "m.json").exists()
+    if (folder / where).exists():
+        assert expost.open_ledger(folder / where).spent("dataset:flights").epsilon == 0
+
+
 # Parts, windows, descriptions
 
 
