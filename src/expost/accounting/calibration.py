@@ -21,8 +21,11 @@ __all__ = ["noise_multiplier_for", "sampling_rate_for", "steps_for"]
 _DIGITS = 4  # significant decimals of a calibrated number
 _PRECISION = Fraction(1, 10 ** (_DIGITS + 1))
 _LARGEST_NOISE = Fraction(10**9)
+_SMALLEST_NOISE = Fraction(1, 10**6)
+_BLIND_STRIDE = 16.0
 _SMALLEST_RATE = Fraction(1, 10**12)
 _MOST_STEPS = 10**12
+_ENDLESS = Fraction(10**300)
 
 
 def noise_multiplier_for(
@@ -43,10 +46,10 @@ def noise_multiplier_for(
     if noise not in (GaussianEvent, LaplaceEvent):
         raise InvalidRequest("Expected noise to be GaussianEvent or LaplaceEvent", got=noise, do="Pass one of the two")
 
-    def keeps(multiplier: Fraction) -> bool:
-        return _keeps(target, Repeat(_sampled(rate, noise(multiplier)), steps), currency)
+    def cost(multiplier: Fraction) -> float:
+        return _cost(target, Repeat(_sampled(rate, noise(multiplier)), steps), currency)
 
-    return _smallest(keeps)
+    return _smallest(cost)
 
 
 def steps_for(target: Guarantee, step: Event, *, currency: str = "auto") -> int:
@@ -58,7 +61,7 @@ def steps_for(target: Guarantee, step: Event, *, currency: str = "auto") -> int:
     """
 
     def keeps(count: int) -> bool:
-        return _keeps(target, Repeat(step, count), currency)
+        return _cost(target, Repeat(step, count), currency) <= 1
 
     if not keeps(1):
         return 0
@@ -82,22 +85,25 @@ def sampling_rate_for(target: Guarantee, step: Event, *, steps: int, currency: s
     0.0612
     """
 
-    def keeps(rate: Fraction) -> bool:
-        return _keeps(target, Repeat(_sampled(rate, step), steps), currency)
+    def cost(rate: Fraction) -> float:
+        return _cost(target, Repeat(_sampled(rate, step), steps), currency)
 
-    low = high = Fraction(1)
-    while not keeps(low):
-        low, high = low / 2, low
-        if low < _SMALLEST_RATE:
+    low, high, found, above = Fraction(1), Fraction(1), cost(Fraction(1)), math.inf
+    while found > 1:
+        if low == _SMALLEST_RATE:
             raise InvalidRequest("Expected a target that some sampling rate reaches", do="Loosen the target")
-    while high - low > low * _PRECISION:
-        middle = (low + high) / 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
+        # A cost falls about as fast as its rate, or faster.
+        stride = max(2.0, found) if math.isfinite(found) else _BLIND_STRIDE
+        low, high, above = max(Fraction(float(low) / stride), _SMALLEST_RATE), low, found
+        found = cost(low)
+    if low < 1:
+        low = _crossing(cost, (low, found), (high, above))
     short = _cut(low)
-    return short if keeps(short) else low
+    return short if cost(short) <= 1 else low
 
 
-def _keeps(target: Guarantee, event: Event, currency: str) -> bool:
+def _cost(target: Guarantee, event: Event, currency: str) -> float:
+    """The epsilon of an event as a multiple of the target's: at most 1 only if the target is kept."""
     match target:
         case PureGuarantee(epsilon):
             delta = Fraction(0)
@@ -106,26 +112,59 @@ def _keeps(target: Guarantee, event: Event, currency: str) -> bool:
         case _:
             raise InvalidRequest("Expected a target of epsilon, or of epsilon and delta", do="Convert it first")
     found = account(event, adjacency=Adjacency.ADD_REMOVE, currency=currency).epsilon(delta)
-    return math.isfinite(found) and Fraction(found) <= epsilon
+    if not math.isfinite(found):
+        return math.inf
+    share = Fraction(found) / epsilon
+    return float(share) if share <= 1 else max(float(min(share, _ENDLESS)), math.nextafter(1.0, 2.0))
 
 
-def _smallest(keeps: Callable[[Fraction], bool]) -> Fraction:
+def _smallest(cost: Callable[[Fraction], float]) -> Fraction:
     """The smallest number that keeps the target, rounded up to short decimals; the result itself was tried."""
-    low, high = Fraction(0), Fraction(1)
-    while not keeps(high):
-        low, high = high, 2 * high
+    low, high, above, found = Fraction(0), Fraction(1), math.inf, cost(Fraction(1))
+    while found > 1:
+        low, high, above = high, 2 * high, found
         if high > _LARGEST_NOISE:
             raise InvalidRequest("Expected a target that some noise multiplier reaches", do="Loosen the target")
-    if low == 0:
-        low = high / 2
-        while keeps(low) and low > Fraction(1, 10**6):
-            low, high = low / 2, low
-    while high - low > high * _PRECISION:
-        middle = (low + high) / 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
+        found = cost(high)
+    while low == 0 and high > _SMALLEST_NOISE:
+        below = cost(high / 2)
+        if below > 1:
+            low, above = high / 2, below
+        else:
+            high, found = high / 2, below
+    if low > 0:
+        high = _crossing(cost, (high, found), (low, above))
     short = _raised(high)
     # A discretised currency need not be monotone to the last digit.
-    return short if keeps(short) else high
+    return short if cost(short) <= 1 else high
+
+
+def _crossing(
+    cost: Callable[[Fraction], float], kept: tuple[Fraction, float], missed: tuple[Fraction, float]
+) -> Fraction:
+    """A number that keeps the target beside one that does not, as near as the precision asks; with their costs to begin.
+
+    The secant of the logarithms, for costs are nearly powers; an end that stays twice loses half of its weight (the
+    Illinois rule), and no step is so short that the two would never meet.
+    """
+    (good, found), (bad, above) = kept, missed
+    inside, outside, moved = _logarithm(found), _logarithm(above), ""
+    while abs(bad - good) > min(good, bad) * _PRECISION:
+        gap = math.log(bad / good)
+        share = inside / (inside - outside) if inside > -math.inf and outside < math.inf else 0.5
+        least = float(_PRECISION) / 3 / abs(gap)
+        middle = Fraction(float(good) * math.exp(gap * min(max(share, least), 1 - least)))
+        found = _logarithm(cost(middle))
+        if found <= 0:
+            good, inside, outside = middle, found, outside / (2 if moved == "good" else 1)
+        else:
+            bad, outside, inside = middle, found, inside / (2 if moved == "bad" else 1)
+        moved = "good" if found <= 0 else "bad"
+    return good
+
+
+def _logarithm(cost: float) -> float:
+    return math.log(cost) if cost > 0 else -math.inf
 
 
 def _raised(value: Fraction) -> Fraction:
