@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.core.rational import rational
 from expost.noise.bits import BitSource, source_of
-from expost.noise.gaussian_table import gaussian_table
+from expost.noise.gaussian_table import NARROW, gaussian_table
 from expost.noise.lattice import add_exactly, integers
 
 __all__ = ["SHORT", "SMOOTHING", "GaussianStream", "stream_variance"]
@@ -23,7 +23,7 @@ SMOOTHING = 4
 
 The lemma of docs/proofs/discrete-gaussian-calibration.md with t^2 = 4: its slack, 2.1 r a coordinate, is below 2.2e-34.
 """
-SHORT = 1 << 30
+SHORT = NARROW
 """What the entries of a vector of 32-bit integers must stay below, whatever the data; the sums are then short too."""
 _NARROW = 1 << 61
 _AHEAD = 1 << 19  # integers drawn at a time: what a call costs by itself is then little
@@ -77,12 +77,7 @@ class GaussianStream:
 
     def release(self, sealed: Sealed) -> NDArray[Any]:
         """The sealed vector plus noise that was never used before."""
-        given, declared = sealed.sensitivity, self.sensitivity
-        if given.amount > declared.amount or (given.norm, given.adjacency, given.unit) != (
-            declared.norm,
-            declared.adjacency,
-            declared.unit,
-        ):
+        if not _within(sealed.sensitivity, self.sensitivity):
             raise InvalidRequest("Expected a vector within the declared sensitivity", do="Declare the largest one")
         exact = unseal(sealed)
         if not (isinstance(exact, np.ndarray) and exact.dtype in (np.int32, np.int64)):
@@ -100,9 +95,7 @@ class GaussianStream:
         return fresh
 
     def _draw(self) -> NDArray[Any]:
-        drawn = self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
-        small = drawn.dtype == np.int32 and (not drawn.size or max(int(drawn.max()), -int(drawn.min())) < SHORT)
-        return drawn if small else drawn.astype(np.int64, copy=False)
+        return self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise of variance {float(self.variance):.4g} for vectors of {self.size}>"
@@ -111,6 +104,13 @@ class GaussianStream:
         raise TypeError("Expected a stream to stay where it is; a copy would reuse its noise.")
 
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+
+
+def _within(given: Sensitivity, declared: Sensitivity) -> bool:
+    if given is declared:
+        return True
+    alike = (given.norm, given.adjacency, given.unit) == (declared.norm, declared.adjacency, declared.unit)
+    return alike and given.amount <= declared.amount
 
 
 def _added(exact: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:

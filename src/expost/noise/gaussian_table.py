@@ -17,14 +17,16 @@ from expost.noise.bits import BitSource
 from expost.noise.enclosure import Bounds, exp_minus, is_below
 from expost.noise.parameter import BLOCK, blocks
 
-__all__ = ["GaussianTable", "gaussian_table"]
+__all__ = ["NARROW", "GaussianTable", "gaussian_table"]
 
+NARROW = 1 << 30
+"""Values that are handed out in 32 bits are below, so that a sum of two of them does not wrap around."""
 _CELLS_PER_SIGMA = 64  # at least: with more, less is lost to slopes and more to whole numbers of entries
 _LEAST = 16  # the least standard deviation worth a table
 _INDEX = 16  # bits of a uniform real that choose an entry of the table
 _ENTRIES = 1 << _INDEX
+_SHORT_PLACE = 16  # bits of a place in a cell for which half a word is drawn
 _GUIDE = 14  # first bits of a uniform real that nearly always tell between which borders it lies
-_NARROW = 1 << 31
 _SPARE = 7  # one value in 2^7 more is drawn than is wanted, for those that are refused,
 _FEW = 16  # and a few more
 _PRECISION = 128  # bits of the cumulative weights beyond those that are asked for
@@ -66,9 +68,11 @@ class GaussianTable:
         self._borders = np.array(self._floors(64), np.uint64)
         self._guide = self._begins()
         self._entries = self._lookup()
+        # A place is a word of as few bits as hold it: bits cost time.
+        self._places = np.dtype(np.uint16 if self._shift <= _SHORT_PLACE else f"u{self._entries.itemsize}")
 
     def draw(self, count: int, bits: BitSource) -> NDArray[Any]:
-        """``count`` independent integers: int32 if the law is narrow, int64 if not or if one of them does not fit."""
+        """``count`` independent integers: int32 if all are below 2^30, which the law's width decides but for freaks."""
         values: NDArray[Any] = np.empty(count + (count >> _SPARE) + _FEW, self._entries.dtype)
         scratch = np.empty(min(BLOCK, len(values)), np.intp)
         open_parts = [part.start + self._fill(values[part], scratch, bits) for part in blocks(len(values))]
@@ -105,7 +109,7 @@ class GaussianTable:
     def _lookup(self) -> NDArray[Any]:
         """The first member of the cell of each entry; those behind the named ones leave it open."""
         cells = np.repeat(_cell(np.arange(len(self._counts))), self._counts)
-        kind = np.int32 if (len(self._counts) // 2 + 1) << self._shift < _NARROW else np.int64  # for all listed cells
+        kind = np.int32 if (len(self._counts) // 2 + 1) << self._shift < NARROW else np.int64  # for all listed cells
         entries = np.zeros(_ENTRIES, kind)
         entries[: self._named] = cells << self._shift
         return entries
@@ -184,15 +188,15 @@ class GaussianTable:
 
     def _fill(self, out: NDArray[Any], scratch: NDArray[np.intp], bits: BitSource) -> NDArray[np.intp]:
         """Draw a block by the table alone; hand back the places that it leaves open."""
-        kind, count = self._entries.dtype, out.size
+        count, kind = out.size, self._places
         halves = bits.words(count * (1 + kind.itemsize // 2), np.uint16)
         chosen, offsets = halves[len(halves) - count :], halves[: len(halves) - count].view(kind)
         index = scratch[:count]
         np.copyto(index, chosen)
         self._entries.take(index, out=out, mode="clip")  # no index is out of range: the mode saves a copy
         offsets &= kind.type((1 << self._shift) - 1)
-        out += offsets
-        return np.flatnonzero(chosen >= np.uint16(self._named))
+        out += offsets if kind.itemsize < out.itemsize else offsets.view(out.dtype)
+        return (chosen >= np.uint16(self._named)).nonzero()[0]
 
     def _settle(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Draw what lies above the steps, and the coins that keep it or not."""
@@ -259,7 +263,7 @@ class GaussianTable:
 
 def _put(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) -> NDArray[Any]:
     """Put what was found in its places; in 64 bits if 32 could not hold it."""
-    if found.dtype != values.dtype and found.size and max(int(found.max()), -int(found.min())) >= _NARROW:
+    if found.dtype != values.dtype and found.size and max(int(found.max()), -int(found.min())) >= NARROW:
         values = values.astype(np.int64)
     values[places] = found
     return values

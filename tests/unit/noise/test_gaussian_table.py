@@ -45,12 +45,45 @@ def test_a_deviation_ten_percent_off_is_noticed() -> None:
         assert not follows(wrong, cdf)
 
 
-def test_low_bits_are_uniform_where_cells_are_wide() -> None:
-    sample = GaussianTable(2**50).draw(200_000, SeededBits(3))
+@pytest.mark.parametrize(
+    ("power", "place", "kind"), [(42, 2, np.int32), (44, 2, np.int32), (46, 4, np.int32), (58, 8, np.int64)]
+)
+def test_all_bits_of_a_place_are_uniform_whatever_words_it_is_drawn_from(power: int, place: int, kind: type) -> None:
+    table = GaussianTable(2**power)
+    sample = table.draw(200_000, SeededBits(3))
 
-    counts = np.bincount(sample & 15, minlength=16)
-    chi = ((counts - 12_500) ** 2 / 12_500).sum()
-    assert chi < 50  # fifteen degrees of freedom: exceeded with probability 1e-5
+    assert (table._places.itemsize, sample.dtype) == (place, kind)
+    for low in range(table._shift - 3):
+        counts = np.bincount((sample >> low) & 15, minlength=16)
+        chi = ((counts - 12_500) ** 2 / 12_500).sum()
+        assert chi < 60  # fifteen degrees of freedom: exceeded with probability 3e-7
+
+
+@pytest.mark.parametrize("power", [42, 44, 46])
+def test_a_place_does_not_depend_on_the_cell_or_on_its_neighbours_place(power: int) -> None:
+    table = GaussianTable(2**power)
+    sample = table.draw(200_000, SeededBits(6))
+    places, cells = (sample & ((1 << table._shift) - 1)).astype(float), (sample >> table._shift).astype(float)
+
+    for one, two in ((places, cells), (places[1:], places[:-1]), (places[1:], cells[:-1]), (places, np.abs(cells))):
+        assert abs(np.corrcoef(one, two)[0, 1]) < 5 / math.sqrt(200_000)
+
+
+def test_values_of_32_bits_leave_room_for_a_sum_of_two() -> None:
+    class Far(GaussianTable):
+        def _numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
+            numbers = super()._numbers(uniform, bits)
+            numbers[0] = 2 * (2**30 >> self._shift) + self.further
+            return numbers
+
+        def _kept(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
+            return np.ones(len(numbers), bool)
+
+    table = Far(2**40)
+    table.further = -2
+    assert table.draw(5000, SeededBits(4)).dtype == np.int32
+    table.further = 0
+    assert table.draw(5000, SeededBits(4)).dtype == np.int64
 
 
 def largest_member(cell: int, shift: int) -> int:
