@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from expost.core import Loss, Measure, PureLoss, Receipt, Request, Target
+from expost.core import InvalidRequest, Loss, Measure, PureLoss, Receipt, Request, Target
 
-__all__ = ["Price", "last_bill", "likely_cost", "quoted"]
+__all__ = ["Price", "last_bill", "likely_cost", "public_terms_of", "quoted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,21 @@ class _AtTheTill(Exception):
     """A fit has said what it would pay for, and goes no further."""
 
 
-def quoted(estimator: Any, dataset: Any, *, features: Sequence[str], target: str) -> Request:
+def public_terms_of(estimator: Any, public_validation: Any) -> dict[str, Any]:
+    """Public rows as ``fit_with`` takes them; refused where an estimator has no use for them.
+
+    >>> public_terms_of(object(), None)
+    {}
+    """
+    if public_validation is None:
+        return {}
+    if "public_validation" not in inspect.signature(estimator.fit_with).parameters:
+        name = type(estimator).__name__
+        raise InvalidRequest(f"Expected no public_validation for {name}", do="Leave it out, or train an SGDClassifier")
+    return {"public_validation": public_validation}
+
+
+def quoted(estimator: Any, dataset: Any, *, features: Sequence[str], target: str, **public: Any) -> Request:
     """The request that a fit would pay for; checked as the curator would, before any row is read."""
     found: list[Request] = []
 
@@ -71,7 +86,7 @@ def quoted(estimator: Any, dataset: Any, *, features: Sequence[str], target: str
         raise _AtTheTill
 
     with suppress(_AtTheTill):
-        copy.copy(estimator).fit_with(till, dataset, features=features, target=target)
+        copy.copy(estimator).fit_with(till, dataset, features=features, target=target, **public)
     return found[0]
 
 

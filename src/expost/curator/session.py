@@ -14,7 +14,7 @@ from expost.curator.answer import answer, placed
 from expost.curator.currency import in_currency_of
 from expost.curator.desk import Desk
 from expost.curator.parts import Scope, column_part, time_windows
-from expost.curator.price import Price, last_bill, likely_cost, quoted
+from expost.curator.price import Price, last_bill, likely_cost, public_terms_of, quoted
 from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, Protected, open_ledger
@@ -200,15 +200,17 @@ class Session(Questions):
         self._unit_known = True
         return release
 
-    def fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Any:
+    def fit(self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
 
         Most estimators need a public number of rows: ``adjacency="replace-one", rows=...``. Gradient descent
-        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead.
+        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead. Only
+        they take ``public_validation``, a pair of features (in this order) and targets that are nobody's secret.
         """
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
-        return estimator.fit_with(self._answer, self.dataset, features=features, target=target)
+        public = public_terms_of(estimator, public_validation)
+        return estimator.fit_with(self._answer, self.dataset, features=features, target=target, **public)
 
     def price(self, statistic: Any, *subject: Any, **terms: Any) -> Price:
         """What a question would cost: the worst case, and a guess from receipts that are public already.
@@ -228,8 +230,11 @@ class Session(Questions):
         likely = likely_cost(worst_case, target, self._receipts(), cap=self._left(), question=question)
         return Price(question, worst_case, likely)
 
-    def _price_of_fit(self, estimator: Any, *, features: Sequence[str], target: str) -> Price:
-        quote = quoted(estimator, self.dataset, features=features, target=target)
+    def _price_of_fit(
+        self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
+    ) -> Price:
+        public = public_terms_of(estimator, public_validation)
+        quote = quoted(estimator, self.dataset, features=features, target=target, **public)
         request = in_currency_of(quote, self._ledger, self.accounts)
         question, worst_case = placed(request.question, self._place), request.worst_case
         return Price(question, worst_case, last_bill(worst_case, self._receipts(), question=question))

@@ -26,6 +26,7 @@ from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
+from expost.learning.sgd.stop_test import PublicTest
 from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
@@ -93,15 +94,18 @@ class PrivateGradientModel(PrivateEstimator):
 
     # Fitting ------------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *, public_validation: Any = None, **unsupported: Any) -> Self:
         """Train, and bill the ledger; raises ``TargetNotMet`` with the last private model if the target is missed.
 
         ``X`` is a table with ``y`` beside it, or a ``Dataset`` whose neighbours add or remove a row, with ``y`` the name of
-        its target column. Ctrl-C stops the training; the model so far is paid for and kept.
+        its target column. Ctrl-C stops the training; the model so far is paid for and kept. ``public_validation`` is a
+        pair of features and targets that are nobody's secret: the target is then tested on them, exactly and for free, and
+        no private row is held out.
         """
         self._refuse(unsupported)
         account = self._account_of(X)
-        return self._fitted(self._given(X, y), lambda request, data: self._pay(request, data, account))
+        given = self._given(X, y)
+        return self._fitted(given, lambda request, data: self._pay(request, data, account), public_validation)
 
     def fit_with(
         self,
@@ -110,20 +114,23 @@ class PrivateGradientModel(PrivateEstimator):
         *,
         features: Sequence[str],
         target: str,
+        public_validation: Any = None,
     ) -> Self:
         """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
         self._check_unpaid()
-        return self._fitted(self._given(dataset, target, chosen_columns(features)), pay)
+        return self._fitted(self._given(dataset, target, chosen_columns(features)), pay, public_validation)
 
     def _check_unpaid(self) -> None:
         if self.checkpoint is not None or self.ledger is not None:
             raise InvalidRequest("Expected no ledger or checkpoint beside a session", do="Leave them out")
 
-    def _fitted(self, given: GivenRows, pay: Callable[[Request, Any], Release[Any]]) -> Self:
-        plan = self._order(given.width, given.rows).plan()
+    def _fitted(self, given: GivenRows, pay: Callable[[Request, Any], Release[Any]], public: Any) -> Self:
+        plan = replace(self._order(given.width, given.rows), public_test=public is not None).plan()
         problem = self._problem(given, ladder=len(plan.schedule.phases) > 1)
         problem.check(plan.schedule)
         request = replace(self._request(plan, problem), table=given.table(problem))
+        if public is not None:
+            request = self._tested_on(public, request)
         with one_thread():
             release = pay(request, given.data)
         self._keep(release, plan)
@@ -138,6 +145,18 @@ class PrivateGradientModel(PrivateEstimator):
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
         return GivenRows(
             (matrix, targets), lambda data: data, matrix.shape[1], names=column_names(X), rows=matrix.shape[0]
+        )
+
+    def _tested_on(self, public: Any, request: TrainingRequest) -> TrainingRequest:
+        """The request with its test on public rows, read as the private ones are."""
+        if not isinstance(public, tuple | list) or len(public) != 2:
+            raise InvalidRequest("Expected public_validation to be a pair", do="Pass (features, targets)")
+        matrix, targets = self._matrix(public[0], fitting=False), self._public_targets(self._vector(public[1]))
+        if len(targets) != matrix.shape[0]:
+            raise InvalidRequest("Expected one public target for each public row", do="Pass a vector as long")
+        assert request.rule is not None
+        return replace(
+            request, public=PublicTest(request.rule, (_filled(matrix, self._missing), targets), len(targets))
         )
 
     def _described(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> GivenRows:
@@ -265,6 +284,10 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _targets(self, y: Any) -> NDArray[Any]:
         raise NotImplementedError
+
+    def _public_targets(self, y: Any) -> NDArray[Any]:
+        """Targets that are nobody's secret, in the form of the private ones."""
+        return self._targets(y)
 
     def _score_unit(self) -> float:
         return 1.0

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from expost.core import InvalidRequest, Measure, Release
 from expost.core.rational import rational
-from expost.learning.sgd.head import Head, Huber, Logistic, Softmax, Squared
+from expost.learning.sgd.head import ABSENT, Head, Huber, Logistic, Softmax, Squared
 from expost.learning.sgd.learner import LinearScores
 from expost.learning.sgd.order import Plan
 from expost.learning.sgd.table import label_numbers, target_numbers
@@ -94,6 +94,12 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             classes = self._declared()
         numbers = label_numbers(labels, classes)
         self.classes_ = classes
+        return numbers
+
+    def _public_targets(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+        numbers = label_numbers(labels, self.classes_)
+        if (numbers == ABSENT).any():
+            raise InvalidRequest("Expected public labels among the classes", do="Name all classes, or drop those rows")
         return numbers
 
     def _declared(self) -> NDArray[Any]:

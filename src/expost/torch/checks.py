@@ -17,7 +17,7 @@ from expost.learning.sgd.watch import Watch
 from expost.noise.gaussian_stream import stream_variance
 from expost.noise.gaussian_table import gaussian_table
 from expost.torch.module_learner import ModuleProblem, ModuleTable
-from expost.torch.rows import read_rows
+from expost.torch.rows import Rows, read_rows
 
 __all__ = [
     "check_module",
@@ -25,6 +25,7 @@ __all__ = [
     "check_optimizer",
     "checked_call",
     "checked_clip",
+    "checked_public",
     "checked_table",
     "chosen_device",
 ]
@@ -123,6 +124,24 @@ def checked_table(problem: ModuleProblem, data: Any) -> ModuleTable:
             "Expected rows of numbers, all of one shape, and a target for each",
             do="Pass (inputs, targets), a Dataset or a DataLoader",
         ) from None
+
+
+def checked_public(table: ModuleTable, data: Any) -> Rows:
+    """Public rows to test a model on, of the shapes of the private ones.
+
+    Nothing of them is secret, yet errors of PyTorch are not repeated here either: one way of saying things is enough.
+    """
+    try:
+        rows = read_rows(data)
+        (inputs, targets), (known, classes) = rows.shapes(), table.rows.shapes()
+        fit = inputs.shape[1:] == known.shape[1:] and targets.shape == classes.shape
+    except Exception:
+        fit = False
+    if not fit:
+        raise InvalidRequest(
+            "Expected public_validation to look like the private rows", do="Pass (inputs, labels) of the same shapes"
+        )
+    return rows
 
 
 def check_noise(table: ModuleTable, schedule: Schedule) -> None:

@@ -190,12 +190,19 @@ class ModuleLearner:
         assert self._validation is not None
         if rule.measure is not Measure.ACCURACY:
             raise InvalidRequest("Expected a target of accuracy", got=rule.measure.value, do="Pass an accuracy")
+        return Sealed(self._total(rule, self._table.rows, self._validation) - margin, rule.sensitivity)
+
+    def public_score(self, rule: ScoreRule, rows: Rows) -> int:
+        """How many public rows the averaged model gets right, in the rule's units."""
+        return self._total(rule, rows, np.arange(len(rows)))
+
+    def _total(self, rule: ScoreRule, rows: Rows, index: NDArray[np.intp]) -> int:
         right = 0
         with self._averaged_weights(), torch.no_grad():
-            for start in range(0, len(self._validation), _CHUNK):
-                inputs, targets = self._batch(self._validation[start : start + _CHUNK])
+            for start in range(0, len(index), _CHUNK):
+                inputs, targets = map(self._problem.placed, rows.take(index[start : start + _CHUNK]))
                 right += int((self._problem.model(inputs).argmax(1) == targets).sum())
-        return Sealed(rule.counted(right, len(self._validation)) - margin, rule.sensitivity)
+        return rule.counted(right, len(index))
 
     def _batch(self, index: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         inputs, targets = self._table.rows.take(index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from expost.learning.sgd.order import Order, Plan
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.request import TrainingRequest
 from expost.learning.sgd.resumable import train_resumably
+from expost.learning.sgd.stop_test import PublicTest
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
 from expost.ledger import Protected
@@ -27,6 +29,7 @@ from expost.torch.checks import (
     check_optimizer,
     checked_call,
     checked_clip,
+    checked_public,
     checked_table,
     chosen_device,
 )
@@ -38,6 +41,8 @@ from expost.torch.rows import read_rows
 __all__ = ["train"]
 
 _ACCOUNT = "dataset:table"
+_PHASES = 8  # each has a private test
+_FREE_PHASES = 24  # where a test costs nothing
 
 
 def train(
@@ -59,8 +64,9 @@ def train(
     batches: str = "poisson",
     batch_size: int = 1024,
     steps: int = 200,
-    phases: int | None = 8,
+    phases: int | None = None,
     validation_share: float | None = None,
+    public_validation: Any = None,
     accountant: str = "auto",
     ledger: str | None = None,
     account: str | None = None,
@@ -75,13 +81,16 @@ def train(
     used: batches are drawn by exact coins. ``rows`` is a public number, about how many rows there are;
     ``rows="observed"`` says that the true number is public. ``loss`` gives one loss a row (default: cross-entropy).
     ``optimizer`` makes an optimiser of parameters; it sees noisy gradients only. Models must treat rows
-    independently: batch normalisation is refused. ``TargetNotMet`` carries the last private model.
+    independently: batch normalisation is refused. ``TargetNotMet`` carries the last private model. With
+    ``public_validation``, inputs and labels that are nobody's secret, the target is tested on them, exactly and for free,
+    and no private row is held out.
 
     Guarantee: that of expost.learning.sgd.trainer.Trainer: approximate ex-post, known only after the run, the price of
         the phase it stopped in; at most (max_epsilon, delta), or (epsilon, delta).
     Adjacency: add/remove of one row.
     Sensitivity: L2, clip plus the rounding of the sum to the lattice.
-    Accuracy: if the target is met, so it is on the rows held out, with probability 1 - failure_probability.
+    Accuracy: if the target is met, so it is on the rows held out, with probability 1 - failure_probability; or on the
+        public rows, surely.
     Numerics: noise and sampling are exact; gradients are computed in the model's floats, see docs/known-limits.md.
     Reference: ACG16, Algorithm 1; docs/proofs/sgd-stopping.md; docs/proofs/sgd-torch.md.
 
@@ -102,8 +111,9 @@ def train(
         batches=batches,
         batch_size=batch_size,
         steps=steps,
-        phases=phases,
+        phases=phases if phases is not None else _PHASES if public_validation is None else _FREE_PHASES,
         validation_share=validation_share,
+        public_test=public_validation is not None,
         accountant=accountant,
         falling=False,  # networks do not forget what early, noisy steps did to them
     )
@@ -131,6 +141,9 @@ def train(
     if plan.target is not None and not table.classes:
         raise InvalidRequest("Expected one class number a row for an accuracy", do="Pass labels, or an epsilon")
     request = _request(plan, problem, table, progress)
+    if public_validation is not None:
+        rows_tested = checked_public(table, public_validation)
+        request = replace(request, public=PublicTest(_rule(order.aim()), rows_tested, len(rows_tested)))
     return _paid(request, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
 
 

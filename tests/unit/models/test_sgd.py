@@ -356,3 +356,62 @@ def test_a_penalty_shortens_the_steps() -> None:
     ).fit(rows, rows[:, 0])
 
     assert 0 < model.coef_[0] < 0.2  # the plain penalised answer is 1/3 / (5 + 1/3) = 0.06
+
+
+def test_public_rows_stop_a_training_for_free() -> None:
+    x, y = two_classes(8000)
+    model = classifier(epsilon=None, target=("accuracy", 0.9)).fit(
+        x[:4000], y[:4000], public_validation=(x[4000:], y[4000:])
+    )
+
+    assert model.receipt_.outcome is Outcome.CERTIFIED
+    assert model.score(x[4000:], y[4000:]) == pytest.approx(model.receipt_.achieved)
+    assert model.receipt_.achieved >= 0.9
+    assert model.receipt_.terms["validation share"] == "0"
+    assert model.receipt_.breakdown["validation (public rows)"] == 0
+
+
+def test_a_regression_stops_on_public_rows_too() -> None:
+    x, y = line(8000)
+    model = regressor(epsilon=None, target=("rmse", 2.0)).fit(
+        x[:4000], y[:4000], public_validation=(x[4000:], y[4000:])
+    )
+
+    assert model.receipt_.outcome is Outcome.CERTIFIED
+    assert np.sqrt(np.mean((model.predict(x[4000:]) - y[4000:]) ** 2)) <= 2.0
+
+
+def test_public_rows_do_not_say_which_classes_there_are() -> None:
+    x, y = two_classes()
+    terms = {"epsilon": None, "target": ("accuracy", 0.6), "classes": "observed"}
+
+    assert classifier(**terms).fit(x, y, public_validation=(x[y == 1], y[y == 1])).classes_.tolist() == [0, 1]
+    with pytest.raises(InvalidRequest, match="Expected public labels among the classes"):
+        classifier(**terms).fit(x, y, public_validation=(x, y + 1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "public", "said"),
+    [
+        ({}, lambda x, y: (x, y), "Expected a target and no validation_share"),
+        ({"target": ("accuracy", 0.9)}, lambda x, y: x, "Expected public_validation to be a pair"),
+        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:, :2], y), "Expected the columns of the fit"),
+        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:9], y), "Expected one public target for each public row"),
+        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:0], y[:0]), "Expected at least one row"),
+        ({"target": ("accuracy", 0.9), "validation_share": 0.1}, lambda x, y: (x, y), "no validation_share"),
+    ],
+)
+def test_public_rows_that_do_not_fit_are_refused_and_cost_nothing(
+    tmp_path: Path, changes: dict[str, Any], public: Any, said: str
+) -> None:
+    x, y = two_classes(200)
+    path = str(tmp_path / "people.ledger")
+    with open_ledger(path) as ledger:
+        ledger.open_account("dataset:table", approx(2, 1e-5))
+    terms = {"epsilon": 1.0 if "target" not in changes else None, "ledger": path, "simulation_seed": None}
+
+    with pytest.raises(InvalidRequest, match=said):
+        classifier(**terms | changes).fit(x, y, public_validation=public(x, y))
+
+    with open_ledger(path) as ledger:
+        assert ledger.spent("dataset:table").amounts()["epsilon"] == 0

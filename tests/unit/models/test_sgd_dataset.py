@@ -84,3 +84,26 @@ def test_one_time_window_of_a_table_is_refused_and_charges_neither_account(tmp_p
             model.fit(window, "sum")
     with expost.open_ledger(path) as ledger:
         assert all(ledger.spent(account).amounts()["epsilon"] == 0 for account in accounts)
+
+
+def test_a_session_stops_on_public_rows_and_prices_it_before() -> None:
+    session = expost.Session(described(), budget=expost.approx(10, 1e-5))
+    terms = SEEDED | {"simulation_seed": None, "epsilon": None, "target": ("accuracy", 0.8), "max_epsilon": 4.0}
+    model, public = (
+        SGDClassifier(classes=["no", "yes"], **terms),
+        (np.column_stack([A, B]), np.where(A > B, "yes", "no")),
+    )
+    asked = {"features": ["a", "b"], "target": "kind", "public_validation": public}
+
+    assert session.price(model, **asked).worst_case.epsilon <= 4
+    assert session.fit(model, **asked).receipt_.outcome.value == "certified"
+    assert model.score(*public) == pytest.approx(model.receipt_.achieved)
+
+
+def test_an_estimator_without_a_use_for_public_rows_refuses_them() -> None:
+    session = expost.Session(described(adjacency="replace-one", rows=3000), budget=expost.epsilon(10))
+    ridge = expost.Ridge(epsilon=1.0, bounds=[(-1, 1)])
+
+    with pytest.raises(InvalidRequest, match="Expected no public_validation for Ridge"):
+        session.fit(ridge, features=["a"], target="sum", public_validation=(A[:, None], B))
+    assert session.spent().amounts()["epsilon"] == 0

@@ -117,3 +117,30 @@ def test_without_averaging_the_last_weights_leave() -> None:
 
     assert float((release.value(inputs).argmax(1) == labels).float().mean()) > 0.7
     assert not torch.equal(release.value[0].weight, averaged.value[0].weight)
+
+
+def test_public_rows_stop_a_network_for_free() -> None:
+    inputs, labels = moons(6000)
+    public = inputs[4000:], labels[4000:]
+    release = trained(target=("accuracy", 0.8), max_epsilon=8.0, public_validation=public)
+
+    assert release.receipt.outcome is Outcome.CERTIFIED
+    right = float((release.value(public[0]).argmax(1) == public[1]).float().mean())
+    assert release.receipt.achieved == pytest.approx(right, abs=1e-6) and right >= 0.8
+    assert (release.receipt.rungs, release.receipt.terms["validation share"]) == (24, "0")
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        "rows",
+        (torch.zeros(5, 3), torch.zeros(5, dtype=torch.long)),
+        (torch.zeros(5, 2), torch.zeros(5, 2, dtype=torch.long)),
+        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)),
+    ],
+)
+def test_public_rows_of_other_shapes_are_refused(public: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"Expected public"):
+        trained(target=("accuracy", 0.8), public_validation=public)
+    with pytest.raises(InvalidRequest, match="Expected a target"):
+        trained(epsilon=1.0, public_validation=moons())

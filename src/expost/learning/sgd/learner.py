@@ -66,6 +66,10 @@ class Learner(Protocol):
         """The score of the validation rows in the rule's units, less a public margin, sealed."""
         ...
 
+    def public_score(self, rule: ScoreRule, rows: Any) -> int:
+        """The score, in the rule's units, of rows that are nobody's secret, in the learner's own form."""
+        ...
+
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint must keep."""
         ...
@@ -182,6 +186,11 @@ class LinearLearner:
             scores = self._gradient.scores(rows, weights, part)
             total += rule.total(self._head, scores, targets[part])
         return Sealed(total, rule.sensitivity)
+
+    def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
+        """The score of public rows, raw as ``result`` will be given them."""
+        features, targets = rows
+        return rule.total(self._head, self.result().scores(features).T, targets)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The walk's state."""

@@ -27,6 +27,8 @@ _FINEST = 10**6  # parts of an accuracy, in which rows are counted
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
 _GROWTH = 1.25  # of prices from phase to phase
 _MOST_PHASES = 24
+_FREE_GROWTH = 1.1  # where a test costs nothing: stops are closer to each other until their shares of delta eat that up
+_MOST_FREE_PHASES = 48
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
 _LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a target
 _HELD_OUT_ERRORS = 100.0  # over the cap: the square of the errors held out over all that are allowed, see _share
@@ -70,6 +72,8 @@ class Order:
     width: int = 1
     falling: bool = True
     """Whether the noise of a training to a target falls from phase to phase, or is the same in all."""
+    public_test: bool = False
+    """Whether the target is tested on public rows: none are held out then, and asking is free."""
 
     def plan(self) -> Plan:
         """The schedule and its prices; reads no data."""
@@ -120,6 +124,11 @@ class Order:
         if self.accountant not in ACCOUNTANTS:
             names = ", ".join(ACCOUNTANTS)
             raise InvalidRequest(f"Expected accountant to be one of {names}", got=self.accountant, do="Name one")
+        if self.public_test and (self.target is None or self.validation_share is not None):
+            raise InvalidRequest(
+                "Expected a target and no validation_share beside public rows to validate on",
+                do="Pass target= and leave validation_share out",
+            )
         # Also where nothing reads them: a wrong word is better said than ignored.
         rational(self.max_epsilon, "max_epsilon")
         probability(self.failure_probability, "failure_probability")
@@ -131,7 +140,7 @@ class Order:
             )
 
     def _share(self) -> Fraction:
-        if self.target is None:
+        if self.target is None or self.public_test:
             return Fraction(0)
         if self.validation_share is not None:
             return probability(self.validation_share, "validation_share")
@@ -165,7 +174,8 @@ class Order:
     def _ladder(self, batches: Batches, delta: Fraction, target: Target, share: Fraction) -> tuple[Schedule, PriceList]:
         cap = rational(self.max_epsilon, "max_epsilon")
         lowest = self._lowest(cap, target, share)
-        phases = self.phases or min(_MOST_PHASES, 1 + math.ceil(math.log(cap / lowest) / math.log(_GROWTH)))
+        growth, most = (_FREE_GROWTH, _MOST_FREE_PHASES) if self.public_test else (_GROWTH, _MOST_PHASES)
+        phases = self.phases or min(most, 1 + math.ceil(math.log(cap / lowest) / math.log(growth)))
         if self.noise_multiplier is None:
             return Schedule.ladder(
                 batches,
@@ -190,7 +200,7 @@ class Order:
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""
-        if target.measure is not Measure.ACCURACY or target.tolerance >= 1:
+        if self.public_test or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
             return cap / _SPREAD
         errors_allowed = float(self.rows * share * (1 - target.tolerance))
         return min(cap / _LEAST_SPREAD, Fraction(_LEEWAY / errors_allowed).limit_denominator(10**6))

@@ -17,6 +17,7 @@ from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import Progress
 from expost.learning.sgd.schedule import Schedule
+from expost.learning.sgd.stop_test import PrivateTest, PublicTest, StopTest
 from expost.learning.sgd.trainer import Trained, Trainer, stretches
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.learning.sgd.watch import Watch
@@ -31,7 +32,6 @@ _CITATIONS = (
     "docs/proofs/sgd-stopping.md, Theorems 1 and 2",
     "docs/proofs/discrete-gaussian-calibration.md",
 )
-_TEST_CITATION = "docs/proofs/sgd-validation.md"
 
 
 class Table(Protocol):
@@ -49,7 +49,8 @@ class TrainingRequest:
     """What the curator needs to know of a training.
 
     Without a target the schedule runs to its end. With one, each row goes by its own coin to a validation part
-    (``validation_share`` of them), and training stops after the first phase whose model passes a private test there.
+    (``validation_share`` of them), and training stops after the first phase whose model passes a private test there; or
+    all rows are learned from and the test is on ``public`` rows.
     """
 
     question: str
@@ -58,6 +59,7 @@ class TrainingRequest:
     table: Callable[[Any], Table]
     target: Target | None = None
     rule: ScoreRule | None = None
+    public: PublicTest | None = None
     validation_share: Fraction = Fraction(0)
     terms: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[], Progress] | None = None
@@ -72,8 +74,9 @@ class TrainingRequest:
 
     def check(self, dataset: Any) -> None:
         """Refuse what the public terms already rule out; reads no rows."""
-        if (self.target is None) != (self.rule is None) or (self.target is None) != (self.validation_share == 0):
-            raise InvalidRequest("Expected a target together with its validation share", do="Pass both or neither")
+        untested = self.validation_share == 0 and self.public is None
+        if (self.target is None) != (self.rule is None) or (self.target is None) != untested:
+            raise InvalidRequest("Expected a target together with rows to test it on", do="Pass both or neither")
 
     def measure(self, dataset: Any) -> Table:
         """The rows, encoded; they cannot be printed."""
@@ -91,7 +94,6 @@ class TrainingRequest:
             test=test,
             progress=self.progress() if self.progress else None,
             save=self.save,
-            validation_rows=float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)),
             watch=self.watch,
         )
         trained = trainer.run(start)
@@ -107,11 +109,12 @@ class TrainingRequest:
             "delta": str(self.prices.delta),
             "validation share": str(self.validation_share),
             "target": None if self.target is None else self.target.to_json(),
+            **({} if self.public is None else {"public validation rows": self.public.count}),
         }
 
-    def _split(self, table: Table, start: Progressed, bits: BitSource) -> tuple[Learner, ValidationTest | None]:
-        if self.target is None or self.rule is None:
-            return table.learner(slice(None), None), None
+    def _split(self, table: Table, start: Progressed, bits: BitSource) -> tuple[Learner, StopTest | None]:
+        if not self.validation_share:
+            return table.learner(slice(None), None), self.public
         # The same key deals the same parts after a restart, so that they stay disjoint.
         coins = SeededBits(start.split_key) if start.split_key else bits
         held_out = poisson_sample(self.validation_share, len(table), bits=coins)
@@ -119,56 +122,65 @@ class TrainingRequest:
         kept[held_out] = False
         return table.learner(np.flatnonzero(kept), held_out), self._test(start, bits)
 
-    def _test(self, start: Progressed, bits: BitSource) -> ValidationTest | None:
+    def _test(self, start: Progressed, bits: BitSource) -> StopTest | None:
         asked = sum(part.last for part in stretches(self.schedule)[: start.begun])
         if self.target is None or self.rule is None or asked == len(self.schedule.phases):
             return None  # nothing left to train, hence nothing to test
-        return ValidationTest(
+        test = ValidationTest(
             self.rule,
             Ladder(self.prices.epsilons),
             failure_probability=self.target.failure_probability,
             first=asked,
             bits=bits,
         )
+        return PrivateTest(
+            test, float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share))
+        )
 
-    def _receipt(self, trained: Trained, test: ValidationTest | None) -> Receipt:
+    def _receipt(self, trained: Trained, test: StopTest | None) -> Receipt:
         bill = self.prices.bill(trained.phase)
         terms = self.public_terms() | {
             "steps run": trained.steps,
             "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
         }
-        if trained.score is not None:
-            terms["score, estimated"] = round(trained.score, 4)
+        if trained.verdict and trained.verdict.score is not None:
+            terms["score of the public rows" if self.public else "score, estimated"] = round(trained.verdict.score, 4)
         if trained.reading is not None:
             terms["watched"] = str(trained.reading)
         if trained.interrupted:
             terms["stopped"] = "by the caller"
         breakdown = {"training": Fraction(bill.epsilon)}
         if test is not None:
-            breakdown["validation (other rows)"] = test.spent
+            breakdown[f"validation ({test.rows})"] = test.spent
         return Receipt(
             question=self.question,
             method="differentially private stochastic gradient descent",
             promise=self.prices.cap.promise(),
             bill=_joined(bill, test),
             adjacency=Adjacency.ADD_REMOVE,
-            outcome=_outcome(trained, self.target),
+            outcome=self._outcome(trained, test),
             target=self.target,
-            achieved=float(self.target.tolerance) if self.target and trained.passed else None,
+            achieved=self._achieved(trained),
             rung=trained.phase if len(self.schedule.phases) > 1 else None,
             rungs=len(self.schedule.phases) if len(self.schedule.phases) > 1 else None,
             terms=terms,
             breakdown=breakdown,
-            citations=_CITATIONS if test is None else (*_CITATIONS, _TEST_CITATION),
+            citations=_CITATIONS if test is None else (*_CITATIONS, test.citation),
         )
 
+    def _achieved(self, trained: Trained) -> float | None:
+        """What is certain of the score: all of it where the rows are public."""
+        if self.target is None or trained.verdict is None or not trained.passed:
+            return None
+        score = trained.verdict.score if self.public else None
+        return float(self.target.tolerance) if score is None else score
 
-def _joined(bill: ApproxLoss, test: ValidationTest | None) -> ApproxLoss:
+    def _outcome(self, trained: Trained, test: StopTest | None) -> Outcome:
+        if self.target is None:
+            return Outcome.FIXED
+        return test.outcome if test is not None and trained.passed else Outcome.NOT_MET
+
+
+def _joined(bill: ApproxLoss, test: StopTest | None) -> ApproxLoss:
     """A row is in one part: the dearer of the two is the bill (parallel composition)."""
     return bill if test is None else ApproxLoss(max(bill.epsilon, test.spent), bill.delta)
-
-
-def _outcome(trained: Trained, target: Target | None) -> Outcome:
-    if target is None:
-        return Outcome.FIXED
-    return Outcome.TESTED if trained.passed else Outcome.NOT_MET

@@ -12,7 +12,7 @@ from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import Progress, Quiet
 from expost.learning.sgd.schedule import Phase, Schedule
-from expost.learning.sgd.validation import ValidationTest
+from expost.learning.sgd.stop_test import StopTest, Verdict
 from expost.learning.sgd.watch import Reading, Watch
 from expost.learning.sgd.watching import Watching
 from expost.noise import BitSource
@@ -38,19 +38,21 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended: after which phase, at which step, and whether the test was passed (and by how much).
+    """How a training ended: after which phase, at which step, and what the test said.
 
-    ``gap`` is the released gap of the test, None if it was not passed or there was none; ``score`` is what it says of the
-    score, for the public number of validation rows. ``reading`` is the last look at a watched training.
+    ``verdict`` is the last one of the test, if there is one; ``reading`` is the last look at a watched training.
     """
 
     phase: int
     steps: int
-    passed: bool
     interrupted: bool
-    gap: int | None = None
-    score: float | None = None
+    verdict: Verdict | None = None
     reading: Reading | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test said so."""
+        return self.verdict is not None and self.verdict.passed
 
 
 def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
@@ -89,10 +91,9 @@ class Trainer:
         prices: PriceList,
         *,
         bits: BitSource,
-        test: ValidationTest | None = None,
+        test: StopTest | None = None,
         progress: Progress | None = None,
         save: Callable[[Progressed], None] | None = None,
-        validation_rows: float = 0.0,
         watch: Watch | None = None,
     ) -> None:
         self._learner, self._schedule, self._prices = learner, schedule, prices
@@ -100,9 +101,8 @@ class Trainer:
         self._progress: Progress = progress or Quiet()
         self._save = save
         self._stream: tuple[int, GaussianStream] | None = None
-        self._validation_rows = validation_rows
-        self._score: float | None = None
-        self._answer, self._steps = "", 0
+        self._verdict: Verdict | None = None
+        self._steps = 0
         watched = watch is not None and learner.watchable[0] > 0
         self._watching = Watching(watch, learner, schedule.batches, bits) if watch is not None and watched else None
 
@@ -122,13 +122,16 @@ class Trainer:
                     batches = self._schedule.batches.draw(self._learner.rows, self._bits)
                 now = self._begin(now, number)
                 try:
-                    passed, gap = self._stretch(parts[number], batches)
+                    self._stretch(parts[number], batches)
                 except KeyboardInterrupt:
-                    return Trained(phase, self._steps, False, True, reading=self._reading)
-                if passed:
-                    return Trained(phase, self._steps, True, False, gap, self._score, self._reading)
+                    return self._ended(phase, interrupted=True)
+                if self._verdict and self._verdict.passed:
+                    break
                 now = replace(now, finished=number + 1, arrays=self._learner.state())
-        return Trained(phase, self._steps, False, False, reading=self._reading)
+        return self._ended(phase)
+
+    def _ended(self, phase: int, *, interrupted: bool = False) -> Trained:
+        return Trained(phase, self._steps, interrupted, self._verdict, self._reading)
 
     @property
     def _reading(self) -> Reading | None:
@@ -141,7 +144,7 @@ class Trainer:
             self._save(ahead)
         return ahead
 
-    def _stretch(self, part: Stretch, batches: Iterator[Index]) -> tuple[bool, int | None]:
+    def _stretch(self, part: Stretch, batches: Iterator[Index]) -> None:
         stream = self._opened(part.phase)
         for _ in range(part.steps):
             # Every batch is treated alike, the empty one too: skipping it would tell that it was empty.
@@ -151,11 +154,13 @@ class Trainer:
             self._learner.descend(noisy)
             self._steps += 1
             self._report(part.phase)
-        return self._asked(part)
+        if self._test is not None and part.last:
+            self._verdict = self._test.judge(self._learner, part.phase)
+            self._report(part.phase)
 
     def _report(self, phase: int) -> None:
         """Tell the person what is private by now: the price, the last reading, the last answer of the test."""
-        news = "; ".join(str(piece) for piece in (self._reading, self._answer) if piece)
+        news = "; ".join(str(piece) for piece in (self._reading, self._verdict) if piece)
         self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[phase], news)
 
     def _opened(self, phase: int) -> GaussianStream:
@@ -178,22 +183,3 @@ class Trainer:
         if self._watching:
             return self._watching.open(phase)
         return self._learner.open(phase, float(self._schedule.batches.expected_size))
-
-    def _asked(self, part: Stretch) -> tuple[bool, int | None]:
-        if self._test is None or not part.last:
-            return False, None
-        margin = self._test.margin(part.phase)
-        crossing = self._test.ask(self._learner.score(self._test.rule, margin), part.phase)
-        self._answer = "target not reached yet"
-        if crossing.gap is not None:
-            self._tell(crossing.gap, part.phase)
-        return crossing.above, crossing.gap
-
-    def _tell(self, gap: int, phase: int) -> None:
-        """The gap is released with the answer "above", so a guess from it costs nothing more."""
-        self._answer = "target reached"
-        if self._test is not None and self._validation_rows:
-            self._score = self._test.accuracy(gap, phase, self._validation_rows)
-        if self._score is not None:
-            self._answer += f", score of the rows held out about {self._score:.3f}"
-        self._report(phase)

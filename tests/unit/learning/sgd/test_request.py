@@ -66,7 +66,7 @@ def test_an_aimed_training_stops_at_the_first_phase_that_passes(small: Small) ->
     assert receipt.outcome is Outcome.TESTED
     assert receipt.rung < 3
     assert receipt.bill == small.aimed().prices.bill(receipt.rung)
-    assert receipt.breakdown["validation (other rows)"] <= receipt.bill.amounts()["epsilon"]
+    assert receipt.breakdown["validation (rows held out)"] <= receipt.bill.amounts()["epsilon"]
     assert accuracy(small, release.value) >= 0.84
 
 
@@ -128,7 +128,7 @@ def test_a_resumed_test_stays_within_the_price(small: Small) -> None:
     receipt = trained(_with(request, start=start), small).receipt
 
     assert receipt.outcome is Outcome.TESTED
-    assert receipt.breakdown["validation (other rows)"] == request.prices.epsilons[receipt.rung]
+    assert receipt.breakdown["validation (rows held out)"] == request.prices.epsilons[receipt.rung]
     assert receipt.bill == request.prices.bill(receipt.rung)
 
 

@@ -187,16 +187,15 @@ def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Pa
     desk = Desk(tmp_path)
     code = f"""
         import os, signal
-        from expost.learning.sgd import trainer
+        from expost.learning.sgd import stop_test
         from tests.unit.learning.sgd.conftest import Small
         from tests.unit.learning.sgd.test_resumable import Desk
         from pathlib import Path
-        asked = trainer.Trainer._asked
-        def dying(self, part):
-            if part.phase == 1:
+        def dying(self, learner, phase):
+            if phase == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return False, None
-        trainer.Trainer._asked = dying
+            return stop_test.Verdict(False)
+        stop_test.PrivateTest.judge = dying
         small = Small()
         Desk(Path({str(tmp_path)!r})).train(small.surely_late(), small)
     """
