@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from expost.core import InvalidRequest, Release, Request
 from expost.core.rational import probability, rational
 from expost.data import Dataset
+from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.order import Order
 from expost.learning.sgd.progress import RichProgress
 from expost.learning.sgd.schedule import Schedule
-from expost.learning.sgd.table import LinearProblem, default_steps
+from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
 from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.models.gradient_model import GivenRows, PrivateGradientModel
 from expost.models.private_estimator import chosen_columns, one_thread
@@ -27,6 +29,34 @@ Model = TypeVar("Model", bound=PrivateGradientModel)
 _LEFT_OUT = ("epsilon", "noise_multiplier", "target", "phases", "validation_share")
 _SHARED = ("classes", "target_bounds", "rows", "accountant", "progress", "ledger", "account", "simulation_seed")
 _MOST_LEVELS = 30  # each is half of the next
+
+
+class SharedRows:
+    """Private rows that several problems read, put on the grid once for all that have the same one.
+
+    Tables are made before anything is tried, so how long that takes depends on the settings alone and tells nothing of
+    which of them are tried.
+
+    >>> import numpy as np
+    >>> SharedRows(np.zeros((3, 2)), np.zeros(3))
+    <private rows shared by settings>
+    """
+
+    def __init__(self, features: Any, targets: NDArray[Any]) -> None:
+        self._features, self._targets = features, targets
+        self._encoded: dict[FeatureGrid, GridRows] = {}
+
+    def table(self, problem: LinearProblem) -> LinearTable:
+        """The rows as a problem sees them."""
+        if problem.grid not in self._encoded:
+            self._encoded[problem.grid] = problem.grid.encode(self._features)
+        return LinearTable(problem, self._encoded[problem.grid], self._targets)
+
+    def __repr__(self) -> str:
+        return "<private rows shared by settings>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expected private rows to stay in their process.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +124,9 @@ class OneOf(Generic[Model]):
         features: tuple[str, ...] | None,
         pay: Callable[[Request, Any], Release[Any]],
     ) -> Model:
-        given, *_ = [model._given(X, y, features) for model in tried]  # each model takes note of its columns
+        given = tried[0]._given(X, y, features)
+        for other in tried[1:]:
+            other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}
         problems = [model._problem(given, ladder=False) for model in tried]
         request = self._request(tried, given, problems)
         for (number, level), schedule in request.schedules.items():
@@ -118,7 +150,7 @@ class OneOf(Generic[Model]):
             rule=first._rule(aim),
             validation_share=share,
             accountant=first.accountant,
-            read=given.gathered,
+            read=lambda data: SharedRows(*given.gathered(data)),
             fallback=self._fallback(len(tried)),
             progress=RichProgress if first.progress else None,
         )
@@ -231,7 +263,7 @@ def _plain(value: Any) -> Any:
 def _setting(number: int, order: Order, problem: LinearProblem, share: Fraction) -> Setting:
     return Setting(
         name=f"model {number}",
-        table=lambda data: problem.table(*data),
+        table=lambda rows: rows.table(problem),
         batches=order.drawn_from(share),
         steps=order.steps,
     )

@@ -1,16 +1,22 @@
 """One of several models is fitted under one bill."""
 
+import contextlib
+import pickle
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from expost import Dataset, InvalidRequest, Session, TargetNotMet, approx, open_ledger
+from expost.learning.sgd.features import FeatureGrid
 from expost.learning.sgd.learner import LinearLearner
+from expost.learning.sgd.table import LinearTable
 from expost.models import OneOf, SGDClassifier, SGDRegressor, fit_one_of
+from expost.models.tuned import SharedRows
 from expost.noise import SeededBits
 
 RNG = np.random.default_rng(0)
@@ -182,3 +188,60 @@ def test_equal_values_are_the_same_whatever_holds_them() -> None:
     for other in ([1, 0], np.array([1, 0]), ["0", "1"], np.array([0, 1, 2])):
         with pytest.raises(InvalidRequest, match="the same"):
             fit_one_of([*models(), *models(classes=other)], X, Y, target=("accuracy", 0.9))
+
+
+BOUNDED = [(-3, 3), (-3, 3)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_encoded_once_a_grid_and_whatever_is_tried(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[FeatureGrid] = []
+    encode, attempts = FeatureGrid.encode, []
+    learner = LinearTable.learner
+
+    def counted(grid: FeatureGrid, features: Any) -> Any:
+        if len(features):  # checks are made with empty tables
+            encoded.append(grid)
+            assert not attempts  # so that time tells of the settings alone, not of those that were tried
+        return encode(grid, features)
+
+    def tried(table: Any, training: Any, validation: Any) -> Any:
+        attempts.extend([training] * (validation is not None))
+        return learner(table, training, validation)
+
+    monkeypatch.setattr(FeatureGrid, "encode", counted)
+    monkeypatch.setattr(LinearTable, "learner", tried)
+    settings = [*models(simulation_seed=seed), *models(simulation_seed=seed, bounds=BOUNDED, feature_bound=None)]
+    with contextlib.suppress(TargetNotMet):
+        fit_one_of(settings * 3, X, Y, target=("accuracy", 0.99), max_epsilon=1.0)
+
+    assert len(encoded) == len(set(encoded)) == 2
+
+
+def test_shared_rows_are_those_of_each_problem_alone() -> None:
+    shared = SharedRows(X, Y)
+    given = models()[0]._given(X, Y)
+    for model in (*models(), *models(bounds=BOUNDED), *models(fit_intercept=False)):
+        model._given(X, Y)
+        problem = model._problem(given, ladder=False)
+        ours, alone = shared.table(problem), problem.table(X, Y)
+        assert ours.problem is problem
+        np.testing.assert_array_equal(ours.features.integers(), alone.features.integers())
+    assert len(shared._encoded) == 3
+
+
+def test_shared_rows_do_not_leave() -> None:
+    assert "rows shared" in repr(SharedRows(X, Y))
+    with pytest.raises(TypeError, match="stay in their process"):
+        pickle.dumps(SharedRows(X, Y))
+
+
+def test_every_model_knows_the_columns_that_the_first_has_read() -> None:
+    table = pd.DataFrame(X, columns=["a", "b"])
+    for fallback in (0, 1):
+        model = fit_one_of(
+            models(simulation_seed=fallback), table, Y, target=("accuracy", 0.85), max_epsilon=4.0, fallback=fallback
+        )
+        assert model.feature_names_in_.tolist() == ["a", "b"]
+        with pytest.raises(ValueError, match="feature names"):
+            model.predict(table[["b", "a"]])
