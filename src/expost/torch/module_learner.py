@@ -19,7 +19,7 @@ from expost.learning.sgd.watch import Tally
 from expost.noise.gaussian_stream import SHORT
 from expost.torch.loss_tap import LossTap
 from expost.torch.made_up import tried
-from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit, places_of
+from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit
 from expost.torch.rows import Rows
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
@@ -27,6 +27,7 @@ __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 _CHUNK = 512  # rows worked on at a time
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
 _MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
+_MOST_SINGLE = 500  # rows: so many of 2^21 lattice units each stay below 2^30
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class ModuleLearner:
         self._problem, self._table = problem, table
         self._training, self._validation = training, validation
         self._parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
-        self._places = places_of(self._parameters)
+        self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)
         # Without averaging the weights are their own average.
         self._average = [part.detach().clone() if problem.averaging else part.detach() for part in self._parameters]
@@ -103,7 +104,7 @@ class ModuleLearner:
     @property
     def size(self) -> int:
         """The number of weights."""
-        return sum(parameter.numel() for parameter in self._parameters)
+        return sum(self._sizes)
 
     @property
     def rows(self) -> int:
@@ -170,8 +171,8 @@ class ModuleLearner:
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step of the optimiser along the released sum over its expected number of rows."""
         mean = torch.from_numpy(noisy).to(self._problem.device, torch.float32).mul_(self._scale)
-        for parameter in self._parameters:
-            parameter.grad = mean[self._places[id(parameter)]].view(parameter.shape).to(parameter.dtype)
+        for parameter, part in zip(self._parameters, torch.split(mean, self._sizes), strict=True):
+            parameter.grad = part.view(parameter.shape).to(parameter.dtype)
         self._optimizer.step()
         self._steps += 1
         self._averaged()
@@ -259,9 +260,14 @@ def _stretch(rows: int) -> int | None:
     """How many rows of a batch may be added in float32 at a time; None if float64 is as good."""
     for parts in range(1, _MOST_STRETCHES + 1):
         stretch = -(-rows // parts)
-        if rows * (stretch + parts + 5) <= _FLOAT_ERROR * 2**24:
+        if rows <= _MOST_SINGLE and rows * _roundings(stretch, parts) <= _FLOAT_ERROR * 2**24:
             return max(stretch, 1)
     return None
+
+
+def _roundings(stretch: int, parts: int) -> float:
+    """How often a row's products are rounded, at most, in the mean of squares: see docs/proofs/sgd-torch.md."""
+    return (stretch + 1) / math.sqrt(3) + parts + 5
 
 
 class _Swapped:

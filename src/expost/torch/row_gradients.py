@@ -77,13 +77,13 @@ class SummedLayers:
             _Part(layer, given.detach(), error, self._places)
             for (layer, given, _), error in zip(taps, errors, strict=True)
         ]
-        factors, finite = _factors(torch.stack([part.squares() for part in parts]).sum(0), clip, unit)
+        factors, finite = _factors([part.squares() for part in parts], clip, unit)
         sums = _Sums(self._places, stretch, inputs.device)
         for part in parts:
             if finite is not None:
                 part.keep(finite)
-            part.add_to(sums, factors.to(sums.kind))
-        return sums.flat
+            part.add_to(sums, factors.to(sums.kind)[:, None])
+        return sums.whole()
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -132,8 +132,9 @@ class _Part:
         """The squared norm of each row's gradient in this layer."""
         given, error = self._given, self._error
         if given.dim() == 2:
-            length = _squared_lengths(given) if self._has_weight else torch.zeros_like(given[:, 0])
-            return length.add_(float(self._has_bias)).mul_(_squared_lengths(error))
+            own = float(self._has_bias)
+            length = _squared_lengths(given, own) if self._has_weight else torch.full_like(given[:, 0], own)
+            return length.mul_(_squared_lengths(error))
         self._rows = torch.bmm(error.transpose(1, 2), given)
         weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
         return weight * float(self._has_weight) + bias * float(self._has_bias)
@@ -145,15 +146,14 @@ class _Part:
             self._rows = _zeroed(self._rows, rows)
 
     def add_to(self, sums: _Sums, factors: Tensor) -> None:
-        """The sums of the layer's parameters, each row times its factor."""
-        error = self._error if self._error.dim() == 2 else self._error.sum(1)
-        scaled = error * factors[:, None]
+        """The sums of the layer's parameters, each row times its factor; factors are a column."""
         if self._has_weight and self._rows is not None:
-            sums.put_products(self._layer.weight, factors[:, None], self._rows.flatten(1))
+            sums.put_products(self._layer.weight, factors, self._rows.flatten(1))
         elif self._has_weight:
-            sums.put_products(self._layer.weight, scaled, self._given)
+            sums.put_products(self._layer.weight, self._error * factors, self._given)
         if self._has_bias:
-            sums.put_rows(self._layer.bias, scaled)
+            error = self._error if self._error.dim() == 2 else self._error.sum(1)
+            sums.put_products(self._layer.bias, error, factors)
 
 
 class _Sums:
@@ -161,27 +161,36 @@ class _Sums:
 
     def __init__(self, places: dict[int, slice], stretch: int | None, device: torch.device) -> None:
         self._places, self._stretch = places, stretch
+        self._missing = dict(places)
         self.kind = torch.float64 if stretch is None else torch.float32
-        # Zeros, not whatever was there: a layer that is not used puts nothing in its place.
-        self.flat = torch.zeros(max(place.stop for place in places.values()), dtype=self.kind, device=device)
+        self._flat = torch.empty(max(place.stop for place in places.values()), dtype=self.kind, device=device)
 
     def put_products(self, parameter: Any, left: Tensor, right: Tensor) -> None:
         """The sum over rows of outer products of left and right, a stretch at a time."""
-        out = self.flat[self._places[id(parameter)]].view(-1, right.shape[1])
+        self._missing.pop(id(parameter), None)
+        out = self._flat[self._places[id(parameter)]].view(-1, right.shape[1])
         left, right = left.to(self.kind).T, right.to(self.kind)
-        stretch = self._stretch or max(1, len(right))
+        stretch = self._stretch or len(right)
+        if stretch >= len(right):
+            torch.mm(left, right, out=out)
+            return
         torch.mm(left[:, :stretch], right[:stretch], out=out)
         for start in range(stretch, len(right), stretch):
             part = slice(start, start + stretch)
             out += left[:, part] @ right[part]
 
-    def put_rows(self, parameter: Any, rows: Tensor) -> None:
-        """The sum of rows, which are few numbers each: in float64 always."""
-        self.flat[self._places[id(parameter)]] = rows.sum(0, dtype=torch.float64).to(self.kind)
+    def whole(self) -> Tensor:
+        """All sums; zeros, not whatever was there, where nothing was put: a layer may not be used."""
+        for place in self._missing.values():
+            self._flat[place] = 0.0
+        return self._flat
 
 
-def _factors(squares: Tensor, clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
-    """What rows of these squared norms are multiplied by; zero if one is not finite, and then also which are."""
+def _factors(parts: list[Tensor], clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
+    """What rows whose squared norms have these parts are multiplied by; zero if not finite, and then also which are."""
+    squares = parts[0]
+    for part in parts[1:]:
+        squares = squares + part
     # The root of zero leads to infinity, which is cut to the unit like all that is not clipped.
     factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
     if math.isfinite(float(squares.sum())):
@@ -190,12 +199,13 @@ def _factors(squares: Tensor, clip: float, unit: float) -> tuple[Tensor, Tensor 
     return torch.where(finite, factors, 0.0), finite
 
 
-def _squared_lengths(rows: Tensor) -> Tensor:
+def _squared_lengths(rows: Tensor, further: float = 0.0) -> Tensor:
     """Of rows of numbers; right to within the margin in any order of summation if they are short, else by pairs.
 
-    Squares that are too small for their type vanish; what is added is more than all of a row's could be.
+    Squares that are too small for their type vanish; what is added is more than all of a row's could be. And a further
+    square, of a number that all rows have.
     """
-    vanished = rows.shape[1] * _VANISHING
+    vanished = rows.shape[1] * _VANISHING + further
     if rows.shape[1] <= _SHORT:
         lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
         return lengths.square_().add_(vanished)
@@ -237,16 +247,16 @@ class SampledGradients:
         """One forward pass, one back, and a gradient a row in memory."""
         sums = _Sums(self._places, stretch, inputs.device)
         if len(inputs) == 0:
-            return sums.flat
+            return sums.whole()
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             rows = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
         self._model.zero_grad(set_to_none=True)
         rows = [_at_least_single(row) for row in rows]
-        factors, finite = _factors(torch.stack([row.square().sum(1) for row in rows]).sum(0), clip, unit)
+        factors, finite = _factors([row.square().sum(1) for row in rows], clip, unit)
         for parameter, row in zip(self._parameters, rows, strict=True):
             sums.put_products(parameter, factors[:, None], row if finite is None else _zeroed(row, finite))
-        return sums.flat
+        return sums.whole()
 
 
 def clipped_rows(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows:

@@ -216,14 +216,56 @@ def test_sums_by_stretches_in_single_precision_are_those_in_double(make: object,
     assert float((single - exact).norm()) <= 14 * 2.0**-24 * 7 * 0.1 * 2**20
 
 
-@pytest.mark.parametrize("rows", [0, 1, 200, 253, 254, 256, 300, 400, 492])
+@pytest.mark.parametrize("rows", [0, 1, 200, 256, 331, 332, 400, 500])
 def test_batches_are_cut_so_that_single_precision_errs_by_less_than_is_declared(rows: int) -> None:
     stretch = _stretch(rows)
 
     assert stretch is not None
     parts = -(-rows // stretch)
-    assert (stretch + parts + 5) * rows * 2.0**-24 <= 2.0**-8
+    assert (((stretch + 1) * (2 * stretch + 1) / 6) ** 0.5 + parts + 2) * rows * 2.0**-24 * 1.01 <= 2.0**-8
     assert parts <= 4
+    assert (parts <= 1) == (rows <= 331)
+    assert rows * 2**21 * (1 + 2.0**-8) < 2**30
+
+
+def test_squared_depths_of_a_tree_add_up_to_no_more_than_those_of_a_chain() -> None:
+    trees = {1: {(0, 0)}}  # for so many leaves, the sums of depths and of their squares that can be
+    for leaves in range(2, 21):
+        trees[leaves] = {
+            (one + two + leaves, one2 + 2 * one + two2 + 2 * two + leaves)
+            for left in range(1, leaves // 2 + 1)
+            for one, one2 in trees[left]
+            for two, two2 in trees[leaves - left]
+        }
+        most = max(squares for _, squares in trees[leaves])
+        assert most == sum(depth**2 for depth in range(1, leaves)) + (leaves - 1) ** 2  # a chain
+        assert most <= leaves * (leaves + 1) * (2 * leaves + 1) / 6
+
+
+def errors_of_chains(rows: np.ndarray, orders: np.ndarray) -> float:
+    """How far sums in float32, each entry's one after the other in its own order, are from the exact ones."""
+    taken = np.take_along_axis(rows, orders, axis=0)
+    total = np.zeros(rows.shape[1], np.float32)
+    for row in taken:
+        total += row
+    return float(np.linalg.norm(total - rows.astype(float).sum(axis=0)))
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_sums_in_any_order_err_by_less_than_is_declared(alike: bool) -> None:
+    rng, count = np.random.default_rng(0), 331
+    rows = rng.normal(size=(1 if alike else count, 50)).repeat(count if alike else 1, axis=0)
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    small_first = np.argsort(np.abs(rows), axis=0)
+
+    for orders in (small_first, small_first[::-1], rng.permuted(small_first, axis=0)):
+        assert errors_of_chains(rows, orders) <= 2.0**-8
+
+
+def test_many_more_rows_in_one_stretch_would_err_by_more_than_is_declared() -> None:
+    rows = np.full((20_000, 50), 50**-0.5, np.float32)
+
+    assert errors_of_chains(rows, np.tile(np.arange(20_000)[:, None], 50)) > 2.0**-8
 
 
 def test_a_batch_much_larger_than_expected_keeps_its_type_and_range() -> None:
@@ -234,7 +276,7 @@ def test_a_batch_much_larger_than_expected_keeps_its_type_and_range() -> None:
     learner = problem(mlp()).table(TensorRows(inputs, targets)).learner(slice(None), None)
     learner.open(Phase(1, 2), 40.0)  # type: ignore[arg-type]
 
-    small, large = (unseal(learner.measure(np.arange(rows))) for rows in (492, 700))
+    small, large = (unseal(learner.measure(np.arange(rows))) for rows in (500, 700))
 
     assert small.dtype == large.dtype == np.int32
     assert abs(small).max() < 2**30
@@ -243,7 +285,7 @@ def test_a_batch_much_larger_than_expected_keeps_its_type_and_range() -> None:
 
 
 def test_large_batches_are_added_in_double_precision() -> None:
-    assert _stretch(493) is None
+    assert _stretch(501) is None
     assert _stretch(10**6) is None
 
 
