@@ -129,11 +129,26 @@ class UnitRows:
         if keep:
             self._cache = kept
 
+    def retargeted(self, change: Callable[[Floats], Floats]) -> UnitRows:
+        """The same rows with other targets; what is kept of them is kept once."""
+        return _Retargeted(self, change)
+
     def __repr__(self) -> str:
         return "<rows of a private table>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Expected private rows to stay in their process.")
+
+
+class _Retargeted(UnitRows):
+    """Rows whose targets are made of another's."""
+
+    def __init__(self, base: UnitRows, change: Callable[[Floats], Floats]) -> None:
+        super().__init__(base._source, base.ball, base._grid_target)
+        self._base, self._change = base, change
+
+    def chunks(self) -> Iterator[Chunk]:
+        return ((features, self._change(target)) for features, target in self._base.chunks())
 
 
 def grid_numbers(bound: float) -> Callable[[Any], Floats]:

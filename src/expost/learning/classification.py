@@ -19,7 +19,7 @@ from expost.learning.problem import Problem, bill_of
 from expost.learning.tilt import GaussianTilt, pure_tilt
 from expost.noise import BitSource
 
-__all__ = ["TiltedClassifier", "grid_labels"]
+__all__ = ["TiltedClassifier", "grid_labels", "known_labels", "signs"]
 
 _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
 
@@ -105,15 +105,35 @@ class TiltedClassifier:
 
 
 def grid_labels(classes: tuple[Any, Any]) -> Callable[[Any], NDArray[np.float64]]:
-    """Turns the two public classes into -1 and 1; any other label counts as the first class.
+    """Turns the two public classes into -1 and 1; any other label is fitted as the first class.
 
     >>> grid_labels(("no", "yes"))(np.array(["yes", "no", "?"])).tolist()
     [1.0, -1.0, -1.0]
+    """
+    known = known_labels(classes)
+    return lambda target: signs(known(target))
+
+
+def signs(known: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Labels as a fit takes them: what is no class as the first one.
+
+    >>> signs(np.array([1.0, -1.0, 0.0])).tolist()
+    [1.0, -1.0, -1.0]
+    """
+    return np.where(known > 0, 1.0, -1.0)
+
+
+def known_labels(classes: tuple[Any, Any]) -> Callable[[Any], NDArray[np.float64]]:
+    """Turns the two public classes into -1 and 1, and any other label, which no prediction gets right, into 0.
+
+    >>> known_labels(("no", "yes"))(np.array(["yes", "no", "?"])).tolist()
+    [1.0, -1.0, 0.0]
     """
     if len(classes) != 2 or classes[0] == classes[1]:
         raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
 
     def onto_signs(target: Any) -> NDArray[np.float64]:
-        return np.where(np.asarray(target) == classes[1], 1.0, -1.0)
+        labels = np.asarray(target)
+        return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, 0.0))
 
     return onto_signs

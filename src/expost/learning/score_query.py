@@ -23,7 +23,7 @@ _GRID = math.ldexp(1.0, -GRID_BITS)
 class ScoreQuery:
     """An integer that is at least ``threshold`` exactly when a model reaches its score on the rows.
 
-    accuracy: the number of rows with the right sign. log loss: minus the sum of logistic losses of coefficients within
+    accuracy: the number of rows with the right sign, a label that is no class (0) having none. log loss: minus the sum of logistic losses of coefficients within
     ``radius``. rmse: minus the sum of squared errors of predictions kept within 1. r2: (1 - goal) times the squared
     deviations from the mean, minus the squared errors. Proof of the sensitivities: docs/proofs/score-tests.md.
     """
@@ -80,7 +80,8 @@ class ScoreQuery:
     def _chunk(self, score: Floats, target: Floats) -> int:
         """One chunk's share; losses are rounded up row by row, so that the sum is exact and never flatters."""
         if self.measure is Measure.ACCURACY:
-            return int(np.count_nonzero((score > 0) == (target > 0)))
+            # A target of 0 is a label that is no class: no prediction gets it right.
+            return int(np.count_nonzero(((score > 0) == (target > 0)) & (target != 0)))
         if self.measure is Measure.LOG_LOSS:
             losses = Logistic().value(np.clip(score, -self.radius, self.radius), target)
         else:

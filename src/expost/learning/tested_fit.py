@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from expost.core import Ladder, Measure, Outcome, PureGuarantee, PureLoss, Release
 from expost.core import Loss as Bill
 from expost.data.matrix import GRID_BITS, RowSource, UnitRows, split_rows
+from expost.learning.classification import signs
 from expost.learning.hypotheses import onto_ball
 from expost.learning.losses import Loss, TruncatedSquare
 from expost.learning.model import LinearModel
@@ -41,6 +42,7 @@ class TestedFit:
 
     A low level comes with a noisy, cheap test, a high one with a sharp test; the first hit ends the run. With
     ``validation`` k > 0 every k-th row is kept for the tests alone, and a row pays for either fitting or testing.
+    ``known_target`` makes the signs that an accuracy is counted with, 0 for a label that is no class; fits take it for -1.
 
     Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level (the
         larger of the two with ``validation``); at most the cap.
@@ -54,9 +56,16 @@ class TestedFit:
     __test__ = False  # not a test of ours, whatever pytest thinks of the name
 
     def __init__(
-        self, problem: Problem, loss: Loss, grid_target: Callable[[Any], Floats], *, validation: int = 0
+        self,
+        problem: Problem,
+        loss: Loss,
+        grid_target: Callable[[Any], Floats],
+        *,
+        validation: int = 0,
+        known_target: Callable[[Any], Floats] | None = None,
     ) -> None:
         self._problem, self._grid_target, self._validation = problem, grid_target, validation
+        self._known_target = known_target or grid_target
         self._regression = isinstance(loss, TruncatedSquare)
         later = problem.rows // validation if validation else problem.rows
         self._tested_rows = later
@@ -129,12 +138,13 @@ class TestedFit:
 
     def measure(self, source: RowSource) -> tuple[UnitRows, UnitRows]:
         """The rows to fit and the rows to test; the same unless some are kept for validation."""
-        if not self._validation:
-            rows = UnitRows(source, self._problem.ball, self._grid_target)
-            return rows, rows
-        first, second = split_rows(source, self._validation)
-        ball = self._problem.ball
-        return UnitRows(first, ball, self._grid_target), UnitRows(second, ball, self._grid_target)
+        ball, by_accuracy = self._problem.ball, self._query.measure is Measure.ACCURACY
+        scored = self._known_target if by_accuracy else self._grid_target
+        if self._validation:
+            first, second = split_rows(source, self._validation)
+            return UnitRows(first, ball, self._grid_target), UnitRows(second, ball, scored)
+        rows = UnitRows(source, ball, scored)
+        return rows if scored is self._grid_target else rows.retargeted(signs), rows
 
     def climb(self, rows: tuple[UnitRows, UnitRows], bits: BitSource | None) -> Release[LinearModel]:
         fitted, tested = rows

@@ -17,7 +17,7 @@ from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Re
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource
-from expost.learning.classification import TiltedClassifier, grid_labels
+from expost.learning.classification import TiltedClassifier, grid_labels, known_labels
 from expost.learning.doubling import Doubling
 from expost.learning.gradient_fit import GradientFit
 from expost.learning.losses import HuberHinge, Logistic, Loss
@@ -48,7 +48,11 @@ _METHODS: dict[str, _Way] = {
     "output": lambda model, problem: OutputFit(problem, model._loss(), model._labels(), delta=model._given_delta()),
     "gradient": lambda model, problem: GradientFit(problem, model._loss(), model._labels()),
     "test": lambda model, problem: TestedFit(
-        problem, model._loss(), model._labels(), validation=int(model.validation_every or 0)
+        problem,
+        model._loss(),
+        model._labels(),
+        validation=int(model.validation_every or 0),
+        known_target=known_labels(model._pair()),
     ),
 }
 
@@ -149,7 +153,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return min(ways, key=lambda way: way.worst_case.amounts()["epsilon"])
 
     def _labels(self) -> Callable[[Any], NDArray[np.float64]]:
-        return grid_labels((self.classes_[0], self.classes_[1]))
+        return grid_labels(self._pair())
+
+    def _pair(self) -> tuple[Any, Any]:
+        return self.classes_[0], self.classes_[1]
 
     def _read(self, X: Any, y: Any) -> RowSource:
         if self.classes is None:
@@ -190,7 +197,8 @@ class LogisticRegression(PrivateClassifier):
     Say exactly one of: ``excess_risk`` (how far mean logistic loss plus regularization / 2 |coef|^2 may be above its
     minimum), ``score`` (``("accuracy", 0.9)`` or ``("log_loss", 0.4)``), or ``epsilon``. Rows are clipped to ``feature_bound`` in ``feature_norm``, a public number; ``bounds``
     gives public limits column by column instead (columns are then scaled to [0, 1], and the penalty is that of the
-    scaled problem). ``classes`` are public; a label that is neither counts as the first one. With ``validation_every`` k
+    scaled problem). ``classes`` are public; a label that is neither is fitted as the first one, and no prediction gets it
+    right where an accuracy is tested. With ``validation_every`` k
     scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both. With
     ``delta`` Gaussian noise is taken where it costs less; the bill is then an (epsilon, delta) pair.
     ``method="absolute_loss"`` tests for a log loss under neighbours that add or remove a row, with half the noise; the

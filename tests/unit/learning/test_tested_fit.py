@@ -10,7 +10,7 @@ from expost import BudgetExceeded
 from expost.core import Measure, Outcome
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows, split_rows
 from expost.learning.aim import Aim
-from expost.learning.classification import grid_labels
+from expost.learning.classification import grid_labels, known_labels
 from expost.learning.losses import Logistic, TruncatedSquare
 from expost.learning.problem import Problem
 from expost.learning.score_query import ScoreQuery
@@ -139,6 +139,21 @@ def test_a_query_reaches_its_threshold_exactly_when_the_score_is_reached() -> No
         for goal in (score - 0.01, score + 0.01):
             explained = ScoreQuery(Measure.R2, goal, 50)._explained(rows, theta)
             assert (explained >= 0) == (score >= goal)
+
+
+@pytest.mark.parametrize("validation", [0, 5])
+def test_a_label_that_is_no_class_is_never_predicted_right(validation: int) -> None:
+    x, y = table()
+    aim = Aim.of(score=("accuracy", 0.6), failure_probability=0.2, max_epsilon=30.0)
+    problem, pair = Problem(UnitBall(3), 4000, 0.001, aim), (-1.0, 1.0)
+    labels = np.where(np.arange(4000) % 10 < 5, 7.0, np.sign(y))  # half of them, in both parts
+
+    def met(target: np.ndarray) -> bool:
+        fit = TestedFit(problem, Logistic(), grid_labels(pair), validation=validation, known_target=known_labels(pair))
+        return fit.climb(fit.measure(read_rows(x, target)), SeededBits(3)).receipt.outcome.met
+
+    assert met(np.sign(y))
+    assert not met(labels)
 
 
 def test_split_rows_are_disjoint_and_complete() -> None:
