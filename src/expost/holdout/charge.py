@@ -7,12 +7,15 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from expost.core import Adjacency, Guarantee, InvalidRequest, Measure, Outcome, PureLoss, Receipt, Target
+from expost.core import Adjacency, Guarantee, InvalidRequest, Measure, Outcome, PureLoss, Receipt, Target, Unit
 from expost.holdout.budget import Budget
 from expost.holdout.plan import HoldoutPlan
-from expost.ledger import Hold, Ledger, open_ledger
+from expost.ledger import Hold, Ledger, Protected, open_ledger
+from expost.ledger.account import checked_name
 
 __all__ = ["BilledSession", "Charge", "OneProcess", "session_receipt"]
+
+_ADJACENCY, _UNIT = Adjacency.REPLACE_ONE, Unit.row()  # what every session of a holdout is about
 
 
 class Charge:
@@ -34,9 +37,13 @@ class Charge:
         if ledger is None:
             return
         book = open_ledger(ledger) if isinstance(ledger, str) else ledger
-        if account not in book.accounts():
-            book.open_account(account, budget if isinstance(budget, Guarantee) else plan.guarantee)
-        self._ledger, self._hold = book, book.hold([account], PureLoss(plan.guarantee.epsilon), question=question)
+        name = checked_name(account)
+        if name not in book.accounts():
+            book.open_account(name, budget if isinstance(budget, Guarantee) else plan.guarantee)
+        # Losses add up for one notion of a person only: an account about another one refuses the session.
+        protected = Protected(book.root_of(name), _ADJACENCY, _UNIT)
+        worst_case = PureLoss(plan.guarantee.epsilon)
+        self._ledger, self._hold = book, book.hold([name], worst_case, question=question, protected=protected)
 
     def settled(self, receipt: Receipt) -> Receipt:
         """The receipt, entered in the ledger if there is one."""
@@ -119,7 +126,8 @@ def session_receipt(
         method=method,
         promise=plan.guarantee,
         bill=bill,
-        adjacency=Adjacency.REPLACE_ONE,
+        adjacency=_ADJACENCY,
+        unit=_UNIT,
         outcome=Outcome.CERTIFIED,
         target=Target(Measure.ABSOLUTE_ERROR, plan.tolerance, plan.failure_probability),
         achieved=plan.promise.error,

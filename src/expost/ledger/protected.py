@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from expost.core import Adjacency, InvalidRequest, Unit
 from expost.core.adjacency import Window
+from expost.ledger.account import checked_name
 from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.page import Page
 
@@ -28,6 +29,10 @@ class Protected:
     account: str
     adjacency: Adjacency
     unit: Unit
+
+    def __post_init__(self) -> None:
+        # In another spelling of the account its past would not be found.
+        object.__setattr__(self, "account", checked_name(self.account))
 
     @classmethod
     def first(cls, page: Page, account: str) -> Self | None:

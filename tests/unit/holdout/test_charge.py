@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from expost.core import InvalidRequest, LedgerUnsound
+from expost.core import Adjacency, InvalidRequest, LedgerUnsound, PureLoss, Unit, epsilon
 from expost.holdout import PrivateBoard, ReusableHoldout
 from expost.holdout.charge import BilledSession
-from expost.ledger import open_ledger
+from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits
 
 ROWS = np.random.default_rng(1).uniform(size=(50_000, 1))
 LABELS = ROWS[:, 0] > 0.5
 
 
-def board(ledger):
-    terms = {"max_submissions": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
+def board(ledger, **named):
+    terms = named | {"max_submissions": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
     return PrivateBoard(LABELS, **terms, ledger=ledger, bits=SeededBits(1))
 
 
-def holdout(ledger):
-    terms = {"max_queries": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
+def holdout(ledger, **named):
+    terms = named | {"max_queries": 100, "tolerance": 0.1, "failure_probability": 0.05, "budget": 2}
     return ReusableHoldout(ROWS, ROWS, **terms, ledger=ledger, bits=SeededBits(1))
 
 
@@ -57,3 +57,32 @@ def test_a_session_whose_bill_could_not_be_written_stays_closed_and_charged(open
     monkeypatch.undo()
     assert len(ledger.open_holds()) == 1
     assert session.close() is session.receipt and not ledger.open_holds()
+
+
+@pytest.mark.parametrize("opened", [board, holdout])
+@pytest.mark.parametrize(
+    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.row())], ids=["unit", "neighbours"]
+)
+@pytest.mark.parametrize("spelled", ["dataset:people", " dataset:people"])
+def test_an_account_about_somebody_else_refuses_a_session_before_it_is_charged(opened, before, spelled):
+    ledger = open_ledger(None)
+    ledger.open_account("dataset:people", epsilon(10))
+    people = Protected("dataset:people", *before)
+    ledger.hold(["dataset:people"], PureLoss(0.125), question="count", protected=people)
+
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        opened(ledger, account=spelled)
+    assert ledger.spent("dataset:people") == PureLoss(0.125)
+
+
+@pytest.mark.parametrize("opened", [board, holdout])
+def test_an_account_that_a_session_opened_is_about_replaced_rows_from_then_on(opened):
+    ledger = open_ledger(None)
+    ledger.open_account("dataset:people", epsilon(10))
+    with opened(ledger, account="dataset:people") as session:
+        pass
+
+    assert (session.receipt.adjacency, session.receipt.unit) == (Adjacency.REPLACE_ONE, Unit.row())
+    assert ledger.check_protected(Protected("dataset:people", Adjacency.REPLACE_ONE, Unit.row()))
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        ledger.check_protected(Protected("dataset:people", Adjacency.REPLACE_ONE, Unit.of("id")))

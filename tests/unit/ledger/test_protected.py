@@ -72,3 +72,10 @@ def test_other_accounts_are_not_concerned(ledger):
     hold(ledger, Protected("dataset:b", Adjacency.REPLACE_ONE, Unit.row()), account="dataset:b")
 
     assert ledger.verify().open_holds == 2
+
+
+def test_another_spelling_of_an_account_has_the_same_past(ledger):
+    hold(ledger, ROWS)
+
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        hold(ledger, Protected(" dataset:a", WEEKS.adjacency, WEEKS.unit), account=" dataset:a")

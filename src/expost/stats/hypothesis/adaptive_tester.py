@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release
+from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release, Unit
 from expost.core.rational import probability, rational
-from expost.ledger import Ledger
+from expost.ledger import Hold, Ledger, Protected
+from expost.ledger.account import checked_name
 from expost.stats.hypothesis.price import level_of
 from expost.stats.hypothesis.verdict import Verdict
 
@@ -20,6 +21,7 @@ Shows = Literal["decisions", "verdicts"]
 
 _LEAST_LEVEL = 1e-12  # a corrected level below this is taken for none
 _SHARES = [2.0**-k for k in range(1, 20)]
+_ADJACENCY, _UNIT = Adjacency.REPLACE_ONE, Unit.row()  # what the max-information of independent rows is bounded for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,9 @@ class AdaptiveTester:
     2.1 and RRST16, Section 1.1: correction by max-information; DFHPRR15, Section 4: description length; proofs in
     docs/proofs/generalization.md). The privacy cost is the sum of the tests' own; ``tests_left`` and ``most_tests`` say
     how many more tests keep a given power.
+
+    Tests must be about single rows with a public number of them (``adjacency="replace-one"``), which the corrections
+    are proved for; so must the account of the table be, if a ledger pays.
 
     >>> tester = AdaptiveTester(10_000, max_tests=20)
     >>> round(tester.next_level, 5)
@@ -103,10 +108,10 @@ class AdaptiveTester:
         price = level_of(epsilon)
         if self._done >= self._max_tests:
             raise BudgetExceeded("Expected tests left in the series", got=0, do="Start a new series on fresh rows")
-        level = self.next_level
+        level, hold = self.next_level, self._hold(price)
         # Counted before it runs: a test that fails half-way has still looked at the sample.
         self._done, self._spent = self._done + 1, self._spent + price
-        release = self._run(test, price)
+        release = self._settled(hold, _checked(test(price), price))
         rejected = release.value.p_value <= level
         self._rejected += rejected
         return Finding(
@@ -173,12 +178,28 @@ class AdaptiveTester:
             level_after_decisions(share / 2, done=done, rejected=rejected),
         )
 
-    def _run(self, test: Callable[[Fraction], Release[Verdict]], price: Fraction) -> Release[Verdict]:
+    def _hold(self, price: Fraction) -> Hold | None:
         if self._ledger is None:
-            return _checked(test(price), price)
-        hold = self._ledger.hold(self._accounts, PureLoss(price), question="a test of an adaptive series")
-        release = _checked(test(price), price)
+            return None
+        protected = Protected(_table_of(self._ledger, self._accounts), _ADJACENCY, _UNIT)
+        question = "a test of an adaptive series"
+        return self._ledger.hold(self._accounts, PureLoss(price), question=question, protected=protected)
+
+    def _settled(self, hold: Hold | None, release: Release[Verdict]) -> Release[Verdict]:
+        if self._ledger is None or hold is None:
+            return release
         return release.entered(self._ledger.settle(hold, release.receipt))
+
+
+def _table_of(ledger: Ledger, accounts: Sequence[str]) -> str:
+    """The account of the whole table that the sample is from; an analyst's is about many tables."""
+    names = [checked_name(account) for account in accounts]
+    tables = {ledger.root_of(name) for name in names if not name.startswith("analyst:")}
+    if len(tables) != 1:
+        raise InvalidRequest(
+            "Expected the account of one table, or of its parts", got=tuple(accounts), do='Pass ["dataset:flights"]'
+        )
+    return tables.pop()
 
 
 def level_after_answers(level: float, *, epsilon: object, rows: int) -> float:
@@ -223,7 +244,13 @@ def _checked(release: Release[Verdict], price: Fraction) -> Release[Verdict]:
             got=type(release).__name__,
             do="Return what binomial_test and its like return",
         )
-    bill = release.receipt.bill
+    receipt, bill = release.receipt, release.receipt.bill
+    if (receipt.adjacency, receipt.unit) != (_ADJACENCY, _UNIT):
+        raise InvalidRequest(
+            f"Expected a test about {_UNIT} and {_ADJACENCY.value} neighbours",
+            got=f"{receipt.unit}, {receipt.adjacency.value}",
+            do='Pass adjacency="replace-one" to the test',
+        )
     if not isinstance(bill, PureLoss) or bill.epsilon > price:
         raise InvalidRequest(
             "Expected a test that costs at most the epsilon it was given", do="Pass the epsilon on to the test"

@@ -3,9 +3,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Release, epsilon
+from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Release, Unit, epsilon
 from expost.holdout.max_information import chance_of_overfitting, max_information_of_privacy
-from expost.ledger import open_ledger
+from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits
 from expost.stats.hypothesis import AdaptiveTester, binomial_power, binomial_test
 from expost.stats.hypothesis.adaptive_tester import level_after_answers, level_after_decisions
@@ -135,3 +135,51 @@ def test_nonsense_is_refused():
 def test_what_is_no_verdict_is_refused():
     with pytest.raises(InvalidRequest, match="release of a verdict"):
         AdaptiveTester(100, max_tests=3).run(lambda epsilon: 3, epsilon=0.1)
+
+
+def series(accounts=("dataset:people",), before=None):
+    ledger = open_ledger(None)
+    for name in ("dataset:people", "dataset:others", "analyst:ann"):
+        ledger.open_account(name, epsilon(10))
+    if before is not None:
+        ledger.hold(["dataset:people"], PureLoss(0.125), question="count", protected=Protected(*before))
+    return ledger, AdaptiveTester(10, max_tests=5, ledger=ledger, accounts=accounts)
+
+
+@pytest.mark.parametrize(
+    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.row())], ids=["unit", "neighbours"]
+)
+@pytest.mark.parametrize("accounts", [["dataset:people"], ["analyst:ann", " dataset:people"]])
+def test_an_account_about_somebody_else_refuses_a_test_before_it_runs_or_counts(before, accounts):
+    ledger, tester = series(accounts, ("dataset:people", *before))
+
+    with pytest.raises(InvalidRequest, match="as in the account so far"):
+        tester.run(lambda _: pytest.fail("it ran"), epsilon=1)
+    assert ledger.spent("dataset:people") == PureLoss(0.125)
+    assert tester.spent == PureLoss(0)
+
+
+def test_the_first_test_of_a_series_says_whom_the_account_is_about():
+    ledger, tester = series(["dataset:people", "analyst:ann"])
+    tester.run(lambda e: binomial_test([1, 0], 0.5, epsilon=e), epsilon=1)
+
+    assert ledger.check_protected(Protected("dataset:people", Adjacency.REPLACE_ONE, Unit.row()))
+    assert ledger.spent("analyst:ann") == PureLoss(1)
+
+
+@pytest.mark.parametrize("accounts", [["analyst:ann"], ["dataset:people", "dataset:others"]])
+def test_a_series_is_paid_from_the_account_of_one_table(accounts):
+    ledger, tester = series(accounts)
+
+    with pytest.raises(InvalidRequest, match="account of one table"):
+        tester.run(lambda _: pytest.fail("it ran"), epsilon=1)
+    assert all(ledger.spent(name) == PureLoss(0) for name in accounts)
+
+
+def test_a_test_of_a_private_number_of_rows_is_no_part_of_a_series():
+    """A row replaced is one removed and one added: the corrections would have to count such a test twice."""
+    _, tester = series()
+
+    with pytest.raises(InvalidRequest, match="replace-one neighbours"):
+        tester.run(lambda e: binomial_test([1, 0], 0.5, epsilon=e, adjacency="add-remove"), epsilon=1)
+    assert tester.spent == PureLoss(1)
