@@ -16,6 +16,7 @@ from expost.learning.losses import Loss
 from expost.learning.model import LinearModel
 from expost.learning.objective import Tilt, TiltedRisk
 from expost.learning.problem import Problem, bill_of
+from expost.learning.sgd.table import looked_up
 from expost.learning.tilt import GaussianTilt, pure_tilt
 from expost.noise import BitSource
 
@@ -134,6 +135,8 @@ def known_labels(classes: tuple[Any, Any]) -> Callable[[Any], NDArray[np.float64
 
     def onto_signs(target: Any) -> NDArray[np.float64]:
         labels = np.asarray(target)
+        if labels.dtype.kind == "O":
+            return np.array([-1.0, 1.0, 0.0])[looked_up(labels.tolist(), {classes[0]: 0, classes[1]: 1})]
         return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, 0.0))
 
     return onto_signs

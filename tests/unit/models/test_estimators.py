@@ -238,6 +238,27 @@ def test_a_label_that_is_neither_class_counts_as_the_first() -> None:
     assert np.array_equal(plain.coef_, other.coef_)
 
 
+class Odd:
+    """Cannot be compared with anything."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("a private value")
+
+
+@pytest.mark.parametrize("label", [None, pd.NA, pd.NaT, [1, 2], np.array([1, 2]), 10**400, {}, Odd()])
+def test_a_label_of_whatever_kind_is_read_without_a_word(label: object) -> None:
+    x, y = classification()
+    strange = y.astype(object)
+    strange[3] = label
+
+    model = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(x, strange)
+    plain = LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=2).fit(
+        x, np.where(np.arange(len(y)) == 3, 7, y)
+    )
+
+    assert np.array_equal(model.coef_, plain.coef_)
+
+
 def test_probabilities_and_decisions_agree() -> None:
     x, y = classification()
     model = LogisticRegression(epsilon=20.0, classes=("no", "yes")).fit(x, np.where(y == 1, "yes", "no"))

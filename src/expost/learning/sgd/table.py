@@ -22,7 +22,7 @@ from expost.learning.sgd.newton import NewtonLearner
 from expost.learning.sgd.schedule import Schedule
 from expost.learning.sgd.watch import Watch
 
-__all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "target_numbers"]
+__all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "looked_up", "target_numbers"]
 
 _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
 # Of 10 to 100 Newton steps, 30 to 50 were the best or nearly so on most of 13 tables at four epsilons (docs/sgd.md); no rule
@@ -137,7 +137,7 @@ def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
     if "O" not in (given.dtype.kind, known.dtype.kind) and _kind(given) != _kind(known):
         raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
     if given.dtype.kind == "O" or known.dtype.kind == "O":
-        return _looked_up(given.tolist(), {name: place for place, name in enumerate(known.tolist())})
+        return looked_up(given.tolist(), {name: place for place, name in enumerate(known.tolist())})
     order = np.argsort(known, kind="stable")
     place = np.searchsorted(known[order], given).clip(max=len(known) - 1)
     found = order[place]
@@ -149,8 +149,12 @@ def _kind(values: NDArray[Any]) -> str:
     return "number" if values.dtype.kind in "biuf" else values.dtype.kind
 
 
-def _looked_up(labels: list[Any], places: dict[Any, int]) -> NDArray[np.intp]:
-    """Objects may be anything, a private value included that cannot be compared: no error may tell of it."""
+def looked_up(labels: list[Any], places: dict[Any, int]) -> NDArray[np.intp]:
+    """The place of each label. Objects may be anything, a private value included that cannot be compared: no error tells of it.
+
+    >>> looked_up(["b", [], "?"], {"a": 0, "b": 1}).tolist()
+    [1, -1, -1]
+    """
     try:
         found = [places.get(label, ABSENT) for label in labels]
     except TypeError:  # some label is a list or the like
