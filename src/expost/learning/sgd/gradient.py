@@ -28,8 +28,8 @@ _CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
 _MARGIN = 1 - 2.0**-40  # for the float products that decide how far a row is clipped
 _CHECK = 1 - 2.0**-45  # between that margin and the rounding of the float check
 _WIDE, _MANY = 256, 4  # columns and outputs from which on sums are taken by digits
-_DIGIT, _DIGIT_ROWS = 128, 64  # the base, and the rows added at a time: 64 rows of 2^12 times half the base are 2^24
-_LARGEST_SHORT = 2.0**25 - 2.0**18  # lattice units of the clip, so that the high digits do not pass 2^24 either
+_DIGIT, _DIGIT_ROWS = 64, 128  # the base, and the rows added at a time: 128 rows of 2^12 times half the base are 2^24
+_LARGEST_SHORT = 2.0**23 - 2.0**17  # lattice units of the clip, so that the high digits do not pass 2^24 either
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
 
 
@@ -131,7 +131,9 @@ class ClippedGradient:
         factors = self.residual_unit * (allowed / np.maximum(np.maximum(allowed, lengths), 1e-300))
         found: Floats = np.rint(residuals * factors)
         # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
-        found[:, np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK] = 0
+        wrong = np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK
+        if wrong.any():
+            found[:, wrong] = 0
         return found
 
 
@@ -142,13 +144,15 @@ def _sum(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
 
 def _sum_by_digits(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
     """The same, exact in float32: two digits of the residuals, and so few rows at a time that 2^24 is not passed."""
-    high = np.rint(residuals * (1 / _DIGIT))
-    digits = np.concatenate([high, residuals - high * _DIGIT]).astype(np.float32)
-    sums = np.zeros((len(digits), singles.shape[1]), np.int32)
-    for start in range(0, len(singles), _DIGIT_ROWS):
+    outputs, rows = residuals.shape
+    digits = np.empty((2 * outputs, rows), np.float32)
+    digits[:outputs] = high = np.rint(residuals * (1 / _DIGIT))
+    digits[outputs:] = residuals - high * _DIGIT
+    sums = (digits[:, :_DIGIT_ROWS] @ singles[:_DIGIT_ROWS]).astype(np.int32)
+    for start in range(_DIGIT_ROWS, rows, _DIGIT_ROWS):
         part = slice(start, start + _DIGIT_ROWS)
         sums += (digits[:, part] @ singles[part]).astype(np.int32)
-    return sums[: len(high)] * np.int64(_DIGIT) + sums[len(high) :]
+    return sums[:outputs] * np.int64(_DIGIT) + sums[outputs:]
 
 
 @dataclass(frozen=True)

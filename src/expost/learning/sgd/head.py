@@ -83,10 +83,11 @@ class Softmax:
         odds: Floats = scores - scores.max(axis=0)
         np.exp(odds, out=odds)
         odds /= np.add.reduce(odds, axis=0)
-        present = targets >= 0
-        odds[targets[present], np.flatnonzero(present)] -= 1.0
-        if not present.all():
-            odds[:, ~present] = 0.0
+        absent = targets < 0
+        # The first class stands in for an absent one, whose row is set to zero.
+        odds[np.maximum(targets, 0), np.arange(len(targets))] -= 1.0
+        if absent.any():
+            odds[:, absent] = 0.0
         return odds
 
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
