@@ -25,6 +25,7 @@ from expost.stats.hypothesis.groups import (
     group_bounds,
     samples_of,
 )
+from expost.stats.hypothesis.planned import chance_of, deviation_of, flag_of, share_of, sizes_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.size import TableSize
@@ -187,28 +188,32 @@ def anova_power(
     >>> anova_power([100] * 3, [4, 5, 6], deviation=2.0, bounds=(0, 10), epsilon=1.0) > 0.9
     True
     """
-    width = bounds[1] - bounds[0]
-    count = np.array(sizes, np.float64)
-    relation = Adjacency.parse(adjacency)
+    low, high = group_bounds(bounds)
+    count, tail = np.array(sizes_of(sizes), np.float64), chance_of(level)
+    share, relation = deviation_of(deviation, high - low), Adjacency.parse(adjacency)
     known = relation.public_size
     shares = Shares.of(
-        Fraction(epsilon),
+        Fraction(strength_of(epsilon)),
         rows=int(count.sum()) if known else None,
-        public_sizes=public_sizes and known,
+        public_sizes=flag_of(public_sizes, "public_sizes") and known,
         adjacency=relation,
     )
-    centre = (np.asarray(means, np.float64) - sum(bounds) / 2) / width
+    given = floats_of(means)
+    if given.shape != count.shape or not np.isfinite(given).all():
+        raise InvalidRequest("Expected the mean of each group", do="Pass one finite number for each size")
+    middle = low + (high - low) / 2
+    centre = np.array([share_of(float(mean) - middle, "means", high - low) for mean in given])
     squares = None
     if shares.squares is not None:
-        squares = (count * (centre**2 + (deviation / width) ** 2)).sum() + shares.square_scale
+        squares = (count * (centre**2 + share**2)).sum() + shares.square_scale
     expected = NoisyGroups.of(centre * count, count, squares, shares)
     if not bool(expected.usable):
         return 0.0
     bits = SeededBits(0)  # common random numbers: the power is then a smooth function of epsilon
     weights = _weights(expected)
     null = np.sort(_spread_of_means(_drawn_means(expected, _POWER_DRAWS, bits), weights))
-    critical = np.quantile(null, 1 - max(level - NUISANCE, 0.0))
-    true_spread = deviation / width / np.sqrt(count)
+    critical = np.quantile(null, 1 - max(tail - NUISANCE, 0.0))
+    true_spread = share / np.sqrt(count)
     drawn = centre + _noise_of_means(expected, true_spread, _POWER_DRAWS, bits)
     return float((_spread_of_means(drawn, weights) > critical).mean())
 

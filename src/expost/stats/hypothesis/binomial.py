@@ -13,6 +13,7 @@ from expost.data import Dataset
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.column import check_values, matches, named, truths
 from expost.stats.hypothesis.draw import uniforms
+from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
@@ -23,6 +24,7 @@ from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of
 __all__ = ["BinomialTest", "binomial_power", "binomial_test"]
 
 _CITATIONS = ("AS18, Theorem 5.2", "AS20, Section 6", "GRS09, Definition 2")
+_MOST_PRIVATE_ROWS = 1 << 26  # whose logarithms of factorials are kept
 _PRIVATE_SIZE_CITATIONS = ("BB94, Lemma 1", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
 
 
@@ -140,22 +142,23 @@ def binomial_power(
     >>> round(binomial_power(100, 0.5, 0.65, epsilon=1.0), 3)
     0.834
     """
-    base, truth = float(probability(null, "null")), float(probability(effect, "effect"))
-    if TableSize.of(rows, adjacency=adjacency).rows is None:
-        return private_power_bound(
-            rows, base, truth, epsilon=min(epsilon, 64.0), level=level, alternative=alternative_of(alternative)
-        )
-    strength = min(epsilon, 700.0)
+    base, truth = chance_of(null, "null"), chance_of(effect, "effect")
+    count, tail, direction = rows_of(rows), chance_of(level), alternative_of(alternative)
+    if TableSize.of(count, adjacency=adjacency).rows is None:
+        rows_of(rows, most=_MOST_PRIVATE_ROWS)
+        weak = strength_of(epsilon, endless=64.0)
+        return private_power_bound(count, base, truth, epsilon=weak, level=tail, alternative=direction)
+    strength = strength_of(epsilon, endless=700.0)
 
     def rejects_above(tail: float) -> float:
-        critical = _critical(rows, base, strength, tail)
-        return float(noisy_binomial_tail(critical, rows, truth, strength))
+        critical = _critical(count, base, strength, tail)
+        return float(noisy_binomial_tail(critical, count, truth, strength))
 
-    if alternative == "greater":
-        return rejects_above(level)
-    if alternative == "less":
-        return 1 - rejects_above(1 - level)
-    return rejects_above(level / 2) + 1 - rejects_above(1 - level / 2)
+    if direction == "greater":
+        return rejects_above(tail)
+    if direction == "less":
+        return 1 - rejects_above(1 - tail)
+    return rejects_above(tail / 2) + 1 - rejects_above(1 - tail / 2)
 
 
 def binomial_p_values(

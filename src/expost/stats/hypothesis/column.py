@@ -118,7 +118,7 @@ def floats_of(values: Any) -> NDArray[np.float64]:
     """
     try:
         return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.empty((0, 0))
 
 

@@ -15,6 +15,7 @@ from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
+from expost.stats.hypothesis.planned import chance_of, correlation_of, rows_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
@@ -133,18 +134,17 @@ def correlation_power(
     >>> round(correlation_power(500, 0.2, epsilon=0.5), 2)
     0.93
     """
-    if not isinstance(effect, int | float) or not -1 < effect < 1:
-        raise InvalidRequest("Expected a correlation between -1 and 1", got=effect, do="Pass one inside")
-    pairs = rows * (rows - 1) / 2
-    angle, half = 2 * math.asin(effect) / math.pi, 2 * math.asin(effect / 2) / math.pi
-    variance = 2 / (rows * (rows - 1)) * (1 - angle**2 + 2 * (rows - 2) * (1 / 9 - half**2))
-    scale = 2 * (rows - 1) / epsilon
-    tail = level if alternative != "two-sided" else level / 2
-    critical = noisy_normal_quantile(tail, _null_deviation(rows), [scale])
-    shift = {"two-sided": abs(angle), "greater": angle, "less": -angle}[alternative] * pairs
+    slope, count, direction = correlation_of(effect), rows_of(rows, fewest=3), alternative_of(alternative)
+    pairs = count * (count - 1) / 2
+    angle, half = 2 * math.asin(slope) / math.pi, 2 * math.asin(slope / 2) / math.pi
+    variance = 2 / (count * (count - 1)) * (1 - angle**2 + 2 * (count - 2) * (1 / 9 - half**2))
+    scale = 2 * (count - 1) / strength_of(epsilon)
+    tail = chance_of(level) / (2 if direction == "two-sided" else 1)
+    critical = noisy_normal_quantile(tail, _null_deviation(count), [scale])
+    shift = {"two-sided": abs(angle), "greater": angle, "less": -angle}[direction] * pairs
     deviation = math.sqrt(variance) * pairs
     power = noisy_normal_tail(critical - shift, deviation, [scale])
-    if alternative == "two-sided":
+    if direction == "two-sided":
         power = power + noisy_normal_tail(critical + shift, deviation, [scale])
     return float(np.clip(power, 0.0, 1.0))
 

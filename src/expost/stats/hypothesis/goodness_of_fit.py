@@ -15,6 +15,7 @@ from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, discrete_laplace, system_bits
 from expost.stats.hypothesis.draw import more_rows, multinomials
 from expost.stats.hypothesis.noise_reach import NUISANCE_SIZE, size_range
+from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.power_bound import bound_on_share, chance_kept, critical_value
 from expost.stats.hypothesis.price import SIMULATED, Ask, Priced
 from expost.stats.hypothesis.size import TableSize
@@ -135,13 +136,15 @@ def fit_power(
     >>> fit_power(1000, [0.25] * 4, [0.3, 0.2, 0.3, 0.2], epsilon=0.5) > 0.8
     True
     """
-    law, truth = chances_of(chances), chances_of(effect)
-    size = TableSize.of(rows, adjacency=adjacency)
-    scale = size.cell_sensitivity / epsilon
-    tail = level if size.rows is not None else max(level - NUISANCE_SIZE, 0.0)
+    law, truth, count, tail = chances_of(chances), chances_of(effect), rows_of(rows), chance_of(level)
+    if law.shape != truth.shape:
+        raise InvalidRequest("Expected an effect with one probability for each category", do="Pass as many as chances")
+    size = TableSize.of(count, adjacency=adjacency)
+    scale = size.cell_sensitivity / strength_of(epsilon)
+    tail = tail if size.rows is not None else max(tail - NUISANCE_SIZE, 0.0)
     # Common random numbers: the power is then nearly a smooth function of epsilon.
-    critical = np.quantile(_statistics(rows, law, law, scale, _POWER_DRAWS, SeededBits(0)), 1 - tail)
-    return float((_statistics(rows, law, truth, scale, _POWER_DRAWS, SeededBits(1)) > critical).mean())
+    critical = np.quantile(_statistics(count, law, law, scale, _POWER_DRAWS, SeededBits(0)), 1 - tail)
+    return float((_statistics(count, law, truth, scale, _POWER_DRAWS, SeededBits(1)) > critical).mean())
 
 
 def fit_power_bound(

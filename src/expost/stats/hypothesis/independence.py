@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Release, Sealed
 from expost.noise import BitSource, SeededBits, system_bits
+from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.power_bound import bound_on_share, fewest_counted
 from expost.stats.hypothesis.price import SIMULATED, Ask, Priced
 from expost.stats.hypothesis.size import TableSize
@@ -111,16 +112,16 @@ def independence_power(
     >>> independence_power(1000, [[0.3, 0.2], [0.2, 0.3]], epsilon=0.5) > 0.9
     True
     """
-    truth = chances_of(effect, dimensions=2)
-    size = TableSize.of(rows, adjacency=adjacency)
-    scale = size.cell_sensitivity / epsilon
+    truth, count, tail = chances_of(effect, dimensions=2), rows_of(rows), chance_of(level)
+    size = TableSize.of(count, adjacency=adjacency)
+    scale = size.cell_sensitivity / strength_of(epsilon)
     law = truth.sum(1, keepdims=True) * truth.sum(0, keepdims=True)
 
     def statistics(cells: Floats, bits: BitSource) -> Floats:
-        return table_statistic(Table(drawn_tables(rows, cells, _POWER_DRAWS, scale, bits), size.rows, scale))
+        return table_statistic(Table(drawn_tables(count, cells, _POWER_DRAWS, scale, bits), size.rows, scale))
 
     # Common random numbers: the power is then nearly a smooth function of epsilon.
-    critical = np.quantile(statistics(law, SeededBits(0)), 1 - level)
+    critical = np.quantile(statistics(law, SeededBits(0)), 1 - tail)
     return float((statistics(truth, SeededBits(1)) > critical).mean())
 
 

@@ -17,6 +17,7 @@ from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
 from expost.stats.hypothesis.groups import NUISANCE, column_bounds, group_bounds
 from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
+from expost.stats.hypothesis.planned import chance_of, correlation_of, deviation_of, rows_of, strength_of, two_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
@@ -151,22 +152,23 @@ def linear_correlation_power(
     >>> power > 0.95
     True
     """
-    if not isinstance(effect, int | float) or not -1 < effect < 1:
-        raise InvalidRequest("Expected a correlation between -1 and 1", got=effect, do="Pass one inside")
-    first, second = (d / (high - low) for d, (low, high) in zip(deviations, bounds, strict=True))
-    shares = MomentShares.of(Fraction(epsilon), rows=rows)
+    slope, count, direction = correlation_of(effect), rows_of(rows, fewest=_FEWEST), alternative_of(alternative)
+    limits = [group_bounds(each) for each in two_of(bounds, "bounds")]
+    spreads = zip(two_of(deviations, "deviations"), limits, strict=True)
+    first, second = (deviation_of(spread, high - low) for spread, (low, high) in spreads)
+    shares = MomentShares.of(Fraction(strength_of(epsilon)), rows=count)
     scale = 0.0 if shares.squares is None else 0.25 / float(shares.squares)
-    squares = [None if shares.squares is None else rows * d**2 for d in (first, second)]
-    expected = NoisyMoments.of(0.0, 0.0, 0.0, *squares, rows=rows, shares=shares)
-    tail = (level - NUISANCE) / (2 if alternative == "two-sided" else 1)
-    if tail <= 0 or scale > rows:
+    squares = [None if shares.squares is None else count * d**2 for d in (first, second)]
+    expected = NoisyMoments.of(0.0, 0.0, 0.0, *squares, rows=count, shares=shares)
+    tail = (chance_of(level) - NUISANCE) / (2 if direction == "two-sided" else 1)
+    if tail <= 0 or scale > count:
         return 0.0
     scales = [float(each) for each in expected.scales]
     critical = noisy_normal_quantile(tail, float(expected.deviation), scales)
-    shift = {"two-sided": abs(effect), "greater": effect, "less": -effect}[alternative] * rows * first * second
-    deviation = math.sqrt(rows * (1 + effect**2)) * first * second
+    shift = {"two-sided": abs(slope), "greater": slope, "less": -slope}[direction] * count * first * second
+    deviation = math.sqrt(count * (1 + slope**2)) * first * second
     power = noisy_normal_tail(critical - shift, deviation, list(scales))
-    if alternative == "two-sided":
+    if direction == "two-sided":
         power = power + noisy_normal_tail(critical + shift, deviation, list(scales))
     return float(np.clip(power, 0.0, 1.0))
 

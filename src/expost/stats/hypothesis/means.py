@@ -25,6 +25,7 @@ from expost.stats.hypothesis.groups import (
     group_bounds,
     samples_of,
 )
+from expost.stats.hypothesis.planned import chance_of, deviation_of, flag_of, share_of, sizes_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
@@ -178,18 +179,24 @@ def mean_difference_power(
     >>> round(mean_difference_power((200, 200), 1.0, deviation=2.0, bounds=(0, 10), epsilon=1.0), 2)
     0.97
     """
-    width = bounds[1] - bounds[0]
-    noisy = _expected_groups(sizes, deviation / width, epsilon, public_sizes, Adjacency.parse(adjacency))
+    low, high = group_bounds(bounds)
+    counts, away, direction = (
+        sizes_of(sizes, groups=2),
+        share_of(effect, "effect", high - low),
+        alternative_of(alternative),
+    )
+    share, relation = deviation_of(deviation, high - low), Adjacency.parse(adjacency)
+    noisy = _expected_groups(counts, share, strength_of(epsilon), flag_of(public_sizes, "public_sizes"), relation)
     spread, scales = _difference_law(noisy)
-    tail = level - NUISANCE if alternative != "two-sided" else (level - NUISANCE) / 2
+    tail = (chance_of(level) - NUISANCE) / (2 if direction == "two-sided" else 1)
     if tail <= 0 or not bool(noisy.usable):
         return 0.0
     critical = noisy_normal_quantile(tail, float(spread), [float(scale) for scale in scales])
-    shift = {"two-sided": abs(effect), "greater": effect, "less": -effect}[alternative] / width
+    shift = {"two-sided": abs(away), "greater": away, "less": -away}[direction]
     # What the mean really does: sampling without the safety of the bounds.
-    true_spread = deviation / width * math.sqrt(sum(1 / size for size in sizes))
+    true_spread = share * math.sqrt(sum(1 / size for size in counts))
     power = noisy_normal_tail(critical - shift, true_spread, scales)
-    if alternative == "two-sided":
+    if direction == "two-sided":
         power = power + noisy_normal_tail(critical + shift, true_spread, scales)
     return float(np.clip(power, 0.0, 1.0))
 

@@ -157,6 +157,7 @@ def smallest_epsilon(power_at: Callable[[float], float], *, power: object) -> Fr
     0.1306
     """
     wanted = float(probability(power, "power"))
+    _check_callable(power_at)
     if power_at(_HIGHEST) < wanted:
         raise InvalidRequest(
             "Expected a power that the test reaches without privacy",
@@ -178,6 +179,7 @@ def smallest_rows(power_at: Callable[[int], float], *, power: object) -> int:
     601
     """
     wanted = float(probability(power, "power"))
+    _check_callable(power_at)
     high = 2
     while power_at(high) < wanted:
         high *= 2
@@ -188,6 +190,11 @@ def smallest_rows(power_at: Callable[[int], float], *, power: object) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if power_at(middle) >= wanted else (middle, high)
     return high
+
+
+def _check_callable(power_at: object) -> None:
+    if not callable(power_at):
+        raise InvalidRequest("Expected a function that gives a power", got=power_at, do="Pass e.g. a lambda")
 
 
 def _rounded_up(value: float) -> Fraction:

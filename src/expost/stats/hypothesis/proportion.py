@@ -23,6 +23,7 @@ _CELLS = 1 << 15  # of the lattice that the law of the noise is rounded up to
 _LOG = 45.0  # noise beyond 45 scales has a probability below 1e-19
 _ROUNDING = 1e-12  # of sums of probabilities in floats
 _STRIDE = 0.05  # numbers of rows that differ by this many standard deviations are bounded together
+_WIDEST_REACH = 1 << 20
 _LOST = 0.002  # of the power: sizes that the noise makes look much larger or smaller
 
 
@@ -90,6 +91,8 @@ def private_power_bound(
         return 0.0
     scale = 1 / epsilon
     reach = sum(noise_reach(2, scale, failure_probability=share) for share in (NUISANCE_SIZE, _LOST))
+    if reach > max(_WIDEST_REACH, rows):
+        return 0.0  # a bound below any power; the laws of such noise are tables of gigabytes
     sizes = (max(rows - reach, 0), rows + reach)
     low, high = 0.0, _LOG * scale + rows + reach
     while high - low > 0.001 * (scale + math.sqrt(rows)):

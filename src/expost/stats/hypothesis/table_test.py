@@ -86,7 +86,7 @@ def chances_of(values: Any, *, dimensions: int = 1) -> Floats:
     """Probabilities as a caller typed them; they must be positive and sum to 1."""
     try:
         chances = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         chances = np.empty(0)
     if chances.ndim != dimensions or chances.size < 2 or not (chances > 0).all() or abs(chances.sum() - 1) > 1e-6:
         raise InvalidRequest("Expected positive probabilities that sum to 1", do="Pass one for each category")
