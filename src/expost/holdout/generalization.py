@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from expost.core.errors import InvalidRequest
 from expost.core.guarantee import ApproxGuarantee, Guarantee, PureGuarantee, ZeroConcentratedGuarantee
 from expost.core.rational import probability
-from expost.holdout.max_information import _count
+from expost.holdout.typed import amount_of, chance_of, count_of
 
 __all__ = ["Bound", "generalization_error", "sampling_error", "transfer_error"]
 
@@ -38,7 +38,7 @@ def sampling_error(rows: int, failure_probability: object) -> Bound:
     >>> round(sampling_error(10_000, 0.05).error, 4)
     0.0136
     """
-    n, beta = _count(rows, "rows"), float(probability(failure_probability, "failure_probability"))
+    n, beta = count_of(rows, "rows"), float(probability(failure_probability, "failure_probability"))
     return Bound(_capped(math.sqrt(math.log(2 / beta) / (2 * n))), "Hoeffding")
 
 
@@ -53,7 +53,7 @@ def generalization_error(guarantee: Guarantee, rows: int, *, failure_probability
     >>> round(bound.error, 4), bound.theorem
     (0.007, 'max-information of independent rows')
     """
-    n, beta = _count(rows, "rows"), float(probability(failure_probability, "failure_probability"))
+    n, beta = count_of(rows, "rows"), float(probability(failure_probability, "failure_probability"))
     return min(Bound(1.0, "answers lie in [0, 1]"), *_candidates(guarantee, n, beta))
 
 
@@ -72,12 +72,16 @@ def transfer_error(
     0.0451
     """
     beta = float(probability(failure_probability, "failure_probability"))
+    apart, missed = (
+        amount_of(sample_error, "sample_error", zero=True),
+        chance_of(sample_failure, "sample_failure", zero=True),
+    )
     theorem = "transfer from the sample (JLNRSS20, Theorem 3.5, sharpened)"
     added = min(
-        _posterior_shift(epsilon, delta) + _markov(epsilon, delta, sample_failure, beta)
+        _posterior_shift(epsilon, delta) + _markov(epsilon, delta, missed, beta)
         for epsilon, delta in _as_approx(guarantee)
     )
-    return Bound(_capped(sample_error + added), theorem)
+    return Bound(_capped(apart + added), theorem)
 
 
 def _candidates(guarantee: Guarantee, n: int, beta: float) -> list[Bound]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from expost.core import BudgetExceeded, InvalidRequest
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, _capped
-from expost.holdout.max_information import _count
 from expost.holdout.noise_level import GRID
 from expost.holdout.question import lattice_total
 from expost.holdout.transcript import log_binomial
+from expost.holdout.typed import count_of
 
 __all__ = ["LadderBoard", "Leaderboard", "ParameterFreeBoard", "Standing"]
 
@@ -50,7 +50,7 @@ class Leaderboard(ABC):
         if self._labels.ndim == 0 or len(self._labels) < 1:
             raise InvalidRequest("Expected labels of at least one row", do="Pass an array of labels")
         self._rows = len(self._labels)
-        self._most = _count(max_submissions, "max_submissions")
+        self._most = count_of(max_submissions, "max_submissions")
         self._failure = probability(failure_probability, "failure_probability")
         self._row_loss = loss or _zero_one
         self._shown, self._submitted, self._improved = 1.0, 0, 0

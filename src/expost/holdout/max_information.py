@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
+from expost.holdout.typed import amount_of, chance_of, count_of
 
 __all__ = ["chance_of_overfitting", "max_information_of_privacy", "max_information_of_transcripts"]
 
@@ -25,15 +25,12 @@ def max_information_of_privacy(epsilon: object, rows: int, *, failure_probabilit
     >>> round(max_information_of_privacy(0.01, 10_000, failure_probability=0.01), 2)
     2.37
     """
-    privacy, n = float(rational(epsilon, "epsilon", positive=False)), _count(rows, "rows")
-    if not 0 <= failure_probability < 1:
-        raise InvalidRequest(
-            "Expected failure_probability from 0 to below 1", got=failure_probability, do="Pass a small one"
-        )
+    privacy, n = float(rational(epsilon, "epsilon", positive=False)), count_of(rows, "rows")
+    failure = chance_of(failure_probability, "failure_probability", zero=True)
     worst = privacy * n
-    if failure_probability == 0:
+    if failure == 0:
         return worst * _LOG2E
-    typical = privacy**2 * n / 8 + privacy * math.sqrt(n * math.log(1 / failure_probability) / 2)
+    typical = privacy**2 * n / 8 + privacy * math.sqrt(n * math.log(1 / failure) / 2)
     return min(worst, typical) * _LOG2E
 
 
@@ -46,9 +43,7 @@ def max_information_of_transcripts(log_count: float) -> float:
     >>> round(max_information_of_transcripts(math.log(1024)), 6)
     10.0
     """
-    if not log_count >= 0:
-        raise InvalidRequest("Expected the logarithm of at least one transcript", got=log_count, do="Pass >= 0")
-    return log_count * _LOG2E
+    return amount_of(log_count, "log_count", zero=True) * _LOG2E
 
 
 def chance_of_overfitting(bits: float, chance_when_fixed: float, *, failure_probability: float = 0.0) -> float:
@@ -59,11 +54,7 @@ def chance_of_overfitting(bits: float, chance_when_fixed: float, *, failure_prob
     >>> round(chance_of_overfitting(10, 1e-6), 6)
     0.001024
     """
-    exponent = bits + math.log2(chance_when_fixed) if chance_when_fixed > 0 else -math.inf
-    return min(1.0, (2.0**exponent if exponent < 0 else 1.0) + failure_probability)
-
-
-def _count(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequest(f"Expected {name} to be a positive whole number", got=value, do=f"Pass {name} >= 1")
-    return value
+    known, chance = amount_of(bits, "bits", zero=True), amount_of(chance_when_fixed, "chance_when_fixed", zero=True)
+    exponent = known + math.log2(chance) if chance > 0 else -math.inf
+    failure = amount_of(failure_probability, "failure_probability", zero=True)
+    return min(1.0, (2.0**exponent if exponent < 0 else 1.0) + failure)

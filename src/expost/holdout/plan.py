@@ -13,11 +13,11 @@ from expost.core.errors import InvalidRequest
 from expost.core.guarantee import ApproxGuarantee, PureGuarantee, ZeroConcentratedGuarantee
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, generalization_error, transfer_error
-from expost.holdout.max_information import _count
 from expost.holdout.noise_level import NoiseLevel, analysed_level, improved_level
 from expost.holdout.published import approximate_epsilon, published_bounds
 from expost.holdout.transcript import THEOREM as TRANSCRIPT
 from expost.holdout.transcript import transcript_error
+from expost.holdout.typed import count_of
 
 __all__ = ["HoldoutPlan", "Variant", "affordable_hits", "largest", "plan_holdout", "rows_needed", "tolerance_reached"]
 
@@ -146,7 +146,7 @@ def plan_holdout(
     if max_hits is None:
         hits = largest(lambda count: _reached(draft(count)), 1, max_queries)
     else:
-        hits = min(_count(max_hits, "max_hits"), max_queries)
+        hits = min(count_of(max_hits, "max_hits"), max_queries)
         hits = hits if _reached(draft(hits)) else 0
     if hits == 0:
         asked = 1 if max_hits is None else max_hits
@@ -178,7 +178,7 @@ def rows_needed(
     >>> rows_needed(10, tolerance=0.1, failure_probability=0.05, max_queries=1000, variant="improved")
     12224
     """
-    hits = _count(max_hits, "max_hits")
+    hits = count_of(max_hits, "max_hits")
 
     def falls_short(rows: int) -> bool:
         draft = _drafter(rows, tolerance, failure_probability, max_queries, variant, _NOISE_SHARE)
@@ -199,7 +199,7 @@ def tolerance_reached(
     def falls_short(thousandths: int) -> bool:
         tolerance = Fraction(thousandths, 1000)
         draft = _drafter(rows, tolerance, failure_probability, max_queries, variant, _NOISE_SHARE)
-        return not _reached(draft(_count(max_hits, "max_hits")))
+        return not _reached(draft(count_of(max_hits, "max_hits")))
 
     return min(1.0, (largest(falls_short, 1, 999) + 1) / 1000)
 
@@ -208,9 +208,9 @@ def _drafter(
     rows: object, tolerance: object, failure_probability: object, max_queries: object, variant: Variant, share: Fraction
 ) -> Callable[[int], HoldoutPlan]:
     """Check what the caller typed; give the plan as a function of the number of answers from the holdout."""
-    n, m = _count(rows, "rows"), _count(max_queries, "max_queries")
+    n, m = count_of(rows, "rows"), count_of(max_queries, "max_queries")
     tau = rational(tolerance, "tolerance")
-    beta = probability(failure_probability, "failure_probability")
+    beta, part = probability(failure_probability, "failure_probability"), probability(share, "noise_share")
     if tau >= 1:
         raise InvalidRequest("Expected tolerance below 1", got=tolerance, do="Answers lie in [0, 1]")
     if variant not in ("analysed", "improved"):
@@ -221,7 +221,7 @@ def _drafter(
             level = analysed_level(tolerance=tau, failure_probability=float(beta), max_queries=m)
         else:
             level = improved_level(
-                tolerance=tau, failure_probability=float(beta), max_queries=m, max_hits=hits, noise_share=share
+                tolerance=tau, failure_probability=float(beta), max_queries=m, max_hits=hits, noise_share=part
             )
         step = Fraction(1, math.ceil(_STEPS_PER_TOLERANCE / tau))
         return HoldoutPlan(

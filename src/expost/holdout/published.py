@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from expost.holdout.generalization import Bound
+from expost.holdout.typed import amount_of, chance_of, count_of
 
 if TYPE_CHECKING:
     from expost.holdout.plan import HoldoutPlan
@@ -27,7 +28,8 @@ def rows_for_pure(max_hits: int, *, sigma: float, error: float, failure_probabil
     >>> round(rows_for_pure(10, sigma=0.01, error=0.1, failure_probability=0.05))
     20000
     """
-    return max(2 * max_hits / (sigma * error), math.log(6 / failure_probability) / error**2)
+    hits, scale, apart, beta = _terms(max_hits, sigma, error, failure_probability)
+    return max(2 * hits / (scale * apart), math.log(6 / beta) / apart**2)
 
 
 def rows_for_approximate(max_hits: int, *, sigma: float, error: float, failure_probability: float) -> float:
@@ -41,10 +43,11 @@ def rows_for_approximate(max_hits: int, *, sigma: float, error: float, failure_p
     >>> round(rows_for_approximate(10, sigma=0.01, error=0.1, failure_probability=0.05))
     1021247
     """
-    log_two_over_delta = math.log(2) + 4 / error * math.log(8 / failure_probability)
-    accurate = 4 / error * math.sqrt(32 * max_hits * log_two_over_delta) / sigma
-    valid = 1 / (sigma * math.log1p(_LIMIT * math.sqrt(log_two_over_delta / max_hits)))
-    return max(48 * math.log(8 / failure_probability) / error**2, accurate, valid)
+    hits, scale, apart, beta = _terms(max_hits, sigma, error, failure_probability)
+    log_two_over_delta = math.log(2) + 4 / apart * math.log(8 / beta)
+    accurate = 4 / apart * math.sqrt(32 * hits * log_two_over_delta) / scale
+    valid = 1 / (scale * math.log1p(_LIMIT * math.sqrt(log_two_over_delta / hits)))
+    return max(48 * math.log(8 / beta) / apart**2, accurate, valid)
 
 
 def approximate_epsilon(max_hits: int, *, sigma: float, rows: int, delta: float) -> float:
@@ -59,10 +62,11 @@ def approximate_epsilon(max_hits: int, *, sigma: float, rows: int, delta: float)
     >>> approximate_epsilon(100, sigma=0.01, rows=100, delta=1e-6)
     inf
     """
-    step, log = 1 / (sigma * rows), math.log(2 / delta)
-    if math.expm1(min(step, 700.0)) > _LIMIT * math.sqrt(log / max_hits):
+    step = 1 / (amount_of(sigma, "sigma") * count_of(rows, "rows"))
+    hits, log = count_of(max_hits, "max_hits"), math.log(2 / chance_of(delta, "delta"))
+    if math.expm1(min(step, 700.0)) > _LIMIT * math.sqrt(log / hits):
         return math.inf
-    return math.sqrt(32 * max_hits * log) * step
+    return math.sqrt(32 * hits * log) * step
 
 
 _LIMIT = math.sqrt(8) - 1  # (sqrt 32 - 2) / 2: what is left for the second term of advanced composition
@@ -96,9 +100,21 @@ def rows_for_concentrated(max_hits: int, *, sigma: float, error: float, failure_
     >>> round(rows_for_concentrated(10, sigma=0.01, error=0.1, failure_probability=0.05))
     360461
     """
-    log = 4 / error * math.log(8 / failure_probability)
+    hits, scale, apart, beta = _terms(max_hits, sigma, error, failure_probability)
+    log = 4 / apart * math.log(8 / beta)
     # The root rho of rho + 2 sqrt(rho log) = error/4 is (sqrt(log + error/4) - sqrt(log))^2, written without a
     # difference of near numbers.
-    root = error / 4 / (math.sqrt(log + error / 4) + math.sqrt(log))
-    accurate = math.sqrt(max_hits) / (sigma * root)
-    return max(48 * math.log(8 / failure_probability) / error**2, accurate)
+    root = apart / 4 / (math.sqrt(log + apart / 4) + math.sqrt(log))
+    accurate = math.sqrt(hits) / (scale * root)
+    return max(48 * math.log(8 / beta) / apart**2, accurate)
+
+
+def _terms(
+    max_hits: object, sigma: object, error: object, failure_probability: object
+) -> tuple[int, float, float, float]:
+    return (
+        count_of(max_hits, "max_hits"),
+        amount_of(sigma, "sigma"),
+        amount_of(error, "error"),
+        chance_of(failure_probability, "failure_probability"),
+    )

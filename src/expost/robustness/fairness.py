@@ -12,7 +12,7 @@ from scipy import special
 
 from expost.core import InvalidRequest
 from expost.core.rational import rational
-from expost.robustness.perturbation import NoiseKind, laplace_scale, noise_kind
+from expost.robustness.perturbation import NoiseKind, deviation_of, laplace_scale, noise_kind, numbers_of
 from expost.robustness.score import as_scores
 
 __all__ = ["FairPredictor", "FairnessReport", "individual_fairness", "smoothing_bound", "treatment_bound"]
@@ -78,7 +78,7 @@ def treatment_bound(distance: Any, *, leniency: object) -> NDArray[np.float64]:
     >>> round(float(treatment_bound(1.0, leniency=1)), 4)
     0.2449
     """
-    bound: NDArray[np.float64] = np.tanh(float(rational(leniency, "leniency")) * np.asarray(distance) / 4)
+    bound: NDArray[np.float64] = np.tanh(float(rational(leniency, "leniency")) * numbers_of(distance, "distance") / 4)
     return bound
 
 
@@ -91,9 +91,9 @@ def smoothing_bound(distance: Any, *, sigma: object, noise: NoiseKind = "gaussia
     >>> round(float(smoothing_bound(0.5, sigma=1.0)), 4)
     0.1974
     """
-    d = np.asarray(distance, np.float64)
+    d = numbers_of(distance, "distance")
     if noise_kind(noise) == "gaussian":
-        return np.asarray(2 * special.ndtr(d / (2 * float(rational(sigma, "sigma")))) - 1)
+        return np.asarray(2 * special.ndtr(d / (2 * deviation_of(sigma))) - 1)
     return np.asarray(np.tanh(d / (2 * laplace_scale(sigma))))
 
 

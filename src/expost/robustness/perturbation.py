@@ -14,7 +14,7 @@ from expost.core import InvalidRequest
 from expost.core.rational import rational
 from expost.noise import BitSource, system_bits
 
-__all__ = ["NoiseKind", "blocks", "laplace_scale", "noise_kind", "perturbations"]
+__all__ = ["NoiseKind", "blocks", "deviation_of", "laplace_scale", "noise_kind", "numbers_of", "perturbations"]
 
 NoiseKind = Literal["gaussian", "laplace"]
 
@@ -39,7 +39,32 @@ def laplace_scale(sigma: object) -> float:
     >>> round(laplace_scale(2.0), 4)
     1.4142
     """
-    return float(rational(sigma, "sigma")) / math.sqrt(2)
+    return deviation_of(sigma) / math.sqrt(2)
+
+
+def deviation_of(sigma: object) -> float:
+    """A standard deviation as a caller typed it.
+
+    >>> deviation_of(0.5)
+    0.5
+    """
+    return float(rational(sigma, "sigma"))
+
+
+def numbers_of(values: Any, name: str) -> NDArray[np.float64]:
+    """One number or many.
+
+    >>> numbers_of([1, 2], "distance")
+    array([1., 2.])
+    """
+    try:
+        array = np.asarray(values)
+        found = array.astype(np.float64) if array.dtype.kind in "biuf" else np.full(1, np.nan)
+    except (TypeError, ValueError, OverflowError):
+        found = np.full(1, np.nan)
+    if np.isnan(found).any():
+        raise InvalidRequest(f"Expected {name} to be numbers", do="Pass one, or a list of them")
+    return found
 
 
 def perturbations(

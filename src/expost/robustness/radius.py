@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.robustness.perturbation import laplace_scale
+from expost.robustness.perturbation import deviation_of, laplace_scale, numbers_of
 
 __all__ = ["analytic_pixeldp_radius", "laplace_radius", "pixeldp_l1_radius", "pixeldp_radius", "smoothing_radius"]
 
@@ -30,7 +30,7 @@ def smoothing_radius(lower: Any, upper: Any, *, sigma: float) -> Floats:
     0.6408
     """
     low, high = _clipped(lower, upper)
-    radius = sigma / 2 * (special.ndtri(low) - special.ndtri(high))
+    radius = deviation_of(sigma) / 2 * (special.ndtri(low) - special.ndtri(high))
     return _positive(radius, low, high)
 
 
@@ -47,7 +47,7 @@ def pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Floats:
     low, high = (each[..., None] for each in _clipped(lower, upper))
     delta = (low - np.exp(2 * _EPSILONS) * high) / (1 + np.exp(_EPSILONS)) * (1 - 1e-9)
     safe = np.clip(delta, 1e-300, 0.5)
-    radii = np.where(delta > 0, sigma * _EPSILONS / np.sqrt(2 * np.log(1.25 / safe)), 0.0)
+    radii = np.where(delta > 0, deviation_of(sigma) * _EPSILONS / np.sqrt(2 * np.log(1.25 / safe)), 0.0)
     best: Floats = radii.max(-1)
     return best
 
@@ -67,7 +67,7 @@ def analytic_pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Floats:
         middle = (inside + outside) / 2
         safe = _stable(low, high, middle)
         inside, outside = np.where(safe, middle, inside), np.where(safe, outside, middle)
-    return _positive(inside * sigma, low, high)
+    return _positive(inside * deviation_of(sigma), low, high)
 
 
 def pixeldp_l1_radius(lower: Any, upper: Any, *, sigma: float) -> Floats:
@@ -111,8 +111,8 @@ def _stable(low: Floats, high: Floats, ratio: Floats) -> NDArray[np.bool_]:
 
 
 def _clipped(lower: Any, upper: Any) -> tuple[Floats, Floats]:
-    low = np.clip(np.asarray(lower, np.float64), 0.0, 1 - 1e-15)
-    high = np.clip(np.asarray(upper, np.float64), 1e-15, 1.0)
+    low = np.clip(numbers_of(lower, "lower"), 0.0, 1 - 1e-15)
+    high = np.clip(numbers_of(upper, "upper"), 1e-15, 1.0)
     return np.maximum(low, 1e-15), np.minimum(high, 1 - 1e-15)
 
 

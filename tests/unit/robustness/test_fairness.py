@@ -82,3 +82,10 @@ def test_nonsense_is_refused():
         individual_fairness(cliff, PEOPLE, metric=lambda a, b: -euclid(a, b), leniency=1)
     with pytest.raises(InvalidRequest, match="leniency"):
         individual_fairness(cliff, PEOPLE, metric=euclid, leniency=0)
+
+
+@pytest.mark.parametrize("distance", [None, "x", b"x", {}, [1, "a"], object(), 10**400, float("nan")])
+def test_a_distance_that_is_no_number_is_refused_in_our_own_words(distance) -> None:
+    for bound in (lambda d: treatment_bound(d, leniency=1), lambda d: smoothing_bound(d, sigma=1)):
+        with pytest.raises(InvalidRequest, match="Expected distance to be numbers"):
+            bound(distance)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from expost.core import InvalidRequest
 from expost.robustness import (
     analytic_pixeldp_radius,
     laplace_radius,
@@ -81,3 +82,19 @@ def test_overlapping_bounds_certify_nothing_and_extreme_ones_are_finite(radius):
     assert float(radius(0.4, 0.5, sigma=1.0)) == 0
     assert float(radius(0.5, 0.5, sigma=1.0)) == 0
     assert 0 < float(radius(1.0, 0.0, sigma=1.0)) < 100
+
+
+ODD = [None, "x", b"x", {}, [1, "a"], object(), 10**400, float("nan"), [0.5, float("nan")]]
+
+
+@pytest.mark.parametrize(
+    "radius", [smoothing_radius, pixeldp_radius, analytic_pixeldp_radius, pixeldp_l1_radius, laplace_radius]
+)
+def test_what_is_no_number_is_refused_in_our_own_words(radius) -> None:
+    for argument in ("lower", "upper", "sigma"):
+        for value in ODD:
+            with pytest.raises(InvalidRequest, match=f"Expected {argument}"):
+                radius(**{"lower": 0.7, "upper": 0.2, "sigma": 0.5} | {argument: value})
+    for sigma in (0, -1, float("inf")):
+        with pytest.raises(InvalidRequest, match="Expected sigma"):
+            radius(0.7, 0.2, sigma=sigma)
