@@ -42,7 +42,8 @@ class Dataset:
     add/remove; under replace-one it is public and given as ``rows``. With an id as the unit, each id contributes at
     most ``max_rows_per_unit`` rows, and to at most ``max_groups_per_unit`` groups of a grouped question: a uniformly
     random part is kept, drawn with a fresh secret for every question. ``types`` declares what the columns of a CSV file
-    hold (integer, real, boolean, text, time), so that not even that is read off its rows.
+    hold (integer, real, boolean, text, time), so that not even that is read off its rows; ``lines_are_rows`` says that
+    none of its cells holds a line end.
 
     >>> people = Dataset(pa.table({"age": [41, 17, 65]}), name="people", bounds={"age": (0, 120)})
     >>> people
@@ -62,11 +63,11 @@ class Dataset:
         adjacency: str | Adjacency = "add-remove",
         rows: int | None = None,
         types: Mapping[str, str] | None = None,
+        lines_are_rows: bool = False,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._engine, suggested = open_source(source, types=types)
-        mark = source_mark(source)  # types decide what a line means
-        self._mark = mark if mark is None or not types else f"{mark} {sorted(types.items())}"
+        self._engine, suggested = open_source(source, types=types, lines_are_rows=lines_are_rows)
+        self._mark = source_mark(source, types=types, lines_are_rows=lines_are_rows)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.unit = _unit(unit)

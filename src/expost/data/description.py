@@ -15,7 +15,7 @@ from expost.data.schema import Kind
 
 __all__ = ["Description", "template"]
 
-_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "bounds", "categories"}
+_TOP = {"source", "name", "adjacency", "rows", "unit", "types", "lines_are_rows", "bounds", "categories"}
 _UNIT = {"column", "per", "time", "max_rows", "max_groups"}
 
 
@@ -36,6 +36,7 @@ class Description:
     max_rows_per_unit: int | None = None
     max_groups_per_unit: int | None = None
     types: Mapping[str, str] | None = None
+    lines_are_rows: bool = False
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, list[Any]] = field(default_factory=dict)
 
@@ -77,6 +78,7 @@ class Description:
             max_rows_per_unit=unit.get("max_rows"),
             max_groups_per_unit=unit.get("max_groups"),
             types=data.get("types"),
+            lines_are_rows=data.get("lines_are_rows", False),
             bounds={name: _interval(name, pair) for name, pair in data.get("bounds", {}).items()},
             categories={name: _values(name, values) for name, values in data.get("categories", {}).items()},
         )

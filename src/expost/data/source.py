@@ -26,10 +26,12 @@ _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DO
 _DATABASE = re.compile(r"postgres(ql)?://")
 
 
-def open_source(source: Any, *, types: Mapping[str, str] | None = None) -> tuple[Engine, str | None]:
-    """The engine that reads ``source``, and the name its file suggests; ``types`` are those of a CSV file's columns."""
+def open_source(
+    source: Any, *, types: Mapping[str, str] | None = None, lines_are_rows: bool = False
+) -> tuple[Engine, str | None]:
+    """The engine that reads ``source``, and the name its file suggests; the rest says how a CSV file is read."""
     with suppress(_NotOurs):
-        return _ours(lambda: _opened(source, types))
+        return _ours(lambda: _opened(source, types, lines_are_rows))
     file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
     # The end of a long path says which file it is.
     typed = Path(source).name or str(source) if file else type(source).__name__
@@ -68,15 +70,20 @@ def _ours(step: Callable[[], T]) -> T:
     raise _NotOurs
 
 
-def _opened(source: Any, types: Mapping[str, str] | None) -> tuple[Engine, str | None]:
-    if types is not None and not (isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))):
-        raise InvalidRequest("Expected types only beside a CSV file", do="Leave types out: the source stores its own")
+def _opened(source: Any, types: Mapping[str, str] | None, lines_are_rows: bool) -> tuple[Engine, str | None]:
+    is_csv = isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))
+    if (types is not None or lines_are_rows) and not is_csv:
+        raise InvalidRequest(
+            "Expected types and lines_are_rows only beside a CSV file", do="Leave them out: the source stores its own"
+        )
+    if not isinstance(lines_are_rows, bool):
+        raise InvalidRequest("Expected lines_are_rows to be true or false", got=lines_are_rows, do="Pass one of them")
     if isinstance(source, str) and _DATABASE.match(source):
         return _open_database(source)
     if isinstance(source, str) and _QUERY.match(source):
         return _duck().DuckEngine.query(source), None
     if isinstance(source, str | Path):
-        return _open_path(str(source), types)
+        return _open_path(str(source), types, lines_are_rows)
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return _duck().DuckEngine(source), None
     if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
@@ -90,12 +97,14 @@ def _opened(source: Any, types: Mapping[str, str] | None) -> tuple[Engine, str |
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
 
 
-def source_mark(source: Any) -> str | None:
-    """A public mark of a file's present content (sizes and times of change), or None for what is not a file."""
+def source_mark(source: Any, *, types: Mapping[str, str] | None = None, lines_are_rows: bool = False) -> str | None:
+    """A public mark of a file's present content and of how it is read, or None for what is not a file."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
         return None
     found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
-    return ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
+    mark = ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
+    declared = f" {sorted(types.items())}" if types else ""  # decides what a line means
+    return mark + declared + (" lines" if lines_are_rows else "")
 
 
 def _duck() -> Any:
@@ -103,7 +112,7 @@ def _duck() -> Any:
     return importlib.import_module("expost.data.engines.duck")
 
 
-def _open_path(text: str, types: Mapping[str, str] | None) -> tuple[Engine, str | None]:
+def _open_path(text: str, types: Mapping[str, str] | None, lines_are_rows: bool) -> tuple[Engine, str | None]:
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)
@@ -112,7 +121,8 @@ def _open_path(text: str, types: Mapping[str, str] | None) -> tuple[Engine, str 
     if suffixes <= {".parquet", ".pq"}:
         return ParquetEngine(paths), name
     if suffixes <= {".csv", ".tsv"}:
-        return importlib.import_module("expost.data.engines.csv").open_csv(paths, types), name
+        csv = importlib.import_module("expost.data.engines.csv")
+        return csv.open_csv(paths, types, lines_are_rows=lines_are_rows), name
     if suffixes <= {".arrow", ".feather", ".ipc"}:
         return ArrowEngine(pa.concat_tables([_mapped(path) for path in paths])), name
     raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)

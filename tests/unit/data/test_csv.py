@@ -51,13 +51,14 @@ def test_tabs_several_files_and_a_byte_order_mark_are_read(tmp_path) -> None:
     assert rows(dataset) == {"age": [41, 41, 17, 17], "city": ["Rome, north"] * 2 + ["Oslo"] * 2}
 
 
-def test_a_row_is_a_line_and_a_stray_quote_reaches_no_other(tmp_path) -> None:
+def test_where_rows_are_lines_a_stray_quote_reaches_no_other(tmp_path) -> None:
     plain = [f'{k},{k}.5,true,2013-01-01,"city, {k}"' for k in range(100)]
-    expected = rows(Dataset(write(tmp_path / "one.csv", [HEADER, *plain]), types=TYPES))
+    terms = {"types": TYPES, "lines_are_rows": True}
+    expected = rows(Dataset(write(tmp_path / "one.csv", [HEADER, *plain]), **terms))
     assert expected["city"][0] == "city, 99"
 
     for stray in ('5,"', '"""', '"5,6,7,8,9', '5,6,7,8,"x"y"', '"' * 7, "\0,\x01,", "x" * 5_000_000, '5,6,7,8,"open\r'):
-        found = rows(Dataset(write(tmp_path / "two.csv", [HEADER, *plain[:50], stray, *plain[50:]]), types=TYPES))
+        found = rows(Dataset(write(tmp_path / "two.csv", [HEADER, *plain[:50], stray, *plain[50:]]), **terms))
         kept = [city for city in found["city"] if city in set(expected["city"])]
         assert sorted(kept) == sorted(expected["city"])
         assert len(found["city"]) <= 101
@@ -77,7 +78,8 @@ def test_a_row_is_a_line_and_a_stray_quote_reaches_no_other(tmp_path) -> None:
     ],
 )
 def test_quotes_are_taken_off_cells(cell, text, tmp_path) -> None:
-    dataset = Dataset(write(tmp_path / "people.csv", ["age,city", f"1,{cell}\r"]), types={"age": "integer"})
+    path = write(tmp_path / "people.csv", ["age,city", f"1,{cell}\r"])
+    dataset = Dataset(path, types={"age": "integer"}, lines_are_rows=True)
 
     assert rows(dataset) == {"age": [1], "city": [text]}
 
@@ -99,8 +101,9 @@ def test_headers_differ_or_are_missing_and_are_refused(tmp_path) -> None:
 
 
 def test_other_sources_have_types_of_their_own() -> None:
-    with pytest.raises(InvalidRequest, match="only beside a CSV"):
-        Dataset(pa.table({"a": [1]}), types={"a": "text"})
+    for terms in ({"types": {"a": "text"}}, {"lines_are_rows": True}):
+        with pytest.raises(InvalidRequest, match="only beside a CSV"):
+            Dataset(pa.table({"a": [1]}), **terms)
 
 
 def test_a_description_declares_types(tmp_path) -> None:
@@ -110,5 +113,9 @@ def test_a_description_declares_types(tmp_path) -> None:
     dataset = Description.read(tmp_path / "people.toml").open()
 
     assert str(dataset.schema) == "age real, x text, ok text, when text, city text"
+    write(tmp_path / "lines.toml", ['source = "people.csv"', "lines_are_rows = true"])
+    assert Description.read(tmp_path / "lines.toml").lines_are_rows
+    with pytest.raises(InvalidRequest, match="true or false"):
+        Dataset(tmp_path / "people.csv", lines_are_rows="yes")
     with pytest.raises(InvalidRequest, match="types as words"):
         Description.parse('source = "people.csv"\n[types]\nage = 5\n')

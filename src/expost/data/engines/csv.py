@@ -1,73 +1,140 @@
-"""CSV files through DuckDB, so that a bad cell is a missing value and never an error."""
+"""CSV files: one record is one row whatever its cells hold, and a bad cell is a missing value, never an error."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from expost.core import InvalidRequest
-from expost.data.engines.duck import DuckEngine, quoted
+from expost.data.engines.contract import ROWS_PER_BATCH, rows_for
+from expost.data.engines.csv_records import UNREADABLE, Misquoted, csv_records
+from expost.data.engines.parallel import in_parallel
 
-__all__ = ["open_csv"]
+__all__ = ["CsvEngine", "open_csv"]
 
-_FORGIVING = "strict_mode=false, ignore_errors=true"
-_LINES = "delim='\x01', quote='', escape='', new_line='\\n'"
+T = TypeVar("T")
+
 _SQL = {"integer": "BIGINT", "real": "DOUBLE", "boolean": "BOOLEAN", "text": "VARCHAR", "time": "TIMESTAMP"}
+_SAMPLE = 20_480
+_DELIMITERS = (",", "\t", ";", "|")
 
 
-def open_csv(paths: Sequence[Path], types: Mapping[str, str] | None = None) -> DuckEngine:
+def open_csv(
+    paths: Sequence[Path], types: Mapping[str, str] | None = None, *, lines_are_rows: bool = False
+) -> CsvEngine:
     """An engine over CSV files of one layout.
 
-    Every cell is read as text and then cast with TRY_CAST: one that does not fit its column's type, a line that is too
-    short or too long end as missing values. With declared ``types`` nothing but the header is read to decide what the
-    columns are, and a row is a line, so that a stray quote reaches no other row. Without them layout and types are guessed
-    from the beginning of the first file, and quoted cells may go over several lines.
+    The header alone decides layout and names. Every cell is read as text and then cast: one that does not fit its
+    column's type, that is no UTF-8, that a line is too short for end as missing values. Without declared ``types`` these
+    are guessed from the first rows.
     """
-    files = "[" + ", ".join(quoted(str(path)) for path in paths) + "]"
-    if types is not None:
-        return DuckEngine.query(_by_line(files, _declared(paths, types), _delimiter(paths[0])))
-    tolerant = "null_padding=true, parallel=false"  # DuckDB refuses quoted line ends when padding in several threads
-    casts = ", ".join(_cast(_name(name), kind, name) for name, kind in _guess(paths[0]))
-    return DuckEngine.query(
-        f"SELECT {casts} FROM read_csv({files}, all_varchar=true, union_by_name=true, {tolerant}, {_FORGIVING})"
+    with suppress(Misquoted):  # raised again outside, so that no chain leads back to a row
+        return _opened(paths, types, lines_are_rows)
+    raise InvalidRequest(
+        "Expected a CSV file whose quotes enclose whole cells (RFC 4180)",
+        got=paths[0].name,
+        do="Write it with a CSV writer or as Parquet, or, if no cell can hold a line end, pass lines_are_rows=True",
     )
 
 
-def _by_line(files: str, columns: list[tuple[str, str]], delimiter: str) -> str:
-    """A query that cuts each line into cells by itself."""
-    lines = f"read_csv({files}, auto_detect=false, header=true, columns={{'line': 'VARCHAR'}}, {_LINES}, {_FORGIVING})"
-    cell = f"^{delimiter}" if delimiter != "\t" else r"^\t"
-    pattern = f'("(?:[^"]|"")*"|[{cell}]*)(?:{cell[1:]}|$)'
+def _opened(paths: Sequence[Path], types: Mapping[str, str] | None, lines_are_rows: bool) -> CsvEngine:
+    delimiter = _delimiter(paths[0], lines_are_rows)
+    names = _names(paths, delimiter, lines_are_rows)
+    texts = CsvEngine(paths, dict.fromkeys(names, "VARCHAR"), delimiter=delimiter, lines_are_rows=lines_are_rows)
+    if not lines_are_rows:
+        texts.check()
+    columns = _guess(texts) if types is None else _declared(names, types)
+    return CsvEngine(paths, columns, delimiter=delimiter, lines_are_rows=lines_are_rows)
+
+
+class CsvEngine:
+    """Reads CSV files block by block; the cells of a block are cut and cast by DuckDB.
+
+    One record of a file that is RFC 4180 is at most one row, and no record changes another's row. What is not
+    RFC 4180 is refused when it is opened; with ``lines_are_rows`` quotes have no say in what a record is, and nothing is
+    refused. ``docs/decisions/0007-what-a-csv-record-is.md`` says why it must be declared.
+
+    Use ``Dataset("people.csv")``, which picks the engine.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], columns: Mapping[str, str], *, delimiter: str, lines_are_rows: bool
+    ) -> None:
+        self._paths, self._columns, self._delimiter = tuple(paths), dict(columns), delimiter
+        self._lines_are_rows = lines_are_rows
+        # One thread a query: blocks are read in parallel already.
+        self._connection = duckdb.connect(config={"threads": "1"})
+        self._schema = self._rows(pa.array([], pa.string()), list(columns)).schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def check(self) -> None:
+        """Read all quotes once: who meets one that is out of place meets it before anything is asked."""
+        for _ in self._lines(ROWS_PER_BATCH):
+            pass
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        for lines in self._lines(rows_per_batch):
+            yield self._rows(lines, columns)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return in_parallel(lambda lines: function(self._rows(lines, columns)), self._lines(rows_for(len(columns))))
+
+    def _lines(self, most: int) -> Iterator[pa.Array]:
+        for path in self._paths:
+            header = 1
+            for records in csv_records(path, self._delimiter, lines_are_rows=self._lines_are_rows):
+                yield from (records.slice(start, most) for start in range(header, len(records), most))
+                header = 0
+
+    def _rows(self, lines: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows of some records; a blank line is none."""
+        places = {name: place for place, name in enumerate(self._columns, 1)}
+        chosen = [_cast(places[name], self._columns[name], name) for name in columns or list(places)[:1]]
+        with self._connection.cursor() as cursor:
+            cursor.register("records", pa.table({"line": lines}))
+            table = cursor.sql(_query(chosen, self._delimiter)).to_arrow_table().combine_chunks()
+        return pa.RecordBatch.from_arrays(
+            [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns],
+            schema=table.schema,
+        )
+
+
+def _query(casts: Sequence[str], delimiter: str) -> str:
+    """A query that cuts each record into cells by itself."""
+    border = re.escape(delimiter)
+    pattern = f'("(?:[^"]|"")*"|[^{border}]*)(?:{border}|$)'
     cells = (
-        f"CASE WHEN contains(line, '\"') THEN regexp_extract_all(line, {quoted(pattern)}, 1) "
-        f"ELSE string_split(line, {quoted(delimiter)}) END"
+        f"CASE WHEN contains(line, '\"') THEN regexp_extract_all(line, {_literal(pattern)}, 1) "
+        f"ELSE string_split(line, {_literal(delimiter)}) END"
     )
-    casts = ", ".join(_cast(_unquoted(place), kind, name) for place, (name, kind) in enumerate(columns, 1))
-    whole = f"SELECT rtrim(line, chr(13)) AS line FROM {lines} WHERE rtrim(line, chr(13)) <> ''"
-    return f"SELECT {casts} FROM (SELECT {cells} AS cells FROM ({whole}))"
+    whole = "SELECT rtrim(line, chr(13) || chr(10)) AS line FROM records"
+    return f"SELECT {', '.join(casts)} FROM (SELECT {cells} AS cells FROM ({whole}) WHERE line IS DISTINCT FROM '')"
 
 
-def _unquoted(place: int) -> str:
-    """The text of one cell; an empty cell is missing, an empty text in quotes is not."""
+def _cast(place: int, kind: str, name: str) -> str:
+    """One cell as its type; an empty cell is missing, an empty text in quotes is not."""
     cell = f"cells[{place}]"
-    inside = f"replace({cell}[2:-2], '\"\"', '\"')"
-    return f"CASE WHEN {cell} LIKE '\"%\"' AND length({cell}) > 1 THEN {inside} ELSE nullif({cell}, '') END"
+    enclosed = f"starts_with({cell}, '\"') AND ends_with({cell}, '\"') AND length({cell}) > 1"
+    text = f"CASE WHEN {enclosed} THEN replace({cell}[2:-2], '\"\"', '\"') ELSE nullif({cell}, '') END"
+    if kind == "VARCHAR":
+        value = f"CASE WHEN NOT contains({cell}, '{UNREADABLE}') THEN {text} END"
+    else:
+        value = f"TRY_CAST(trim({text}) AS {kind})"
+    return f"{value} AS {_name(name)}"
 
 
-def _cast(text: str, kind: str, name: str) -> str:
-    # A bare TRY_CAST would be handed down to the reader, which drops the whole line where a cell does not fit.
-    return f"{text if kind == 'VARCHAR' else f'TRY_CAST(trim({text}) AS {kind})'} AS {_name(name)}"
-
-
-def _declared(paths: Sequence[Path], types: Mapping[str, str]) -> list[tuple[str, str]]:
+def _declared(names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
     """The columns of the header; those without a type are texts."""
-    headers = [_header(path) for path in paths]
-    names = headers[0]
-    if not names or any(header != names for header in headers) or len(set(names)) != len(names):
-        raise InvalidRequest("Expected one header of different names in all files", do="Check the first lines")
     for name, kind in types.items():
         if name not in names or kind not in _SQL:
             raise InvalidRequest(
@@ -75,31 +142,68 @@ def _declared(paths: Sequence[Path], types: Mapping[str, str]) -> list[tuple[str
                 got=f"{name} = {kind}",
                 do="Correct it",
             )
-    return [(name, _SQL[types.get(name, "text")]) for name in names]
+    return {name: _SQL[types.get(name, "text")] for name in names}
 
 
-def _header(path: Path) -> list[str]:
+def _guess(texts: CsvEngine) -> dict[str, str]:
+    """For each column the first type that all of the first rows fit."""
+    sample = next(texts.batches(texts.schema.names, rows_per_batch=_SAMPLE), None)
+    if sample is None:
+        return dict.fromkeys(texts.schema.names, "VARCHAR")
+    fits = {
+        "BIGINT": "regexp_full_match(trim({0}), '[+-]?[0-9]+') AND TRY_CAST(trim({0}) AS BIGINT) IS NOT NULL",
+        **{kind: f"TRY_CAST(trim({{0}}) AS {kind}) IS NOT NULL" for kind in ("DOUBLE", "BOOLEAN", "TIMESTAMP")},
+    }
+    columns = {}
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        connection.register("sample", pa.Table.from_batches([sample]))
+        for name in texts.schema.names:
+            tests = ", ".join(f"bool_and({test.format(_name(name))})" for test in fits.values())
+            found = connection.sql(f"SELECT {tests} FROM sample WHERE {_name(name)} IS NOT NULL").fetchall()[0]
+            columns[name] = next((kind for kind, all_fit in zip(fits, found, strict=True) if all_fit), "VARCHAR")
+    return columns
+
+
+def _names(paths: Sequence[Path], delimiter: str, lines_are_rows: bool) -> list[str]:
+    headers = [_cells(_header(path, delimiter, lines_are_rows), delimiter) for path in paths]
+    names = [name or f"column{place}" for place, name in enumerate(headers[0])]
+    if not names or any(header != headers[0] for header in headers) or len(set(names)) != len(names):
+        raise InvalidRequest(
+            "Expected a CSV file with a header of different names, the same in all files, and lines that end in LF",
+            got=paths[0].name,
+            do="Check the first lines, or use Parquet",
+        )
+    return names
+
+
+def _header(path: Path, delimiter: str, lines_are_rows: bool) -> str:
+    """The first record, or nothing where there is none that can be read."""
+    first = next(csv_records(path, delimiter, lines_are_rows=lines_are_rows), None)
+    text = None if first is None else first[0].as_py()
+    return "" if text is None or UNREADABLE in text else text.rstrip("\r\n")
+
+
+def _cells(header: str, delimiter: str) -> list[str]:
+    if "\r" in header or "\0" in header:  # a carriage return there: the file's lines do not end in line feeds
+        return []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file, delimiter=_delimiter(path)), [])
-    except (csv.Error, UnicodeError):
+        return next(csv.reader([header], delimiter=delimiter), [])
+    except csv.Error:
         return []
 
 
-def _delimiter(path: Path) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else ","
-
-
-def _guess(path: Path) -> list[tuple[str, str]]:
-    with duckdb.connect() as connection:
-        try:
-            rows = connection.sql(f"SELECT Columns FROM sniff_csv({quoted(str(path))}, ignore_errors=true)").fetchall()
-        except duckdb.Error:
-            rows = []
-    if not rows:
-        raise InvalidRequest("Expected a CSV file with a header", got=path.name, do="Check the file, or use Parquet")
-    return [(column["name"], column["type"]) for column in rows[0][0]]
+def _delimiter(path: Path, lines_are_rows: bool) -> str:
+    """A tab in a .tsv; else the first sign of a list that the header has, the header being public."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    header = _header(path, ",", lines_are_rows=True).split('"')[:: 1 if lines_are_rows else 2]
+    return next((sign for sign in _DELIMITERS if any(sign in part for part in header)), ",")
 
 
 def _name(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
