@@ -78,17 +78,17 @@ class GaussianTable:
         open_parts = [part.start + self._fill(values[part], scratch, bits) for part in blocks(len(values))]
         left_open = np.concatenate(open_parts)
         found, kept = self._settle(len(left_open), bits)
-        values = _put(values, left_open, found)
-        refused = left_open[~kept]
+        inside = int(np.searchsorted(left_open, count))
         # Values that are kept are alike whichever place they were drawn for, so those behind stand in for the refused.
-        behind = np.ones(len(values) - count, bool)
-        behind[refused[refused >= count] - count] = False
-        holes, spares = refused[refused < count], count + np.flatnonzero(behind)
+        behind = _put(values[count:], left_open[inside:] - count, found[inside:])
+        stays = np.ones(len(behind), bool)
+        stays[left_open[inside:][~kept[inside:]] - count] = False
+        holes, spares = (~kept[:inside]).nonzero()[0], behind[stays]
         filled = min(len(holes), len(spares))
-        values[holes[:filled]] = values[spares[:filled]]
+        found[holes[:filled]] = spares[:filled]
         if filled < len(holes):
-            values = _put(values, holes[filled:], self.draw(len(holes) - filled, bits))
-        return values[:count]
+            found[holes[filled:]] = self.draw(len(holes) - filled, bits)
+        return _put(values[:count], left_open[:inside], found[:inside])
 
     # The table ---------------------------------------------------------------------------------------------------
     # Cells are numbered 0, -1, 1, -2, 2, ... from the middle outwards: number j is cell j / 2 or -(j + 1) / 2.
@@ -203,8 +203,9 @@ class GaussianTable:
         words = bits.words(3 * count).reshape(3, -1)
         numbers = self._numbers(words[0], bits)
         offsets = (words[1] & np.uint64((1 << self._shift) - 1)).view(np.int64)
-        found = (_cell(numbers) << self._shift) + offsets
-        return found, self._kept(numbers, offsets, words[2], bits)
+        kept = self._kept(numbers, offsets, words[2], bits)
+        offsets += _cell(numbers) << self._shift
+        return offsets, kept
 
     def _numbers(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.intp]:
         """The numbers of the cells that contain uniform reals beginning with these 64 bits."""
@@ -232,10 +233,14 @@ class GaussianTable:
         if not self._shift:
             return np.ones(len(numbers), bool)
         largest = _largest(numbers, self._shift)
-        further = np.where(numbers & 1, (1 << self._shift) - 1 - offsets, offsets)
-        exponents = (2.0 * largest + further) * further * self._inverse
+        further = offsets ^ (-(numbers & 1) & ((1 << self._shift) - 1))  # from the other end in cells of the left
+        exponents = (2.0 * largest + further) * further
+        exponents *= -self._inverse
         shares = self._shares.take(numbers, mode="clip")  # beyond the list there are no steps, as at its end
-        gaps = shares + coins * 2.0**-64 * (1 - shares) - np.exp(-exponents)
+        gaps = _fractions(coins)
+        gaps *= 1 - shares
+        gaps += shares
+        gaps -= np.exp(exponents, out=exponents)
         kept: NDArray[np.bool_] = gaps < 0
         for index in np.flatnonzero(np.abs(gaps) <= _COIN_ERROR).tolist():
             far, a = int(further[index]), int(largest[index])
@@ -271,8 +276,16 @@ def _put(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) ->
 
 def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Cell 0, -1, 1, -2, ... of number 0, 1, 2, 3, ..."""
-    half = (numbers + 1) >> 1
-    return np.where(numbers & 1, -half, half)
+    return (numbers >> 1) ^ -(numbers & 1)
+
+
+def _fractions(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Words over 2^64, cut to 52 bits: they become the digits of floats between 1 and 2."""
+    digits = words >> np.uint64(12)
+    digits |= np.uint64(0x3FF << 52)
+    floats = digits.view(np.float64)
+    floats -= 1.0
+    return floats
 
 
 def _largest(numbers: NDArray[np.intp], shift: int) -> NDArray[np.int64]:
