@@ -77,4 +77,4 @@ def _are_within(labels: Tensor, classes: int) -> bool:
     if not len(labels):
         return True
     least, most = labels.aminmax()
-    return bool(least >= 0) and bool(most < classes)
+    return int(least) >= 0 and int(most) < classes

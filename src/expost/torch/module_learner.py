@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,11 @@ class ModuleProblem:
 
     def placed(self, values: Tensor) -> Tensor:
         """Numbers as the model takes them, on its device; class numbers as its loss does."""
-        if values.is_floating_point():
-            return values.to(self.device, next(self.model.parameters()).dtype)
-        return values.to(self.device, torch.long)
+        return values.to(self.device, self._kind if values.is_floating_point() else torch.long)
+
+    @cached_property
+    def _kind(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
 
 
 @dataclass(frozen=True)

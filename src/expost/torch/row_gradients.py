@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -50,8 +51,13 @@ class SummedLayers:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._places = places_of(self._parameters)
-        self._layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+        places = places_of(self._parameters)
+        self._places = list(places.values())
+        self._layers: dict[nn.Module, _Layer] = {
+            module: _Layer(module, places.get(id(module.weight)), places.get(id(module.bias)))
+            for module in model.modules()
+            if isinstance(module, nn.Linear | nn.Conv2d)
+        }
 
     @staticmethod
     def supports(model: nn.Module) -> bool:
@@ -69,59 +75,66 @@ class SummedLayers:
         self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
     ) -> Tensor:
         """One forward pass, one pass back through the activations, two products a layer."""
-        taps: list[tuple[nn.Module, Tensor, Tensor]] = []
-        with self._frozen(), self._tapped(taps):
-            losses = self._loss(self._model(inputs), targets)
-        errors = torch.autograd.grad(losses.sum(), [output for _, _, output in taps])
-        parts = [
-            _Part(layer, given.detach(), error, self._places)
-            for (layer, given, _), error in zip(taps, errors, strict=True)
-        ]
+        losses, taps = self._forward(inputs, targets)
+        errors = torch.autograd.grad(losses, [output for _, _, output in taps], torch.ones_like(losses))
+        parts = [_Part(layer, given.detach(), error) for (layer, given, _), error in zip(taps, errors, strict=True)]
         factors, finite = _factors([part.squares() for part in parts], clip, unit)
         sums = _Sums(self._places, stretch, inputs.device)
+        column = factors.to(sums.kind)[:, None]
         for part in parts:
             if finite is not None:
                 part.keep(finite)
-            part.add_to(sums, factors.to(sums.kind)[:, None])
+            part.add_to(sums, column)
         return sums.whole()
 
-    @contextmanager
-    def _frozen(self) -> Iterator[None]:
-        """Parameters ask for no gradients of their own, so that going back costs half."""
-        for parameter in self._parameters:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in self._parameters:
-                parameter.requires_grad_(True)
+    def _forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[_Tap]]:
+        """The rows' losses, and what went into the layers and came out.
 
-    @contextmanager
-    def _tapped(self, taps: list[tuple[nn.Module, Tensor, Tensor]]) -> Iterator[None]:
-        def keep(layer: nn.Module, given: Any, output: Tensor) -> Tensor:
+        Meanwhile parameters ask for no gradients of their own, so that going back costs half.
+        """
+        taps: list[_Tap] = []
+
+        def keep(module: nn.Module, given: Any, output: Tensor) -> Tensor:
             if not output.requires_grad:
                 output.requires_grad_(True)
-            taps.append((layer, given[0], output))
+            taps.append((self._layers[module], given[0], output))
             # What follows may work in place; it gets a view of its own, so that the tap stays what it was.
             return output.clone()
 
-        handles = [layer.register_forward_hook(keep) for layer in self._layers]
+        handles = []
         try:
-            yield
+            for parameter in self._parameters:
+                parameter.requires_grad_(False)
+            for module in self._layers:
+                handles.append(module.register_forward_hook(keep))
+            return self._loss(self._model(inputs), targets), taps
         finally:
             for handle in handles:
                 handle.remove()
+            for parameter in self._parameters:
+                parameter.requires_grad_(True)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer, and where the sums of its parameters go if they are trained."""
+
+    module: nn.Module
+    weight: slice | None
+    bias: slice | None
+
+
+_Tap = tuple[_Layer, Tensor, Tensor]
 
 
 class _Part:
     """One layer's inputs and errors in a batch."""
 
-    def __init__(self, layer: nn.Module, given: Tensor, error: Tensor, trained: Container[int]) -> None:
-        self._layer = layer
-        self._has_weight, self._has_bias = id(layer.weight) in trained, id(layer.bias) in trained
-        if isinstance(layer, nn.Conv2d):
-            padding = layer.padding if not isinstance(layer.padding, str) else _same_padding(layer)
-            columns = nn.functional.unfold(given, layer.kernel_size, layer.dilation, padding, layer.stride)
+    def __init__(self, layer: _Layer, given: Tensor, error: Tensor) -> None:
+        self._weight, self._bias, module = layer.weight, layer.bias, layer.module
+        if isinstance(module, nn.Conv2d):
+            padding = module.padding if not isinstance(module.padding, str) else _same_padding(module)
+            columns = nn.functional.unfold(given, module.kernel_size, module.dilation, padding, module.stride)
             given, error = columns.transpose(1, 2), error.flatten(2).transpose(1, 2)  # rows, places, values
         elif error.dim() > 2:
             given, error = given.flatten(1, -2), error.flatten(1, -2)
@@ -132,12 +145,12 @@ class _Part:
         """The squared norm of each row's gradient in this layer."""
         given, error = self._given, self._error
         if given.dim() == 2:
-            own = float(self._has_bias)
-            length = _squared_lengths(given, own) if self._has_weight else torch.full_like(given[:, 0], own)
+            own = 0.0 if self._bias is None else 1.0
+            length = torch.full_like(given[:, 0], own) if self._weight is None else _squared_lengths(given, own)
             return length.mul_(_squared_lengths(error))
         self._rows = torch.bmm(error.transpose(1, 2), given)
         weight, bias = self._rows.square().sum((1, 2)), error.sum(1).square().sum(1)
-        return weight * float(self._has_weight) + bias * float(self._has_bias)
+        return weight * float(self._weight is not None) + bias * float(self._bias is not None)
 
     def keep(self, rows: Tensor) -> None:
         """Put zeros in place of the other rows: a factor of zero would not do for what is not a number."""
@@ -147,28 +160,27 @@ class _Part:
 
     def add_to(self, sums: _Sums, factors: Tensor) -> None:
         """The sums of the layer's parameters, each row times its factor; factors are a column."""
-        if self._has_weight and self._rows is not None:
-            sums.put_products(self._layer.weight, factors, self._rows.flatten(1))
-        elif self._has_weight:
-            sums.put_products(self._layer.weight, self._error * factors, self._given)
-        if self._has_bias:
+        if self._weight is not None and self._rows is not None:
+            sums.put_products(self._weight, factors, self._rows.flatten(1))
+        elif self._weight is not None:
+            sums.put_products(self._weight, self._error * factors, self._given)
+        if self._bias is not None:
             error = self._error if self._error.dim() == 2 else self._error.sum(1)
-            sums.put_products(self._layer.bias, error, factors)
+            sums.put_products(self._bias, error, factors)
 
 
 class _Sums:
     """Sums over rows, each put in its parameter's place of one flat vector."""
 
-    def __init__(self, places: dict[int, slice], stretch: int | None, device: torch.device) -> None:
-        self._places, self._stretch = places, stretch
-        self._missing = dict(places)
+    def __init__(self, places: list[slice], stretch: int | None, device: torch.device) -> None:
+        self._stretch, self._missing = stretch, {place.start: place for place in places}
         self.kind = torch.float64 if stretch is None else torch.float32
-        self._flat = torch.empty(max(place.stop for place in places.values()), dtype=self.kind, device=device)
+        self._flat = torch.empty(places[-1].stop, dtype=self.kind, device=device)
 
-    def put_products(self, parameter: Any, left: Tensor, right: Tensor) -> None:
+    def put_products(self, place: slice, left: Tensor, right: Tensor) -> None:
         """The sum over rows of outer products of left and right, a stretch at a time."""
-        self._missing.pop(id(parameter), None)
-        out = self._flat[self._places[id(parameter)]].view(-1, right.shape[1])
+        self._missing.pop(place.start, None)
+        out = self._flat[place].view(-1, right.shape[1])
         left, right = left.to(self.kind).T, right.to(self.kind)
         stretch = self._stretch or len(right)
         if stretch >= len(right):
@@ -237,7 +249,7 @@ class SampledGradients:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._places = places_of(self._parameters)
+        self._places = list(places_of(self._parameters).values())
         # Opacus is needed for unusual layers only.
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
@@ -254,8 +266,8 @@ class SampledGradients:
         self._model.zero_grad(set_to_none=True)
         rows = [_at_least_single(row) for row in rows]
         factors, finite = _factors([row.square().sum(1) for row in rows], clip, unit)
-        for parameter, row in zip(self._parameters, rows, strict=True):
-            sums.put_products(parameter, factors[:, None], row if finite is None else _zeroed(row, finite))
+        for place, row in zip(self._places, rows, strict=True):
+            sums.put_products(place, factors[:, None], row if finite is None else _zeroed(row, finite))
         return sums.whole()
 
 
