@@ -52,7 +52,12 @@ def split_cap(cap: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def predicted_rate(counts: Floats, share: float, failure: float) -> float:
-    """The rate (epsilon over sensitivity) at which counts like these would all be within the share of them."""
+    """The rate (epsilon over sensitivity) at which counts like these would all be within the share of them.
+
+    Infinite counts stand for groups that are given up; where all of them are, no rate is needed.
+    """
+    if not np.isfinite(counts).any():
+        return 0.0
     margins = np.floor(share * np.maximum(counts, 0.0)) + 1.0  # noise this large, and no smaller, is too much
     low, high = 0.0, math.log(2 * len(counts) / failure) / float(margins.min())
     for _ in range(60):
@@ -65,9 +70,13 @@ def predicted_rate(counts: Floats, share: float, failure: float) -> float:
 def failure_parts(counts: Floats, share: float, failure: float) -> FailureParts:
     """Parts for groups of about these sizes: what each would fail with at one common rate, on a short list of levels.
 
+    Groups that are given up (infinite counts) get a small even part; where all of them are, the budget is shared evenly.
+
     >>> failure_parts(np.array([30.0, 400.0]), 0.05, 0.05).parts.tolist()
     [0.95, 0.02]
     """
+    if not np.isfinite(counts).any():
+        return FailureParts(_listed(np.full(len(counts), 1 / len(counts))))
     margins = np.floor(share * np.maximum(counts, 0.0)) + 1.0
     wanted = _failures(margins, predicted_rate(counts, share, failure))
     mixed = (1 - _FLOOR) * wanted / wanted.sum() + _FLOOR / len(counts)

@@ -14,7 +14,7 @@ from expost.stats.relative_climb import RelativeClimb
 FAILURE = Fraction(1, 5)
 
 
-def climbs(counts: list[int], runs: int, cap: int = 20, share: str = "1/10"):
+def climbs(counts: list[int], runs: int, cap: int | Fraction = 20, share: str = "1/10"):
     for seed in range(runs):
         climb = RelativeClimb(Fraction(share), FAILURE, Fraction(cap))
         yield climb.run(Kept(Sealed(np.array(counts), Sensitivity(1))), Fraction(1), len(counts), SeededBits(seed))
@@ -57,3 +57,20 @@ def test_what_is_billed_covers_every_rung_that_was_needed_to_decide() -> None:
         assert not ascent.met[0]
         assert ascent.cost == ascent.scouted + max(ascent.ladder[rung] for rung in ascent.rung.tolist())
         assert ascent.cost <= 1
+
+
+@pytest.mark.parametrize("groups", [2, 7, 400])
+def test_groups_that_are_all_given_up_share_the_failure_probability_evenly(groups: int) -> None:
+    lost = np.full(groups, np.inf)
+    parts = failure_parts(lost, 0.05, 0.05).parts
+
+    assert predicted_rate(lost, 0.05, 0.05) == 0
+    assert len(set(parts.tolist())) == 1 and 0.75 <= parts.sum() <= 1
+
+
+@pytest.mark.parametrize("cap", ["1/1000", "1/10", "1"])
+@pytest.mark.parametrize("counts", [[10] * 4, [0, 0], [100, 9, 1]], ids=str)
+def test_groups_that_no_rung_can_serve_are_flagged_and_keep_their_intervals(counts: list[int], cap: str) -> None:
+    for ascent in climbs(counts, 20, cap=Fraction(cap), share="1/200"):
+        assert not ascent.met.any() and ascent.cost <= Fraction(cap)
+        assert np.isfinite([ascent.reading.value, ascent.reading.low, ascent.reading.high]).all()
