@@ -100,13 +100,17 @@ class _Lane:
 
 @dataclass
 class _Books:
-    """Everything a chain implies; ``pending`` has the open holds by their id, ``lanes`` the parts of an account."""
+    """Everything a chain implies; ``pending`` has the open holds by their id, ``lanes`` the parts of an account.
+
+    ``protected`` has the neighbours and the unit that an account is about from its first hold or receipt on.
+    """
 
     totals: dict[str, _Total] = field(default_factory=dict)
     holds: dict[int, HoldRow] = field(default_factory=dict)
     pending: dict[str, Entry] = field(default_factory=dict)
     secrets: dict[str, tuple[int, str, int]] = field(default_factory=dict)
     lanes: dict[str, dict[str, _Lane]] = field(default_factory=dict)
+    protected: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def verify(page: Page, *, anchor: str | None = None) -> Report:
@@ -199,6 +203,7 @@ def _hold(books: _Books, entry: Entry) -> None:
     for name, stated in entry.body["charges"].items():
         _charge(books.totals[name], stated, charge=books.totals[name].held(worst_case))
     _draw_up(books, entry)
+    _check_protected(books, entry)
     books.holds[entry.sequence] = HoldRow(entry.sequence, entry.body["request_id"], entry.body["ticket"])
     books.pending[entry.id] = entry
 
@@ -213,6 +218,22 @@ def _settle(books: _Books, entry: Entry) -> None:
             charge = reserved  # nothing given back: always sound, and how older entries were settled
         _charge(total, stated, charge=charge, released=reserved)
     _draw_up(books, entry)
+    for name in entry.accounts:
+        books.protected.setdefault(name, _about(entry.body["receipt"]))
+
+
+def _check_protected(books: _Books, entry: Entry) -> None:
+    """The rule of ``Protected``: lines from before units were kept state none, one about another account decides nothing."""
+    stated = entry.body.get("protected")
+    if stated is None or stated["account"] not in entry.accounts:
+        return
+    if books.protected.setdefault(stated["account"], _about(stated)) != _about(stated):
+        raise ValueError("a hold about another unit or other neighbours")
+
+
+def _about(stated: Mapping[str, Any]) -> tuple[str, ...]:
+    """Neighbours and unit as a hold or a receipt spells them; compared only, so they need not be built."""
+    return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
 
 
 def _write_off(books: _Books, entry: Entry) -> None:

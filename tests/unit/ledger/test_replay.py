@@ -1,7 +1,18 @@
 import pytest
 
-from expost.core import ApproxLoss, LedgerUnsound, PureLoss, Receipt, RenyiGuarantee, RenyiLoss, approx, epsilon
-from expost.ledger import MemoryLedger, Report
+from expost.core import (
+    Adjacency,
+    ApproxLoss,
+    LedgerUnsound,
+    PureLoss,
+    Receipt,
+    RenyiGuarantee,
+    RenyiLoss,
+    Unit,
+    approx,
+    epsilon,
+)
+from expost.ledger import MemoryLedger, Protected, Report
 
 
 def test_a_report_counts_what_is_there():
@@ -41,3 +52,63 @@ def test_entries_that_gave_nothing_back_are_sound_and_those_that_gave_too_much_a
         else:
             with pytest.raises(LedgerUnsound):
                 ledger.verify()
+
+
+ROWS = Protected("dataset:a", Adjacency.ADD_REMOVE, Unit.row())
+IDS = Protected("dataset:a", Adjacency.ADD_REMOVE, Unit.of("id"))
+SWAPS = Protected("dataset:a", Adjacency.REPLACE_ONE, Unit.row())
+PAID = PureLoss(0.125)
+
+
+def receipt(protected: Protected) -> Receipt:
+    return Receipt(
+        question="q", method="m", promise=epsilon(1), bill=PAID, adjacency=protected.adjacency, unit=protected.unit
+    )
+
+
+def two_units(monkeypatch, first: Protected, second: Protected | None, *, by: str) -> MemoryLedger:
+    """A ledger in which a hold is not refused although an earlier hold or receipt was about another unit."""
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", epsilon(1))
+    ledger.open_part("dataset:a/site=A", of="dataset:a", by="column site")
+    name = "dataset:a/site=A" if by == "part" else "dataset:a"
+    hold = ledger.hold([name], PAID, question="q", protected=None if by == "receipt" else first)
+    if by == "receipt":
+        ledger.settle(hold, receipt(first))
+    monkeypatch.setattr(Protected, "check", lambda self, page: True)
+    ledger.hold(["dataset:a"], PAID, question="q", protected=second)
+    return ledger
+
+
+@pytest.mark.parametrize("by", ["hold", "receipt", "part"])
+@pytest.mark.parametrize("second", [IDS, SWAPS])
+def test_a_hold_about_another_unit_or_other_neighbours_is_unsound(monkeypatch, by, second):
+    with pytest.raises(LedgerUnsound, match="follow from the ones before"):
+        two_units(monkeypatch, ROWS, second, by=by).verify()
+
+
+@pytest.mark.parametrize("by", ["hold", "receipt", "part"])
+@pytest.mark.parametrize("second", [ROWS, None])
+def test_holds_about_one_unit_and_older_ones_about_none_are_sound(monkeypatch, by, second):
+    assert two_units(monkeypatch, ROWS, second, by=by).verify().holds == 2
+
+
+def test_accounts_about_different_units_are_sound_beside_each_other():
+    ledger = MemoryLedger()
+    for name, protected in (("dataset:a", ROWS), ("dataset:b", Protected("dataset:b", IDS.adjacency, IDS.unit))):
+        ledger.open_account(name, epsilon(1))
+        ledger.settle(ledger.hold([name], PAID, question="q", protected=protected), receipt(protected))
+        ledger.hold([name], PAID, question="q", protected=protected)
+
+    assert ledger.verify().holds == 4
+
+
+def test_receipts_from_before_units_were_kept_may_differ():
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", epsilon(1))
+    for protected in (ROWS, IDS, SWAPS):
+        ledger.settle(ledger.hold(["dataset:a"], PAID, question="q"), receipt(protected))
+
+    assert ledger.verify().holds == 3
+    ledger.hold(["dataset:a"], PAID, question="q", protected=ROWS)
+    assert ledger.verify().holds == 4
