@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Norm
 from expost.data.dataset import Dataset
 
-__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "read_rows"]
+__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_numbers", "read_rows"]
 
 GRID_BITS = 20
 """Fractional bits of a gridded value. Products have 40, so float64 adds 2^13 of them without rounding."""
@@ -151,11 +153,33 @@ class _Retargeted(UnitRows):
         return ((features, self._change(target)) for features, target in self._base.chunks())
 
 
+def plain_numbers(values: NDArray[Any]) -> Floats:
+    """Numbers as floats; among objects, one that is no number is a missing one: no error may tell of it.
+
+    >>> plain_numbers(np.array([1, None, "a", 10**400], object)).tolist()
+    [1.0, nan, nan, inf]
+    """
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if values.dtype.kind != "O":  # the type of a column is public
+        raise InvalidRequest("Expected numbers", do="Pass columns of numbers; encode text as numbers first")
+    return np.array([_plain_number(value) for value in values.ravel().tolist()], np.float64).reshape(values.shape)
+
+
+def _plain_number(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, Real | Decimal | np.bool_) else math.nan
+    except OverflowError:  # an integer beyond floats
+        return math.inf if value > 0 else -math.inf
+    except ValueError:  # a signalling nan
+        return math.nan
+
+
 def grid_numbers(bound: float) -> Callable[[Any], Floats]:
     """Puts numeric targets, clipped to [-bound, bound], on the grid; missing ones count as zero."""
 
     def onto_grid(target: Any) -> Floats:
-        values = np.nan_to_num(np.asarray(target, dtype=np.float64), nan=0.0)
+        values = np.nan_to_num(plain_numbers(np.asarray(target)), nan=0.0)
         return np.trunc(np.clip(values, -bound, bound) / bound * 2.0**GRID_BITS)
 
     return onto_grid

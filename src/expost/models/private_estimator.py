@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Unit
 from expost.curator import answer
 from expost.data import Dataset
+from expost.data.matrix import plain_numbers
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
 from expost.noise import BitSource, SeededBits, system_bits
@@ -23,6 +24,7 @@ __all__ = ["PrivateEstimator", "one_thread"]
 
 _TABLE_ACCOUNT = "dataset:table"
 _NO_ARGUMENTS = ("self", "__class__")
+_TEXT = ("String", "Categorical", "Enum", "Object")  # polars's names
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -53,9 +55,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
         """A table of numbers, its shape checked as scikit-learn does; values are not: they are private."""
+        table = _numeric(from_arrow(X))
         try:
             matrix = validate_data(
-                self, from_arrow(X), accept_sparse="csr", reset=fitting, dtype="numeric", ensure_all_finite=False
+                self, table, accept_sparse="csr", reset=fitting, dtype="numeric", ensure_all_finite=False
             )
         except ValueError as error:
             said = str(error)
@@ -175,7 +178,35 @@ def chosen_columns(features: Any) -> tuple[str, ...]:
 def from_arrow(X: Any) -> Any:
     """Arrow tables as matrices; everything else as it is."""
     if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
-        return np.column_stack([column.to_numpy(zero_copy_only=False) for column in X.columns])
+        return np.column_stack([_arrow_numbers(column) for column in X.columns])
+    return X
+
+
+def _arrow_numbers(column: Any) -> NDArray[Any]:
+    exact = str(column.type).startswith("decimal")
+    values: NDArray[Any] = (column.cast("double") if exact else column).to_numpy(zero_copy_only=False)
+    # Truth values with a missing one come as objects; the type of the column says that they are numbers.
+    return plain_numbers(values) if str(column.type) == "bool" else values
+
+
+def _numeric(X: Any) -> Any:
+    """A table of numbers by the types of its columns, which are public.
+
+    Objects are refused whatever they are, since what can be made of them depends on single cells; in a list, which has no
+    types, what is no number is a missing one.
+    """
+    if isinstance(X, list | tuple):
+        return plain_numbers(np.asarray(X, dtype=object))
+    if isinstance(X, np.ndarray):
+        kinds = [("the table", X.dtype)]
+    else:
+        frame = hasattr(X, "dtypes") and hasattr(X, "columns")
+        kinds = list(zip(X.columns, X.dtypes, strict=True)) if frame else []
+    for name, kind in kinds:
+        if getattr(kind, "kind", "f") == "O" or str(kind) in _TEXT:
+            raise InvalidRequest(
+                "Expected a table of numbers, not of objects or text", got=name, do="Convert it to numbers first"
+            )
     return X
 
 

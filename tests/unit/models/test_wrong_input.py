@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from expost import ExpostError, InvalidRequest, approx, open_ledger
-from expost.models import OneOf, SGDClassifier, SGDRegressor, fit_one_of
+from expost.models import OneOf, Ridge, SGDClassifier, SGDRegressor, fit_one_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(211, 3))
@@ -220,7 +221,7 @@ def test_a_strange_value_in_a_column_of_objects_is_no_error() -> None:
 def test_a_table_to_predict_is_checked_like_one_to_fit() -> None:
     model = classifier().fit(X, LABELS)
 
-    for table in (X[0], X[:, :2], None, [[SECRET, "b", "c"]], X[:0], "abc"):
+    for table in (X[0], X[:, :2], None, np.array([[SECRET, "b", "c"]]), X[:0], "abc"):
         refused(lambda table=table: model.predict(table))
     for width in (0, -1, "x", None, 2.5):
         refused(lambda width=width: model.price(width))
@@ -235,3 +236,27 @@ def test_numbers_of_numpy_count_as_numbers() -> None:
 def test_unknown_classes_of_objects_need_no_order() -> None:
     with pytest.raises(InvalidRequest, match="label type"):
         classifier(classes="observed").fit(X, np.array([0, SECRET] * 100, dtype=object))
+
+
+@pytest.mark.parametrize("cell", [None, pd.NA, pd.NaT, "text", [1], {}, 10**400, 1j])
+def test_one_odd_cell_is_not_told(cell: Any) -> None:
+    numbers = X.tolist()
+    numbers[3][0] = cell
+    targets = LABELS.astype(object)
+    targets[3] = cell
+
+    assert classifier().fit(numbers, targets).receipt_.epsilon <= 1  # a list has no types: it is a missing value
+    assert regressor().fit(X, targets).receipt_.epsilon <= 1
+    assert Ridge(epsilon=1.0).fit(X, targets).receipt_.epsilon <= 1
+    for table in (np.array(numbers, dtype=object), pd.DataFrame(numbers).astype(object)):
+        assert "not of objects or text" in refused(lambda table=table: classifier().fit(table, LABELS))
+
+
+def test_columns_are_numbers_by_their_type() -> None:
+    text = ["1"] * 211
+    for table in (pd.DataFrame({"a": text}), pl.DataFrame({"a": text}), pa.table({"a": text})):
+        assert "not of objects or text" in refused(lambda table=table: classifier().fit(table, LABELS))
+    truths = pa.table({"a": pa.array([True, None, False] * 70 + [True]), "b": pa.array([1] * 211, pa.decimal128(5, 2))})
+    assert classifier().fit(truths, LABELS).n_features_in_ == 2
+    missing = pd.DataFrame({"a": pd.array([1, None, 3] * 70 + [1], "Int64")})
+    assert classifier().fit(missing, LABELS).n_features_in_ == 1

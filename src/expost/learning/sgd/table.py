@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
+from expost.data.matrix import plain_numbers
 from expost.learning.sgd.curvature import curved
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid, GridRows
@@ -171,24 +169,6 @@ def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]
     if not low < high:
         raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
     middle, half = (low + high) / 2, (high - low) / 2
-    values = np.nan_to_num(_numbers(np.asarray(targets)), nan=middle, posinf=high, neginf=low)
+    values = np.nan_to_num(plain_numbers(np.asarray(targets)), nan=middle, posinf=high, neginf=low)
     centred: NDArray[np.float64] = (np.clip(values, low, high) - middle) / half
     return centred
-
-
-def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers as floats; among objects, one that is no number is a missing one."""
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    if values.dtype.kind != "O":  # the type of a column is public
-        raise InvalidRequest("Expected targets that are numbers", do="Pass a column of numbers")
-    return np.array([_number(value) for value in values.tolist()], np.float64)
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value) if isinstance(value, Real | Decimal) else math.nan
-    except OverflowError:  # an integer beyond floats
-        return math.inf if value > 0 else -math.inf
-    except ValueError:  # a signalling nan
-        return math.nan
