@@ -185,6 +185,31 @@ def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(col
     assert (np.abs(found - wanted) <= reach * worst).all()
 
 
+@pytest.mark.parametrize("columns", [256, 784, 5000])
+@pytest.mark.parametrize("size", [0.0, 1e-9, 0.3, 1.0, 1e7, 1e100])
+def test_coarse_scores_are_exact_sums_of_integers_too(columns: int, size: float) -> None:
+    rng = np.random.default_rng(columns)
+    grid = FeatureGrid(columns, bound=3.0)
+    chosen = grid.encode(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
+    weights = rng.normal(size=(5, columns + 1)) * size
+
+    rounded = module._RoundedWeights.of(weights, grid, coarse=True)
+    found = rounded.scores(chosen.astype(np.float32))
+
+    exact = (rounded.pieces.astype(object) @ chosen.T.astype(object)).astype(np.float64)
+    assert (found == exact * rounded.scale).all()
+    lengths = np.sqrt((rounded.pieces.astype(np.float64) ** 2).sum(axis=1))
+    assert lengths.max() * math.sqrt(grid.longest) <= 2**24
+    wanted = weights @ chosen.T.astype(float) / grid.unit
+    reach = (
+        (np.linalg.norm(weights, axis=1).max() + 2.0**-20) * np.linalg.norm(chosen.astype(float), axis=1) / grid.unit
+    )
+    spare = math.sqrt(columns + 1) / 2
+    worst = spare / (3663 - spare)  # docs/proofs/sgd-gradient.md, item 2
+    assert (np.abs(found - wanted) <= reach * worst).all()
+    assert np.sqrt(np.mean(((found - wanted) / reach) ** 2)) < 1e-4  # roundings do not conspire
+
+
 def test_weights_along_one_axis_are_held_exactly_too() -> None:
     grid = FeatureGrid(3, bound=1.0, intercept=False)
     chosen = grid.encode(np.array([[1.0, 0.0, 0.0]])).integers()
