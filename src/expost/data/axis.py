@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.data.evaluate import evaluate
+from expost.data.evaluate import evaluate, moment
 from expost.data.expression import ColumnName, Expression, Plain
 from expost.data.values import Numbers, Texts, Times, Truths, decoded
 
@@ -46,7 +46,8 @@ class Categories:
         listed = tuple(value.item() if isinstance(value, np.generic) else value for value in given)
         if not all(value is None or isinstance(value, str | int | float | datetime.date) for value in listed):
             raise InvalidRequest(f"Expected texts, numbers, truths or dates as categories of {expression!r}", do=do)
-        if not listed or len(set(listed)) != len(listed) or len(listed) > _MOST_PLACES:
+        told_apart = {moment(value) if isinstance(value, datetime.date) else value for value in listed}
+        if not listed or len(told_apart) != len(listed) or len(listed) > _MOST_PLACES:
             raise InvalidRequest(f"Expected different public categories for {expression!r}", do=do)
         return cls(expression, listed)
 
@@ -72,7 +73,7 @@ class Categories:
         if isinstance(values, Texts):
             places = _places(values.texts, [v if isinstance(v, str) else None for v in self.values], pa.large_string())
         elif isinstance(values, Times):
-            moments = [v if isinstance(v, datetime.date) else None for v in self.values]
+            moments = [moment(v) if isinstance(v, datetime.date) else None for v in self.values]
             places = _places(pa.array(values.moments), moments, pa.timestamp("us"))
         else:
             numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers

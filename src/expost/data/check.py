@@ -99,7 +99,7 @@ def _operation_kind(expression: Operation, kinds: list[Kind | None]) -> Kind | N
         return Kind.REAL
     if name in _COMPARISON or name in ("IN", "coalesce"):
         _need(expression, len({_family(kind) for kind in kinds if kind is not None}) <= 1, "values of one kind")
-        return Kind.BOOLEAN if name != "coalesce" else kinds[0] or kinds[1]
+        return Kind.BOOLEAN if name != "coalesce" else _common_kind(kinds)
     if name in _LOGIC:
         _need(expression, all(kind in (None, Kind.BOOLEAN) for kind in kinds), "conditions")
         return Kind.BOOLEAN
@@ -113,6 +113,12 @@ def _operation_kind(expression: Operation, kinds: list[Kind | None]) -> Kind | N
         return _TEXT[name]
     _need(expression, name in _CALENDAR and kinds[0] is Kind.TIME, "a time")
     return Kind.INTEGER
+
+
+def _common_kind(kinds: list[Kind | None]) -> Kind | None:
+    """The kind of values of one family, some of which may be the constant NULL: truths among numbers are numbers."""
+    found = {kind for kind in kinds if kind is not None}
+    return Kind.REAL if len(found) > 1 else next(iter(found), None)
 
 
 def _constants(expression: Operation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -12,13 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation
+from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation, as_utc
 from expost.data.values import Numbers, Texts, Times, Truths, Values, read_column
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "moment"]
 
 # What Arrow's parser of floats is known to accept; everything else is missing before it can complain.
 _NUMBER = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$"
+
+
+@dataclass(frozen=True, slots=True)
+class _Nulls:
+    """The bare constant NULL: of no kind, until it meets a value that has one."""
+
+    rows: int
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        return np.ones(self.rows, bool)
+
+
+_Found = Values | _Nulls
 
 
 def evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression] | None = None) -> Values:
@@ -30,10 +45,11 @@ def evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str
     [2.0, nan, nan]
     """
     with np.errstate(all="ignore"):
-        return _evaluate(expression, batch, derived or {})
+        found = _evaluate(expression, batch, derived or {})
+    return Numbers(_numbers(found)) if isinstance(found, _Nulls) else found
 
 
-def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> Values:
+def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> _Found:
     if isinstance(expression, ColumnName):
         if expression.name in derived:
             return _evaluate(derived[expression.name], batch, derived)
@@ -51,37 +67,40 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[st
     return _APPLY[expression.name](*arguments)
 
 
-def _constant(value: Any, rows: int) -> Values:
+def _constant(value: Any, rows: int) -> _Found:
+    if value is None:
+        return _Nulls(rows)
     if isinstance(value, bool):
         return Truths(np.full(rows, value), np.ones(rows, bool))
     if isinstance(value, datetime.date):
-        return Times(np.full(rows, _moment(value)))
+        return Times(np.full(rows, moment(value)))
     if isinstance(value, str):
         return Texts(pa.repeat(pa.scalar(value, pa.large_string()), rows))
-    return Numbers(np.full(rows, np.nan if value is None else float(value)))
+    return Numbers(np.full(rows, float(value)))
 
 
-def _moment(value: datetime.date) -> np.datetime64:
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    return np.datetime64(value, "us")
+def moment(value: datetime.date) -> np.datetime64:
+    """A public date or moment as columns of times hold it."""
+    return np.datetime64(as_utc(value), "us")
 
 
-def _numbers(values: Values) -> NDArray[np.float64]:
+def _numbers(values: _Found) -> NDArray[np.float64]:
     if isinstance(values, Truths):
         return np.where(values.known, values.true, np.nan)
+    if isinstance(values, _Nulls):
+        return np.full(values.rows, np.nan)
     assert isinstance(values, Numbers)
     return values.numbers
 
 
-def _truths(values: Values) -> Truths:
+def _truths(values: _Found) -> Truths:
     if isinstance(values, Truths):
         return values
-    assert isinstance(values, Numbers) and values.missing.all()  # only the constant NULL gets here
-    return Truths(np.zeros(len(values.numbers), bool), np.zeros(len(values.numbers), bool))
+    assert isinstance(values, _Nulls)
+    return Truths(np.zeros(values.rows, bool), np.zeros(values.rows, bool))
 
 
-def _arithmetic(function: Callable[..., Any]) -> Callable[..., Values]:
+def _arithmetic(function: Callable[..., Any]) -> Callable[..., _Found]:
     return lambda *values: Numbers.of(function(*map(_numbers, values)))
 
 
@@ -89,15 +108,15 @@ def _divide(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np
     return np.divide(left, right)  # x / 0 is infinite or NaN, hence missing
 
 
-def _compare(text: Callable[..., Any], number: Callable[..., Any]) -> Callable[[Values, Values], Truths]:
-    def compared(left: Values, right: Values) -> Truths:
+def _compare(text: Callable[..., Any], number: Callable[..., Any]) -> Callable[[_Found, _Found], Truths]:
+    def compared(left: _Found, right: _Found) -> Truths:
         known = ~(left.missing | right.missing)
         if isinstance(left, Texts) and isinstance(right, Texts):
             found = pc.fill_null(text(left.texts, right.texts), False).to_numpy(zero_copy_only=False)
         elif isinstance(left, Times) and isinstance(right, Times):
             found = number(left.moments, right.moments)
-        elif isinstance(left, Texts | Times) or isinstance(right, Texts | Times):
-            found = np.zeros(len(known), bool)  # the other side is the constant NULL
+        elif isinstance(left, _Nulls) or isinstance(right, _Nulls):
+            found = np.zeros(len(known), bool)
         else:
             found = number(_numbers(left), _numbers(right))
         return Truths(np.asarray(found, bool), known)
@@ -105,34 +124,34 @@ def _compare(text: Callable[..., Any], number: Callable[..., Any]) -> Callable[[
     return compared
 
 
-def _and(left: Values, right: Values) -> Truths:
+def _and(left: _Found, right: _Found) -> Truths:
     a, b = _truths(left), _truths(right)
     surely_false = (a.known & ~a.true) | (b.known & ~b.true)
     return Truths(a.true & b.true & ~surely_false, (a.known & b.known) | surely_false)
 
 
-def _or(left: Values, right: Values) -> Truths:
+def _or(left: _Found, right: _Found) -> Truths:
     a, b = _truths(left), _truths(right)
     surely = a.certain | b.certain
     return Truths(surely, (a.known & b.known) | surely)
 
 
-def _not(value: Values) -> Truths:
+def _not(value: _Found) -> Truths:
     truths = _truths(value)
     return Truths(~truths.true, truths.known)
 
 
-def _is_null(value: Values) -> Truths:
+def _is_null(value: _Found) -> Truths:
     return Truths(value.missing, np.ones(len(value.missing), bool))
 
 
-def _is_in(value: Values, constants: tuple[Expression, ...]) -> Truths:
+def _is_in(value: _Found, constants: tuple[Expression, ...]) -> Truths:
     listed = [each.value for each in constants if isinstance(each, Literal) and each.value is not None]
     if isinstance(value, Texts):
         chosen = pa.array([each for each in listed if isinstance(each, str)], pa.large_string())
         found = pc.is_in(value.texts, chosen).to_numpy(zero_copy_only=False)
     elif isinstance(value, Times):
-        moments = [_moment(each) for each in listed if isinstance(each, datetime.date)]
+        moments = [moment(each) for each in listed if isinstance(each, datetime.date)]
         found = np.isin(value.moments, np.array(moments, dtype="datetime64[us]"))
     else:
         found = np.isin(_numbers(value), np.array([float(each) for each in listed if isinstance(each, int | float)]))
@@ -142,7 +161,9 @@ def _is_in(value: Values, constants: tuple[Expression, ...]) -> Truths:
     return Truths(sure, known)
 
 
-def _coalesce(value: Values, other: Values) -> Values:
+def _coalesce(value: _Found, other: _Found) -> _Found:
+    if isinstance(value, _Nulls) or isinstance(other, _Nulls):
+        return other if isinstance(value, _Nulls) else value
     missing = value.missing
     if isinstance(value, Texts) and isinstance(other, Texts):
         return Texts(pc.if_else(pa.array(missing), other.texts, value.texts))
@@ -150,24 +171,24 @@ def _coalesce(value: Values, other: Values) -> Values:
         return Times(np.where(missing, other.moments, value.moments))
     if isinstance(value, Truths) and isinstance(other, Truths):
         return Truths(np.where(missing, other.true, value.true), value.known | other.known)
-    if isinstance(value, Texts | Times):
-        return value
     return Numbers(np.where(missing, _numbers(other), _numbers(value)))
 
 
-def _look_up(lookup: Lookup, key: Values) -> Values:
+def _look_up(lookup: Lookup, key: _Found) -> _Found:
+    if isinstance(key, _Nulls):
+        return read_column(pa.array(lookup.values).take(pa.nulls(key.rows, pa.int32())))
     if isinstance(key, Texts):
         places = pc.index_in(key.texts, pa.array(lookup.keys, pa.large_string()))
     elif isinstance(key, Times):
-        moments = np.array([_moment(each) for each in lookup.keys if isinstance(each, datetime.date)], "datetime64[us]")
+        moments = np.array([moment(each) for each in lookup.keys if isinstance(each, datetime.date)], "datetime64[us]")
         places = pc.index_in(pa.array(key.moments), pa.array(moments))
     else:
         places = pc.index_in(pa.array(_numbers(key), from_pandas=True), pa.array(map(float, lookup.keys), pa.float64()))  # type: ignore[arg-type]
     return read_column(pa.array(lookup.values).take(places))
 
 
-def _text(function: Callable[..., Any]) -> Callable[..., Values]:
-    def applied(value: Values, *constants: Values) -> Values:
+def _text(function: Callable[..., Any]) -> Callable[..., _Found]:
+    def applied(value: _Found, *constants: _Found) -> _Found:
         if not isinstance(value, Texts):
             return value
         found = function(value.texts, *(_first_text(each) for each in constants))
@@ -176,12 +197,12 @@ def _text(function: Callable[..., Any]) -> Callable[..., Values]:
     return applied
 
 
-def _first_text(value: Values) -> str:
+def _first_text(value: _Found) -> str:
     assert isinstance(value, Texts)
     return str(value.texts[0].as_py()) if len(value.texts) else ""
 
 
-def _to_number(value: Values) -> Values:
+def _to_number(value: _Found) -> _Found:
     if not isinstance(value, Texts):
         return Numbers.of(_numbers(value))
     trimmed = pc.ascii_trim_whitespace(value.texts)
@@ -189,8 +210,8 @@ def _to_number(value: Values) -> Values:
     return Numbers.of(np.asarray(spelled.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64))
 
 
-def _calendar(function: Callable[[Any], Any]) -> Callable[[Values], Values]:
-    def read(value: Values) -> Values:
+def _calendar(function: Callable[[Any], Any]) -> Callable[[_Found], _Found]:
+    def read(value: _Found) -> _Found:
         assert isinstance(value, Times)
         numbers = function(value.moments).astype(np.float64)
         return Numbers(np.where(value.missing, np.nan, numbers))
@@ -202,7 +223,7 @@ def _since(moments: Any, fine: str, coarse: str) -> Any:
     return (moments.astype(f"datetime64[{fine}]") - moments.astype(f"datetime64[{coarse}]")).astype(np.int64)
 
 
-_APPLY: dict[str, Callable[..., Values]] = {
+_APPLY: dict[str, Callable[..., _Found]] = {
     "+": _arithmetic(np.add),
     "-": _arithmetic(np.subtract),
     "*": _arithmetic(np.multiply),

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from expost.core import InvalidRequest
 
-__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "col", "is_exact", "lift"]
+__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_utc", "col", "is_exact", "lift"]
 
 Plain = str | int | float | bool | datetime.date | None
 
@@ -225,6 +225,8 @@ class Literal(Expression):
                 got=value,
                 do="Numbers are compared as 64-bit floats",
             )
+        if isinstance(value, datetime.date):
+            as_utc(value)  # refused here rather than on the rows
         self.value = value
 
     def __repr__(self) -> str:
@@ -308,6 +310,22 @@ def is_exact(value: float) -> bool:
         return math.isfinite(value) and float(value) == value
     except OverflowError:
         return False
+
+
+def as_utc(value: datetime.date) -> datetime.date:
+    """A date or moment without a time zone, which is how columns of times are compared; years 1 to 9999.
+
+    >>> as_utc(datetime.datetime.fromisoformat("2020-01-01T01:30:00+02:00"))
+    datetime.datetime(2019, 12, 31, 23, 30)
+    """
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+    except (OverflowError, ValueError):
+        raise InvalidRequest(
+            "Expected a moment in the years 1 to 9999 (UTC)", got=value.isoformat(), do="Write the moment in UTC"
+        ) from None
 
 
 def lift(value: Any) -> Expression:

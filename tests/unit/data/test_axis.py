@@ -1,5 +1,7 @@
 """Categories and bins put each row in one place at most."""
 
+import datetime
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -89,3 +91,16 @@ def test_categories_beyond_the_range_of_a_column_match_nothing(kind) -> None:
 def test_categories_that_are_no_plain_values_are_refused(values) -> None:
     with pytest.raises(InvalidRequest):
         Categories.of(col("x"), values)
+
+
+def test_dates_and_moments_of_any_time_zone_are_categories_side_by_side() -> None:
+    listed = [
+        datetime.date(2020, 1, 1),
+        datetime.datetime(2020, 1, 2, 3),
+        datetime.datetime(2020, 1, 3, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+    ]
+    batch = pa.record_batch({"t": pa.array(np.array(["2020-01-03", "2020-01-02T03", "2020-01-01"], "datetime64[us]"))})
+
+    assert Categories.of(col("t"), listed).codes(batch, {}).tolist() == [2, 1, 0]
+    with pytest.raises(InvalidRequest):  # the same moment twice
+        Categories.of(col("t"), [*listed, datetime.datetime(2020, 1, 3)])

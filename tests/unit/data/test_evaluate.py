@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from expost.core import InvalidRequest
 from expost.data import Schema, col
+from expost.data.axis import Categories
 from expost.data.check import check_filter, kind_of
 from expost.data.evaluate import evaluate
 from expost.data.expression import Expression, Lookup
+from expost.data.schema import Kind
 from expost.data.sql import parse_sql
 from expost.data.values import Numbers, Truths
 
@@ -199,3 +201,53 @@ def test_rows_find_their_entry_by_text_number_truth_and_time() -> None:
         values = evaluate(lookup, batch)
         assert values.missing.tolist() == [False, True, True]
         assert values.numbers[0] == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("coalesce(NULL, s) = 'abc'", [4]),
+        ("coalesce(s, NULL) = 'abc'", [4]),
+        ("lower(coalesce(NULL, upper(s))) = 'abc'", [4]),
+        ("coalesce(NULL, TRUE)", [0, 1, 2, 3, 4]),
+        ("coalesce(coalesce(NULL, NULL), b)", [0, 3]),
+        ("coalesce(b, NULL)", [0, 3]),
+        ("coalesce(coalesce(NULL, b), TRUE)", [0, 2, 3]),
+        ("coalesce(NULL, t) = TIMESTAMP '1970-01-01'", [0]),
+        ("year(coalesce(NULL, t)) = 2013", [4]),
+        ("coalesce(NULL, i) = 0", [0]),
+        ("coalesce(r, TRUE) = 1", [1, 2]),
+        ("coalesce(NULL, NULL) IS NULL", [0, 1, 2, 3, 4]),
+        ("NULL IN ('a', 'b')", []),
+        ("NOT (NULL = s) OR NULL", []),
+        ("NULL + i > 0", []),
+    ],
+)
+def test_null_is_of_the_kind_of_what_it_meets(text: str, kept: list[int]) -> None:
+    condition = parse_sql(text)
+    check_filter(condition, Schema.of(WILD.schema))
+
+    assert np.flatnonzero(evaluate(condition, WILD).certain).tolist() == kept
+
+
+def test_truths_filled_with_numbers_are_numbers() -> None:
+    filled = col("b").fill(7)
+
+    assert kind_of(filled, Schema.of(WILD.schema)) is Kind.REAL
+    assert evaluate(filled, WILD).numbers.tolist() == [1, 0, 7, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-00:01"])
+def test_a_moment_outside_of_all_years_is_refused_before_any_row_is_read(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_sql(f"t > TIMESTAMP '{text}'")
+    with pytest.raises(InvalidRequest, match="years 1 to 9999"):
+        col("t").isin([datetime.datetime.fromisoformat(text)])
+    with pytest.raises(InvalidRequest, match="years 1 to 9999"):
+        Categories.of(col("t"), [datetime.datetime.fromisoformat(text)])
+
+
+def test_moments_are_compared_in_utc() -> None:
+    assert (
+        evaluate(parse_sql("t = TIMESTAMP '1970-01-01T02:00:00+02:00'"), WILD).certain.tolist() == [True] + [False] * 4
+    )
