@@ -22,7 +22,7 @@ from expost.accuracy.interval import noise_radii
 from expost.core import Ladder
 from expost.noise.level import LARGEST_RATE
 
-__all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule"]
+__all__ = ["RATIO", "RelativeRule", "relative_ladder", "relative_rule", "rung_level"]
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +37,7 @@ _FINE = 0.1  # width of a cell of larger counts, in noise scales at the stopping
 _USUAL = 1.12  # what stopping usually costs in probability: where the search for the level begins
 _FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
 _MOST_RUNGS = 200  # that one climb can look at: twice the rungs of its ladder
+_USUAL_LEVELS, _USUAL_PART = (1e-6, 1e3), 0.9  # rungs that share most of a failure probability; the others the rest
 _WIDEST = 1 << 56  # noise scale of a rung: its radius at every level in use fits in 64 bits
 _BEYOND = 2.0**62
 _MARGIN = 1.01  # for counts beyond the enumeration, where the rule repeats itself with every factor RATIO
@@ -96,6 +97,28 @@ def relative_ladder(
     least = sensitivity / _WIDEST
     kept = [rung for rung in rungs if above < rung <= cap and rung >= least]
     return Ladder(tuple(kept) or (cap,))
+
+
+def rung_level(failure_probability: float, level: float) -> float:
+    """What one rung gets of a failure probability that all rungs share, whichever of them may be read.
+
+    What is read at a rung with this holds at a rung chosen by looking at the noise too: the parts of all rungs that a
+    ladder of powers of ``RATIO`` can have add up to at most the whole (docs/proofs/stopped-relative-error.md).
+
+    >>> round(rung_level(0.05, 0.1), 7)
+    0.0002064
+    """
+    low, high = _USUAL_LEVELS
+    usual = low <= level <= high
+    return failure_probability * (_USUAL_PART / _rungs(low, high) if usual else (1 - _USUAL_PART) / _MOST_RUNGS_EVER)
+
+
+def _rungs(low: float, high: float) -> int:
+    """The most powers of ``RATIO``, times any number, that lie between two numbers."""
+    return math.floor(math.log(high / low) / math.log(RATIO)) + 1
+
+
+_MOST_RUNGS_EVER = _rungs(1 / _WIDEST, LARGEST_RATE) + 1  # and the cap, where no power lies below it
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from expost.core import EngineFailed, InvalidRequest, Ladder, Sealed
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.reading import Reading
 
-__all__ = ["Answered", "Kept", "Shelf", "Vault"]
+__all__ = ["Answered", "Kept", "Scouted", "Shelf", "Vault"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,21 @@ class Answered:
     rung: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Scouted:
+    """What a scout showed: released and paid for, with noise of this scale that has nothing to do with the path's."""
+
+    noisy: NDArray[Any]
+    scale: float
+
+
 @dataclass
 class Kept:
     """The gradual release of one sealed vector: how far it was read, and what it answered.
 
-    SECRET: it holds the exact answer. ``parts`` are the failure probabilities that a scout gave to the cells.
+    SECRET: it holds the exact answer. ``parts`` are the failure probabilities that a scout gave to the cells, ``scouted``
+    is what one showed. ``start`` is the rung where climbs begin, once there was one: how far the path was read then
+    depends on its noise.
     """
 
     sealed: Sealed | None = None
@@ -41,11 +51,28 @@ class Kept:
     read: int = -1
     parts: tuple[Fraction, ...] | None = None
     answered: list[Answered] = field(default_factory=list)
+    start: int | None = None
+    scouted: Scouted | None = None
 
     @property
     def paid(self) -> Fraction:
         """The level of the highest rung read."""
         return Fraction(0) if self.path is None or self.read < 0 else self.path.ladder[self.read]
+
+    @property
+    def climbed(self) -> bool:
+        """Whether the rung read last was chosen by looking at its noise."""
+        return self.start is not None
+
+    def first_rung(self, last: int) -> int:
+        """Where a climb up to the rung ``last`` begins: above what was read at levels given beforehand.
+
+        Each climb begins at the same rung, as if it were the first, so that its promise does not rest on where
+        another one stopped (docs/proofs/stopped-relative-error.md).
+        """
+        if self.start is None and self.read < last:
+            self.start = self.read + 1
+        return last if self.start is None else min(self.start, last)
 
     def ladder_to(self, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
         """The path, drawn on this ladder if it is new, else made to reach the ladder's rungs above its own top."""
@@ -65,6 +92,8 @@ class Kept:
             "read": self.read,
             "parts": None if self.parts is None else [str(part) for part in self.parts],
             "answered": [_pack(each) for each in self.answered],
+            "start": self.start,
+            "scouted": None if self.scouted is None else [self.scouted.noisy.tolist(), self.scouted.scale],
         }
         text = json.dumps(facts).encode()
         return len(text).to_bytes(8, "little") + text + self.path.state()
@@ -76,7 +105,13 @@ class Kept:
         facts = json.loads(state[8 : 8 + length])
         path = DiscreteLaplacePath.from_state(state[8 + length :], bits=bits)
         parts = None if facts["parts"] is None else tuple(Fraction(part) for part in facts["parts"])
-        return cls(None, path, facts["read"], parts, [_unpack(each) for each in facts["answered"]])
+        answered = [_unpack(each) for each in facts["answered"]]
+        scouted = facts.get("scouted")
+        # A path stored without its first rung may have been climbed: it is taken for one that was.
+        start = facts.get("start", 0)
+        return cls(
+            None, path, facts["read"], parts, answered, start, scouted and Scouted(np.array(scouted[0]), scouted[1])
+        )
 
     def __repr__(self) -> str:
         return "<kept path>"

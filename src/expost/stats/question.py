@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
@@ -12,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from expost.accuracy.interval import epsilon_for_radius, shared_level
+from expost.accuracy.interval_relative import rung_level
 from expost.core import (
     InvalidRequest,
     Ladder,
@@ -45,6 +47,7 @@ from expost.stats.table_release import AnswerRelease
 __all__ = ["By", "Design", "Question"]
 
 _GLANCE = Fraction(1, 20)  # of the failure probability: for a free look at what kept paths already show
+_APART = "/fixed"  # names the path of levels given beforehand, beside one that was climbed
 _SMALLEST_PART = 32  # a scout may get a part this small of the price, and its noise must be possible too
 _CITATIONS = ("GRS09, Definition 2.1", "LNRWW17, Theorem 2.7")
 
@@ -93,6 +96,7 @@ class Question(GroupedQuestion):
         self._shelf: Shelf | None = None
         self._key: str | None = None
         self._free: Ascent | None = None
+        self._glanced = False
 
     def on(self, shelf: Shelf) -> Self:
         """The same question, answered from the paths of a shelf where it can be, and keeping its own there."""
@@ -175,28 +179,63 @@ class Question(GroupedQuestion):
 
     def _fit(self, dataset: Dataset) -> Design:
         self._design = design = self.design(dataset)
-        self._key, self._free = None, None
-        if self._shelf is not None:
-            self._key = design.key(dataset)
-            designs = (design, *self.alternatives(dataset))
-            looks = (self._elsewhere(each, self._shelf.find(each.key(dataset), None)) for each in designs)
+        self._key, self._free, self._glanced = None, None, False
+        if self._shelf is None:
+            return design
+        self._key = design.key(dataset)
+        own, fixed = self._shelf.find(self._key, None), not self._climbs(design)
+        if fixed and own is not None and own.climbed:
+            # Where a climb stopped depends on the noise there: a level given beforehand has a path of its own.
+            self._key += _APART
+            self._free = self._from_before(design, own)
+        if self._free is None:
+            known = list(self._known(dataset, design, own, fixed=fixed))
+            looks = (self._glance(each, kept, _GLANCE / len(known)) for each, kept in known)
             self._free = next((look for look in looks if look is not None), None)
         return design
 
-    def _elsewhere(self, design: Design, kept: Kept | None) -> Ascent | None:
-        """The answer read off another statistic's path as far as it was paid for, if that is accurate enough."""
-        target = self._ask.target
-        if kept is None or kept.path is None or kept.read < 0 or target is None:
+    def _known(
+        self, dataset: Dataset, design: Design, own: Kept | None, *, fixed: bool
+    ) -> Iterator[tuple[Design, Kept]]:
+        """The paths on the shelf that may show the answer already."""
+        assert self._shelf is not None
+        if own is not None and (own.climbed or not fixed):  # else it is read at the level asked for
+            yield design, own
+        if self._ask.target is None:
+            return
+        others = [(each, each.key(dataset)) for each in self.alternatives(dataset)]
+        keys = [*others, *((each, key + _APART) for each, key in others)]
+        if not fixed:
+            keys.append((design, design.key(dataset) + _APART))
+        for each, key in keys:
+            if (kept := self._shelf.find(key, None)) is not None:
+                yield each, kept
+
+    def _glance(self, design: Design, kept: Kept, part: Fraction) -> Ascent | None:
+        """The answer read off a path as far as it was paid for, if that is accurate enough."""
+        if kept.path is None or kept.read < 0:
             return None
-        ladder = kept.path.ladder
-        # How far that path was read may depend on its noise, so the interval pays for all of its rungs.
-        level = float(_GLANCE * target.failure_probability) / design.cells / len(ladder)
+        self._glanced = True
+        ask, ladder = self._ask, kept.path.ladder
+        level = float(part * ask.failure_probability) / design.cells
+        if kept.climbed:
+            # How far that path was read depends on its noise, so the interval pays for all rungs.
+            level = rung_level(level, float(kept.paid))
         noisy = kept.path.at(kept.read).reshape(design.cells, -1).T
-        reading = design.reader.read(noisy, float(design.sensitivity.amount / ladder[kept.read]), level)
-        if not reading.reaches(target).all():
+        reading = design.reader.read(noisy, float(design.sensitivity.amount / kept.paid), level)
+        enough = (
+            reading.reaches(ask.target).all() if ask.target else ask.epsilon is not None and ask.epsilon <= kept.paid
+        )
+        if not enough:
             return None
         rung = np.full(design.cells, kept.read)
         return Ascent(reading, rung, np.ones(design.cells, bool), ladder, paid=kept.paid)
+
+    @property
+    def _certified(self) -> Fraction:
+        """The failure probability of what is read at a level given beforehand: what free looks have left."""
+        whole = self._ask.failure_probability
+        return (1 - _GLANCE) * whole if self._glanced else whole
 
     def _found(self) -> Kept | None:
         return None if self._shelf is None or self._key is None else self._shelf.find(self._key, None)
@@ -217,7 +256,7 @@ class Question(GroupedQuestion):
                 got=float(ask.target.tolerance),
                 do="Ask for less accuracy, or declare narrower bounds",
             )
-        level = shared_level(ask.failure_probability, design.cells)
+        level = shared_level(self._certified, design.cells)
         return epsilon_for_radius(radius, level, design.sensitivity.amount)
 
     def _due(self, design: Design) -> Fraction:
@@ -275,7 +314,7 @@ class Question(GroupedQuestion):
         paid = kept.paid
         path = kept.ladder_to(Ladder((level,)), bits)
         rung = max(path.ladder.first_at_least(level), kept.read)
-        failure = float(shared_level(self._ask.failure_probability, design.cells))
+        failure = float(shared_level(self._certified, design.cells))
         noisy = path.at(rung).reshape(design.cells, -1).T
         reading = design.reader.read(noisy, float(design.sensitivity.amount / path.ladder[rung]), failure)
         everything = np.ones(design.cells, bool)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, predicted_rate, split_cap
-from expost.accuracy.interval_relative import RelativeRule, relative_ladder, relative_rule
+from expost.accuracy.interval_relative import RelativeRule, relative_ladder, relative_rule, rung_level
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.ascent import Ascent
@@ -47,7 +47,7 @@ class RelativeClimb:
     slack: Fraction = Fraction(0)
 
     def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
-        """Climb all cells of a sealed vector, from where it was read last."""
+        """Climb all cells of a sealed vector; rungs that were read before cost nothing."""
         if self.slack:
             return replace(self, share=self._lowered(sensitivity))._run(kept, sensitivity, cells, bits, self.share)
         return self._run(kept, sensitivity, cells, bits, self.share)
@@ -75,7 +75,8 @@ class RelativeClimb:
         highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
         # Where the cap is below what was paid for already, the last rung read is looked at once more.
         last = max(highest, kept.read)
-        found = self._climb(path, table, scouted, range(min(kept.read + 1, last), last + 1), paid)
+        found = self._climb(path, table, range(kept.first_rung(last), last + 1), kept.read)
+        found = replace(found, scouted=scouted, paid=paid)
         reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
         return replace(found, met=found.met & reached) if self.slack else found
 
@@ -108,9 +109,7 @@ class RelativeClimb:
                 return level, tuple(parts.level(cell, self._certified) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
-    def _climb(
-        self, path: DiscreteLaplacePath, table: _Table, scouted: Fraction, rungs: range, paid: Fraction
-    ) -> Ascent:
+    def _climb(self, path: DiscreteLaplacePath, table: _Table, rungs: range, read: int) -> Ascent:
         values: NDArray[Any] = path.block(0, rungs.stop)
         sizes = np.abs(values[rungs.start :])
         accepted = sizes >= table.least[rungs.start : rungs.stop]
@@ -121,13 +120,13 @@ class RelativeClimb:
         # Whether a cell was met is known only from its rungs up to this one; all of them are paid for.
         decided = np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
         top = int(decided.max())
-        rung = np.where(met, stop + rungs.start, top)
+        rung = np.where(met, stop + rungs.start, max(top, read))
         cells = np.arange(values.shape[1])
         noisy, radii = values[rung, cells], table.radii[rung, cells]
         met_reading = self._met(noisy, radii, table.rules)
-        missed = self._missed(noisy, table.rates[rung], rungs=len(table.rates))
+        missed = self._missed(noisy, table.rates[rung], path.ladder[max(top, read)])
         reading = Reading(*(np.where(met, a, b) for a, b in zip(met_reading, missed, strict=True)))
-        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top), scouted, paid)
+        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top))
 
     def _met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
         rule = rules[0]  # the released value depends on the share alone
@@ -138,9 +137,9 @@ class RelativeClimb:
         slack = float(self.slack)
         return sign * size * unit, low * unit - slack, high * unit + slack
 
-    def _missed(self, noisy: NDArray[Any], rates: Floats, *, rungs: int) -> tuple[Floats, ...]:
+    def _missed(self, noisy: NDArray[Any], rates: Floats, epsilon: Fraction) -> tuple[Floats, ...]:
         # The rung may depend on a missed cell's own noise, so these intervals pay for all rungs.
-        level = float(self.failure_probability * _RESERVE) / len(noisy) / rungs
+        level = rung_level(float(self.failure_probability * _RESERVE) / len(noisy), float(epsilon))
         radius, unit = noise_radii(level, rates), float(self.unit)
         value = noisy.astype(np.float64)
         wide = radius * unit + float(self.slack)

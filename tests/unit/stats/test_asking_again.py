@@ -1,0 +1,145 @@
+"""A question after a climb on the same path: what it promises does not rest on where the climb happened to stop."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.accuracy.interval import noise_radius
+from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
+from expost.core import Release
+from expost.data import Dataset
+from expost.noise import SeededBits
+from expost.stats import Count, Mean, Shelf
+from expost.stats.kept import Kept
+
+ROWS = 100
+PEOPLE = Dataset(pa.table({"x": np.arange(ROWS) % 7}), bounds={"x": (0, 10)})
+ROUGH = {"within": "50%", "confidence": 0.5, "max_epsilon": 10}
+
+
+def ask(question: Any, shelf: Shelf, bits: SeededBits) -> Release[Any]:
+    question.on(shelf).check(PEOPLE)
+    release: Release[Any] = question.climb(question.measure(PEOPLE), bits)
+    return release
+
+
+def paid(release: Release[Any]) -> Fraction:
+    return release.receipt.bill.amounts()["epsilon"]
+
+
+def after_a_climb(seed: int, second: Callable[[Fraction], Count]) -> tuple[Release[Any], Kept]:
+    """A second answer, and the path that the first one climbed."""
+    shelf, bits = Shelf(), SeededBits(seed)
+    level = paid(ask(Count(**ROUGH), shelf, bits))
+    climbed = next(iter(shelf.keys()))
+    release = ask(second(level), shelf, bits)
+    kept = shelf.find(climbed, None)
+    assert kept is not None
+    return release, kept
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda level: Count(epsilon=Fraction(1, 10_000), confidence=0.95),
+        lambda level: Count(epsilon=level / 2, confidence=0.95),
+        lambda level: Count(epsilon=level * Fraction(21, 20), confidence=0.95),
+        lambda level: Count(within=math.ceil(math.log(20) / level) + 1, confidence=0.95),
+    ],
+    ids=["any level", "half of it", "a little more", "absolute"],
+)
+def test_a_fixed_level_after_a_climb_covers_as_promised(second: Callable[[Fraction], Count]) -> None:
+    missed = naive = 0
+    for seed in range(300):
+        release, kept = after_a_climb(seed, second)
+        low, high = release.interval
+        missed += not low <= ROWS <= high
+        assert kept.path is not None
+        naive += abs(int(kept.path.at(kept.read)[0]) - ROWS) > noise_radius(0.05, 1 / kept.paid)
+
+    assert missed <= 24  # 5 % of 300 is 15; above 24 has a probability of 1 % at the stated level
+    assert naive >= 30  # the rung that the climb chose, read as if it had been given beforehand
+
+
+def test_what_a_climb_has_paid_for_is_free_at_a_higher_confidence_and_a_wider_interval() -> None:
+    release, kept = after_a_climb(1, lambda level: Count(epsilon=level, confidence=0.95))
+
+    assert paid(release) == 0 and kept.path is not None
+    assert release.value == kept.path.at(kept.read)[0]
+    plain = 2 * noise_radius(0.05, 1 / kept.paid)
+    assert plain < release.interval[1] - release.interval[0] < 5 * plain
+
+
+def test_a_fixed_level_after_a_climb_has_a_path_of_its_own_that_is_kept_too() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    ask(Count(**ROUGH), shelf, bits)
+    bills = [paid(ask(Count(epsilon=level, confidence=0.95), shelf, bits)) for level in (1, 1, 2, 2)]
+
+    assert bills == [1, 0, 1, 0]
+    assert len(list(shelf.keys())) == 2
+
+
+def test_first_questions_and_refined_levels_are_as_narrow_as_ever() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    for level in (Fraction(1, 10), Fraction(1, 5)):
+        low, high = ask(Count(epsilon=level, confidence=0.95), shelf, bits).interval
+        assert high - low == 2 * noise_radius(0.05, 1 / level)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("share", ["40%", "20%", "5%"])
+def test_a_climb_stops_where_it_would_have_stopped_as_the_first(seed: int, share: str) -> None:
+    terms = {"within": share, "confidence": 0.9, "max_epsilon": 10}
+    shelf, bits = Shelf(), SeededBits(seed)
+    rough = ask(Count(**ROUGH), shelf, bits)
+    again = ask(Count(**terms), shelf, bits)
+    alone = ask(Count(**terms), Shelf(), SeededBits(seed))
+
+    assert again.value == alone.value and again.interval == alone.interval
+    assert paid(rough) + paid(again) == max(paid(rough), paid(alone))
+
+
+def test_looks_of_a_second_climb_are_chosen_by_the_scout_alone() -> None:
+    shelf, bits = Shelf(), SeededBits(3)
+    ask(Mean("x", within=2, max_epsilon=20), shelf, bits)
+    (key,) = shelf.keys()
+    kept = shelf.find(key, None)
+    assert kept is not None and kept.scouted is not None
+    shown, read = kept.scouted, kept.read
+    stored = Kept.from_bytes(kept.to_bytes())
+    assert stored.scouted is not None and stored.start == kept.start == 0
+    assert stored.scouted.noisy.tolist() == shown.noisy.tolist() and stored.scouted.scale == shown.scale
+
+    kept.read = 0  # as if the first climb had stopped elsewhere
+    early = Mean("x", within=1, max_epsilon=20).on(shelf)
+    early.check(PEOPLE)
+    low = early.climb(kept, bits)
+    kept.read, kept.answered = read, []
+    late = Mean("x", within=1, max_epsilon=20).on(shelf)
+    late.check(PEOPLE)
+    assert late.climb(kept, bits).value == low.value
+
+
+def test_a_second_climb_by_looks_covers_as_promised() -> None:
+    truth, missed = float(np.mean(np.arange(ROWS) % 7)), 0
+    for seed in range(40):
+        shelf, bits = Shelf(), SeededBits(seed)
+        ask(Mean("x", within=2, confidence=0.05, max_epsilon=20), shelf, bits)
+        low, high = ask(Mean("x", within=1.5, confidence=0.9, max_epsilon=20), shelf, bits).interval
+        missed += not low <= truth <= high
+
+    assert missed <= 9  # 10 % of 40 is 4; above 9 has a probability below 1 %
+
+
+def test_the_parts_of_all_rungs_add_up_to_the_failure_probability() -> None:
+    exponents = range(-420, 80)
+    for sensitivity in (1.0, 3.7, 2.0**20):
+        levels = [sensitivity * RATIO**k for k in exponents if 2.0**-56 <= RATIO**k <= 1000]
+        assert sum(rung_level(0.05, level) for level in levels) <= 0.05
+    usual = [float(level) for level in relative_ladder(Fraction(1), Fraction(1))]
+    assert min(rung_level(0.05, level) for level in usual) > 0.05 / 300
