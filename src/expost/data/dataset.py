@@ -25,7 +25,7 @@ from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
 from expost.data.sensitivity import unit_sensitivity
 from expost.data.shards import MEMORY_LIMIT
-from expost.data.source import as_table, open_source, source_mark
+from expost.data.source import open_source, public_table, source_mark
 from expost.data.sql import parse_sql
 from expost.data.tally import Measured, Tally, sources
 from expost.data.totals import exact_sums
@@ -159,7 +159,7 @@ class Dataset:
 
     def join(self, table: Any, *, on: str, prefix: str = "") -> Self:
         """The same table with the columns of a public table looked up by the key ``on``; no row is added or lost."""
-        public = as_table(table)
+        public = public_table(table)
         if (
             not isinstance(prefix, str)
             or on not in public.column_names

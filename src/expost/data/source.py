@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from expost.core import ExpostError, InvalidRequest
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
+from expost.data.engines.readable import ReadableEngine, readable
 
-__all__ = ["as_table", "open_source", "source_mark"]
+__all__ = ["as_table", "open_source", "public_table", "source_mark"]
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ def open_source(
 ) -> tuple[Engine, str | None]:
     """The engine that reads ``source``, and the name its file suggests; the rest says how a CSV file is read."""
     with suppress(_NotOurs):
-        return _ours(lambda: _opened(source, types, lines_are_rows))
+        engine, name = _ours(lambda: _opened(source, types, lines_are_rows))
+        return ReadableEngine(engine), name
     file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
     # The end of a long path says which file it is.
     typed = Path(source).name or str(source) if file else type(source).__name__
@@ -53,6 +55,12 @@ def as_table(source: Any) -> pa.Table:
         got=type(source).__name__,
         do="Convert its columns to numbers, texts, truths or times",
     )
+
+
+def public_table(source: Any) -> pa.Table:
+    """A public table in memory, its texts readable."""
+    table = as_table(source)
+    return pa.Table.from_batches(map(readable, table.to_batches()), table.schema)
 
 
 class _NotOurs(Exception):

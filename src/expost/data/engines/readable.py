@@ -1,0 +1,92 @@
+"""Texts that are no texts: Arrow and Parquet store any bytes, and no row of them may make a question fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from expost.data.engines.contract import ROWS_PER_BATCH, Engine
+from expost.data.schema import Kind
+
+__all__ = ["ReadableEngine", "readable"]
+
+T = TypeVar("T")
+
+
+class ReadableEngine:
+    """An engine whose texts are all UTF-8: a text that is not is a missing value, whatever other rows hold.
+
+    Missing rather than repaired: two ids that were repaired to one text would be bounded as one unit.
+
+    >>> from expost.data.engines.arrow import ArrowEngine
+    >>> bad = pa.array([b"Rome", bytes([255])]).view(pa.string())
+    >>> [batch.column(0).to_pylist() for batch in ReadableEngine(ArrowEngine(pa.table({"city": bad}))).batches(["city"])]
+    [['Rome', None]]
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._engine.schema
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        for batch in self._engine.batches(columns, rows_per_batch=rows_per_batch):
+            yield readable(batch)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return self._engine.map(lambda batch: function(readable(batch)), columns)
+
+
+def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with null in place of texts that are no UTF-8."""
+    stored = batch.columns
+    columns = [_readable(column) for column in stored]
+    changed = any(new is not old for new, old in zip(columns, stored, strict=True))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if changed else batch
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    if Kind.of(column.type) is not Kind.TEXT:
+        return column
+    if isinstance(column, pa.DictionaryArray):
+        return _readable_dictionary(column)
+    if _is_utf8(column):
+        return column
+    wide = column.cast(pa.large_string())  # not every kind of text can be chosen from
+    return pc.if_else(_broken(column), pa.scalar(None, wide.type), wide).cast(column.type)
+
+
+def _readable_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    words = column.dictionary
+    if _is_utf8(words):
+        return column
+    broken = _broken(words)
+    indices = pc.if_else(broken.take(column.indices), pa.scalar(None, column.indices.type), column.indices)
+    return pa.DictionaryArray.from_arrays(indices, _readable(words).fill_null(""), ordered=column.type.ordered)
+
+
+def _is_utf8(texts: pa.Array) -> bool:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _broken(texts: pa.Array) -> pa.Array:
+    """Which texts are no UTF-8, each different one decoded once; null stays null."""
+    encoded = texts.cast(pa.large_binary()).dictionary_encode()
+    return pa.array([_fails(word) for word in encoded.dictionary.to_pylist()], pa.bool_()).take(encoded.indices)
+
+
+def _fails(word: bytes) -> bool:
+    try:
+        word.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
