@@ -69,8 +69,7 @@ class CsvEngine:
     ) -> None:
         self._paths, self._columns, self._delimiter = tuple(paths), dict(columns), delimiter
         self._lines_are_rows = lines_are_rows
-        # One thread a query: blocks are read in parallel already.
-        self._connection = duckdb.connect(config={"threads": "1"})
+        self._connection = _in_memory()
         self._schema = self._rows(pa.array([], pa.string()), list(columns)).schema
 
     @property
@@ -107,6 +106,11 @@ class CsvEngine:
             [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns],
             schema=table.schema,
         )
+
+
+def _in_memory() -> duckdb.DuckDBPyConnection:
+    """A connection that writes nothing to disk; one thread a query, since blocks are read in parallel already."""
+    return duckdb.connect(config={"threads": "1", "temp_directory": ""})
 
 
 def _query(casts: Sequence[str], delimiter: str) -> str:
@@ -155,7 +159,7 @@ def _guess(texts: CsvEngine) -> dict[str, str]:
         **{kind: f"TRY_CAST(trim({{0}}) AS {kind}) IS NOT NULL" for kind in ("DOUBLE", "BOOLEAN", "TIMESTAMP")},
     }
     columns = {}
-    with duckdb.connect(config={"threads": "1"}) as connection:
+    with _in_memory() as connection:
         connection.register("sample", pa.Table.from_batches([sample]))
         for name in texts.schema.names:
             tests = ", ".join(f"bool_and({test.format(_name(name))})" for test in fits.values())

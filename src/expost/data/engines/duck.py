@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -39,15 +41,25 @@ class DuckEngine:
     @classmethod
     def query(cls, sql: str) -> DuckEngine:
         """An engine over the result of the owner's query, on a connection of its own with bounded memory."""
-        connection = duckdb.connect(config={"threads": str(workers()), "memory_limit": _MEMORY})
-        connection.execute("SET preserve_insertion_order = false")
-        connection.execute(f"SET temp_directory = {quoted(os.path.join(tempfile.gettempdir(), 'expost-duckdb'))}")
-        connection.execute(f"SET max_temp_directory_size = '{_SPILL}'")
+        # What is spilled are rows: into a new folder that only this user may enter, of this connection alone.
+        folder = tempfile.mkdtemp(prefix="expost-duckdb-")
+        connection = duckdb.connect(
+            config={
+                "threads": str(workers()),
+                "memory_limit": _MEMORY,
+                "temp_directory": folder,
+                "max_temp_directory_size": _SPILL,
+                "preserve_insertion_order": "false",
+            }
+        )
         try:
-            return cls(connection.sql(sql))
+            engine = cls(connection.sql(sql))
         except duckdb.Error:
-            broken = True
-        assert broken  # DuckDB's own message may repeat a row
+            _remove(folder, os.getpid())
+        else:
+            weakref.finalize(engine, _remove, folder, os.getpid())  # at the latest when the process ends
+            return engine
+        # DuckDB's own message may repeat a row
         raise InvalidRequest("Expected a query or table that DuckDB can read", do="Try the query in DuckDB first")
 
     @property
@@ -64,6 +76,11 @@ class DuckEngine:
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         return in_parallel(function, self.batches(columns, rows_per_batch=rows_for(len(columns))))
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a forked child inherits what is to be done at the end, but not the folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _name(column: str) -> str:
