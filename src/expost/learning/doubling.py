@@ -8,11 +8,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.paper2017 import Task
 from expost.core import Ladder, Loss, PureLoss, Release
 from expost.core.rational import round_up
 from expost.data.matrix import RowSource, UnitRows
-from expost.learning.hypotheses import CovarianceHypotheses, OutputHypotheses, measure_moments
 from expost.learning.model import LinearModel
 from expost.learning.paper_fit import PaperFit
 from expost.learning.risk import ExactRisk, query_step, query_units
@@ -87,7 +85,7 @@ class Doubling:
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         risk = self._fit.exact_risk(rows)
         for tried, level in enumerate(self._levels, start=1):
-            theta = self._hypothesis(rows, risk, level, bits)
+            theta = np.asarray(self._fit.hypotheses(rows, Ladder((level,)), risk=risk, bits=bits).block(0, 1)[0])
             if self._passes(risk, theta, bits):
                 return self._release(theta, tried, met=True)
         return self._release(theta, tried, met=False)
@@ -97,26 +95,6 @@ class Doubling:
         (query,) = risk.seal_excess(theta[None], sensitivity=fit.numbers.query_sensitivity, tolerance=fit.tolerance)
         noisy = int(DiscreteLaplacePath(query, Ladder((self._test,)), bits=bits).at(0)[0])
         return noisy >= -math.floor(fit.tolerance / 2 / query_step(fit.tolerance))
-
-    def _hypothesis(
-        self, rows: UnitRows, risk: ExactRisk, level: Fraction, bits: BitSource | None
-    ) -> NDArray[np.float64]:
-        fit, ladder, radius = self._fit, Ladder((level,)), self._fit.numbers.radius
-        if fit.task is Task.RIDGE_COVARIANCE:
-            sealed, layout = measure_moments(rows, full=False)
-            made = CovarianceHypotheses(
-                sealed,
-                layout,
-                ladder,
-                rows=fit.problem.rows,
-                penalty=fit.problem.penalty,
-                radius=radius,
-                rescale=False,
-                bits=bits,
-            )
-            return np.asarray(made.block(0, 1)[0])
-        output = OutputHypotheses(risk, ladder, sensitivity=fit.minimum_sensitivity(), radius=radius, bits=bits)
-        return np.asarray(output.block(0, 1)[0])
 
     def _release(self, theta: NDArray[np.float64], tried: int, *, met: bool) -> Release[LinearModel]:
         return self._fit.release(

@@ -7,14 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from expost.accuracy.paper2017 import Task, TestPlan
+from expost.accuracy.paper2017 import TestPlan
 from expost.core import Adjacency, Ladder, Loss, PureLoss, Release, Sensitivity
 from expost.core.rational import round_up
 from expost.data.matrix import RowSource, UnitRows
-from expost.learning.hypotheses import CovarianceHypotheses, Hypotheses, OutputHypotheses, measure_moments
 from expost.learning.model import LinearModel
 from expost.learning.paper_fit import PaperFit
-from expost.learning.risk import ExactRisk, query_step, query_units
+from expost.learning.risk import query_step, query_units
 from expost.noise import AboveThreshold, BitSource
 
 __all__ = ["NoiseReduction"]
@@ -95,7 +94,7 @@ class NoiseReduction:
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         risk = self._fit.exact_risk(rows)
-        hypotheses = self._hypotheses(rows, risk, bits)
+        hypotheses = self._fit.hypotheses(rows, self._ladder, risk=risk, authors=self._authors, bits=bits)
         session = self._rule.open(bits=bits)
         last, met = len(self._ladder) - 1, False
         for start in range(0, len(self._ladder), _BLOCK):
@@ -109,23 +108,6 @@ class NoiseReduction:
                 break
         theta = np.asarray(thetas[-1 if hit is None else hit[0]])
         return self._release(theta, last, session.loss.epsilon, met=met)
-
-    def _hypotheses(self, rows: UnitRows, risk: ExactRisk, bits: BitSource | None) -> Hypotheses:
-        numbers, problem = self._fit.numbers, self._fit.problem
-        if self._fit.task is Task.RIDGE_COVARIANCE:
-            sealed, layout = measure_moments(rows, full=self._authors)
-            return CovarianceHypotheses(
-                sealed,
-                layout,
-                self._ladder,
-                rows=problem.rows,
-                penalty=problem.penalty,
-                radius=numbers.radius,
-                rescale=self._authors,
-                bits=bits,
-            )
-        sensitivity = self._fit.minimum_sensitivity(printed=self._authors)
-        return OutputHypotheses(risk, self._ladder, sensitivity=sensitivity, radius=numbers.radius, bits=bits)
 
     def _authors_count(self, level: float) -> dict[str, float]:
         """What the authors' figures show, and what their program prints: half of the test (docs/errata-2017.md)."""

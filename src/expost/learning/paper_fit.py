@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.paper2017 import PaperProblem, Task
-from expost.core import InvalidRequest, Measure, Norm, Outcome, PureGuarantee, PureLoss, Release
+from expost.core import InvalidRequest, Ladder, Measure, Norm, Outcome, PureGuarantee, PureLoss, Release
 from expost.data.matrix import GRID_BITS, RowSource, UnitRows, grid_numbers
+from expost.learning.hypotheses import CovarianceHypotheses, Hypotheses, OutputHypotheses, measure_moments
 from expost.learning.losses import Logistic, Loss, TruncatedSquare
 from expost.learning.model import LinearModel
 from expost.learning.newton import solver_distance
 from expost.learning.problem import Problem
 from expost.learning.risk import ExactRisk
+from expost.noise import BitSource
 
 __all__ = ["PaperFit"]
 
@@ -87,6 +89,36 @@ class PaperFit:
             self.loss, ball, rows=rows, penalty=self.problem.penalty, radius=numbers.radius, tilt=0.0
         )
         return exact + 2 * float(np.sqrt(ball.dimension)) * distance
+
+    def hypotheses(
+        self,
+        rows: UnitRows,
+        ladder: Ladder,
+        *,
+        risk: ExactRisk | None = None,
+        authors: bool = False,
+        bits: BitSource | None,
+    ) -> Hypotheses:
+        """Models with the noise of each rung, from perturbed moments or from the perturbed minimum of a risk.
+
+        ``authors`` follows the authors' code: the whole noisy matrix, rescaling, and the sensitivity as it is printed.
+        """
+        radius = self.numbers.radius
+        if self.task is Task.RIDGE_COVARIANCE:
+            sealed, layout = measure_moments(rows, full=authors)
+            return CovarianceHypotheses(
+                sealed,
+                layout,
+                ladder,
+                rows=self.problem.rows,
+                penalty=self.problem.penalty,
+                radius=radius,
+                rescale=authors,
+                bits=bits,
+            )
+        exact = self.exact_risk(rows) if risk is None else risk
+        sensitivity = self.minimum_sensitivity(printed=authors)
+        return OutputHypotheses(exact, ladder, sensitivity=sensitivity, radius=radius, bits=bits)
 
     def release(
         self,

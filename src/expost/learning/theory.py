@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from expost.accuracy.paper2017 import Task
 from expost.core import Ladder, Loss, PureLoss, Release
 from expost.core.rational import round_up
 from expost.data.matrix import RowSource, UnitRows
-from expost.learning.hypotheses import CovarianceHypotheses, OutputHypotheses, measure_moments
 from expost.learning.model import LinearModel
 from expost.learning.paper_fit import PaperFit
 from expost.noise import BitSource
@@ -50,25 +48,9 @@ class TheoryInversion:
         return self._fit.measure(source)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        fit, ladder, radius = self._fit, Ladder((self._epsilon,)), self._fit.numbers.radius
-        made: CovarianceHypotheses | OutputHypotheses
-        if fit.task is Task.RIDGE_COVARIANCE:
-            sealed, layout = measure_moments(rows, full=False)
-            made = CovarianceHypotheses(
-                sealed,
-                layout,
-                ladder,
-                rows=fit.problem.rows,
-                penalty=fit.problem.penalty,
-                radius=radius,
-                rescale=False,
-                bits=bits,
-            )
-        else:
-            risk = fit.exact_risk(rows)
-            made = OutputHypotheses(risk, ladder, sensitivity=fit.minimum_sensitivity(), radius=radius, bits=bits)
+        fit, ladder = self._fit, Ladder((self._epsilon,))
         return fit.release(
-            made.block(0, 1)[0],
+            fit.hypotheses(rows, ladder, bits=bits).block(0, 1)[0],
             method=f"{fit.task.value} perturbation at the level of its utility theorem (2017)",
             generation=self._epsilon,
             testing=Fraction(0),
