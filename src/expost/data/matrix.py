@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm
 from expost.data.dataset import Dataset
+from expost.data.values import decoded
 
 __all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_numbers", "read_rows"]
 
@@ -234,8 +235,8 @@ def _read_dataset(
     def read() -> Iterator[tuple[Any, Any]]:
         left: float = rows if declared_rows is None else math.inf
         for batch in dataset.batches([*names, target]):
-            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
-            table, labels = np.column_stack(columns), batch.column(target).to_numpy(zero_copy_only=False)
+            *columns, labels = (decoded(batch.column(n)).to_numpy(zero_copy_only=False) for n in (*names, target))
+            table = np.column_stack(columns)
             kept = int(min(len(labels), left))
             for start, stop in _spans(kept, len(names)):
                 yield table[start:stop], labels[start:stop]

@@ -108,7 +108,11 @@ def read_column(column: pa.Array) -> Values:
 
 def decoded(column: pa.Array) -> pa.Array:
     """The column itself, or what a dictionary encodes."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if not pa.types.is_dictionary(column.type):
+        return column
+    words = column.dictionary
+    # Arrow has no way yet to decode a dictionary of string views, which is what Polars makes of categories.
+    return (words.cast(pa.large_string()) if Kind.of(words.type) is Kind.TEXT else words).take(column.indices)
 
 
 def _moments(column: pa.Array) -> NDArray[np.datetime64]:

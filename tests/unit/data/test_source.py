@@ -6,8 +6,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from expost.core import InvalidRequest, unseal
-from expost.data import Dataset
+from expost.core import InvalidRequest, Unit, unseal
+from expost.data import Dataset, col
+from expost.data.evaluate import evaluate
+from expost.data.identity import unit_words
+from expost.data.matrix import read_rows
+from expost.stats.hypothesis.column import codes
 
 COLUMNS = {"age": [41, 17, 65], "city": ["a", None, "b"]}
 
@@ -29,6 +33,21 @@ def test_a_table_of_any_kind_is_read(source) -> None:
 
     assert str(dataset.schema) == "age integer, city text"
     assert unseal(dataset.total_rows()).tolist() == [3]
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["b", "a"])], ids=["categorical", "enum"])
+def test_categories_of_polars_are_texts_in_filters_groups_units_and_labels(kind) -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "city": pl.Series(["a", None, "b", "a"], dtype=kind)})
+    dataset = Dataset(frame, categories={"city": ["b", "a"]})
+    (batch,) = dataset.batches(["city"])
+
+    assert str(dataset.schema) == "x real, city text"
+    assert evaluate(col("city") == "a", batch).certain.tolist() == [True, False, False, True]
+    assert dataset.axis("city").codes(batch, {}).tolist() == [1, -1, 0, 1]
+    assert codes(batch, "city", ["a", "b"]).tolist() == [0, -1, 1, 0]
+    assert unit_words(Unit("city"), batch, {}, b"0" * 32)[1].tolist() == [True, False, True, True]
+    labels = next(read_rows(Dataset(frame, adjacency="replace-one", rows=4), "city").read())[1]
+    assert labels.tolist() == ["a", None, "b", "a"]
 
 
 def test_a_duckdb_relation_is_read_as_often_as_needed() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data import Dataset, Kind
+from expost.data.values import decoded
 
 __all__ = [
     "GRID",
@@ -163,8 +164,7 @@ def truths(values: Any) -> NDArray[np.bool_]:
 
 def _plain(values: pa.Array) -> pa.Array:
     """The widest type of the column's kind, so that any public value of that kind can be compared with it."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values = decoded(values)
     wide = _WIDE.get(Kind.of(values.type))
     return values if wide is None else values.cast(wide, safe=False)
 
