@@ -4,36 +4,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
+from tests.unit.stats.hypothesis.simulated_groups import simulated
 
 from expost.core import Adjacency, InvalidRequest, Outcome
 from expost.data import Dataset
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits
 from expost.stats.hypothesis import AnovaTest, anova_power, anova_test
 from expost.stats.hypothesis.anova import anova_p_values
-from expost.stats.hypothesis.groups import GRID, NoisyGroups, Shares
 
 RNG = np.random.default_rng(9)
 LAWS = {
     "normal": lambda shape: RNG.normal(0.5, 0.1, shape),
     "rare": lambda shape: (RNG.random(shape) < 0.1).astype(float),
 }
-
-
-def simulated(law, sizes, strength, *, public_sizes, runs, means=None, noise=1, adjacency=Adjacency.REPLACE_ONE):
-    rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
-    shares = Shares.of(Fraction(strength), rows=rows, public_sizes=public_sizes, adjacency=adjacency)
-    shifts = [0.0] * len(sizes) if means is None else means
-    values = [np.clip(law((runs, size)) + shift, 0, 1) - 0.5 for size, shift in zip(sizes, shifts, strict=True)]
-    sums = np.stack([value.sum(1) for value in values], axis=1)
-    sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
-    counts = np.broadcast_to(np.array(sizes, float), sums.shape)
-    if shares.sizes is not None:
-        counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
-    squares = None
-    if shares.squares is not None:
-        exact = sum((value**2).sum(1) for value in values)
-        squares = exact + discrete_laplace(noise * (1 << 18) / shares.squares, runs, bits=SeededBits(3)) / (1 << 20)
-    return NoisyGroups.of(sums, counts, squares, shares), values
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -68,7 +51,7 @@ def test_the_power_formula_is_close_to_what_happens(public_sizes):
     def law(shape):
         return RNG.normal(0.45, spread, shape)
 
-    groups, values = simulated(law, sizes, "1", public_sizes=public_sizes, runs=800, means=shifts)
+    groups, values = simulated(law, sizes, "1", public_sizes=public_sizes, runs=800, shifts=shifts)
     happened = (anova_p_values(groups, draws=499, bits=SeededBits(5)) <= 0.05).mean()
     promised = anova_power(
         sizes, [0.45 + s for s in shifts], deviation=spread, bounds=(0, 1), epsilon=1.0, public_sizes=public_sizes

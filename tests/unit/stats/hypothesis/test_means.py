@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
+from tests.unit.stats.hypothesis.simulated_groups import simulated
 
 from expost.core import Adjacency, InvalidRequest, Outcome, PureLoss, epsilon
 from expost.curator import answer
 from expost.data import Dataset
 from expost.ledger import open_ledger
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits
 from expost.stats.hypothesis import MeanDifferenceTest, mean_difference_power, mean_difference_test
-from expost.stats.hypothesis.groups import GRID, NoisyGroups, Shares
 from expost.stats.hypothesis.means import mean_difference_p_values
 
 RNG = np.random.default_rng(8)
@@ -21,23 +21,6 @@ LAWS = {
     "rare": lambda shape: (RNG.random(shape) < 0.1).astype(float),
     "skewed": lambda shape: RNG.beta(0.3, 3, shape),
 }
-
-
-def simulated(law, sizes, strength, *, public_sizes, runs, shift=0.0, noise=1, adjacency=Adjacency.REPLACE_ONE):
-    """Released totals and the exact values behind them, one row a run."""
-    rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
-    shares = Shares.of(Fraction(strength), rows=rows, public_sizes=public_sizes, adjacency=adjacency)
-    values = [np.clip(law((runs, size)) + shift * (group == 0), 0, 1) - 0.5 for group, size in enumerate(sizes)]
-    sums = np.stack([value.sum(1) for value in values], axis=1)
-    sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
-    counts = np.broadcast_to(np.array(sizes, float), sums.shape)
-    if shares.sizes is not None:
-        counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
-    squares = None
-    if shares.squares is not None:
-        exact = sum((value**2).sum(1) for value in values)
-        squares = exact + discrete_laplace(noise * (1 << 18) / shares.squares, runs, bits=SeededBits(3)) / (1 << 20)
-    return NoisyGroups.of(sums, counts, squares, shares), values
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -72,7 +55,7 @@ def test_the_power_formula_is_close_to_what_happens(sizes, shift, spread, streng
     def law(shape):
         return RNG.normal(0.45, spread, shape)
 
-    groups, values = simulated(law, sizes, strength, public_sizes=public_sizes, runs=3000, shift=shift)
+    groups, values = simulated(law, sizes, strength, public_sizes=public_sizes, runs=3000, shifts=(shift, 0.0))
     happened = (mean_difference_p_values(groups) <= 0.05).mean()
 
     promised = mean_difference_power(
@@ -84,7 +67,7 @@ def test_the_power_formula_is_close_to_what_happens(sizes, shift, spread, streng
 
 
 def test_at_a_large_epsilon_the_power_is_nearly_that_of_students_test():
-    groups, values = simulated(LAWS["normal"], (100, 100), "30", public_sizes=True, runs=4000, shift=0.045)
+    groups, values = simulated(LAWS["normal"], (100, 100), "30", public_sizes=True, runs=4000, shifts=(0.045, 0.0))
     private = (mean_difference_p_values(groups) <= 0.05).mean()
     public = (stats.ttest_ind(*values, axis=1).pvalue <= 0.05).mean()
 
