@@ -16,12 +16,14 @@ from expost.core import (
     Outcome,
     Receipt,
     Release,
+    TargetNotMet,
 )
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.noise import BitSource
 from expost.stats.groups import GroupRelease, Groups
 from expost.stats.private_keys import PrivateKeys
+from expost.stats.table_release import AnswerRelease
 
 __all__ = ["ByPrivateKeys", "private_keys_in"]
 
@@ -141,7 +143,7 @@ class ByPrivateKeys:
             question.check(stage.dataset)
         except BudgetExceeded:
             # How dear the target is depends on the number of keys, which were paid for: a missed target, no error.
-            return self._nothing(receipts, Outcome.NOT_MET)
+            return self._keys_alone(shown)
         answer: Release[Any] = question.climb(question.measure(stage.dataset), bits)
         return replace(answer, receipt=self._joined(receipts, answer.receipt))
 
@@ -150,15 +152,34 @@ class ByPrivateKeys:
     ) -> Release[Any]:
         """Keys and question asked one after the other, each with a receipt of its own.
 
-        The keys are then on record before the question runs, and a crash in between loses the question's part only.
+        The keys are then on record before the question runs, and a crash in between loses the question's part only. A
+        refusal after that point is a missed target, whose release holds the keys: they were paid for.
         """
         self.check(dataset)
-        names = [None if request_id is None else f"{request_id}: {each.question}" for each in self._keys]
-        shown = [ask(each, request_id=name) for each, name in zip(self._keys, names, strict=True)]
+        shown: list[Release[Any]] = []
+        try:
+            return self._one_by_one(ask, dataset, request_id, shown)
+        except (BudgetExceeded, InvalidRequest) as refusal:
+            if not shown:
+                raise
+            why = str(refusal)
+        release = self._keys_alone(shown)
+        raise TargetNotMet(
+            f"{why} The keys were shown before that and cost {release.receipt.bill}: they are public now and the value of "
+            "this error's release. List them as categories to ask about them again.",
+            release,
+        )
+
+    def _one_by_one(
+        self, ask: Callable[..., Release[Any]], dataset: Dataset, request_id: str | None, shown: list[Release[Any]]
+    ) -> Release[Any]:
+        for each in self._keys:
+            shown.append(ask(each, request_id=None if request_id is None else f"{request_id}: {each.question}"))
+        receipts = [each.receipt for each in shown]
         if not all(each.value for each in shown):
-            return GroupRelease(Groups(self._names(), ()), shown[0].receipt)
+            return self._nothing(receipts, Outcome.FIXED)
         question = self._about(dataset, [each.value for each in shown])
-        return ask(question.noting(self._facts([each.receipt for each in shown])), request_id=request_id)
+        return ask(question.noting(self._facts(receipts)), request_id=request_id)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self._by)
@@ -177,15 +198,23 @@ class ByPrivateKeys:
         }
 
     def _nothing(self, receipts: Sequence[Receipt], outcome: Outcome) -> Release[Any]:
-        receipt = replace(
+        return GroupRelease(Groups(self._names(), ()), self._for_keys(receipts, outcome))
+
+    def _keys_alone(self, shown: Sequence[Release[Any]]) -> Release[Any]:
+        """The keys that were paid for, where the question about them could not be asked."""
+        keys = shown[0].value if len(self._keys) == 1 else tuple(each.value for each in shown)
+        return AnswerRelease(keys, self._for_keys([each.receipt for each in shown], Outcome.NOT_MET))
+
+    def _for_keys(self, receipts: Sequence[Receipt], outcome: Outcome) -> Receipt:
+        paid = [each.bill.amounts() for each in receipts]
+        return replace(
             receipts[0],
             question=self.question,
             promise=ApproxGuarantee(self.keys_epsilon + self._rest, self.delta),
-            bill=ApproxLoss(self.keys_epsilon, self.delta),
+            bill=ApproxLoss(*(sum((each[name] for each in paid), Fraction(0)) for name in ("epsilon", "delta"))),
             outcome=outcome,
             terms=self._facts(receipts),
         )
-        return GroupRelease(Groups(self._names(), ()), receipt)
 
     def _joined(self, receipts: Sequence[Receipt], answer: Receipt) -> Receipt:
         own = answer.bill.amounts()["epsilon"]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import expost
-from expost.core import ApproxLoss, InvalidRequest, Outcome, PureLoss
+from expost.core import ApproxLoss, BudgetExceeded, InvalidRequest, Outcome, PureLoss, TargetNotMet
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats import (
@@ -31,6 +31,7 @@ TABLE = pa.table(
     {"city": CITIES, "pay": PAY, "job": RNG.choice(["x", "y"], len(CITIES)), "who": RNG.integers(0, 4000, len(CITIES))}
 )
 PEOPLE = Dataset(TABLE, bounds={"pay": (0, 100)}, categories={"job": ["x", "y"]})
+PEOPLE_NAMED = Dataset(TABLE, name="people", bounds={"pay": (0, 100)})
 KEYS = {"epsilon": 0.5, "delta": 1e-6}
 
 
@@ -136,7 +137,8 @@ def test_a_price_that_grows_with_the_keys_beyond_the_cap_is_a_missed_target() ->
     question = Count(within=10, by=PrivateKeys("name", **KEYS), max_epsilon=0.5)
     release = ask(question, Dataset(pa.table({"name": names})))
 
-    assert release.receipt.outcome is Outcome.NOT_MET and len(release.value) == 0
+    assert release.receipt.outcome is Outcome.NOT_MET
+    assert set(release.value) == set(names)  # what was paid for is not thrown away
 
 
 def test_keys_need_an_account_with_a_delta_and_add_remove_neighbours() -> None:
@@ -168,3 +170,66 @@ def test_keys_that_were_shown_are_public_afterwards() -> None:
     listed = Dataset(TABLE, bounds={"pay": (0, 100)}, categories={"city": shown})
 
     assert set(expost.Session(listed, expost.epsilon(1)).count(by="city", epsilon=1).value) == set(shown)
+
+
+MANY = Dataset(pa.table({"city": np.repeat([f"c{k}" for k in range(40)], 200)}), name="many")
+
+
+def test_a_refusal_after_the_keys_were_paid_says_so_and_hands_them_over() -> None:
+    session = expost.Session(MANY, expost.epsilon(10, 1e-3))
+    by = PrivateKeys("city", epsilon=1, delta=1e-6)
+
+    with pytest.raises(TargetNotMet, match="cost epsilon 1, delta 1e-06") as missed:
+        session.count(by=by, within=10, max_epsilon=0.35)
+
+    error = missed.value
+    assert error.cost == "spent: see .receipt"
+    assert error.receipt.bill == ApproxLoss(1, Fraction(1, 10**6)) == session.spent()
+    assert error.receipt.outcome is Outcome.NOT_MET
+    assert set(error.release.value) <= {f"c{k}" for k in range(40)} and len(error.release.value) > 30
+    # What was paid for is of use.
+    listed = Dataset(MANY._engine, name="many", categories={"city": error.release.value})
+    assert len(expost.Session(listed, expost.epsilon(10)).count(by="city", within=10, max_epsilon=2).value) > 30
+
+
+@pytest.mark.parametrize(("budget", "fits"), [(1.34, False), (1.35, True)])
+def test_keys_and_answers_must_fit_the_budget_together_before_a_key_is_paid(budget: float, fits: bool) -> None:
+    session = expost.Session(MANY, expost.epsilon(budget, 1e-6))
+    by = PrivateKeys("city", epsilon=1, delta=1e-6)
+    if fits:
+        assert session.count(by=by, within=20, max_epsilon=0.35).receipt.outcome.met
+        return
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 1\.34"):
+        session.count(by=by, within=20, max_epsilon=0.35)
+    assert session.spent() == ApproxLoss(0, 0)
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_budget_that_others_spend_between_two_stages_loses_no_key(after: int) -> None:
+    session = expost.Session(PEOPLE_NAMED, expost.epsilon(4, 1e-5))
+    question = Count(by=[PrivateKeys("city", **KEYS), PrivateKeys("job", **KEYS)], epsilon=2)
+    calls = []
+
+    def interrupted(request, *, request_id=None):
+        calls.append(request)
+        if len(calls) > after:
+            session.count(epsilon=1)
+            session.count(where="pay > 3", epsilon=session.remaining().epsilon)
+        return session.ask(request, request_id=request_id)
+
+    with pytest.raises(TargetNotMet) as missed:
+        question.in_stages(interrupted, PEOPLE_NAMED)
+
+    lists = [("bern", "oslo", "rome"), ("x", "y")][:after]
+    assert missed.value.release.value == tuple(lists)
+    assert missed.value.receipt.bill == ApproxLoss(Fraction(after, 2), Fraction(after, 10**6))
+
+
+def test_two_lists_of_which_one_is_empty_are_both_on_the_receipt() -> None:
+    rare = Dataset(pa.table({"city": ["a", "b"] * 500, "id": [str(k) for k in range(1000)]}), name="rare")
+    session = expost.Session(rare, expost.epsilon(4, 1e-5))
+
+    release = session.count(by=[PrivateKeys("city", **KEYS), PrivateKeys("id", **KEYS)], epsilon=1)
+
+    assert not release.value
+    assert release.receipt.bill == ApproxLoss(1, Fraction(2, 10**6)) == session.spent()
