@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, NoReturn, Self
 
 from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release, Unit
 from expost.core.rational import probability, rational
@@ -59,6 +61,8 @@ class AdaptiveTester:
     Tests must be about single rows with a public number of them (``adjacency="replace-one"``), which the corrections
     are proved for; so must the account of the table be, if a ledger pays.
 
+    A series is counted in one place: a copy is the series itself, and neither pickles nor forked processes continue it.
+
     >>> tester = AdaptiveTester(10_000, max_tests=20)
     >>> round(tester.next_level, 5)
     0.00125
@@ -83,6 +87,16 @@ class AdaptiveTester:
         self._level = probability(level, "level")
         self._ledger, self._accounts = ledger, tuple(accounts)
         self._done, self._rejected, self._spent = 0, 0, Fraction(0)
+        self._process, self._lock = os.getpid(), threading.RLock()
+
+    def __copy__(self) -> Self:
+        return self  # a second count of the tests would let the series run twice
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("Expected a series of tests to stay in its process; a pickled one would run twice.")
 
     @property
     def spent(self) -> PureLoss:
@@ -106,6 +120,14 @@ class AdaptiveTester:
         (True, 4)
         """
         price = level_of(epsilon)
+        if self._process != os.getpid():
+            raise InvalidRequest(
+                "Expected the process that began the series", do="Run the test there; a series does not fork"
+            )
+        with self._lock:  # one test after the other: each level follows from what was said before
+            return self._run(test, price)
+
+    def _run(self, test: Callable[[Fraction], Release[Verdict]], price: Fraction) -> Finding:
         if self._done >= self._max_tests:
             raise BudgetExceeded("Expected tests left in the series", got=0, do="Start a new series on fresh rows")
         level, hold = self.next_level, self._hold(price)

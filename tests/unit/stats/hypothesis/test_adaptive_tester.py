@@ -1,3 +1,7 @@
+import copy
+import multiprocessing
+import pickle
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -183,3 +187,61 @@ def test_a_test_of_a_private_number_of_rows_is_no_part_of_a_series():
     with pytest.raises(InvalidRequest, match="replace-one neighbours"):
         tester.run(lambda e: binomial_test([1, 0], 0.5, epsilon=e, adjacency="add-remove"), epsilon=1)
     assert tester.spent == PureLoss(1)
+
+
+def fair(price: Fraction) -> Release:
+    return binomial_test(np.arange(400) % 2 == 0, 0.5, epsilon=price, bits=SeededBits(1))
+
+
+def test_a_copy_of_a_series_is_the_series():
+    tester = AdaptiveTester(400, max_tests=1)
+    copies = [copy.copy(tester), copy.deepcopy(tester), copy.deepcopy([tester])[0]]
+    tester.run(fair, epsilon=0.1)
+
+    for other in copies:
+        with pytest.raises(BudgetExceeded, match="tests left"):
+            other.run(fair, epsilon=0.1)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_series_cannot_be_pickled(protocol: int):
+    with pytest.raises(TypeError, match="stay in its process"):
+        pickle.dumps(AdaptiveTester(400, max_tests=1), protocol)
+
+
+def _said(tester: AdaptiveTester, queue) -> None:
+    try:
+        queue.put(str(tester.run(fair, epsilon=0.1)))
+    except InvalidRequest as refusal:
+        queue.put(str(refusal))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_does_not_continue_a_series():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_said, args=(AdaptiveTester(400, max_tests=1), queue))
+    child.start()
+
+    assert "a series does not fork" in queue.get(timeout=30)
+    child.join()
+
+
+def test_threads_share_the_tests_of_a_series():
+    tester, found = AdaptiveTester(400, max_tests=2), []
+    together = threading.Barrier(8)
+
+    def ask() -> None:
+        together.wait()
+        try:
+            found.append(tester.run(fair, epsilon=0.1).tests_left)
+        except BudgetExceeded:
+            found.append(None)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert sorted(left for left in found if left is not None) == [0, 1]
