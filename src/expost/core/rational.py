@@ -73,6 +73,8 @@ def decimal_text(value: Fraction, digits: int = 4, *, down: bool = False) -> str
         return "0"
     # Logarithms of the parts: the quotient may be too small or too large for a float.
     magnitude = math.floor(math.log10(value.numerator) - math.log10(value.denominator))
+    if Fraction(10) ** (magnitude + 1) <= value:
+        magnitude += 1  # the logarithms were rounded; a digit too many would be rounded away again, either way
     grid = Fraction(10) ** (magnitude - digits + 1)
     steps = math.floor(value / grid) if down else math.ceil(value / grid)
     return f"{float(steps * grid):.{digits}g}"

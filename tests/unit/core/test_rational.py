@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from expost.core import InvalidRequest
@@ -48,6 +48,7 @@ def test_rounding_up_never_rounds_down(value: Fraction) -> None:
     assert value <= up <= value * (1 + Fraction(1, 10**11))
 
 
+@example(Fraction(2868156606211037, 2868156606211036000000000))  # a power of ten but for the last digit of a float
 @given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**9))
 def test_text_for_people_is_never_below_the_value(value: Fraction) -> None:
     assert Fraction(decimal_text(value)) >= value
