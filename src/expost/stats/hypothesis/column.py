@@ -118,7 +118,8 @@ def floats_of(values: Any) -> NDArray[np.float64]:
     (0, 0)
     """
     try:
-        return np.asarray(values, np.float64)
+        given = np.asarray(values)
+        return np.empty((0, 0)) if given.dtype.kind == "c" else given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         return np.empty((0, 0))
 

@@ -106,7 +106,7 @@ def split_test(
     adjacency: str = "replace-one",
     bits: BitSource | None = None,
 ) -> Release[Verdict]:
-    """The same test on two arrays of equal length; categories may be any values.
+    """The same test on two arrays of equal length; categories may be any values, None among them.
 
     >>> from expost.noise import SeededBits
     >>> group = np.arange(900) % 3
@@ -115,15 +115,16 @@ def split_test(
     True
     """
     kind, source = relation_of(relation), bits or system_bits()
-    given = [np.asarray(each) for each in (first, second)]
-    if given[0].ndim != 1 or given[0].shape != given[1].shape or given[0].size < 2:
+    x, y = (
+        _categories_of(first) if kind == "independence" else _numbers_of(first),
+        _numbers_of(second) if kind == "correlation" else _categories_of(second),
+    )
+    if x.ndim != 1 or x.shape != y.shape or x.size < 2:
         raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
-    ask, size = Ask(epsilon=epsilon), TableSize.of(len(given[0]), adjacency=adjacency)
+    ask, size = Ask(epsilon=epsilon), TableSize.of(len(x), adjacency=adjacency)
     priced = ask.fixed
     assert priced is not None
     dealt = parts_for(size, float(priced.epsilon), parts)
-    x = _coded(given[0]) if kind == "independence" else given[0].astype(np.float64)
-    y = given[1].astype(np.float64) if kind == "correlation" else _coded(given[1])
     sealed = measure_rejections(kind, x, y, dealt, size, source)
     return _release(sealed, dealt, size, priced, source, f"split test of {kind}", ask, kind)
 
@@ -207,8 +208,39 @@ def _release(
     )
 
 
-def _coded(values: NDArray[Any]) -> Floats:
-    return np.unique(values, return_inverse=True)[1].astype(np.float64)
+def _array_of(values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError):  # lists of different lengths, say; the words may repeat a cell
+        return np.empty((0, 0))
+
+
+def _numbers_of(values: Any) -> Floats:
+    """Numbers as floats; an array that may hold anything else is refused for its type, whatever its cells are."""
+    given = _array_of(values)
+    if given.dtype.kind not in "biuf":
+        raise InvalidRequest(
+            "Expected an array of numbers, without texts and None", do="Convert it; write NaN for what is missing"
+        )
+    return given.astype(np.float64)
+
+
+def _categories_of(values: Any) -> Floats:
+    """A number for each different value; a value that equals nothing that can be kept is in no group."""
+    given = _array_of(values)
+    if given.ndim != 1:
+        return np.zeros(given.shape)
+    if given.dtype.kind not in "OV":
+        return np.unique(given, return_inverse=True)[1].astype(np.float64)
+    found: dict[Any, int] = {}
+    return np.array([_code(value, found) for value in given.tolist()], np.float64)
+
+
+def _code(value: Any, found: dict[Any, int]) -> int:
+    try:
+        return found.setdefault(None if value != value else value, len(found))
+    except Exception:  # no error of a cell's own may tell of it
+        return -1
 
 
 def _categories(dataset: Dataset, column: str) -> tuple[Any, ...]:

@@ -64,3 +64,8 @@ def test_what_is_no_pair_of_lists_of_numbers_is_refused_without_its_values(pair)
     with pytest.raises(InvalidRequest, match="two lists of numbers") as refusal:
         pair_of(*pair)
     assert "a-secret" not in str(refusal.value)
+
+
+def test_complex_numbers_are_refused_without_a_word_of_their_cells():
+    with pytest.raises(InvalidRequest, match="lists of numbers"):
+        pair_of(np.ones(3) + 1j, np.ones(3))

@@ -152,3 +152,65 @@ def test_categories_must_be_public_and_numbers_numeric():
         SplitTest("means", "b", "a", epsilon=1).check(dataset)
     with pytest.raises(InvalidRequest, match="numeric column"):
         SplitTest("correlation", "b", "a", epsilon=1).check(dataset)
+
+
+SECRET = "meiko-4711"
+NUMBERS, GROUPS = np.sin(np.arange(60.0)), np.repeat(["a", "b"], 30)
+NO_NUMBERS = {
+    "texts": np.array([SECRET] * 60),
+    "a text among numbers": [SECRET, *NUMBERS[1:]],
+    "a text among objects": np.array([SECRET, *NUMBERS[1:]], object),
+    "None among objects": np.array([None, *NUMBERS[1:]], object),
+    "only numbers, as objects": NUMBERS.astype(object),
+    "complex numbers": NUMBERS + 1j,
+    "dates": np.array(["2020-01-01"] * 60, "datetime64[D]"),
+    "lists of different lengths": [[SECRET], [1, 2]],
+    "a number beyond floats": [10**400, *NUMBERS[1:]],
+}
+
+
+@pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda values: split_test("means", values, GROUPS, epsilon=1),
+        lambda values: split_test("correlation", values, NUMBERS, epsilon=1),
+        lambda values: split_test("correlation", NUMBERS, values, epsilon=1),
+    ],
+    ids=["means", "first", "second"],
+)
+def test_arrays_that_hold_no_numbers_are_refused_for_their_type_and_no_cell_is_repeated(ask, values):
+    with pytest.raises(InvalidRequest, match=r"array of numbers|equal length") as refusal:
+        ask(values)
+    assert SECRET not in str(refusal.value)
+    assert refusal.value.__context__ is None
+
+
+class _Strange:
+    def __eq__(self, other):
+        raise ValueError(SECRET)
+
+    def __ne__(self, other):
+        raise ValueError(SECRET)
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("odd", [None, 3.5, SECRET, float("nan"), [SECRET], {SECRET}, np.zeros(2), _Strange()])
+def test_a_category_of_any_kind_is_a_category_or_in_no_group(odd):
+    groups = np.empty(600, object)
+    groups[:] = np.repeat(["a", "b"], 300).tolist()
+    groups[3] = odd
+    values = np.repeat([0.0, 1.0], 300) + np.sin(np.arange(600))
+
+    for relation, first in (("means", values), ("independence", np.repeat([1, 2], 300))):
+        assert split_test(relation, first, groups, epsilon=3, bits=SeededBits(1)).value.rejects(0.05)
+
+
+def test_objects_are_told_apart_like_plain_categories():
+    plain = np.arange(90) % 3
+    same = np.array([None if k == 0 else f"g{k}" for k in plain], object)
+    values = np.sin(np.arange(90.0)) + plain
+
+    answers = [split_test("means", values, groups, epsilon=1, bits=SeededBits(4)).value for groups in (plain, same)]
+    assert answers[0] == answers[1]
