@@ -13,12 +13,12 @@ from typing import Any
 from expost.core.adjacency import Adjacency, Unit, Window
 from expost.core.errors import InvalidRequest
 from expost.core.guarantee import Guarantee
-from expost.core.loss import Loss
+from expost.core.loss import ApproxLoss, Loss
 from expost.core.meaning import explain_loss
 from expost.core.rational import decimal_text
 from expost.core.target import Target
 
-__all__ = ["Outcome", "Receipt"]
+__all__ = ["Outcome", "Receipt", "together"]
 
 _FORMAT = 1
 
@@ -51,8 +51,10 @@ class Outcome(enum.Enum):
 class Receipt:
     """The record that leaves with every answer.
 
-    ``promise`` is what the run could have cost at most, ``bill`` what it did cost. ``terms`` are the public
-    conditions (clip bounds, categories, grid), ``achieved`` the accuracy that holds at the target's confidence.
+    ``promise`` is what the run could have cost at most, ``bill`` what it did cost. ``paid_before`` is what earlier runs
+    were billed that the answer rests on, e.g. those of a path that it refines: somebody who sees the answer learns what
+    all of that can tell, so ``in_all`` is what it means for a person. ``terms`` are the public conditions (clip bounds,
+    categories, grid), ``achieved`` the accuracy that holds at the target's confidence.
 
     >>> from expost.core import PureGuarantee, PureLoss
     >>> receipt = Receipt(question="count", method="discrete Laplace", promise=PureGuarantee(1), bill=PureLoss(0.1))
@@ -76,6 +78,7 @@ class Receipt:
     citations: tuple[str, ...] = ()
     simulation: bool = False
     ledger_entry: str | None = None
+    paid_before: Loss | None = None
 
     def __post_init__(self) -> None:
         if self.bill.definition == self.promise.definition and not self.bill.within(self.promise):
@@ -87,7 +90,12 @@ class Receipt:
         """One sentence about what this means for a person in the data."""
         if self.simulation:
             return "SIMULATION, NOT PRIVATE: the noise came from a seed. Do not publish this answer."
-        return explain_loss(self.bill, unit=str(self.unit))
+        return explain_loss(self.in_all, unit=str(self.unit))
+
+    @property
+    def in_all(self) -> Loss:
+        """The loss of everything that the answer rests on: what this run paid, and what was paid before."""
+        return together(self.bill, self.paid_before)
 
     @property
     def epsilon(self) -> float:
@@ -122,6 +130,7 @@ class Receipt:
             "citations": list(self.citations),
             "simulation": self.simulation,
             "ledger_entry": self.ledger_entry,
+            "paid_before": None if self.paid_before is None else self.paid_before.to_json(),
         }
 
     def to_json(self) -> str:
@@ -133,7 +142,7 @@ class Receipt:
         """The receipt that ``to_dict`` wrote."""
         if data.get("format") != _FORMAT:
             raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
-        unit = data["unit"]
+        unit, before = data["unit"], data.get("paid_before")
         return cls(
             question=data["question"],
             method=data["method"],
@@ -151,6 +160,7 @@ class Receipt:
             citations=tuple(data["citations"]),
             simulation=data["simulation"],
             ledger_entry=data["ledger_entry"],
+            paid_before=None if before is None else Loss.from_json(before),
         )
 
     @classmethod
@@ -165,7 +175,7 @@ class Receipt:
         lines.append(("outcome", self.outcome.value))
         if self.achieved is not None:
             lines.append(("accuracy", f"{self.achieved:.6g}"))
-        lines += [("paid", str(self.bill)), ("at most", str(self.promise))]
+        lines += self._price_rows()
         if self.breakdown:
             parts = (f"{name} {decimal_text(amount)}" for name, amount in self.breakdown.items())
             lines.append(("of which", ", ".join(parts)))
@@ -180,6 +190,16 @@ class Receipt:
         lines.append(("meaning", self.meaning))
         return lines
 
+    def _price_rows(self) -> list[tuple[str, str]]:
+        if self.paid_before is None:
+            return [("paid", str(self.bill)), ("at most", str(self.promise))]
+        most = together(Loss.worst_case(self.promise), self.paid_before)
+        return [
+            ("paid", f"{self.bill} now, at most {self.promise}"),
+            ("paid before", f"{self.paid_before} for what this answer rests on"),
+            ("in all", f"{self.in_all}, at most {most}"),
+        ]
+
     def __str__(self) -> str:
         rows = self.rows()
         width = max(len(label) for label, _ in rows)
@@ -192,6 +212,22 @@ class Receipt:
             for label, text in self.rows()
         )
         return f"<table>{cells}</table>"
+
+
+def together(first: Loss, second: Loss | None) -> Loss:
+    """Two losses, if there are two, as one; a pure one is an (epsilon, delta) one of delta 0 (DR14, Theorem 3.16).
+
+    >>> from expost.core import ApproxLoss, PureLoss
+    >>> str(together(PureLoss(0.5), ApproxLoss(0.25, 1e-6)))
+    'epsilon 0.75, delta 1e-06'
+    """
+    if second is None:
+        return first
+    if {first.definition, second.definition} == {"pure", "approx"}:
+        first, second = (
+            ApproxLoss(each.amounts()["epsilon"], each.amounts().get("delta", Fraction(0))) for each in (first, second)
+        )
+    return first + second
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
+from expost.core import Loss
 from expost.data import Expression
 from expost.stats.ask import Ask
 from expost.stats.by import By, by_text, read_by
@@ -40,10 +41,11 @@ class GroupedQuestion(ABC):
         self._ask = Ask.of(within=within, epsilon=epsilon, confidence=confidence, max_epsilon=max_epsilon)
         self._where, self._by = where, read_by(by)
         self._notes: dict[str, Any] = {}
+        self._paid_before: Loss | None = None
 
-    def noting(self, facts: Mapping[str, Any]) -> Self:
-        """The same question with further public facts for its receipt."""
-        self._notes = dict(facts)
+    def noting(self, facts: Mapping[str, Any], paid_before: Loss | None = None) -> Self:
+        """The same question with further public facts for its receipt, and what the answer rests on besides."""
+        self._notes, self._paid_before = dict(facts), paid_before
         return self
 
     @property

@@ -42,8 +42,8 @@ class Kept:
     """The gradual release of one sealed vector: how far it was read, and what it answered.
 
     SECRET: it holds the exact answer. ``parts`` are the failure probabilities that a scout gave to the cells, ``scouted``
-    is what one showed. ``start`` is the rung where climbs begin, once there was one: how far the path was read then
-    depends on its noise.
+    is what one showed, ``beside`` what scouts cost. ``start`` is the rung where climbs begin, once there was one: how far
+    the path was read then depends on its noise.
     """
 
     sealed: Sealed | None = None
@@ -53,11 +53,17 @@ class Kept:
     answered: list[Answered] = field(default_factory=list)
     start: int | None = None
     scouted: Scouted | None = None
+    beside: Fraction = Fraction(0)
 
     @property
     def paid(self) -> Fraction:
         """The level of the highest rung read."""
         return Fraction(0) if self.path is None or self.read < 0 else self.path.ladder[self.read]
+
+    @property
+    def spent(self) -> Fraction:
+        """All that was paid for what the path has shown, scouts too."""
+        return self.paid + self.beside
 
     @property
     def climbed(self) -> bool:
@@ -93,6 +99,7 @@ class Kept:
             "parts": None if self.parts is None else [str(part) for part in self.parts],
             "answered": [_pack(each) for each in self.answered],
             "start": self.start,
+            "beside": str(self.beside),
             "scouted": None if self.scouted is None else [self.scouted.noisy.tolist(), self.scouted.scale],
         }
         text = json.dumps(facts).encode()
@@ -109,9 +116,8 @@ class Kept:
         scouted = facts.get("scouted")
         # A path stored without its first rung may have been climbed: it is taken for one that was.
         start = facts.get("start", 0)
-        return cls(
-            None, path, facts["read"], parts, answered, start, scouted and Scouted(np.array(scouted[0]), scouted[1])
-        )
+        shown = scouted and Scouted(np.array(scouted[0]), scouted[1])
+        return cls(None, path, facts["read"], parts, answered, start, shown, Fraction(facts.get("beside", 0)))
 
     def __repr__(self) -> str:
         return "<kept path>"

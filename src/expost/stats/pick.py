@@ -127,5 +127,6 @@ class PickQuestion(GroupedQuestion):
             unit=self._neighbours[1],
             outcome=Outcome.FIXED if self._ask.target is None else Outcome.CERTIFIED,
             achieved=self.error(self.failure_probability),
+            paid_before=self._paid_before,
             **facts,
         )

@@ -27,7 +27,7 @@ from expost.core import (
     Sensitivity,
     Target,
 )
-from expost.core.rational import decimal_text
+from expost.core.receipt import together
 from expost.data import Dataset
 from expost.data.axis import Axis
 from expost.data.form import Form
@@ -96,6 +96,7 @@ class Question(GroupedQuestion):
         self._shelf: Shelf | None = None
         self._key: str | None = None
         self._free: Ascent | None = None
+        self._seen: dict[int, Fraction] = {}
         self._glanced = False
 
     def on(self, shelf: Shelf) -> Self:
@@ -165,9 +166,10 @@ class Question(GroupedQuestion):
         if self._free is not None:
             return self._release(design, self._free, Fraction(0))
         kept = sealed if isinstance(sealed, Kept) else Kept(sealed)
+        self._seen[id(kept)] = kept.spent
         promise = self._due(design)
         ascent = self._from_before(design, kept) or self._ascend(design, kept, bits)
-        kept.read = max(kept.read, ascent.top)
+        kept.read, kept.beside = max(kept.read, ascent.top), kept.beside + ascent.scouted
         kept.answered.append(
             Answered(self.subject, self._ask.failure_probability, ascent.reading, ascent.met, ascent.rung)
         )
@@ -179,7 +181,7 @@ class Question(GroupedQuestion):
 
     def _fit(self, dataset: Dataset) -> Design:
         self._design = design = self.design(dataset)
-        self._key, self._free, self._glanced = None, None, False
+        self._key, self._free, self._seen, self._glanced = None, None, {}, False
         if self._shelf is None:
             return design
         self._key = design.key(dataset)
@@ -188,7 +190,9 @@ class Question(GroupedQuestion):
             # Where a climb stopped depends on the noise there: a level given beforehand has a path of its own.
             self._key += _APART
             self._free = self._from_before(design, own)
-        if self._free is None:
+        if self._free is not None and own is not None:
+            self._seen = {id(own): own.spent}
+        else:
             known = list(self._known(dataset, design, own, fixed=fixed))
             looks = (self._glance(each, kept, _GLANCE / len(known)) for each, kept in known)
             self._free = next((look for look in looks if look is not None), None)
@@ -215,7 +219,7 @@ class Question(GroupedQuestion):
         """The answer read off a path as far as it was paid for, if that is accurate enough."""
         if kept.path is None or kept.read < 0:
             return None
-        self._glanced = True
+        self._seen[id(kept)], self._glanced = kept.spent, True
         ask, ladder = self._ask, kept.path.ladder
         level = float(part * ask.failure_probability) / design.cells
         if kept.climbed:
@@ -346,8 +350,6 @@ class Question(GroupedQuestion):
         entries = ascent.reading.achieved(relative=ask.relative)
         achieved = entries[np.repeat(ascent.met, len(entries) // len(ascent.met))]
         breakdown = {"scout": ascent.scouted, "climb": ascent.cost - ascent.scouted} if ascent.scouted else {}
-        if ascent.paid:
-            terms["paid before for the same path"] = f"epsilon {decimal_text(ascent.paid)}"
         return Receipt(
             question=self.question,
             method="discrete Laplace, gradual release" if many else "discrete Laplace",
@@ -363,7 +365,13 @@ class Question(GroupedQuestion):
             terms=terms,
             breakdown=breakdown,
             citations=_CITATIONS,
+            paid_before=self._rests_on(),
         )
+
+    def _rests_on(self) -> Loss | None:
+        """What was paid before for the paths that were looked at, whether or not they were enough, and for keys."""
+        paths = sum(self._seen.values(), Fraction(0))
+        return together(PureLoss(paths), self._paid_before) if paths else self._paid_before
 
 
 def _outcome(target: Target | None, ascent: Ascent) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Release
 from expost.core.rational import probability, rational
+from expost.core.receipt import together
 from expost.data import Clamp, Dataset, Expression
 from expost.data.form import SquareForm
 from expost.noise import BitSource
@@ -188,7 +190,13 @@ def _joined(question: str, receipts: Sequence[Receipt], promise: Loss) -> Receip
         rungs=None,
         terms={**first.terms, "bounds": bounds, **_missed(receipts)},
         breakdown={receipt.question: _level(receipt.bill) for receipt in receipts},
+        paid_before=_before(receipts),
     )
+
+
+def _before(receipts: Sequence[Receipt]) -> Loss | None:
+    losses = [receipt.paid_before for receipt in receipts if receipt.paid_before is not None]
+    return reduce(together, losses) if losses else None
 
 
 def _missed(receipts: Sequence[Receipt]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from expost.core import (
     Adjacency,
+    ApproxLoss,
     GaussianGuarantee,
     GaussianLoss,
     InvalidRequest,
@@ -37,9 +38,13 @@ FULL = receipt(
     citations=("LNRWW17, Theorem 2.7",),
     ledger_entry="abc",
 )
+REFINED = receipt(bill=PureLoss(0.1), paid_before=PureLoss(2))
+BY_KEYS = receipt(bill=PureLoss(0), paid_before=ApproxLoss(1, 1e-6))
 
 
-@pytest.mark.parametrize("original", [receipt(), FULL, receipt(promise=GaussianGuarantee(1), bill=GaussianLoss(0.5))])
+@pytest.mark.parametrize(
+    "original", [receipt(), FULL, REFINED, BY_KEYS, receipt(promise=GaussianGuarantee(1), bill=GaussianLoss(0.5))]
+)
 def test_a_receipt_reads_back_without_loss(original: Receipt) -> None:
     assert Receipt.from_json(original.to_json()) == original
 
@@ -94,3 +99,26 @@ def test_an_unknown_format_is_refused() -> None:
 
     with pytest.raises(InvalidRequest):
         Receipt.from_dict(data)
+
+
+def test_what_an_answer_means_is_about_all_that_it_rests_on() -> None:
+    assert REFINED.in_all == PureLoss(Fraction(21, 10))
+    assert REFINED.meaning == receipt(promise=PureGuarantee(3), bill=PureLoss(Fraction(21, 10))).meaning
+    assert BY_KEYS.in_all == ApproxLoss(1, 1e-6)
+    assert "73.2 % sure" in BY_KEYS.meaning and "except with probability about 1e-06" in BY_KEYS.meaning
+
+
+def test_a_receipt_says_what_was_paid_now_before_and_in_all() -> None:
+    rows = dict(REFINED.rows())
+
+    assert rows["paid"] == "epsilon 0.1 now, at most epsilon 1"
+    assert rows["paid before"].startswith("epsilon 2 ")
+    assert rows["in all"] == "epsilon 2.1, at most epsilon 3"
+    assert not {"paid before", "in all"} & dict(receipt().rows()).keys()
+
+
+def test_a_receipt_written_before_there_was_a_word_for_it_reads_back() -> None:
+    old = receipt().to_dict()
+    del old["paid_before"]
+
+    assert Receipt.from_dict(old) == receipt()

@@ -11,10 +11,10 @@ import pytest
 
 from expost.accuracy.interval import noise_radius
 from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
-from expost.core import Release
+from expost.core import PureLoss, Release
 from expost.data import Dataset
 from expost.noise import SeededBits
-from expost.stats import Count, Mean, Shelf
+from expost.stats import Count, Mean, Shelf, Summary
 from expost.stats.kept import Kept
 
 ROWS = 100
@@ -143,3 +143,37 @@ def test_the_parts_of_all_rungs_add_up_to_the_failure_probability() -> None:
         assert sum(rung_level(0.05, level) for level in levels) <= 0.05
     usual = [float(level) for level in relative_ladder(Fraction(1), Fraction(1))]
     assert min(rung_level(0.05, level) for level in usual) > 0.05 / 300
+
+
+def test_the_receipt_of_a_free_answer_is_about_what_it_rests_on() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    first, again, more = (ask(Count(epsilon=level), shelf, bits).receipt for level in (5, 5, 6))
+
+    assert first.paid_before is None and first.in_all == first.bill == PureLoss(5)
+    assert (again.bill, again.paid_before, again.in_all) == (PureLoss(0), PureLoss(5), PureLoss(5))
+    assert again.meaning == first.meaning and "99.4 % sure" in first.meaning
+    assert (more.bill, more.in_all) == (PureLoss(1), PureLoss(6))
+
+
+def test_the_scout_of_an_earlier_climb_is_part_of_what_an_answer_rests_on() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    first = ask(Mean("x", within=2, max_epsilon=20), shelf, bits).receipt
+    again = ask(Mean("x", within=2, max_epsilon=20), shelf, bits).receipt
+
+    assert first.breakdown["scout"] > 0
+    assert again.bill == PureLoss(0) and again.in_all == first.bill
+
+
+def test_a_path_that_was_looked_at_in_vain_counts_too() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    climbed = ask(Count(**ROUGH), shelf, bits).receipt
+    fixed = ask(Count(epsilon=3, confidence=0.95), shelf, bits).receipt
+
+    assert fixed.bill == PureLoss(3) and fixed.paid_before == climbed.bill
+
+
+def test_a_summary_rests_on_all_its_columns() -> None:
+    shelf, bits = Shelf(), SeededBits(1)
+    first, again = (ask(Summary(["x"], epsilon=2), shelf, bits).receipt for _ in range(2))
+
+    assert (again.bill, again.in_all) == (PureLoss(0), first.bill)
