@@ -42,7 +42,7 @@ class LossTap:
         return losses
 
     @contextmanager
-    def shown_to(self, onlooker: Onlooker | None) -> Iterator[None]:
+    def shown_to(self, onlooker: Onlooker) -> Iterator[None]:
         """While this lasts, what the loss sees is shown."""
         self._onlooker = onlooker
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,11 @@ class ModuleLearner:
 
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._batch(chosen)
-        with self._table.tap.shown_to(self._count if self._height else None):
-            return self._table.gradients.total(inputs, targets, self._problem.clip, unit=self._unit, stretch=stretch)
+        total = partial(self._table.gradients.total, inputs, targets, self._problem.clip, stretch, unit=self._unit)
+        if not self._height:
+            return total()
+        with self._table.tap.shown_to(self._count):
+            return total()
 
     def _count(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
         right = (outputs.argmax(1) == targets).double() * 2 - 1
@@ -175,7 +178,8 @@ class ModuleLearner:
         """One step of the optimiser along the released sum over its expected number of rows."""
         mean = torch.from_numpy(noisy).to(self._problem.device, torch.float32).mul_(self._scale)
         for parameter, part in zip(self._parameters, torch.split(mean, self._sizes), strict=True):
-            parameter.grad = part.view(parameter.shape).to(parameter.dtype)
+            shaped = part.view(parameter.shape)
+            parameter.grad = shaped if parameter.dtype == torch.float32 else shaped.to(parameter.dtype)
         self._optimizer.step()
         self._steps += 1
         self._averaged()
