@@ -18,6 +18,8 @@ __all__ = ["MOST_STEPS", "Clamp"]
 MOST_STEPS = 1 << 20
 """Steps between the bounds of a column that is not a short range of integers."""
 
+_MOST_DIGITS = 20  # floats have 17
+
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
@@ -76,6 +78,27 @@ class Clamp:
     def to_value(self, steps: float | Fraction) -> float:
         """The number at a (possibly fractional) step."""
         return float(self.low + Fraction(steps) * self.step)
+
+    def to_roundest(self, step: int) -> float:
+        """The number with the fewest decimal digits among those that count as this step; at the ends a bound.
+
+        Where all values are decimals further than a step from each other (ages in a column of floats, prices), the
+        values at a step are this very number: a shorter decimal in the cell would be one of theirs.
+
+        >>> clamp = Clamp.of((0, 120))
+        >>> step = int(clamp.to_steps(np.array([54.1]))[0])
+        >>> clamp.to_value(step), clamp.to_roundest(step)
+        (54.099998474121094, 54.1)
+        """
+        centre = self.low + step * self.step
+        if self.whole or not 0 < step < self.steps:
+            return float(centre)
+        leading = math.floor(math.log10(max(abs(float(self.low)), abs(float(self.high)))))
+        for digits in range(-leading - 1, _MOST_DIGITS - leading):
+            number = float(round(centre * Fraction(10) ** digits) / Fraction(10) ** digits)
+            if self.to_steps(np.array([number]))[0] == step:
+                return number
+        return float(centre)
 
     def to_terms(self) -> list[float]:
         """The bounds, for a receipt."""

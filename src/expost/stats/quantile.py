@@ -26,12 +26,16 @@ class Quantile(PickQuestion):
     """One quantile of a column by the exponential mechanism, or with noise fitted to smooth sensitivity.
 
     ``within`` is the rank error in rows: how many rows may lie between the answer and the quantile (exponential
-    mechanism only; priced before the run). For an error in the value itself, or many quantiles, use ``Quantiles``.
+    mechanism only; priced before the run). Rows are ranked by their values in whole steps: integers as they are, other
+    numbers rounded to 2^20 steps between the bounds, which the receipt tells. The answer of the exponential mechanism
+    is the roundest number at its step, so that where values are decimals further apart than a step (ages in a column of
+    floats, prices) the rank error is that among the values themselves. For an error in the value itself, or many quantiles, use ``Quantiles``.
 
     Guarantee: pure DP, known before the run; all groups together cost what is billed.
     Adjacency: the dataset's.
     Sensitivity: the number of rows a unit may have, over all groups together.
-    Accuracy: rank error bounded beforehand (exponential), in all groups at once; none bounded beforehand (smooth).
+    Accuracy: rank error among the rounded values bounded beforehand (exponential), in all groups at once; none
+        bounded beforehand (smooth).
     Numerics: exact; whole steps between the bounds, an exact choice.
     Reference: Smi11, Algorithm 2 (exponential mechanism); NRS07, Claim 3.3 (smooth sensitivity of a quantile);
         docs/proofs/parallel-picks.md (groups).
@@ -110,7 +114,8 @@ class Quantile(PickQuestion):
     def pick(self, sealed: Sealed, bits: BitSource | None) -> float:
         """One pick of the mechanism."""
         assert self._clamp is not None
-        return self._clamp.to_value(self._mechanism(self.level).release(sealed, bits=bits))
+        step = self._mechanism(self.level).release(sealed, bits=bits)
+        return self._clamp.to_roundest(int(step)) if self._method == "exponential" else self._clamp.to_value(step)
 
     def error(self, failure_probability: Fraction) -> float | None:
         """The rank error, where it is known beforehand."""
@@ -123,10 +128,11 @@ class Quantile(PickQuestion):
         """Method, target, terms and citations for the receipt."""
         assert self._clamp is not None
         target, exponential = self._ask.target, self._method == "exponential"
+        rounded = {} if self._clamp.whole else {"values rounded to steps of": float(self._clamp.step)}
         return {
             "method": "exponential mechanism" if exponential else "smooth sensitivity",
             "target": target and Target(Measure.RANK_ERROR, target.tolerance, target.failure_probability),
-            "terms": {"bounds": {str(self._column): self._clamp.to_terms()}},
+            "terms": {"bounds": {str(self._column): self._clamp.to_terms()}, **rounded},
             "citations": ("Smi11, Algorithm 2",) if exponential else ("NRS07, Claim 3.3",),
         }
 

@@ -59,3 +59,22 @@ def test_extreme_numbers_warn_nobody() -> None:
 def test_bounds_that_make_no_sense_are_refused(bounds: object) -> None:
     with pytest.raises(InvalidRequest):
         Clamp.of(bounds)
+
+
+@given(st.integers(-5_000, 12_000), st.sampled_from([0, 1, 2]), st.sampled_from([(-6_000, 13_000), (-5000.7, 12345.6)]))
+def test_decimals_further_apart_than_a_step_are_found_again(
+    number: int, digits: int, bounds: tuple[float, float]
+) -> None:
+    scale = 10**digits
+    clamp = Clamp.of((bounds[0] / scale, bounds[1] / scale))
+    value = number / scale
+
+    assert clamp.to_roundest(int(clamp.to_steps(np.array([value]))[0])) == value
+
+
+@given(st.integers(0, MOST_STEPS), st.sampled_from([(0, 120), (-1e-9, 3e-9), (1e6, 1e6 + 1e-3), (-1e17, 1e17)]))
+def test_the_roundest_number_of_a_step_counts_as_that_step(step: int, bounds: tuple[float, float]) -> None:
+    clamp = Clamp.of(bounds)
+
+    assert clamp.to_steps(np.array([clamp.to_roundest(step)]))[0] == step
+    assert clamp.to_roundest(0) == bounds[0] and clamp.to_roundest(MOST_STEPS) == bounds[1]

@@ -198,3 +198,28 @@ def test_error_bounds_of_groups_hold_all_at_once() -> None:
 
     assert missed / runs <= 0.2
     assert math.isclose(float(question.failure_probability), 1 - 0.8**0.25, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_the_rank_error_of_decimals_with_ties_is_that_among_the_values_themselves(share: float) -> None:
+    ages = np.random.default_rng(1).integers(18, 90, 20_000) / 10
+    dataset = Dataset(pa.table({"x": ages}), bounds={"x": (0, 12)})
+    for seed in range(20):
+        question = Quantile("x", share, within=60)
+        question.check(dataset)
+        release = question.climb(question.measure(dataset), SeededBits(seed))
+        below, upto = (ages < release.value).sum(), (ages <= release.value).sum()
+
+        assert max(below - share * len(ages), share * len(ages) - upto) <= 60
+
+
+def test_the_receipt_of_a_quantile_tells_the_steps_that_values_are_rounded_to() -> None:
+    table = pa.table({"x": [1.0, 2.0], "k": [1, 2]})
+    terms = {}
+    for column in ("x", "k"):
+        question = Quantile(column, bounds=(0, 1024), epsilon=1)
+        question.check(Dataset(table))
+        terms[column] = question.facts()["terms"]
+
+    assert terms["x"]["values rounded to steps of"] == 1024 / 2**20
+    assert "values rounded to steps of" not in terms["k"]
