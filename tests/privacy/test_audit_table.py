@@ -3,13 +3,16 @@
 import pytest
 
 from expost.audit import Profile, Verdict, all_entries, audit_table
+from expost.audit.entries_learning import entries as fits
 
 SMALL = Profile(runs=12_000, slow_runs=100)
+FITS = Profile(runs=12_000, slow_runs=150)  # at least as many as their planted faults are caught with
+FITTED = {entry.short_name for entry in fits()}
 
 
 @pytest.mark.parametrize("entry", all_entries(), ids=lambda entry: entry.short_name)
 def test_no_violation_is_found_in(entry):
-    (row,) = audit_table(SMALL, entries=[entry])
+    (row,) = audit_table(FITS if entry.short_name in FITTED else SMALL, entries=[entry])
 
     assert row.verdict is Verdict.HOLDS
     assert row.pairs >= 1

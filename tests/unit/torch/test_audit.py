@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E402
 from expost.audit import Profile, Verdict, audit_table  # noqa: E402
-from expost.audit.entries_torch import entries  # noqa: E402
 from expost.audit.entry import Entry  # noqa: E402
 from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
 from expost.learning.sgd import trainer  # noqa: E402
@@ -29,12 +28,6 @@ def verdict(pair: Any) -> Verdict:
 
 def full(noise: int = 1) -> Any:
     return torch_canary_pair("full", Full(4), steps=1, noise=Fraction(noise), runs=600)
-
-
-def test_the_registered_attacks_stay_below_the_claim() -> None:
-    (row,) = audit_table(Profile(runs=100, slow_runs=100), entries=list(entries()))
-
-    assert row.verdict is not Verdict.VIOLATED
 
 
 def unclipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.audit import Profile, Verdict, all_entries, audit_table
+from expost.audit import Profile, Verdict, audit_table
 from expost.audit.entries_sgd import canary_pair
 from expost.audit.entry import Entry
 from expost.learning.sgd import batches, learner, trainer
@@ -25,14 +25,6 @@ def verdict(pair: Any) -> Verdict:
 
 def full() -> Any:
     return canary_pair("full", Full(4), steps=1, noise=Fraction(1))
-
-
-@pytest.mark.parametrize("name", ["learning.sgd.trainer.Trainer", "learning.sgd.validation.ValidationTest"])
-def test_the_registered_attacks_stay_below_the_claim(name: str) -> None:
-    entries = [entry for entry in all_entries() if entry.short_name == name]
-    (row,) = audit_table(Profile(runs=200, slow_runs=200), entries=entries)
-
-    assert row.verdict is not Verdict.VIOLATED
 
 
 def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
