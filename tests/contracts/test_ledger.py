@@ -416,6 +416,23 @@ def test_a_request_id_belongs_to_one_question(ledger, change):
         ledger.hold(**first | change)
 
 
+def test_a_question_of_any_length_is_held_under_its_beginning_and_a_digest_of_all_of_it(ledger):
+    long = "count where zip in (" + ", ".join(map(str, range(5000))) + ")"
+    holds = [
+        ledger.hold(["dataset:flights"], PureLoss(0.25), question=question, request_id=name)
+        for name, question in (("a", long), ("b", long), ("c", long + " "))
+    ]
+
+    assert ledger.hold(["dataset:flights"], PureLoss(0.25), question=long, request_id="a").repeated
+    assert holds[0].question == holds[1].question != holds[2].question
+    assert holds[0].question.startswith("count where zip in (0, 1, 2, ") and len(holds[0].question) < 2000
+    with pytest.raises(InvalidRequest):
+        ledger.hold(["dataset:flights"], PureLoss(0.25), question=long + " ", request_id="a")
+    entry = ledger.settle(holds[0], receipt(PureLoss(0.125), question=long))
+    assert ledger.receipt(entry).question == long
+    ledger.verify()
+
+
 # Accounts
 
 

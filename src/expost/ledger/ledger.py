@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ __all__ = ["Ledger"]
 T = TypeVar("T")
 
 _LONGEST_TEXT = 10_000
+_BEGINNING = 1_000  # characters of a longer question that a hold repeats
 
 
 class Ledger(ABC):
@@ -160,13 +162,14 @@ class Ledger(ABC):
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
         The same request id again charges nothing and returns the first hold with ``repeated`` set: do not run it.
+        A question of more than 10,000 characters is kept as its beginning and a digest; its receipt has all of it.
         With ``protected`` the hold is refused if the account it names was about another unit or other neighbours
         before, and stands for this one from now on.
         """
         names = _distinct(accounts)
         if not isinstance(worst_case, Loss):
             raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
-        text = _text(question, "question")
+        text = _text(_shortened(question), "question")
         request = None if request_id is None else _text(request_id, "request id")
         ticket = uuid.uuid4().hex
         return self._write(
@@ -281,6 +284,14 @@ def _refuse_accounts(accounts: object) -> NoReturn:
     raise InvalidRequest(
         "Expected a list of different account names", got=accounts, do='Pass e.g. ["dataset:flights", "analyst:ann"]'
     )
+
+
+def _shortened(question: str) -> str:
+    """The question, or of a very long one the beginning and a digest: the same for the same question alone."""
+    if not isinstance(question, str) or len(question) <= _LONGEST_TEXT:
+        return question
+    digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{question[:_BEGINNING]}... ({len(question)} characters, SHA-256 {digest})"
 
 
 def _text(value: object, what: str) -> str:
