@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +15,7 @@ from expost.core import InvalidRequest, Unit
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["describe_source", "limits_of"]
+__all__ = ["describe_source", "limits_of", "typed_value"]
 
 
 def describe_source(
@@ -34,11 +38,14 @@ def describe_source(
     if unit is not None or per is not None or time is not None:
         described = facts.get("unit") or Unit.row()
         facts["unit"] = _unit(described, unit, per, time)
-    for named in ("bounds", "categories"):
-        if named in given:
-            given[named] = {**facts.get(named, {}), **given[named]}
+    typed = given.pop("categories", {})
+    if "bounds" in given:
+        given["bounds"] = {**facts.get("bounds", {}), **given["bounds"]}
     try:
-        return Dataset(**{**facts, **given})
+        if any(_maybe_no_text(text) for texts in typed.values() for text in texts):
+            plain = Dataset(**{**facts, **given})
+            typed = {column: [typed_value(plain, column, each) for each in texts] for column, texts in typed.items()}
+        return Dataset(**{**facts, **given, "categories": {**facts.get("categories", {}), **typed}})
     except InvalidRequest:
         raise
     except (OSError, ValueError):  # a library's words about a broken file may repeat some of it
@@ -68,6 +75,45 @@ def _unit(described: Unit, unit: str | None, per: str | None, time: str | None) 
     same = column == described.column
     window = described.window.value if same and described.window is not None else None
     return Unit.of(column, per=per or window, time=time or (described.time_column if same else None))
+
+
+def typed_value(dataset: Dataset, column: str, text: str) -> Any:
+    """A value of a column as it is typed, read as the kind of value that the column holds."""
+    kind = dataset.schema.kinds[column].value if column in dataset.schema.kinds else "text"
+    try:
+        return _READ[kind](text.strip()) if kind in _READ else text
+    except (ValueError, KeyError):
+        raise InvalidRequest(
+            f"Expected values of {column}, which holds {kind} values",
+            got=text,
+            do=f"Pass e.g. {column}={_EXAMPLES[kind]}",
+        ) from None
+
+
+def _maybe_no_text(text: str) -> bool:
+    """Whether a text is also a number, a truth or a time; then the column must say which of them is meant."""
+    for read in _READ.values():
+        with suppress(ValueError, KeyError):
+            read(text.strip())
+            return True
+    return False
+
+
+def _number(text: str) -> float:
+    """A finite number as it is typed; a whole one stays exact."""
+    nearest = float(text)
+    if not math.isfinite(nearest):
+        raise ValueError
+    return int(text) if text.lstrip("+-").isdigit() else nearest
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "integer": _number,
+    "real": _number,
+    "boolean": lambda text: {"true": True, "false": False}[text.lower()],
+    "time": datetime.datetime.fromisoformat,
+}
+_EXAMPLES = {"integer": "1,2,3", "real": "0.5,1.5", "boolean": "true,false", "time": "2013-01-07,2013-01-08"}
 
 
 def limits_of(option: str, text: str) -> tuple[str, tuple[float, float]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from expost.cli.described import describe_source, limits_of
+from expost.cli.described import describe_source, limits_of, typed_value
 from expost.core import InvalidRequest, epsilon
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Question:
     where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
     within: Annotated[str | None, typer.Option(help="The error allowed: a number, or a share such as 5%.")] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
-    confidence: Annotated[float, typer.Option(help="How sure the interval must be.")] = 0.95
+    confidence: Annotated[float | None, typer.Option(help="How sure the interval must be; default: 0.95.")] = None
     max_epsilon: Annotated[float | None, typer.Option(help="What it may cost at most; default: all that is left.")] = (
         None
     )
@@ -105,13 +105,12 @@ class Question:
             "where": self.where,
             "within": None if self.within is None else _within(self.within),
             "epsilon": self.level,
+            "confidence": self.confidence,
             "max_epsilon": self.max_epsilon,
             "delta": self.delta,
             "edges": self.edge,
         }
-        return {"confidence": self.confidence} | {
-            name: value for name, value in given.items() if value is not None and value != []
-        }
+        return {name: value for name, value in given.items() if value is not None and value != []}
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
@@ -157,4 +156,5 @@ def _part(session: Session, text: str) -> tuple[str, Any]:
     if not sign or not column or not value:
         raise InvalidRequest("Expected --part as column=value", got=text, do="Pass e.g. site=A")
     known = session.dataset.axis(column).values
-    return column, next((each for each in known if str(each) == value), value)
+    shown = next((each for each in known if str(each) == value), None)
+    return column, typed_value(session.dataset, column, value) if shown is None else shown

@@ -42,10 +42,17 @@ def shown(value: object) -> str:
     Only plain values are repeated; for anything else its type, because a container may hold rows.
     """
     if value is None or isinstance(value, str | int | float | bool) or type(value).__name__ in {"Fraction", "Decimal"}:
-        text = repr(value) if isinstance(value, str) else str(value)
+        text = repr(value) if isinstance(value, str) else _spelled(value)
     else:
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def _spelled(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python spells no number of more than some thousand digits
+        return "a number of thousands of digits"
 
 
 class ExpostError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from typing import NoReturn
 
@@ -175,7 +176,7 @@ class _Reader:
     def _atom(self) -> Expression:
         kind, text = self._next()
         if kind == "number":
-            return Literal(int(text) if text.isdigit() else float(text))
+            return Literal(_number(text))
         if kind == "text":
             return Literal(text[1:-1].replace("''", "'"))
         if kind == "quoted":
@@ -218,3 +219,13 @@ class _Reader:
         if constants and not all(isinstance(each, Literal) for each in found):
             self.refuse()
         return tuple(found)
+
+
+def _number(text: str) -> float:
+    """A number as it is spelled; a whole one is not rounded."""
+    nearest = float(text)
+    if math.isinf(nearest):  # refused here, where its spelling is known and not too long for Python to read
+        raise InvalidRequest(
+            "Expected a number that 64-bit floats hold exactly", got=text, do="Numbers are compared as 64-bit floats"
+        )
+    return int(text.lstrip("0") or "0") if text.isdigit() else nearest

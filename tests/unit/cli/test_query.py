@@ -59,6 +59,83 @@ def test_a_picture_is_drawn(folder) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_private_keys_are_asked_for(folder) -> None:
+    words = ["private-keys", "origin", "--epsilon", "5", "--delta", "1e-6", "--budget", "20", "--budget-delta", "1e-3"]
+
+    found = json.loads(run(folder, "query", *words, "--json", ledger="keys.ledger").output)
+
+    assert found["value"] == ["EWR", "JFK", "LGA"]
+    price = json.loads(run(folder, "price", *words, "--json", ledger="keys.ledger").output)
+    assert price["worst_case"]["epsilon"] == "5"
+    with pytest.raises(expost.InvalidRequest, match="confidence"):  # it has no interval
+        run(folder, "query", *words, "--confidence", "0.9", ledger="keys.ledger")
+
+
+def test_an_interval_is_as_sure_as_it_is_asked_to_be(folder) -> None:
+    words = ["count", "--epsilon", "0.1", "--budget", "20", "--json"]
+    sure = [["--confidence", "0.999"], [], ["--confidence", "0.95"]]
+
+    receipts = [
+        json.loads(run(folder, "query", *words, *more, ledger=f"sure{place}.ledger").output)["receipt"]
+        for place, more in enumerate(sure)
+    ]
+    reached = [receipt["accuracy"] if "accuracy" in receipt else receipt["achieved"] for receipt in receipts]
+    assert reached[0] != reached[1] == reached[2]
+
+
+@pytest.mark.parametrize(
+    ("column", "typed", "keys"),
+    [
+        ("hour", "10,11,12", [10, 11, 12]),
+        ("arr_delay", "-3,0.0,2.5", [-3, 0.0, 2.5]),
+        ("late", "true,False", [True, False]),
+        ("carrier", "AA,1,B6", ["AA", "1", "B6"]),
+        ("day", "2013-01-07,2013-01-08", ["2013-01-07 00:00:00", "2013-01-08 00:00:00"]),
+    ],
+)
+def test_categories_are_typed_as_the_column_has_them(folder, column: str, typed: str, keys: list[object]) -> None:
+    table = generated_flights(200)
+    more = {
+        "late": pyarrow.array([k % 2 == 0 for k in range(200)]),
+        "day": pyarrow.array([datetime.datetime(2013, 1, 7 + k % 3) for k in range(200)]),
+    }
+    for name, values in more.items():
+        table = table.append_column(name, values)
+    source = folder / "typed.parquet"
+    pyarrow.parquet.write_table(table, source)
+    words = ["query", str(source), "count", "--by", column, "--categories", f"{column}={typed}", "--epsilon", "1"]
+    money = ["--budget", "100", "--json", "--ledger", str(folder / "typed.ledger")]
+
+    found = json.loads(CliRunner().invoke(app, [*words, *money], catch_exceptions=False).output)
+
+    assert [row[column] for row in found["value"]] == keys
+
+
+@pytest.mark.parametrize("typed", ["1,x", "1e400", "9" * 5000, "nan,1", "true"])
+def test_categories_of_another_kind_are_refused_in_the_words_of_the_command_line(folder, typed: str) -> None:
+    words = ["count", "--by", "hour", "--categories", f"hour={typed}", "--epsilon", "1", "--budget", "1"]
+    with pytest.raises(expost.InvalidRequest, match=r"hour, which holds integer values|hour of the kind integer"):
+        run(folder, "query", *words, ledger="bad.ledger")
+
+
+@pytest.mark.parametrize("spelled", ["9" * 5000, "-" + "9" * 5000, "1e400"])
+def test_a_number_beyond_all_measure_is_a_typed_error(folder, spelled: str) -> None:
+    with pytest.raises(expost.InvalidRequest, match="64-bit floats hold exactly") as refusal:
+        run(
+            folder,
+            "query",
+            "count",
+            "--where",
+            f"hour > {spelled}",
+            "--epsilon",
+            "1",
+            "--budget",
+            "1",
+            ledger="b.ledger",
+        )
+    assert len(str(refusal.value)) < 300
+
+
 def test_a_price_costs_nothing(folder) -> None:
     result = run(folder, "price", "count", "--epsilon", "0.5", "--budget", "1", "--json", ledger="price.ledger")
 

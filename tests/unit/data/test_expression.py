@@ -112,3 +112,24 @@ def test_operations_too_deep_inside_each_other_are_refused_before_a_row_is_read(
 def test_a_constant_that_floats_do_not_hold_is_refused(number: int) -> None:
     with pytest.raises(InvalidRequest, match="64-bit"):
         Literal(number)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: parse_sql("age > " + "9" * 5000),
+        lambda: parse_sql("age in (1, " + "9" * 5000 + ")"),
+        lambda: parse_sql("age > 1e999"),
+        lambda: col("age") > 10**5000,
+        lambda: col("age") + -(10**5000),
+    ],
+)
+def test_a_number_too_long_to_spell_is_refused_in_a_short_sentence(build) -> None:
+    with pytest.raises(InvalidRequest, match="64-bit floats hold exactly") as refusal:
+        build()
+    assert len(str(refusal.value)) < 250
+
+
+def test_zeros_in_front_do_not_make_a_number_long() -> None:
+    assert repr(parse_sql("age > " + "0" * 5000 + "7")) == repr(col("age") > 7)
+    assert repr(parse_sql("age > " + "0" * 5000)) == repr(col("age") > 0)
