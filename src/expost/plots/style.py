@@ -9,10 +9,14 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from expost.core import InvalidRequest
+
 __all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "RED", "Picture", "new_figure", "save"]
 
 # Okabe and Ito's palette, told apart with every common colour blindness.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
+
+_KINDS = frozenset({"png", "svg", "pdf", "jpg", "jpeg", "webp", "eps", ""})  # without an ending: PNG
 
 
 class Picture(Figure):
@@ -44,7 +48,22 @@ def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Picture, Any]:
 
 
 def save(figure: Figure, path: str | Path | None) -> Figure:
-    """Write the figure where asked; PNG or SVG by the file's ending."""
-    if path is not None:
+    """Write the figure where asked; PNG, SVG, PDF, ... by the file's ending.
+
+    >>> save(new_figure()[0], "budget.xyz")
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected a file name ending in .png or .svg, got 'budget.xyz'. Rename it.
+    """
+    if path is None:
+        return figure
+    if not isinstance(path, str | Path):
+        raise InvalidRequest("Expected the name of a file", got=type(path).__name__, do='Pass e.g. "picture.png"')
+    if Path(path).suffix.lower().removeprefix(".") not in _KINDS or "\0" in str(path):
+        raise InvalidRequest("Expected a file name ending in .png or .svg", got=str(path), do="Rename it")
+    try:
         figure.savefig(path, dpi=150)
+    except OSError:
+        raise InvalidRequest(
+            "Expected a file that can be written", got=str(path), do="Create its folder first"
+        ) from None
     return figure
