@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from expost.cli.console import err
-from expost.core import InvalidRequest, Unit
+from expost.core import Adjacency, InvalidRequest, Unit
 
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["describe_source", "limits_of", "typed_value"]
+__all__ = ["describe_source", "described_adjacency", "limits_of", "typed_value"]
 
 
 def describe_source(
@@ -33,7 +33,9 @@ def describe_source(
     from expost.data import Dataset
     from expost.data.description import Description
 
-    found = Path(source) if source.endswith(".toml") else _beside(source)
+    found = _description(source)
+    if found is not None and found != Path(source):
+        err.print(f"described by {found}", style="dim")
     facts: dict[str, Any] = {"source": source} if found is None else dict(vars(Description.read(found)))
     if unit is not None or per is not None or time is not None:
         described = facts.get("unit") or Unit.row()
@@ -53,16 +55,25 @@ def describe_source(
     raise InvalidRequest("Expected a data file that can be read", got=broken, do="Check the file")
 
 
-def _beside(source: str) -> Path | None:
-    """The description of a data file, if it is there and speaks of this file."""
+def described_adjacency(source: str) -> Adjacency:
+    """The neighbours that a source is described with, or those of a table that nobody described."""
     from expost.data.description import Description
 
+    found = _description(source)
+    return Adjacency.ADD_REMOVE if found is None else Description.read(found).adjacency
+
+
+def _description(source: str) -> Path | None:
+    """A description, or that of a data file if it is there and speaks of this file."""
+    from expost.data.description import Description
+
+    if source.endswith(".toml"):
+        return Path(source)
     found = Path(source).with_suffix(".toml")
     if not Path(source).is_file() or not found.is_file():
         return None
     if Path(Description.read(found).source).resolve() != Path(source).resolve():
         return None
-    err.print(f"described by {found}", style="dim")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from expost.cli.console import emit, new_file, out, print_price, print_receipt
-from expost.cli.described import describe_source, limits_of
+from expost.cli.described import describe_source, described_adjacency, limits_of
 from expost.cli.estimator import EstimatorOptions
 from expost.core import InvalidRequest
 
@@ -42,12 +42,17 @@ def fit(
 
     Example: [bold]expost fit flights.parquet --target arr_delay --target-bound 300 --feature dep_delay=-40:300
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
+
+    An account is about one notion of neighbours. All models but SGD protect a replaced row, and queries an added or removed
+    one, so that such models are charged to an account of their own, dataset:NAME-replace-one beside dataset:NAME. A
+    replaced row loses at most what is spent on the models, and twice what is spent on the queries. Where a description
+    says adjacency = "replace-one", such models and queries share dataset:NAME.
     """
     from expost.curator import Session
     from expost.models.saved import save_model
 
     new_file(output)
-    limits = dict(limits_of("--feature", text) for text in feature)
+    limits = _features(feature)
     options = EstimatorOptions(
         model=model,
         rows=rows,
@@ -73,6 +78,8 @@ def fit(
             do="Fit from a table with one row a person",
         )
     where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
+    if dataset.adjacency is not described_adjacency(source):
+        dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
     with Session(dataset, options.budget(budget), ledger=where) as session:
         if only_price:
             print_price(session.price(estimator, features=list(limits), target=target), as_json=as_json)
@@ -84,3 +91,11 @@ def fit(
     else:
         print_receipt(fitted.receipt_)
         out.print(f"\nmodel written to {output}")
+
+
+def _features(typed: list[str]) -> dict[str, tuple[float, float]]:
+    """The columns and their public limits; a repeated one would hide the first."""
+    limits = [limits_of("--feature", text) for text in typed]
+    if len(dict(limits)) < len(limits):
+        raise InvalidRequest("Expected each feature once", got=", ".join(typed), do="Leave out what is repeated")
+    return dict(limits)

@@ -172,7 +172,7 @@ def test_a_model_is_fitted_and_saved(folder) -> None:
 
     assert "model written" in result.output
     assert expost.load_model(model).coef_.shape == (1,)
-    assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights").epsilon > 0
+    assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights-replace-one").epsilon > 0
 
 
 DELAY = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--epsilon", "2"]
@@ -374,7 +374,7 @@ def test_a_model_is_priced_without_being_fitted(folder) -> None:
     )
 
     assert json.loads(result.stdout)["worst_case"]["definition"] == "pure"
-    assert expost.open_ledger(folder / "quote.ledger").spent("dataset:flights").epsilon == 0
+    assert expost.open_ledger(folder / "quote.ledger").spent("dataset:flights-replace-one").epsilon == 0
 
 
 def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:

@@ -1,0 +1,53 @@
+"""``expost fit`` beside other commands."""
+
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import expost
+from expost.cli import app
+from expost.experiments.generated import generated_flights
+
+MODEL = ["--target", "arr_delay", "--target-bound", "300", "--rows", "2000", "--epsilon", "0.5"]
+FEATURE = ["--feature", "dep_delay=-40:300"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pyarrow.parquet.write_table(generated_flights(2_000), tmp_path / "flights.parquet")
+    return tmp_path
+
+
+def run(folder, command: str, *words: str):
+    extra = ["--output", str(folder / "model.json")] if command == "fit" else []
+    source = str(folder / "flights.parquet")
+    return CliRunner().invoke(app, [command, source, *words, *extra, "--budget", "1"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("first", ["fit", "query"])
+def test_models_and_queries_share_a_ledger_whichever_comes_first(folder, first: str) -> None:
+    words = {"fit": [*MODEL, *FEATURE], "query": ["count", "--epsilon", "0.25"]}
+    for command in sorted(words, reverse=first == "query"):
+        run(folder, command, *words[command])
+
+    with expost.open_ledger(folder / "flights.ledger") as book:
+        assert float(book.spent("dataset:flights").epsilon) == 0.25
+        assert float(book.spent("dataset:flights-replace-one").epsilon) == 0.5
+
+
+def test_a_table_described_with_replaced_rows_has_one_account_for_all(folder) -> None:
+    (folder / "flights.toml").write_text(
+        'source = "flights.parquet"\nname = "flights"\nadjacency = "replace-one"\nrows = 2000\n', encoding="utf-8"
+    )
+    run(folder, "fit", *MODEL, *FEATURE)
+    run(folder, "query", "count", "--where", "hour > 12", "--epsilon", "0.25")
+
+    with expost.open_ledger(folder / "flights.ledger") as book:
+        assert book.accounts() == ["dataset:flights"]
+        assert float(book.spent("dataset:flights").epsilon) == 0.75
+
+
+def test_a_repeated_feature_is_refused_and_costs_nothing(folder) -> None:
+    with pytest.raises(expost.InvalidRequest, match="each feature once"):
+        run(folder, "fit", *MODEL, *FEATURE, "--feature", "dep_delay=0:50")
+    assert not (folder / "flights.ledger").exists()
