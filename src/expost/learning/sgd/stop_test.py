@@ -53,15 +53,7 @@ class StopTest(Protocol):
 
 
 class PrivateTest:
-    """``ValidationTest`` on the rows that a learner holds out, about ``rows`` of them.
-
-    Guarantee: that of ValidationTest.
-    Adjacency: add/remove of one row.
-    Sensitivity: that of ValidationTest.
-    Accuracy: that of ValidationTest.
-    Numerics: exact.
-    Reference: docs/proofs/sgd-validation.md.
-    """
+    """``ValidationTest``, with its guarantee, on the rows that a learner holds out: about ``expected_rows`` of them."""
 
     outcome, citation, rows = Outcome.TESTED, "docs/proofs/sgd-validation.md", "rows held out"
 
@@ -85,12 +77,8 @@ class PrivateTest:
 class PublicTest:
     """Whether the target is met on public rows: exact, and free, since it reads a private model and no private row.
 
-    Guarantee: none is needed: its answers are a function of released sums and of public rows.
-    Adjacency: add/remove of one private row.
-    Sensitivity: 0.
-    Accuracy: exact on the public rows; what it says of other rows is a matter of how alike they are.
-    Numerics: integer sums; scores are floats.
-    Reference: docs/proofs/sgd-stopping.md, Setting.
+    Its answers are a function of released sums and of rows that are the same under both neighbours, so they cost nothing
+    (docs/proofs/sgd-stopping.md, Setting). What they say of other rows is a matter of how alike these are.
     """
 
     outcome, citation, rows = Outcome.CERTIFIED, "docs/proofs/sgd-stopping.md, Setting", "public rows"
