@@ -200,9 +200,9 @@ def test_error_bounds_of_groups_hold_all_at_once() -> None:
     assert math.isclose(float(question.failure_probability), 1 - 0.8**0.25, rel_tol=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])  # in the middle of the ties
 def test_the_rank_error_of_decimals_with_ties_is_that_among_the_values_themselves(share: float) -> None:
-    ages = np.random.default_rng(1).integers(18, 90, 20_000) / 10
+    ages = np.random.default_rng(1).integers(18, 29, 20_000) / 10
     dataset = Dataset(pa.table({"x": ages}), bounds={"x": (0, 12)})
     for seed in range(20):
         question = Quantile("x", share, within=60)
