@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from expost.core import InvalidRequest
 from expost.data.engines.contract import ROWS_PER_BATCH, rows_for
+from expost.data.engines.csv_cells import CutRecords
 from expost.data.engines.csv_records import UNREADABLE, Misquoted, csv_records
 from expost.data.engines.parallel import in_parallel
 
@@ -97,11 +98,20 @@ class CsvEngine:
 
     def _rows(self, lines: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
         """The rows of some records; a blank line is none."""
-        places = {name: place for place, name in enumerate(self._columns, 1)}
-        chosen = [_cast(places[name], self._columns[name], name) for name in columns or list(places)[:1]]
+        chosen = list(columns) or list(self._columns)[:1]
+        places = {name: place for place, name in enumerate(self._columns)}
+        cut = CutRecords(lines, self._delimiter)
+        # Quotes that may stand anywhere are weighed one by one, within their own line.
+        odd = self._lines_are_rows and cut.has_quotes
+        texts = {"record": cut.whole()} if odd else {f"cell{places[name]}": cut.cells(places[name]) for name in chosen}
+        casts = [
+            _cast(_own_cell(places[name]) if odd else f"cell{places[name]}", self._columns[name]) for name in chosen
+        ]
+        named = ", ".join(f"{cast} AS {_name(name)}" for cast, name in zip(casts, chosen, strict=True))
         with self._connection.cursor() as cursor:
-            cursor.register("records", pa.table({"line": lines}))
-            table = cursor.sql(_query(chosen, self._delimiter)).to_arrow_table().combine_chunks()
+            cursor.register("records", pa.table(texts))
+            source = _split(self._delimiter) if odd else "records"
+            table = cursor.sql(f"SELECT {named} FROM {source}").to_arrow_table().combine_chunks()
         return pa.RecordBatch.from_arrays(
             [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns],
             schema=table.schema,
@@ -113,28 +123,27 @@ def _in_memory() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": "1", "temp_directory": ""})
 
 
-def _query(casts: Sequence[str], delimiter: str) -> str:
-    """A query that cuts each record into cells by itself."""
+def _split(delimiter: str) -> str:
+    """A query that cuts each record into cells by itself, whatever quotes it has."""
     border = re.escape(delimiter)
     pattern = f'("(?:[^"]|"")*"|[^{border}]*)(?:{border}|$)'
     cells = (
-        f"CASE WHEN contains(line, '\"') THEN regexp_extract_all(line, {_literal(pattern)}, 1) "
-        f"ELSE string_split(line, {_literal(delimiter)}) END"
+        f"CASE WHEN contains(record, '\"') THEN regexp_extract_all(record, {_literal(pattern)}, 1) "
+        f"ELSE string_split(record, {_literal(delimiter)}) END"
     )
-    whole = "SELECT rtrim(line, chr(13) || chr(10)) AS line FROM records"
-    return f"SELECT {', '.join(casts)} FROM (SELECT {cells} AS cells FROM ({whole}) WHERE line IS DISTINCT FROM '')"
+    return f"(SELECT {cells} AS cells FROM records)"
 
 
-def _cast(place: int, kind: str, name: str) -> str:
-    """One cell as its type; an empty cell is missing, an empty text in quotes is not."""
-    cell = f"cells[{place}]"
+def _own_cell(place: int) -> str:
+    """One cell of a record that was cut by itself, as ``CutRecords`` reads it."""
+    cell = f"cells[{place + 1}]"
     enclosed = f"starts_with({cell}, '\"') AND ends_with({cell}, '\"') AND length({cell}) > 1"
     text = f"CASE WHEN {enclosed} THEN replace({cell}[2:-2], '\"\"', '\"') ELSE nullif({cell}, '') END"
-    if kind == "VARCHAR":
-        value = f"CASE WHEN NOT contains({cell}, '{UNREADABLE}') THEN {text} END"
-    else:
-        value = f"TRY_CAST(trim({text}) AS {kind})"
-    return f"{value} AS {_name(name)}"
+    return f"CASE WHEN NOT contains({cell}, '{UNREADABLE}') THEN {text} END"
+
+
+def _cast(text: str, kind: str) -> str:
+    return text if kind == "VARCHAR" else f"TRY_CAST(trim({text}) AS {kind})"
 
 
 def _declared(names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
