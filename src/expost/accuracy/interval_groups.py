@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SCOUT_SHARE", "FailureParts", "failure_parts", "predicted_rate", "split_cap"]
+__all__ = ["SCOUT_SHARE", "FailureParts", "failure_parts", "least_rate", "predicted_rate", "split_cap"]
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +49,17 @@ def split_cap(cap: Fraction) -> tuple[Fraction, Fraction]:
     """
     scout = cap * SCOUT_SHARE / (1 + SCOUT_SHARE)
     return scout, cap - scout
+
+
+def least_rate(counts: Floats, share: float, failure: float) -> float:
+    """What ``predicted_rate`` is at least: the rate that the smallest count needs for itself.
+
+    >>> counts = np.array([30.0, 400.0])
+    >>> least_rate(counts, 0.05, 0.05) <= predicted_rate(counts, 0.05, 0.05)
+    True
+    """
+    # 2 exp(-rate margin) / (1 + exp(-rate)) <= failure implies rate >= log(1 / failure) / margin.
+    return math.log(1 / failure) / float(np.floor(share * max(float(counts.min()), 0.0)) + 1.0)
 
 
 def predicted_rate(counts: Floats, share: float, failure: float) -> float:

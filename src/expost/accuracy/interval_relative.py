@@ -36,7 +36,9 @@ _SINGLE = 256  # exact counts below this are enumerated one by one over all rung
 _FINE = 0.1  # width of a cell of larger counts, in noise scales at the stopping rung
 _USUAL = 1.12  # what stopping usually costs in probability: where the search for the level begins
 _FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
-_MOST_RUNGS = 200  # that one climb can look at: twice the rungs of its ladder
+_LOWEST_LEVEL = 1e-8  # epsilon of the first rung: within 5 % of six billion rows
+_LEAST_SPAN = 1e4  # from the first rung to the cap
+_WIDE = 1 << 50  # noise scale of the first rung at most: sums of many such noises fit in 64 bits
 _USUAL_LEVELS, _USUAL_PART = (1e-6, 1e3), 0.9  # rungs that share most of a failure probability; the others the rest
 _WIDEST = 1 << 56  # noise scale of a rung: its radius at every level in use fits in 64 bits
 _BEYOND = 2.0**62
@@ -47,7 +49,8 @@ _MARGIN = 1.01  # for counts beyond the enumeration, where the rule repeats itse
 class RelativeRule:
     """Accept a noisy count at a rung if it is at least ``least``; then some value is within ``share`` of the exact one.
 
-    ``level`` is the failure probability at which the noise radius of each rung is taken.
+    ``level`` is the failure probability at which the noise radius of each rung is taken; rungs below the epsilon
+    ``lowest`` are not looked at.
 
     >>> rule = relative_rule(Fraction(1, 20), Fraction(1, 20))
     >>> float(rule.level) > 0.035
@@ -56,6 +59,7 @@ class RelativeRule:
 
     share: float
     level: float
+    lowest: float = 0.0
 
     def radii(self, rates: Floats) -> NDArray[np.int64]:
         """The noise radius of each rung; ``rates`` are its levels over the sensitivity."""
@@ -80,20 +84,23 @@ class RelativeRule:
         return value
 
 
-def relative_ladder(
-    sensitivity: Fraction, cap: Fraction, *, span: float = 1e4, above: Fraction = Fraction(0)
-) -> Ladder:
-    """The rungs of a relative climb: powers of ``RATIO`` in units of the sensitivity, up to the cap.
+def relative_ladder(sensitivity: Fraction, cap: Fraction, *, above: Fraction = Fraction(0)) -> Ladder:
+    """The rungs of a climb: powers of ``RATIO`` in units of the sensitivity, from very private ones up to the cap.
 
-    Rungs whose noise would be wider than exact sampling supports are left out, and those whose noise would be none.
+    Where it begins does not depend on the cap, unless that is tiny: a climb stops where it is accurate enough, and
+    rungs below cost it nothing. Rungs whose noise would be wider than exact sampling supports are left out, and those
+    whose noise would be none.
 
     >>> len(relative_ladder(Fraction(1), Fraction(1)))
-    97
+    194
+    >>> relative_ladder(Fraction(1), Fraction(1))[0] == relative_ladder(Fraction(1), Fraction(1000))[0]
+    True
     """
     cap = min(cap, LARGEST_RATE * sensitivity)
     top = math.floor(math.log(float(cap / sensitivity)) / math.log(RATIO) + 1e-9)
-    count = math.ceil(math.log(span) / math.log(RATIO))
-    rungs = (sensitivity * _power(k) for k in range(top - count + 1, top + 1))
+    lowest = min(max(_LOWEST_LEVEL / float(sensitivity), 1 / _WIDE), float(cap / sensitivity) / _LEAST_SPAN)
+    first = math.ceil(math.log(lowest) / math.log(RATIO) - 1e-9)
+    rungs = (sensitivity * _power(k) for k in range(first, top + 1))
     least = sensitivity / _WIDEST
     kept = [rung for rung in rungs if above < rung <= cap and rung >= least]
     return Ladder(tuple(kept) or (cap,))
@@ -133,7 +140,8 @@ def relative_rule(share: Fraction, failure_probability: Fraction) -> RelativeRul
     """The rule whose stopped answer misses by more than ``share`` with at most this probability, whatever the count."""
     allowed = float(failure_probability)
     if share < _FINEST:
-        return RelativeRule(float(share), allowed / _MOST_RUNGS)
+        low, high = _USUAL_LEVELS
+        return RelativeRule(float(share), allowed / _rungs(low, high), low)
     rule = RelativeRule(float(share), allowed / _USUAL)
     while (worst := stopped_failure(rule)) > allowed:
         rule = RelativeRule(rule.share, rule.level * min(allowed / worst, 0.97))

@@ -107,7 +107,7 @@ class _View:
     def forecast(self, noisy: NDArray[Any], scale: float, own: float) -> Flags:
         """Which cells would reach the target at this scale if the scout's values, of its ``own`` scale, were exact."""
         informed = self.climb.reader.informed(noisy.reshape(self.cells, -1).T, own)
-        return informed & self.reaches(noisy, scale, _FIRST * self.level)[1]
+        return informed & self.reaches(noisy, scale, _FIRST * self.level)[1] if informed.any() else informed
 
     def scout(self, path: DiscreteLaplacePath) -> tuple[Fraction, Scouted]:
         """The scout's price and what it showed: as little as tells where to look."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
-from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, predicted_rate, split_cap
+from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, least_rate, predicted_rate, split_cap
 from expost.accuracy.interval_relative import RelativeRule, relative_ladder, relative_rule, rung_level
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
@@ -75,13 +75,17 @@ class RelativeClimb:
         highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
         # Where the cap is below what was paid for already, the last rung read is looked at once more.
         last = max(highest, kept.read)
-        found = self._climb(path, table, range(kept.first_rung(last), last + 1), kept.read)
+        lowest = path.ladder.first_at_least(Fraction(rules[0].lowest))
+        first = min(max(kept.first_rung(last), lowest), last)
+        found = self._climb(path, table, range(first, last + 1), kept.read)
         found = replace(found, scouted=scouted, paid=paid)
         reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
         return replace(found, met=found.met & reached) if self.slack else found
 
     def _parts_of(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
         """The cells' parts of the failure probability, scaled to this question's: together never more than it."""
+        if len(parts) == 1:
+            return [self._certified]
         scale = min(self._certified / sum(parts), Fraction(1))
         return [_three_digits(part * scale) for part in parts] if scale < 1 else list(parts)
 
@@ -104,6 +108,8 @@ class RelativeClimb:
             hopeful = noisy[rung] + _HOPELESS * scale >= reach
             last = rung == len(ladder) - 1
             guess = np.where(hopeful, noisy[rung], np.inf)
+            if not last and least_rate(guess, share, failure) * float(SCOUT_SHARE) * scale > 1:
+                continue  # most rungs end here, without a search for the rate
             if last or predicted_rate(guess, share, failure) * float(SCOUT_SHARE) * scale <= 1:
                 parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
                 return level, tuple(parts.level(cell, self._certified) for cell in range(cells))

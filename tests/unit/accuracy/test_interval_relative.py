@@ -18,7 +18,8 @@ from expost.noise import DiscreteLaplacePath, SeededBits
 
 def stopped_misses(rule: RelativeRule, count: int, *, runs: int = 20_000, cap: float = 8.0, seed: int = 1) -> float:
     """The share of climbs that stop at a value off by more than the share; coordinates of one path are the runs."""
-    ladder = relative_ladder(Fraction(1), Fraction(str(cap)), span=2000)
+    top = Fraction(str(cap))
+    ladder = relative_ladder(Fraction(1), top, above=top / 2000)
     path = DiscreteLaplacePath(Sealed(np.full(runs, count), Sensitivity(1)), ladder, bits=SeededBits(seed))
     rates = np.array([float(level) for level in ladder])
     radii = rule.radii(rates)
@@ -82,5 +83,17 @@ def test_rungs_keep_their_ratio_and_stay_below_the_cap() -> None:
 def test_a_tiny_share_is_served_by_a_union_over_rungs() -> None:
     rule = relative_rule(Fraction(1, 10**6), Fraction(1, 20))
 
-    assert rule.level == pytest.approx(0.05 / 200)
-    assert len(relative_ladder(Fraction(1), Fraction(1))) < 200
+    looked_at = [level for level in relative_ladder(Fraction(1), Fraction(1000)) if level >= rule.lowest]
+    assert len(looked_at) * rule.level <= 0.05 * (1 + 1e-12) and len(looked_at) > 200
+    assert relative_rule(Fraction(1, 20), Fraction(1, 20)).lowest == 0
+
+
+@pytest.mark.parametrize("sensitivity", [1, 7, 2**20])
+def test_where_a_climb_begins_does_not_depend_on_the_cap(sensitivity: int) -> None:
+    ladders = [relative_ladder(Fraction(sensitivity), Fraction(str(cap))) for cap in (0.1, 1, 10, 1000)]
+    longest = ladders[-1].rungs
+
+    assert all(ladder.rungs == longest[: len(ladder)] for ladder in ladders)
+    assert longest[0] < Fraction(11, 10**9)
+    assert float(relative_ladder(Fraction(1), Fraction(1, 10**7))[0]) < 1.1e-11  # a tiny cap has rungs below it too
+    assert relative_ladder(Fraction(2**45), Fraction(1))[0] > Fraction(2**45, 2**57)  # noise that fits in 64 bits

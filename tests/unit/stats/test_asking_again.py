@@ -141,7 +141,7 @@ def test_the_parts_of_all_rungs_add_up_to_the_failure_probability() -> None:
     for sensitivity in (1.0, 3.7, 2.0**20):
         levels = [sensitivity * RATIO**k for k in exponents if 2.0**-56 <= RATIO**k <= 1000]
         assert sum(rung_level(0.05, level) for level in levels) <= 0.05
-    usual = [float(level) for level in relative_ladder(Fraction(1), Fraction(1))]
+    usual = [float(level) for level in relative_ladder(Fraction(1), Fraction(1), above=Fraction(1, 10**6))]
     assert min(rung_level(0.05, level) for level in usual) > 0.05 / 300
 
 

@@ -3,11 +3,14 @@
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from expost.accuracy.interval_groups import failure_parts, predicted_rate
 from expost.core import Sealed, Sensitivity
+from expost.data import Dataset
 from expost.noise import SeededBits
+from expost.stats import Mean
 from expost.stats.kept import Kept
 from expost.stats.relative_climb import RelativeClimb
 
@@ -74,3 +77,29 @@ def test_groups_that_no_rung_can_serve_are_flagged_and_keep_their_intervals(coun
     for ascent in climbs(counts, 20, cap=Fraction(cap), share="1/200"):
         assert not ascent.met.any() and ascent.cost <= Fraction(cap)
         assert np.isfinite([ascent.reading.value, ascent.reading.low, ascent.reading.high]).all()
+
+
+@pytest.mark.parametrize("rows", [30, 10**6, 10**9])
+def test_what_a_climb_costs_does_not_depend_on_its_cap(rows: int) -> None:
+    def cost(cap: int, seed: int) -> float:
+        kept = Kept(Sealed(np.array([rows]), Sensitivity(1)))
+        climb = RelativeClimb(Fraction(1, 20), Fraction(1, 20), Fraction(cap))
+        return float(climb.run(kept, Fraction(1), 1, SeededBits(seed)).cost)
+
+    costs = [np.median([cost(cap, seed) for seed in range(9)]) for cap in (10, 100, 1000)]
+
+    assert max(costs) <= 1.25 * min(costs)
+    assert 20 / rows < min(costs) and max(costs) < 120 / rows
+
+
+def test_what_a_climb_by_looks_costs_does_not_depend_on_its_cap() -> None:
+    data = Dataset(pa.table({"x": np.arange(200_000) % 100}), bounds={"x": (0, 100)})
+
+    def cost(cap: int, seed: int) -> float:
+        question = Mean("x", within="10%", max_epsilon=cap)
+        question.check(data)
+        return question.climb(question.measure(data), SeededBits(seed)).receipt.epsilon
+
+    costs = [np.median([cost(cap, seed) for seed in range(5)]) for cap in (1, 1000)]
+
+    assert max(costs) <= 1.5 * min(costs)

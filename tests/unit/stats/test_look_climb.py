@@ -48,14 +48,15 @@ def oracle(question, data: Dataset) -> float:
 )
 def test_a_climb_costs_little_more_than_an_oracle_would_pay(build, adjacency: str, rows: int) -> None:
     data, costs = table(rows, adjacency), []
-    for seed in range(3):
+    for seed in range(9):
         question = build()
         question.check(data)
         release = question.climb(question.measure(data), SeededBits(seed))
         assert release.receipt.outcome.met
         costs.append(release.receipt.epsilon)
 
-    assert np.median(costs) <= 2.2 * oracle(build(), data)
+    # Costs of one target spread by a factor of three; their mean over many seeds is at most 2.0 times the oracle's.
+    assert np.mean(costs) <= 2.4 * oracle(build(), data)
     assert data.adjacency is Adjacency.parse(adjacency)
 
 
