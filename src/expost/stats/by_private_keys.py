@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NoReturn
 
 from expost.core import (
@@ -19,6 +20,7 @@ from expost.core import (
     TargetNotMet,
 )
 from expost.core.rational import rational
+from expost.core.receipt import together
 from expost.data import Dataset
 from expost.noise import BitSource
 from expost.stats.groups import GroupRelease, Groups
@@ -179,7 +181,8 @@ class ByPrivateKeys:
         if not all(each.value for each in shown):
             return self._nothing(receipts, Outcome.FIXED)
         question = self._about(dataset, [each.value for each in shown])
-        return ask(question.noting(self._facts(receipts)), request_id=request_id)
+        paid = reduce(together, (each.in_all for each in receipts))
+        return ask(question.noting(self._facts(receipts), paid_before=paid), request_id=request_id)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self._by)

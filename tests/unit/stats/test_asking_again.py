@@ -11,7 +11,8 @@ import pytest
 
 from expost.accuracy.interval import noise_radius
 from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
-from expost.core import PureLoss, Release
+from expost.core import ApproxLoss, PureLoss, Release, approx
+from expost.curator import Session
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats import Count, Mean, Shelf, Summary
@@ -177,3 +178,14 @@ def test_a_summary_rests_on_all_its_columns() -> None:
     first, again = (ask(Summary(["x"], epsilon=2), shelf, bits).receipt for _ in range(2))
 
     assert (again.bill, again.in_all) == (PureLoss(0), first.bill)
+
+
+def test_an_answer_by_private_keys_rests_on_the_keys() -> None:
+    table = Dataset(pa.table({"v": ["a"] * 3000 + ["b"] * 10}), name="p")
+    session = Session(table, approx(50, 0.01))
+    first, again = (session.count_by_private_keys("v", epsilon=1, delta=1e-6).receipt for _ in range(2))
+
+    assert (first.bill, first.in_all) == (PureLoss(0.75), ApproxLoss(1, 1e-6))
+    assert (again.bill, again.in_all) == (PureLoss(0), ApproxLoss(1, 1e-6))
+    assert first.meaning == again.meaning and "73.2 % sure" in first.meaning
+    assert session.spent() == ApproxLoss(1.25, 2e-6)
