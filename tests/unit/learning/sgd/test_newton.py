@@ -172,7 +172,7 @@ def test_curvatures_that_are_ten_times_as_large_as_declared_are_caught(monkeypat
 
 
 def test_noise_for_a_smaller_vector_than_the_released_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A quarter of the joint sensitivity declared, as if a part had been left out of it; a third is caught nine times in ten.
+    # A quarter of the joint sensitivity declared, as if a part had been left out of it; a third is caught most times, not always.
     whole = CurvedGradient.sensitivity.func
     monkeypatch.setattr(
         CurvedGradient,
