@@ -71,3 +71,25 @@ def test_a_line_end_is_taken_off_once() -> None:
     cut = CutRecords(pa.array(["1,x\r\r\n", '2,"y\r\n"\r\n', "3,z\r"]), ",")
 
     assert cut.cells(1).to_pylist() == ["x\r", "y\r\n", "z"]
+
+
+@pytest.mark.parametrize("lines_are_rows", [True, False])
+def test_a_number_that_is_not_whole_is_no_integer_and_no_other_id(lines_are_rows: bool, tmp_path) -> None:
+    cells = {
+        "7": 7,
+        " +7": 7,
+        "-7": -7,
+        "7.0": 7,
+        '"7"': 7,
+        "7.4": None,
+        "6.6": None,
+        "7e0": None,
+        "7_0": None,
+        "0x7": None,
+    }
+    cells |= {str(2**63 - 1): 2**63 - 1, str(2**63): None, "": None, "x": None}
+    (tmp_path / "t.csv").write_text("id,b\n" + "".join(f"{cell},b\n" for cell in cells), encoding="utf-8")
+
+    dataset = Dataset(tmp_path / "t.csv", types={"id": "integer"}, lines_are_rows=lines_are_rows)
+
+    assert pa.Table.from_batches(dataset.batches(["id"])).column("id").to_pylist() == list(cells.values())

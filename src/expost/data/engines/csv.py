@@ -23,6 +23,7 @@ __all__ = ["CsvEngine", "open_csv"]
 T = TypeVar("T")
 
 _SQL = {"integer": "BIGINT", "real": "DOUBLE", "boolean": "BOOLEAN", "text": "VARCHAR", "time": "TIMESTAMP"}
+_WHOLE = r"[+-]?[0-9]+(\.0*)?"
 _SAMPLE = 20_480
 _DELIMITERS = (",", "\t", ";", "|")
 
@@ -143,7 +144,11 @@ def _own_cell(place: int) -> str:
 
 
 def _cast(text: str, kind: str) -> str:
-    return text if kind == "VARCHAR" else f"TRY_CAST(trim({text}) AS {kind})"
+    if kind == "VARCHAR":
+        return text
+    cast = f"TRY_CAST(trim({text}) AS {kind})"
+    # DuckDB would round 1.5 to a whole number and so make one id of two.
+    return f"CASE WHEN regexp_full_match(trim({text}), '{_WHOLE}') THEN {cast} END" if kind == "BIGINT" else cast
 
 
 def _declared(names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
