@@ -84,6 +84,7 @@ class RelativeRule:
         return value
 
 
+@lru_cache(maxsize=256)
 def relative_ladder(sensitivity: Fraction, cap: Fraction, *, above: Fraction = Fraction(0)) -> Ladder:
     """The rungs of a climb: powers of ``RATIO`` in units of the sensitivity, from very private ones up to the cap.
 
