@@ -181,7 +181,9 @@ def test_the_file_of_a_model_of_gradient_descent_has_released_and_public_numbers
     }
 
 
-@pytest.mark.parametrize("model", [expost.SGDClassifier(), "a model", None, fitted], ids=str)
+@pytest.mark.parametrize(
+    "model", [expost.SGDClassifier(), "a model", None, fitted], ids=["not fitted", "text", "nothing", "a function"]
+)
 def test_what_is_no_fitted_model_is_not_saved(tmp_path, model) -> None:
     with pytest.raises(expost.InvalidRequest, match="Expected a fitted Ridge"):
         expost.save_model(model, tmp_path / "model.json")
