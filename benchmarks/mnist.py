@@ -108,8 +108,9 @@ class Mnist:
         except TargetNotMet as missed:
             release = missed.release
         took = time.perf_counter() - begin
-        score = float(np.mean(release.value.scores(self.x_test[scored]).argmax(1) == self.y_test[scored]))
-        run = Run(release.receipt.epsilon, score, release.receipt.outcome.met, took)
+        right = release.value.scores(self.x_test).argmax(1) == self.y_test
+        score, on_public = float(right[scored].mean()), float(right[self.public].mean())
+        run = Run(release.receipt.epsilon, score, on_public, release.receipt.outcome.met, took)
         print(f"MNIST {name:20} epsilon {run.epsilon:6.4f}   test accuracy {score:.4f}   {took:5.1f} s   "
               f"{release.receipt.outcome.value}", flush=True)  # fmt: skip
         return run
@@ -121,6 +122,7 @@ class Run:
 
     epsilon: float
     accuracy: float
+    on_public: float
     met: bool
     seconds: float
 
@@ -145,13 +147,19 @@ def mnist(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(target: float, fixed: list[Run], proven: list[Run], aimed: list[Run], public: list[Run]) -> None:
-    """Where accuracy-first runs stop, over the smallest epsilon that would have done in half of the runs."""
+    """Where accuracy-first runs stop, over the smallest epsilon that would have done in half of the runs or more.
+
+    Done means: has the accuracy on the test file; proves it by a private test; has it on the public rows.
+    """
     bare = least(fixed, lambda run: run.accuracy >= target)
     tested = least(proven, lambda run: run.met)
-    for name, runs in (("private test", aimed), ("public rows", public)):
-        stop = statistics.median(run.epsilon for run in runs)
-        print(f"MNIST to {target:g} by {name}: median epsilon {stop:.3f}, {stop / bare:.2f}x the least fixed one that"
-              f" reaches it, {stop / tested:.2f}x the least that proves it by a private test")  # fmt: skip
+    shown = least(fixed, lambda run: run.on_public >= target)
+    stop = statistics.median(run.epsilon for run in aimed)
+    print(f"MNIST to {target:g} by private tests: median epsilon {stop:.3f}, {stop / tested:.2f}x the least fixed one that"
+          f" passes such a test, {stop / bare:.2f}x the least that has it on the test file")  # fmt: skip
+    stop = statistics.median(run.epsilon for run in public)
+    print(f"MNIST to {target:g} by public rows:   median epsilon {stop:.3f}, {stop / shown:.2f}x the least fixed one that"
+          f" has it on them")  # fmt: skip
 
 
 def least(runs: list[Run], good: Callable[[Run], bool]) -> float:

@@ -114,3 +114,14 @@ def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> Non
     assert len({phase.noise_multiplier for phase in plan.schedule.phases}) == 1
     assert 1.8 < plan.prices.cap.epsilon <= 2
     assert plan.prices.epsilons[0] < plan.prices.cap.epsilon
+
+
+def test_free_tests_begin_low_and_stand_close() -> None:
+    terms: dict[str, Any] = {"target": ("accuracy", 0.95), "delta": 1e-5, "steps": 120, "batches": "full"}
+    free, private = (Order(rows=60_000, public_test=public, **terms).plan() for public in (True, False))
+
+    assert free.validation_share == 0 and free.schedule.batches.rows == 60_000
+    assert len(free.prices.epsilons) > len(private.prices.epsilons)
+    assert 0.01 < free.prices.epsilons[0] < private.prices.epsilons[0]
+    few = Order(rows=600, public_test=True, **terms).plan()
+    assert few.prices.epsilons[0] >= Fraction(1, 8)  # nothing can be learned from so few rows below that
