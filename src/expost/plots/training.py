@@ -15,6 +15,8 @@ __all__ = ["draw_training"]
 
 _LOOKS = ((BLUE, "o"), (RED, "D"), (GREEN, "s"), (ORANGE, "^"))
 
+_DECADE = 12.0  # largest over smallest epsilon of a picture whose small ticks are named too
+
 
 def draw_training(
     runs: Mapping[str, Sequence[tuple[float, float]]],
@@ -43,7 +45,10 @@ def draw_training(
         axes.axhline(target, color=GREY, linewidth=1, linestyle="--", label=f"target {target:g}")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
+    paid = [epsilon for points in runs.values() for epsilon, _ in points]
+    axes.xaxis.set_minor_formatter(
+        "{x:g}" if max(paid) < _DECADE * min(paid) else ""
+    )  # else one label, or none, is left
     axes.set_xlabel("epsilon paid (log scale; left is more private)")
     axes.set_ylabel(score)
     axes.set_title(title or "What accuracy each epsilon bought", fontsize=10, loc="left")
