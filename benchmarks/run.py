@@ -50,7 +50,7 @@ SHORT = {
     "accuracy_first": "--seeds 20 --paper-seeds 2",
     "learning": "--repeats 3",
     "ledger": "--rounds 10",
-    "mnist": "--fixed 0.04 0.5 --target 0.95",
+    "mnist": "--runs 5 --fixed 0.035 0.04 0.045 0.05 --proven 0.07 0.08 0.09",
     "newton_steps": "--seeds 1",
     "noise": "--rounds 3",
     "paths": "--rounds 3",
