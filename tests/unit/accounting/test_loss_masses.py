@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("dp_accounting")
 
 from dp_accounting.pld.pld_pmf import DensePLDPmf
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from expost.accounting.loss_masses import LossMasses
@@ -42,7 +42,8 @@ def test_many_coins_have_the_law_of_binomials(count: int, lost: float) -> None:
 masses = st.lists(st.integers(0, 1000), min_size=2, max_size=40).filter(any)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, derandomize=True)
+@example(masses=[0, 1], lost=0.0, first=8, count=10, width=8.0)
 @given(
     masses=masses,
     lost=st.sampled_from([0.0, 1e-6, 0.2]),
@@ -51,6 +52,7 @@ masses = st.lists(st.integers(0, 1000), min_size=2, max_size=40).filter(any)
     width=st.sampled_from([2.0**-10, 0.25, 8.0, 64.0]),
 )
 def test_sums_and_their_epsilons_are_those_of_the_peer(masses, lost, first, count, width) -> None:
+    assume((1 - lost) ** count > 1e-9)  # else next to nothing is left beside what is cut off
     probabilities = np.array(masses) * (1 - lost) / sum(masses)
     ours, theirs = (
         kind(width, first, probabilities, lost, True).self_compose(count) for kind in (LossMasses, DensePLDPmf)
@@ -74,7 +76,8 @@ def _their_epsilon(masses: DensePLDPmf, delta: float) -> float:
     cut = DensePLDPmf(
         masses._discretization, masses._lower_loss + kept, masses._probs[kept:], masses._infinity_mass, True
     )
-    return cut.get_epsilon_for_delta(delta)
+    with np.errstate(over="ignore"):  # losses above 700: both say infinity, which is safe
+        return cut.get_epsilon_for_delta(delta)
 
 
 def test_two_different_losses_are_added_as_by_the_peer() -> None:
