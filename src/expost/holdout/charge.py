@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-from expost.core import Adjacency, Guarantee, InvalidRequest, Measure, Outcome, PureLoss, Receipt, Target, Unit
+from expost.core import Adjacency, Guarantee, Measure, Outcome, PureLoss, Receipt, Target, Unit
+from expost.core.one_process import OneProcess
 from expost.holdout.budget import Budget
 from expost.holdout.plan import HoldoutPlan
 from expost.ledger import Hold, Ledger, Protected, open_ledger
 from expost.ledger.account import checked_name
 
-__all__ = ["BilledSession", "Charge", "OneProcess", "session_receipt"]
+__all__ = ["BilledSession", "Charge", "session_receipt"]
 
 _ADJACENCY, _UNIT = Adjacency.REPLACE_ONE, Unit.row()  # what every session of a holdout is about
 
@@ -52,42 +52,13 @@ class Charge:
         return receipt.entered(self._ledger.settle(self._hold, receipt))
 
 
-class OneProcess:
-    """Something whose budget lives in one process: copies are the thing itself, children and pickles are refused.
-
-    >>> import copy
-    >>> here = OneProcess()
-    >>> copy.deepcopy(here) is here
-    True
-    """
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise InvalidRequest(
-                "Expected the process that opened the holdout", do="Ask from there; budgets do not fork"
-            )
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError("Expected a holdout to stay in its process; a pickled one would spend its budget twice.")
-
-    __reduce__ = __reduce_ex__ = __getstate__ = _refuse
-
-    def __copy__(self) -> Self:
-        return self  # one budget, however often it is handed on
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-
 class BilledSession(OneProcess, ABC):
     """A session in one process whose worst case is held from its opening; closing settles it to what was used.
 
     One that is broken off half-way costs its worst case: when that happened may tell something.
     """
 
+    _called = "holdout"
     _lock: Any  # set by the session: what its answers are taken under
 
     def __init__(self, charge: Charge) -> None:

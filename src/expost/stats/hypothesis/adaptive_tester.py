@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NoReturn, Self
+from typing import Literal
 
 from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release, Unit
+from expost.core.one_process import OneProcess
 from expost.core.rational import probability, rational
 from expost.ledger import Hold, Ledger, Protected
 from expost.ledger.account import checked_name
@@ -46,7 +46,7 @@ class Finding:
     verdict: Verdict | None = None
 
 
-class AdaptiveTester:
+class AdaptiveTester(OneProcess):
     """Keeps the chance of any false rejection in a series of adaptive private tests below one level.
 
     Each test may be chosen after seeing everything earlier tests said. What they said is little: a yes or no each
@@ -68,6 +68,8 @@ class AdaptiveTester:
     0.00125
     """
 
+    _called = "series of tests"
+
     def __init__(
         self,
         rows: int,
@@ -87,16 +89,8 @@ class AdaptiveTester:
         self._level = probability(level, "level")
         self._ledger, self._accounts = ledger, tuple(accounts)
         self._done, self._rejected, self._spent = 0, 0, Fraction(0)
-        self._process, self._lock = os.getpid(), threading.RLock()
-
-    def __copy__(self) -> Self:
-        return self  # a second count of the tests would let the series run twice
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("Expected a series of tests to stay in its process; a pickled one would run twice.")
+        super().__init__()
+        self._lock = threading.RLock()
 
     @property
     def spent(self) -> PureLoss:
@@ -120,10 +114,7 @@ class AdaptiveTester:
         (True, 4)
         """
         price = level_of(epsilon)
-        if self._process != os.getpid():
-            raise InvalidRequest(
-                "Expected the process that began the series", do="Run the test there; a series does not fork"
-            )
+        self._check_process()
         with self._lock:  # one test after the other: each level follows from what was said before
             return self._run(test, price)
 

@@ -223,7 +223,7 @@ def test_a_forked_process_does_not_continue_a_series():
     child = context.Process(target=_said, args=(AdaptiveTester(400, max_tests=1), queue))
     child.start()
 
-    assert "a series does not fork" in queue.get(timeout=30)
+    assert "the process that opened the series of tests" in queue.get(timeout=30)
     child.join()
 
 
