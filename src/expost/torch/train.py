@@ -41,8 +41,6 @@ from expost.torch.rows import read_rows
 __all__ = ["train"]
 
 _ACCOUNT = "dataset:table"
-_PHASES = 8  # each has a private test
-_FREE_PHASES = 24  # where a test costs nothing
 
 
 def train(
@@ -111,7 +109,7 @@ def train(
         batches=batches,
         batch_size=batch_size,
         steps=steps,
-        phases=phases if phases is not None else _PHASES if public_validation is None else _FREE_PHASES,
+        phases=phases,
         validation_share=validation_share,
         public_test=public_validation is not None,
         accountant=accountant,

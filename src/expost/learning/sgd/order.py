@@ -19,6 +19,7 @@ __all__ = ["Order", "Plan"]
 _MEASURES = {"accuracy": Measure.ACCURACY, "rmse": Measure.RMSE}
 _SPREAD = 32  # the cap over the price of the first phase, where the target does not say
 _LEAST_SPREAD = 4
+_EVEN_SPREAD = 4  # the same where noise does not fall: a sixteenth of the steps come before the first test
 _MOST = 10**12  # rows or steps: beyond it floats lose count
 _MOST_STOPS = 1000  # phases: each has a share of delta, and is priced
 _OPTIONAL = ("phases", "batch_size")
@@ -189,7 +190,7 @@ class Order:
                 falling=self.falling,
             )
         noise = rational(self.noise_multiplier, "noise_multiplier")
-        schedule = Schedule(batches, (Phase(-(-self.steps // phases), noise),) * phases)
+        schedule = Schedule.even(batches, steps=self.steps, phases=phases, ratio=lowest / cap, noise_multiplier=noise)
         prices = schedule.prices(delta, accountant=self.accountant)
         if prices.cap.epsilon > cap:
             raise BudgetExceeded(
@@ -201,6 +202,8 @@ class Order:
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""
+        if not self.falling or self.noise_multiplier is not None:
+            return cap / _EVEN_SPREAD
         if self.public_test:
             return min(cap / _LEAST_SPREAD, max(cap / _FREE_SPREAD, Fraction(_FREE_LEEWAY, self.rows)))
         if target.measure is not Measure.ACCURACY or target.tolerance >= 1:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from expost.accounting import Event, noise_multiplier_for
 from expost.accounting import Sequence as Events
 from expost.core import InvalidRequest, approx
-from expost.learning.sgd.batches import Batches, Disjoint, Poisson
+from expost.learning.sgd.batches import Batches, Poisson
 from expost.learning.sgd.prices import PriceList, price_list
 
 __all__ = ["Phase", "Schedule"]
@@ -84,6 +86,19 @@ class Schedule:
         return cls(batches, (Phase(steps, noise_multiplier_for(approx(epsilon, delta), steps=count)),))
 
     @classmethod
+    def even(
+        cls, batches: Batches, *, steps: int, phases: int, ratio: Fraction, noise_multiplier: Fraction
+    ) -> Schedule:
+        """The same noise in all phases, which are the longer the later: prices rise about geometrically, by 1 / ``ratio``.
+
+        >>> from expost.learning.sgd.batches import Full
+        >>> plan = Schedule.even(Full(1000), steps=32, phases=3, ratio=Fraction(1, 4), noise_multiplier=Fraction(20))
+        >>> [phase.steps for phase in plan.phases]
+        [2, 6, 24]
+        """
+        return _Even(batches, steps, phases, float(ratio)).of_noise(noise_multiplier)
+
+    @classmethod
     def ladder(
         cls,
         batches: Batches,
@@ -96,9 +111,9 @@ class Schedule:
         accountant: str = "auto",
         falling: bool = True,
     ) -> tuple[Schedule, PriceList]:
-        """Phases of equal length whose prices rise about geometrically from ``lowest`` to ``highest``, never above it.
+        """Phases whose prices rise about geometrically from ``lowest`` to ``highest``, never above it.
 
-        If the noise is not ``falling`` it is the same in all phases, and prices rise about as the root of their number.
+        They are of equal length and their noise falls; or, if it is not ``falling``, of equal noise, and their length rises.
 
         >>> from expost.learning.sgd.batches import Full
         >>> _, prices = Schedule.ladder(Full(1000), steps=40, phases=4, lowest=Fraction(1, 8), highest=Fraction(1),
@@ -107,7 +122,7 @@ class Schedule:
         [0.11, 0.23, 0.48, 1.0]
         """
         terms: dict[str, Any] = {"accountant": accountant, "expected": float(highest)}
-        shape = _Shape(batches, max(1, -(-steps // phases)), phases, float(lowest / highest) if falling else None)
+        shape = (_Falling if falling else _Even)(batches, steps, phases, float(lowest / highest))
 
         def affordable(size: float) -> bool:
             coarse = shape.schedule(size).prices(delta, bins=_COARSE, **terms)
@@ -122,32 +137,58 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """Noise multipliers from how fast the privacy parameter should grow; prices are computed exactly afterwards."""
+class _Shape(ABC):
+    """Phases from how fast the privacy parameter should grow; prices are computed exactly afterwards.
+
+    ``ratio`` is that of the first phase over that of all.
+    """
 
     batches: Batches
     steps: int
     phases: int
-    ratio: float | None
+    ratio: float
 
+    @abstractmethod
     def schedule(self, size: float) -> Schedule:
-        """About Gaussian-DP parameters up to ``size``, one a phase: in geometric progression, or those of equal noise."""
-        last = max(self.phases - 1, 1)
-        if self.ratio is None:
-            each = _short(self._noise(size**2 / self.phases))
-            return Schedule(self.batches, (Phase(self.steps, each),) * self.phases)
-        squares = [(size * self.ratio ** (1 - k / last)) ** 2 for k in range(self.phases)]
-        grown = [after - before for before, after in zip([0.0, *squares[:-1]], squares, strict=True)]
-        return Schedule(self.batches, tuple(Phase(self.steps, _short(self._noise(amount))) for amount in grown))
+        """About Gaussian-DP parameters up to ``size``, one a phase, in geometric progression."""
 
-    def _noise(self, mu_squared: float) -> float:
+    @property
+    def _squares(self) -> list[float]:
+        """Squared parameters after each phase, as parts of the last one."""
+        last = max(self.phases - 1, 1)
+        return [*(self.ratio ** (2 * (1 - k / last)) for k in range(self.phases - 1)), 1.0]
+
+    def _noise(self, mu_squared: float, steps: int) -> Fraction:
         match self.batches:
             case Poisson(rate) if rate < 1:
                 # Central limit of sampled Gaussians (BDLS20, Corollary 4): mu^2 = rate^2 steps (e^(1/z^2) - 1).
-                return 1 / math.sqrt(math.log1p(mu_squared / (self.steps * float(rate) ** 2)))
-            case Disjoint(parts):
-                return math.sqrt(-(-self.steps // parts) / mu_squared)
-        return math.sqrt(self.steps / mu_squared)
+                return _short(1 / math.sqrt(math.log1p(mu_squared / (steps * float(rate) ** 2))))
+        return _short(math.sqrt(self.batches.event(Fraction(1), steps).count / mu_squared))
+
+
+class _Falling(_Shape):
+    """Phases of equal length whose noise falls."""
+
+    def schedule(self, size: float) -> Schedule:
+        """Each has the noise that its part of the square needs."""
+        each = max(1, -(-self.steps // self.phases))
+        grown = (size**2 * (after - before) for before, after in pairwise([0.0, *self._squares]))
+        return Schedule(self.batches, tuple(Phase(each, self._noise(amount, each)) for amount in grown))
+
+
+class _Even(_Shape):
+    """Phases of equal noise whose length rises: squares of the parameter add up step by step."""
+
+    def schedule(self, size: float) -> Schedule:
+        """The noise of all steps, and ends of phases where the square has grown enough, after whole passes."""
+        return self.of_noise(self._noise(size**2, self.steps))
+
+    def of_noise(self, noise: Fraction) -> Schedule:
+        """The same with a noise that is given."""
+        period, ends = self.batches.period, [0]
+        for square in self._squares:
+            ends.append(max(ends[-1] + period, math.ceil(self.steps * square / period) * period))
+        return Schedule(self.batches, tuple(Phase(after - before, noise) for before, after in pairwise(ends)))
 
 
 def _largest(affordable: Callable[[float], bool], guess: float) -> float:

@@ -56,20 +56,23 @@ class Trained:
 
 
 def stretches(schedule: Schedule) -> tuple[Stretch, ...]:
-    """The schedule cut at its phases, and a single phase into about twenty parts.
+    """The schedule cut at its phases, and these into parts of a twentieth of all steps or a little more.
 
     >>> from fractions import Fraction
     >>> from expost.learning.sgd.batches import Full
     >>> from expost.learning.sgd.schedule import Phase
-    >>> [part.steps for part in stretches(Schedule(Full(10), (Phase(2, Fraction(1)), Phase(3, Fraction(1)))))]
-    [2, 3]
+    >>> [part.steps for part in stretches(Schedule(Full(10), (Phase(5, Fraction(1)), Phase(75, Fraction(1)))))][:4]
+    [5, 5, 5, 5]
     """
-    if len(schedule.phases) > 1:
-        return tuple(Stretch(number, phase.steps, True) for number, phase in enumerate(schedule.phases))
-    total, period = schedule.phases[0].steps, schedule.batches.period
-    size = -(-total // (_STRETCHES * period)) * period
-    starts = range(0, total, size)
-    return tuple(Stretch(0, min(size, total - start), start + size >= total) for start in starts)
+    return tuple(part for number, phase in enumerate(schedule.phases) for part in _cut(number, phase, schedule))
+
+
+def _cut(number: int, phase: Phase, schedule: Schedule) -> Iterator[Stretch]:
+    """Parts of one phase, of whole passes."""
+    parts, period = max(1, _STRETCHES * phase.steps // schedule.steps), schedule.batches.period
+    size = -(-phase.steps // (parts * period)) * period
+    for start in range(0, phase.steps, size):
+        yield Stretch(number, min(size, phase.steps - start), start + size >= phase.steps)
 
 
 class Trainer:

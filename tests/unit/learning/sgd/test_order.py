@@ -1,6 +1,7 @@
 """What a caller asks becomes a schedule and prices, without any data."""
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -108,12 +109,22 @@ def test_a_target_that_counts_no_errors_holds_out_a_fifth() -> None:
 @pytest.mark.parametrize("batches", ["full", "poisson", "disjoint"])
 def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> None:
     plan = order(
-        target=("accuracy", 0.9), max_epsilon=2.0, phases=5, batches=batches, batch_size=1000, falling=False
+        target=("accuracy", 0.9), max_epsilon=2.0, phases=5, steps=320, batches=batches, batch_size=1000, falling=False
     ).plan()
 
     assert len({phase.noise_multiplier for phase in plan.schedule.phases}) == 1
     assert 1.8 < plan.prices.cap.epsilon <= 2
-    assert plan.prices.epsilons[0] < plan.prices.cap.epsilon
+    growth = [after / before for before, after in pairwise(map(float, plan.prices.epsilons))]
+    assert max(growth) < 1.35 * min(growth)  # about a geometric progression, not a root
+    assert 3 < plan.prices.cap.epsilon / plan.prices.epsilons[0] < 6
+
+
+def test_networks_are_asked_as_often_as_their_growth_says() -> None:
+    terms: dict[str, Any] = {"target": ("accuracy", 0.95), "falling": False, "batches": "poisson", "batch_size": 1000}
+    private, free = (order(public_test=public, **terms).plan() for public in (False, True))
+
+    assert (len(private.prices.epsilons), len(free.prices.epsilons)) == (8, 11)
+    assert all(phase.steps >= 1 for plan in (private, free) for phase in plan.schedule.phases)
 
 
 def test_free_tests_begin_low_and_stand_close() -> None:

@@ -1,6 +1,7 @@
 """The loop runs every step it charges for, stops when told, and charges what was begun."""
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,13 +94,13 @@ def test_a_stretch_is_written_down_before_it_runs() -> None:
         save=lambda progressed: written.append((progressed.begun, progressed.finished, len(learner.steps))),
     )
 
-    assert written == [(1, 0, 0), (2, 1, 3)]
+    assert written == [(number + 1, number, number) for number in range(7)]  # so few steps are stretches of their own
 
 
 def test_a_restart_goes_on_behind_what_was_begun() -> None:
     learner = Recorder()
 
-    trained = run(TWO, learner, Progressed({}, begun=1, finished=0, arrays={"steps": np.array([2.0])}))
+    trained = run(TWO, learner, Progressed({}, begun=3, finished=2, arrays={"steps": np.array([2.0])}))
 
     assert learner.restored == 2
     assert len(learner.steps) == 4
@@ -109,7 +110,7 @@ def test_a_restart_goes_on_behind_what_was_begun() -> None:
 def test_a_restart_with_nothing_left_runs_nothing() -> None:
     learner = Recorder()
 
-    trained = run(TWO, learner, Progressed({}, begun=2, finished=1))
+    trained = run(TWO, learner, Progressed({}, begun=7, finished=6))
 
     assert learner.steps == []
     assert (trained.phase, trained.steps) == (1, 7)
@@ -122,6 +123,15 @@ def test_a_single_phase_is_cut_into_stretches_that_end_with_passes() -> None:
     assert sum(part.steps for part in parts) == 100
     assert all(part.steps % 7 == 0 for part in parts[:-1])
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+def test_long_phases_are_cut_and_short_ones_are_not() -> None:
+    parts = stretches(Schedule(Full(10), (Phase(3, Fraction(1)), Phase(17, Fraction(1)), Phase(80, Fraction(1)))))
+
+    assert [sum(part.steps for part in parts if part.phase == phase) for phase in range(3)] == [3, 17, 80]
+    assert [sum(part.phase == phase for part in parts) for phase in range(3)] == [1, 3, 16]
+    assert [part.phase for part in parts if part.last] == [0, 1, 2]
+    assert all(a.phase < b.phase for a, b in pairwise(parts) if a.last)
 
 
 def test_every_phase_of_disjoint_batches_begins_a_pass() -> None:
