@@ -62,6 +62,9 @@ FITTED = {
     "logistic": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1])),
     "logistic, output": ("c", lambda e: LogisticRegression(epsilon=e, max_epsilon=e, classes=[0, 1], method="output")),
     "logistic, score": ("c", lambda e: LogisticRegression(score=("accuracy", 0.6), max_epsilon=e, classes=[0, 1])),
+    "logistic, one feature": ("c", lambda e: LogisticRegression(epsilon=e, classes=[0, 1], fit_intercept=False)),
+    "ridge, output, one feature": ("y", lambda e: Ridge(epsilon=e, method="output", fit_intercept=False)),
+    "ridge, output, tiny delta": ("y", lambda e: Ridge(epsilon=e, method="output", delta=1e-28)),
     "huber": ("c", lambda e: HuberSVC(epsilon=e, max_epsilon=e, classes=[0, 1])),
 }
 POINTS = RANDOM.uniform(-0.5, 0.5, (500, 2))
@@ -76,11 +79,12 @@ PEOPLE = Dataset(
 @pytest.mark.parametrize("name", FITTED)
 def test_every_epsilon_of_a_fit_is_spent_or_refused_before_anything_is_held(name: str) -> None:
     target, build = FITTED[name]
-    for level in (1e-300, 1e-12, 1e-9, 1e-6, 1e3, 1e6, 1e12, 1e300):
+    features = ["a"] if "one feature" in name else ["a", "b"]
+    for level in (1e-300, 1e-24, 1e-14, 1e-9, 1e-6, 1e3, 1e6, 1e12, 1e300):
         session = Session(PEOPLE, approx(10**18, 0.1))
         with contextlib.suppress(TargetNotMet):
             try:
-                session.fit(build(level), features=["a", "b"], target=target)
+                session.fit(build(level), features=features, target=target)
             except (InvalidRequest, BudgetExceeded) as refusal:
                 held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
                 assert not held and "Expected" in str(refusal), level

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from expost.core.errors import InvalidRequest
-from expost.core.rational import rational
+from expost.core.rational import rational, whole
 
 __all__ = ["Ladder"]
 
@@ -31,6 +31,8 @@ class Ladder:
     rungs: tuple[Fraction, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rungs, Iterable):
+            raise InvalidRequest("Expected privacy levels", got=self.rungs, do="Pass several, such as (0.1, 1)")
         rungs = tuple(rational(rung, "rung") for rung in self.rungs)
         if not rungs or any(low >= high for low, high in itertools.pairwise(rungs)):
             raise InvalidRequest("Expected strictly increasing privacy levels", do="Sort the rungs and drop repeats")
@@ -39,7 +41,7 @@ class Ladder:
     @classmethod
     def of(cls, rungs: Iterable[float | Fraction]) -> Ladder:
         """A ladder of the given levels."""
-        return cls(tuple(rational(rung, "rung") for rung in rungs))
+        return cls(rungs)  # type: ignore[arg-type]  # a ladder keeps them as a tuple
 
     @classmethod
     def geometric(
@@ -53,14 +55,15 @@ class Ladder:
         low, high = rational(lowest, "lowest rung"), rational(highest, "highest rung")
         if low > high:
             raise InvalidRequest("Expected the lowest rung below the highest", got=lowest, do="Swap them")
-        if rungs is None:
-            rungs = math.ceil(math.log(float(high / low)) / math.log(ratio)) + 1
-        if not 1 <= rungs <= _MOST_RUNGS:
-            raise InvalidRequest(f"Expected between 1 and {_MOST_RUNGS} rungs", got=rungs, do="Widen the ratio")
-        if low == high or rungs == 1:
+        width, factor = math.log(float(high / low)), float(rational(ratio, "ratio"))
+        if factor <= 1:
+            raise InvalidRequest("Expected ratio above 1", got=ratio, do="Pass e.g. 1.1")
+        wanted = math.ceil(width / math.log(factor)) + 1 if rungs is None else rungs
+        count = whole(wanted, "rungs", least=1, most=_MOST_RUNGS, do="Widen the ratio, or pass fewer")
+        if low == high or count == 1:
             return cls((high,))
-        step = math.log(float(high / low)) / (rungs - 1)
-        between = (_short(float(low) * math.exp(step * index)) for index in range(1, rungs - 1))
+        step = width / (count - 1)
+        between = (_short(float(low) * math.exp(step * index)) for index in range(1, count - 1))
         inner = sorted({rung for rung in between if low < rung < high})
         return cls((low, *inner, high))
 

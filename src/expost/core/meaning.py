@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from numbers import Real
 
+from expost.core.errors import InvalidRequest
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
+from expost.core.rational import finite
 
 __all__ = ["explain_loss", "posterior_bound"]
 
@@ -20,8 +23,23 @@ def posterior_bound(prior: float, epsilon: float) -> float:
     >>> round(posterior_bound(0.5, 0.1), 4)
     0.525
     """
+    belief, loss = finite(prior, "prior"), _loss_of(epsilon)
+    if not 0 <= belief <= 1:
+        raise InvalidRequest("Expected prior between 0 and 1", got=prior, do="Pass a probability such as 0.5")
+    if belief == 0:
+        return 0.0  # no evidence moves it, not even an endless loss
     # Written with e^-epsilon so that a large epsilon cannot overflow.
-    return prior / (prior + (1 - prior) * math.exp(-epsilon))
+    return belief / (belief + (1 - belief) * math.exp(-loss))
+
+
+def _loss_of(epsilon: object) -> float:
+    """A number >= 0, or infinity, which a bill may be."""
+    if isinstance(epsilon, Real) and epsilon == math.inf:
+        return math.inf
+    found = finite(epsilon, "epsilon")
+    if found < 0:
+        raise InvalidRequest("Expected epsilon >= 0", got=epsilon, do="Pass a non-negative epsilon")
+    return found
 
 
 def explain_loss(loss: Loss, *, unit: str = "one row") -> str:

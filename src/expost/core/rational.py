@@ -9,11 +9,12 @@ from fractions import Fraction
 
 from expost.core.errors import InvalidRequest
 
-__all__ = ["decimal_text", "floor_decimal", "probability", "rational", "round_up"]
+__all__ = ["decimal_text", "finite", "floor_decimal", "probability", "rational", "round_up", "whole"]
 
 # Far outside any useful privacy or accuracy parameter, close enough to keep exact arithmetic cheap.
 _LARGEST = Fraction(10**18)
 _SMALLEST = Fraction(1, 10**30)
+_MOST_PLACES = 400  # of a decimal, before or after the point: floats end sooner
 
 
 def rational(value: object, name: str, *, positive: bool = True, do: str | None = None) -> Fraction:
@@ -47,6 +48,38 @@ def probability(value: object, name: str) -> Fraction:
     if exact >= 1:
         raise InvalidRequest(f"Expected {name} between 0 and 1, both excluded", got=value, do=f"Pass a smaller {name}")
     return exact
+
+
+def finite(value: object, name: str, *, do: str | None = None) -> float:
+    """A finite number of either sign, as a float.
+
+    >>> finite(Fraction(-1, 2), "bound")
+    -0.5
+    """
+    exact = _exactly(value)
+    try:
+        found = math.nan if exact is None else float(exact)
+    except OverflowError:
+        found = math.nan
+    if math.isnan(found):
+        raise InvalidRequest(f"Expected {name} to be a finite number", got=value, do=do or f"Pass a finite {name}")
+    return found
+
+
+def whole(value: object, name: str, *, least: int = 0, most: int, do: str | None = None) -> int:
+    """A whole number between two limits, both included.
+
+    >>> whole(2.5, "runs", most=10)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected runs to be a whole number from 0 to 10, got 2.5. Pass an int between them.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        raise InvalidRequest(
+            f"Expected {name} to be a whole number from {least} to {most}",
+            got=value,
+            do=do or "Pass an int between them",
+        )
+    return int(value)
 
 
 def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12)) -> Fraction:
@@ -93,6 +126,8 @@ def _exactly(value: object) -> Fraction | None:
         return value
     if isinstance(value, numbers.Integral):
         return Fraction(int(value))
+    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > _MOST_PLACES):
+        return None
     if not math.isfinite(value):
         return None
     return Fraction(str(value))  # str of a float, NumPy's included, is its shortest decimal

@@ -213,7 +213,7 @@ def _drafter(
     beta, part = probability(failure_probability, "failure_probability"), probability(share, "noise_share")
     if tau >= 1:
         raise InvalidRequest("Expected tolerance below 1", got=tolerance, do="Answers lie in [0, 1]")
-    if variant not in ("analysed", "improved"):
+    if not isinstance(variant, str) or variant not in ("analysed", "improved"):
         raise InvalidRequest("Expected variant to be 'analysed' or 'improved'", got=variant, do="Name one of them")
 
     def draft(hits: int) -> HoldoutPlan:

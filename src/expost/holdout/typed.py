@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any
-
 from expost.core.errors import InvalidRequest
+from expost.core.rational import finite
 
 __all__ = ["amount_of", "chance_of", "count_of"]
 
@@ -27,20 +25,21 @@ def count_of(value: object, name: str) -> int:
     return value
 
 
-def amount_of(value: Any, name: str, *, zero: bool = False) -> float:
+def amount_of(value: object, name: str, *, zero: bool = False) -> float:
     """A positive finite number, or one that may be zero; smaller than the ones callers type, for it may be computed.
 
     >>> amount_of(0.5, "sigma")
     0.5
     """
-    known = not isinstance(value, bool) and isinstance(value, Real) and bool(value <= _LARGEST)
-    if not known or not (value >= _LEAST or (zero and value == 0)):
-        bound = ">= 0" if zero else "> 0"
-        raise InvalidRequest(f"Expected {name} to be a number {bound}", got=value, do=f"Pass a finite {name} {bound}")
-    return float(value)
+    bound = ">= 0" if zero else "> 0"
+    do = f"Pass a finite {name} {bound}"
+    found = finite(value, name, do=do)
+    if not _LEAST <= found <= _LARGEST and not (zero and found == 0):
+        raise InvalidRequest(f"Expected {name} to be a number {bound}", got=value, do=do)
+    return found
 
 
-def chance_of(value: Any, name: str, *, zero: bool = False) -> float:
+def chance_of(value: object, name: str, *, zero: bool = False) -> float:
     """A probability below 1, above 0 unless it may be zero.
 
     >>> chance_of(0.05, "failure_probability")

@@ -16,6 +16,7 @@ _MEASURES = {
     "accuracy": Measure.ACCURACY,
     "log_loss": Measure.LOG_LOSS,
 }
+_LEAST_EPSILON = Fraction(1, 10**9)  # the noise of a fit is about 2^31 / epsilon grid steps, and 2^76 can be drawn
 _SHARES = (Measure.R2, Measure.ACCURACY)  # scores below 1
 
 
@@ -52,6 +53,10 @@ class Aim:
         failure = probability(failure_probability, "failure_probability")
         if epsilon is not None:
             level = rational(epsilon, "epsilon")
+            if level < _LEAST_EPSILON:
+                raise InvalidRequest(
+                    "Expected epsilon of at least 1e-9", got=epsilon, do="Raise it: noise drowns the model"
+                )
             return cls(None, level, failure, level)
         if excess_risk is not None:
             target = Target(Measure.EXCESS_RISK, rational(excess_risk, "excess_risk"), failure)

@@ -18,6 +18,7 @@ from expost.accuracy.spherical_norm import spherical_norm_quantile
 from expost.core import Adjacency, ApproxGuarantee, InvalidRequest, Ladder, Norm, Sealed, Sensitivity
 from expost.core.rational import round_up
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianMechanism, SphericalLaplaceMechanism
+from expost.noise.parameter import LARGEST_SCALE
 
 __all__ = ["GaussianOutput", "LaplaceOutput", "OutputNoise", "SphericalOutput", "Valley", "smallest_epsilon"]
 
@@ -92,6 +93,8 @@ class LaplaceOutput:
     def excess(self, epsilon: Fraction, failure_probability: float) -> float:
         """The risk above the minimum that is exceeded with at most this probability."""
         valley = self.valley
+        if self._units > LARGEST_SCALE * epsilon:
+            return math.inf  # too wide to be drawn: the spherical law is there
         scale = self._units * valley.step / float(epsilon)
         worst = math.inf
         if valley.norm is Norm.L1:
@@ -159,6 +162,8 @@ class GaussianOutput(_Euclidean):
         """The risk above the minimum that is exceeded with at most this probability."""
         valley = self.valley
         variance = self._mechanism(epsilon).variance(self._sensitivity, coordinates=valley.dimension)
+        if variance > LARGEST_SCALE**2:
+            return math.inf
         failure = failure_probability * (1 - _CLOSE)
         worst = curved_gaussian_bound(valley.dimension, valley.sharpest / valley.penalty, failure)
         return valley.excess(float(variance) * valley.step**2 * valley.penalty / 2 * worst)

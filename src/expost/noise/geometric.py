@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expost.core.errors import InvalidRequest
 from expost.noise.bits import BitSource, source_of
 from expost.noise.enclosure import exp_minus, is_below
 from expost.noise.parameter import Parameter, blocks
@@ -18,6 +19,7 @@ __all__ = ["geometric"]
 _HEAD_BITS = 14  # the float filter inverts scales up to 2^14; the rest of a scale goes into uniform low bits
 _HEAD_ERROR = 2.0**-42  # relative to the scale: MINUS_LOG_ERROR, plus 14 * 2^-50 for the scale, product and sum
 _SURE = np.uint64((1 << 64) - (1 << 51))  # 1 - 2^-13, as a 64-bit fraction
+_MOST_LOW_BITS = 62
 _WIDE = 1 << 62  # beyond this a value is kept as a Python integer
 
 
@@ -51,6 +53,9 @@ class _Inversion:
         self._scale = scale
         fraction, exponent = np.frexp(scale.floats)
         self._shift = np.maximum(exponent - _HEAD_BITS, 0).astype(np.uint64)
+        if self._shift.size and self._shift.max() > _MOST_LOW_BITS:
+            # One word would not hold the low bits, and noise without them protects nothing between its multiples.
+            raise InvalidRequest("Expected noise narrower than 2^76 lattice units", do="Raise epsilon")
         self._head = np.ldexp(fraction, np.minimum(exponent, _HEAD_BITS))
 
     def draw(self, part: slice, bits: BitSource) -> NDArray[Any]:

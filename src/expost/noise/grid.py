@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expost.core.errors import InvalidRequest
+from expost.core.rational import finite, whole
 from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
 
@@ -38,12 +39,12 @@ class Grid:
     bits: int = 20
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        object.__setattr__(self, "low", finite(self.low, "low"))
+        object.__setattr__(self, "high", finite(self.high, "high"))
+        bits = whole(self.bits, "bits", least=_FEWEST_BITS, most=_MOST_BITS, do="Pass an integer such as 20")
+        object.__setattr__(self, "bits", bits)
+        if self.low >= self.high:
             raise InvalidRequest("Expected finite bounds, the lower below the upper", do="Pass public bounds")
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not _FEWEST_BITS <= self.bits <= _MOST_BITS:
-            raise InvalidRequest(
-                f"Expected bits between {_FEWEST_BITS} and {_MOST_BITS}", got=self.bits, do="Pass an integer such as 20"
-            )
         if max(abs(self.lattice_low), abs(self.lattice_high)) > _MOST_STEPS:
             raise InvalidRequest(
                 "Expected at most 2^53 steps between zero and a bound", got=self.bits, do="Use fewer bits"
@@ -68,12 +69,12 @@ class Grid:
 
     def to_lattice(self, values: ArrayLike) -> NDArray[np.int64]:
         """Each number clamped and rounded toward zero, in steps."""
-        numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=self.low, posinf=self.high, neginf=self.low)
+        numbers = np.nan_to_num(_floats(values), nan=self.low, posinf=self.high, neginf=self.low)
         return np.trunc(np.ldexp(np.clip(numbers, self.low, self.high), self.bits)).astype(np.int64)
 
     def to_float(self, steps: ArrayLike) -> NDArray[np.float64]:
         """Lattice points as floats: the one rounding, after the noise."""
-        return np.ldexp(np.asarray(steps).astype(np.float64), -self.bits)
+        return np.ldexp(_floats(steps), -self.bits)
 
     def rounded(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Sensitivity:
         """The sensitivity in steps of an answer that moves by ``sensitivity`` *before* it is put on this grid.
@@ -101,6 +102,16 @@ class Grid:
         if replace:
             return self.lattice_high - self.lattice_low
         return max(abs(self.lattice_low), abs(self.lattice_high))
+
+
+def _floats(values: ArrayLike) -> NDArray[np.float64]:
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind in "biufO":
+            return given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass  # a ragged list, or one with more than numbers
+    raise InvalidRequest("Expected numbers", do="Pass one number, or an array of them")
 
 
 def _root_up(number: int) -> Fraction:

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
-from expost.core.rational import rational
+from expost.core.rational import rational, whole
 
-__all__ = ["BLOCK", "LARGEST_SCALE", "Parameter", "as_shape", "blocks"]
+__all__ = ["BLOCK", "LARGEST_SCALE", "MOST_NUMBERS", "Parameter", "as_shape", "blocks", "exact_parameter"]
 
 LARGEST_SCALE = 1 << 60  # lattice units; values beyond 62 bits are Python integers
+MOST_NUMBERS = 1 << 36  # drawn at once: half a terabyte
 BLOCK = 1 << 15  # elements worked on at a time: their temporaries stay in the cache
 
 
@@ -53,7 +54,8 @@ class Parameter:
     ) -> Parameter:
         """The parameter a caller typed: a number with a size, or a sequence or array of numbers."""
         if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-            return cls.of_table([_exactly(value, name, positive, largest)], None, as_shape(size))
+            exact = exact_parameter(value, name, positive=positive, largest=largest)
+            return cls.of_table([exact], None, as_shape(size))
         given = value if isinstance(value, np.ndarray) else _array(value, name)
         if size is not None and as_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
@@ -62,7 +64,8 @@ class Parameter:
         else:
             kept, index = np.unique(given.ravel(), return_inverse=True)
             table = kept.tolist()
-        return cls.of_table([_exactly(each, name, positive, largest) for each in table], index, given.shape)
+        exacts = [exact_parameter(each, name, positive=positive, largest=largest) for each in table]
+        return cls.of_table(exacts, index, given.shape)
 
     @classmethod
     def of_table(
@@ -96,7 +99,12 @@ class Parameter:
         return Parameter(self.floats, self._exact, index, (len(elements),))
 
 
-def _exactly(value: object, name: str, positive: bool, largest: int) -> Fraction:
+def exact_parameter(value: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE) -> Fraction:
+    """One number that a sampler takes.
+
+    >>> exact_parameter(0.5, "scale")
+    Fraction(1, 2)
+    """
     if isinstance(value, int | Fraction | np.integer) and not isinstance(value, bool) and value > 1:
         if value > largest:
             raise InvalidRequest(f"Expected {name} of at most {largest}", got=value, do=f"Pass a smaller {name}")
@@ -109,10 +117,12 @@ def as_shape(size: object) -> tuple[int, ...] | None:
     if size is None:
         return None
     lengths = size if isinstance(size, tuple) else (size,)
-    for length in lengths:
-        if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 0:
-            raise InvalidRequest("Expected size to be a length or a tuple of lengths", got=length, do="Pass an int")
-    return tuple(int(length) for length in lengths)
+    shape = tuple(
+        whole(length, "size", most=MOST_NUMBERS, do="Pass a length or a tuple of lengths") for length in lengths
+    )
+    if math.prod(shape) > MOST_NUMBERS:
+        raise InvalidRequest(f"Expected at most {MOST_NUMBERS} numbers at once", do="Draw them in several parts")
+    return shape
 
 
 def _array(value: object, name: str) -> NDArray[Any]:

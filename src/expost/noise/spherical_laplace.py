@@ -14,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
+from expost.core.rational import whole
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.enclosure import is_above, is_below, ratio
 from expost.noise.gaussian import draw_gaussian
 from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
-from expost.noise.parameter import Parameter
+from expost.noise.parameter import MOST_NUMBERS, Parameter, exact_parameter
 from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
 
-__all__ = ["GRID_RATIO", "SphericalLaplaceMechanism", "least_step", "shape_of", "spherical_laplace"]
+__all__ = ["GRID_RATIO", "SphericalLaplaceMechanism", "largest_scale", "least_step", "shape_of", "spherical_laplace"]
 
 _ROOT = Fraction(2049, 2048)
 GRID_RATIO = _ROOT**2
@@ -43,6 +44,17 @@ def shape_of(dimension: int) -> int:
     (2, 3)
     """
     return dimension // 2 + 1
+
+
+def largest_scale(dimension: int) -> int:
+    """The widest noise that can be drawn: its Gaussians must stay below 2^76 lattice units (``draw_geometric``).
+
+    Sums of exponentials beyond 2 shape + 200 have probability below e^-100; they would be refused when drawn.
+
+    >>> 2**70 < largest_scale(2) < 2**72
+    True
+    """
+    return math.isqrt((1 << 151) // (4 * shape_of(dimension) + 400))
 
 
 def least_step() -> int:
@@ -64,12 +76,13 @@ def spherical_laplace(scale: Fraction, dimension: int, runs: int, *, bits: BitSo
     >>> spherical_laplace(Fraction(100), 3, 2, bits=SeededBits(1)).shape
     (2, 3)
     """
-    if dimension < 1 or runs < 0 or scale <= 0:
-        raise InvalidRequest("Expected a positive scale and at least one dimension", do="Pass dimension >= 1")
+    dimension = whole(dimension, "dimension", least=1, most=MOST_NUMBERS)
+    scale = exact_parameter(scale, "scale", largest=largest_scale(dimension))
+    runs = whole(runs, "runs", most=MOST_NUMBERS // dimension)
     source = source_of(bits)
     steps = draw_steps(dimension, runs, source)
     kept, index = np.unique(steps, return_inverse=True)
-    unit = 2 * Fraction(scale) ** 2 * shape_of(dimension)
+    unit = 2 * scale**2 * shape_of(dimension)
     # From step to step: powers of their own would take a hundred times as long.
     factors = [GRID_RATIO ** int(gap) for gap in np.diff(kept, prepend=0)]
     table = list(accumulate(factors, operator.mul, initial=unit))[1:]

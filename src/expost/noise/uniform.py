@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def uniform_below(bound: Any, size: object = None, *, bits: BitSource | None = N
         raise InvalidRequest("Expected one bound per element", do="Leave size out, or pass a single bound")
     whole = [_whole(each) for each in bounds.ravel().tolist()]
     shape = bounds.shape if bounds.ndim else as_shape(size)
-    count = int(np.prod(shape)) if shape is not None else 1
+    count = math.prod(shape or ())
     column = np.array(whole, dtype=np.uint64 if all(each <= _NARROW for each in whole) else object)
     flat = draw_uniform(np.broadcast_to(column, count) if column.size == 1 else column, source_of(bits))
     return flat.tolist()[0] if shape is None else flat.reshape(shape)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.core.rational import probability, rational
+from expost.core.rational import probability, rational, whole
 from expost.noise import BitSource
 from expost.robustness.confidence import score_bounds, vote_bounds
 from expost.robustness.perturbation import NoiseKind, as_floats, blocks, noise_kind, perturbations
@@ -25,6 +25,8 @@ from expost.robustness.score import Scores, as_scores
 __all__ = ["Certificates", "certify", "expected_scores"]
 
 Average = Literal["votes", "scores"]
+
+_MOST_SAMPLES = 10**9  # days on a small model; the radius has long stopped growing
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,8 @@ def certify(
     """
     kind, spread = noise_kind(noise), float(rational(sigma, "sigma"))
     failure = float(probability(failure_probability, "failure_probability"))
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise InvalidRequest("Expected samples to be a positive whole number", got=samples, do="Pass 1000")
-    if average not in ("votes", "scores"):
+    samples = whole(samples, "samples", least=1, most=_MOST_SAMPLES, do="Pass 1000")
+    if not isinstance(average, str) or average not in ("votes", "scores"):
         raise InvalidRequest("Expected average to be 'votes' or 'scores'", got=average, do="Name one of them")
     means = expected_scores(
         as_scores(predict_scores), as_floats(x), kind, spread, samples, votes=average == "votes", bits=bits

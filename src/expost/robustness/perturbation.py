@@ -27,9 +27,9 @@ def noise_kind(value: object) -> NoiseKind:
     >>> noise_kind("laplace")
     'laplace'
     """
-    match value:
-        case "gaussian" | "laplace":
-            return value
+    match value if isinstance(value, str) else None:  # arrays compare by element
+        case "gaussian" | "laplace" as found:
+            return found
     raise InvalidRequest("Expected noise to be 'gaussian' or 'laplace'", got=value, do="Name one of them")
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.odd_numbers import answers
 
 from expost.core import (
     Adjacency,
@@ -56,6 +57,23 @@ def test_a_geometric_ladder_increases_to_its_cap(lowest: Fraction, rungs: int) -
 def test_a_ladder_that_does_not_climb_is_refused(rungs) -> None:
     with pytest.raises(InvalidRequest):
         Ladder(rungs)
+
+
+def test_no_number_of_a_ladder_or_a_belief_ends_in_an_error_that_is_not_ours() -> None:
+    for call, usual in (
+        (Ladder, {"rungs": (1, 2)}),
+        (Ladder.of, {"rungs": (1, 2)}),
+        (lambda rung: Ladder((rung, 3)), {"rung": 1}),
+        (Ladder.geometric, {"lowest": 0.1, "highest": 1, "rungs": None, "ratio": 1.1}),
+    ):
+        for argument, value, ladder in answers(call, usual):
+            assert 0 < ladder[0] <= ladder.cap, (argument, value)
+    for argument, value, belief in answers(posterior_bound, {"prior": 0.5, "epsilon": 0.1}):
+        assert 0 <= belief <= 1, (argument, value)
+
+
+def test_a_prior_of_zero_stays_and_an_endless_loss_tells_everything_else() -> None:
+    assert [posterior_bound(prior, math.inf) for prior in (0, 1e-9, 1)] == [0, 1, 1]
 
 
 def test_the_first_rung_at_least_a_level() -> None:

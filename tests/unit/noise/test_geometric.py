@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
+from expost.core import InvalidRequest
 from expost.noise import SeededBits, geometric
+from expost.noise.parameter import Parameter
 
 module = sys.modules["expost.noise.geometric"]  # the package exports a function of that name
 
@@ -89,3 +91,12 @@ def test_values_beyond_62_bits_are_python_integers() -> None:
 
 def test_tiny_scales_give_zeros() -> None:
     assert not geometric(Fraction(1, 10**18), 1000, bits=SeededBits(4)).any()
+
+
+def test_noise_too_wide_for_its_low_bits_is_refused() -> None:
+    widest = module.draw_geometric(Parameter.of_table([Fraction(2**75)], None, (4000,)), SeededBits(1))
+
+    lowest = np.bincount([int(value) % 4 for value in widest], minlength=4)
+    assert min(widest) >= 0 and lowest.min() > 850
+    with pytest.raises(InvalidRequest, match="narrower than 2\\^76"):
+        module.draw_geometric(Parameter.of_table([Fraction(2**76)], None, (1,)), SeededBits(1))

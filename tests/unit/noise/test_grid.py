@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.odd_numbers import answers
 
 from expost.core import InvalidRequest, Norm, Sensitivity
 from expost.noise import Grid, LaplaceMechanism, SeededBits
@@ -79,6 +80,14 @@ def test_a_record_moves_a_sum_by_its_largest_lattice_value():
 def test_senseless_bounds_are_refused(bounds):
     with pytest.raises(InvalidRequest):
         Grid(*bounds)
+
+
+def test_no_number_ends_in_an_error_that_is_not_ours():
+    for argument, value, grid in answers(Grid, {"low": -1.0, "high": 1.0, "bits": 3}):
+        assert grid.lattice_low <= grid.to_lattice(0.3) <= grid.lattice_high, (argument, value)
+    for call, usual in ((Grid(-1, 1).to_lattice, {"values": [0.5]}), (Grid(-1, 1).to_float, {"steps": [2]})):
+        for argument, value, numbers in answers(call, usual):
+            assert numbers.dtype.kind in "if", (argument, value)
 
 
 @pytest.mark.parametrize("bits", [1.5, True, 100, -100])

@@ -2,10 +2,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.odd_numbers import answers
 
+from expost import noise
 from expost.core import InvalidRequest
-from expost.noise import discrete_laplace
-from expost.noise.parameter import LARGEST_SCALE, Parameter, as_shape, blocks
+from expost.noise import SeededBits, discrete_laplace
+from expost.noise.parameter import LARGEST_SCALE, MOST_NUMBERS, Parameter, as_shape, blocks
 
 
 def test_a_float_means_its_shortest_decimal() -> None:
@@ -60,6 +62,25 @@ def test_a_senseless_scale_is_refused(value) -> None:
 def test_a_senseless_size_is_refused(size) -> None:
     with pytest.raises(InvalidRequest):
         discrete_laplace(1, size)
+
+
+SAMPLERS = {"bernoulli": "probability", "bernoulli_exp": "exponent", "discrete_gaussian": "variance"}
+SAMPLERS |= dict.fromkeys(["bitwise_geometric", "bitwise_laplace", "discrete_laplace", "geometric"], "scale")
+CALLS = {name: {parameter: 1, "size": 2} for name, parameter in SAMPLERS.items()}
+CALLS |= {"uniform_below": {"bound": 1, "size": 2}, "spherical_laplace": {"scale": 10, "dimension": 3, "runs": 2}}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_number_of_a_sampler_ends_in_an_error_that_is_not_ours(name: str) -> None:
+    bits = SeededBits(1)
+    for argument, value, drawn in answers(lambda **terms: getattr(noise, name)(**terms, bits=bits), CALLS[name]):
+        assert np.asarray(drawn).dtype.kind in "biO", (argument, value)
+
+
+def test_no_more_numbers_are_drawn_at_once_than_a_computer_holds() -> None:
+    for size in (MOST_NUMBERS + 1, (MOST_NUMBERS, 2), (10**9, 10**9)):
+        with pytest.raises(InvalidRequest, match=str(MOST_NUMBERS)):
+            as_shape(size)
 
 
 def test_a_size_that_contradicts_the_parameters_is_refused() -> None:

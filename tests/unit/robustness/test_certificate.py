@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import special
 from sklearn.linear_model import LogisticRegression
+from tests.odd_numbers import answers
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
@@ -140,3 +141,11 @@ def test_inputs_that_are_no_numbers_are_refused():
         certify(half_space, [["a", "b"]], sigma=0.5)
     with pytest.raises(InvalidRequest, match="finite inputs"):
         certify(half_space, [[1.0], [1.0, 2.0]], sigma=0.5)
+
+
+def test_no_number_ends_in_an_error_that_is_not_ours_or_in_no_end():
+    usual = {"sigma": 0.5, "samples": 10, "failure_probability": 0.1, "noise": "gaussian", "average": "votes"}
+    for argument, value, found in answers(lambda **terms: certify(half_space, [[1.0]], **terms), usual):
+        assert np.isfinite(found.radius).all(), (argument, value)
+    with pytest.raises(InvalidRequest, match="samples to be a whole number from 1 to 1000000000"):
+        certify(half_space, [[1.0]], sigma=0.5, samples=10**30)

@@ -83,7 +83,7 @@ class AdaptiveTester(OneProcess):
         for name, value in (("rows", rows), ("max_tests", max_tests)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidRequest(f"Expected {name} to be a positive whole number", got=value, do="Pass 1 or more")
-        if shows not in ("decisions", "verdicts"):
+        if not isinstance(shows, str) or shows not in ("decisions", "verdicts"):
             raise InvalidRequest("Expected shows to be 'decisions' or 'verdicts'", got=shows, do="Name one of them")
         self._rows, self._max_tests, self._shows = rows, max_tests, shows
         self._level = probability(level, "level")

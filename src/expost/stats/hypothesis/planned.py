@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from expost.core import InvalidRequest
-from expost.core.rational import probability, rational
+from expost.core.rational import finite, probability, rational, whole
 from expost.stats.hypothesis.price import level_of
 
 __all__ = [
@@ -38,13 +38,7 @@ def rows_of(value: object, name: str = "rows", *, fewest: int = 1, most: int = _
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected rows to be a whole number from 1 to 1099511627776, got 2.5. Pass e.g. 1000.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not fewest <= value <= most:
-        raise InvalidRequest(
-            f"Expected {name} to be a whole number from {fewest} to {most}",
-            got=value,
-            do=f"Pass e.g. {min(1000, most)}",
-        )
-    return int(value)
+    return whole(value, name, least=fewest, most=most, do=f"Pass e.g. {min(1000, most)}")
 
 
 def sizes_of(value: object, *, groups: int | None = None) -> list[int]:
@@ -88,10 +82,10 @@ def number_of(value: Any, name: str) -> float:
     >>> number_of(-2, "effect")
     -2.0
     """
-    # Compared before it is converted: an integer may be beyond floats.
-    if not _is_number(value) or not -_LARGEST <= value <= _LARGEST:
+    found = finite(value, name, do="Pass e.g. 0.5")
+    if abs(found) > _LARGEST:
         raise InvalidRequest(f"Expected {name} to be a finite number", got=value, do="Pass e.g. 0.5")
-    return float(value)
+    return found
 
 
 def correlation_of(value: Any) -> float:

@@ -140,9 +140,9 @@ def split_power(parts: int, chance: float, *, epsilon: float, level: float = 0.0
 
 def relation_of(value: object) -> Relation:
     """The relation a caller named."""
-    match value:
-        case "means" | "independence" | "correlation":
-            return value
+    match value if isinstance(value, str) else None:  # arrays compare by element
+        case "means" | "independence" | "correlation" as found:
+            return found
     raise InvalidRequest(
         "Expected relation to be 'means', 'independence' or 'correlation'", got=value, do="Name one of them"
     )

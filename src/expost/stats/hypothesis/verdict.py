@@ -46,9 +46,9 @@ def alternative_of(value: object) -> Alternative:
     >>> alternative_of("less")
     'less'
     """
-    match value:
-        case "two-sided" | "greater" | "less":
-            return value
+    match value if isinstance(value, str) else None:  # arrays compare by element
+        case "two-sided" | "greater" | "less" as found:
+            return found
     raise InvalidRequest(
         "Expected alternative to be 'two-sided', 'greater' or 'less'", got=value, do="Name one of them"
     )
