@@ -33,7 +33,7 @@ _MOST_PHASES = 24
 _FREE_GROWTH, _MOST_FREE_PHASES, _FREE_SPREAD, _FREE_LEEWAY = 1.15, 32, 64, 900
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
 _LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a target
-_HELD_OUT_ERRORS = 100.0  # over the cap: the square of the errors held out over all that are allowed, see _share
+_HELD_OUT_ERRORS = 12.5  # over epsilon: the square of the share held out times all errors that are allowed, see _share
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,11 @@ class Order:
                 f"Expected delta of at most {_LARGEST_DELTA}", got=self.delta, do="Pass one far below 1 / rows"
             )
 
+    @property
+    def _even(self) -> bool:
+        """Whether all phases have the same noise."""
+        return not self.falling or self.noise_multiplier is not None
+
     def _share(self) -> Fraction:
         if self.target is None or self.public_test:
             return Fraction(0)
@@ -150,8 +155,10 @@ class Order:
         if target is None or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
             return _LARGEST_SHARE
         # A share f costs the training f of its rows, and leaves the test a margin of a few rows over epsilon among the
-        # errors allowed, f (1 - accuracy) rows of them: the sum of both is least at a root. Epsilon is taken as an eighth of the cap.
-        wanted = math.sqrt(_HELD_OUT_ERRORS / float(cap * self.rows * (1 - target.tolerance)))
+        # errors allowed, f (1 - accuracy) rows of them: the sum of both is least at a root. Epsilon is taken as an eighth of
+        # the cap, or as half of it where prices begin at a quarter.
+        expected = cap / (2 if self._even else 8)
+        wanted = math.sqrt(_HELD_OUT_ERRORS / float(expected * self.rows * (1 - target.tolerance)))
         return max(_SMALLEST_SHARE, min(_LARGEST_SHARE, Fraction(round(100 * min(wanted, 1.0)), 100)))
 
     def _target(self) -> Target | None:
@@ -202,7 +209,7 @@ class Order:
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""
-        if not self.falling or self.noise_multiplier is not None:
+        if self._even:
             return cap / _EVEN_SPREAD
         if self.public_test:
             return min(cap / _LEAST_SPREAD, max(cap / _FREE_SPREAD, Fraction(_FREE_LEEWAY, self.rows)))

@@ -96,6 +96,12 @@ def test_so_many_rows_are_held_out_as_the_test_needs(rows: int, accuracy: float,
     assert order._share() == share
 
 
+def test_fewer_rows_are_held_out_where_prices_begin_at_a_quarter_of_the_cap() -> None:
+    terms: dict[str, Any] = {"rows": 60_000, "delta": 1e-6, "target": ("accuracy", 0.95)}
+
+    assert Order(falling=False, **terms)._share() == Order(noise_multiplier=4, **terms)._share() == Fraction(9, 100)
+
+
 def test_who_says_how_many_rows_are_held_out_is_heard() -> None:
     order = Order(rows=60_000, delta=1e-6, target=("accuracy", 0.95), validation_share=0.3)
 

@@ -1,0 +1,167 @@
+"""MNIST by a small convolutional network: what accuracy each epsilon buys, and where accuracy-first training stops.
+
+    python benchmarks/mnist_network.py [--data ../shared/data] [--fixed 0.3 0.35 0.4] [--target 0.95] [--runs 3] [--json FILE]
+
+Needs the extra ``torch``. All runs have the same noise a step and differ in when they stop: after so many steps as a given
+epsilon pays for, once private tests on rows held out say that the target is reached, or once public rows say so (half of the
+test file, dealt once; the other half is scored). The start of the weights is random, and the same for the n-th run of each kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from expost import TargetNotMet
+from expost.learning.sgd.batches import Poisson
+from expost.learning.sgd.schedule import Phase, Schedule
+from expost.torch import train
+from mnist import DELTA, ROOT, Run, least
+
+ROWS, BATCH, NOISE = 60_000, 2048, 4.0
+STEPS, CAP = 600, 1.2  # of a run that is never told to stop
+GREY, SPREAD = 0.13, 0.31  # of a pixel: constants that everyone knows
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("EXPOST_DATA", ROOT.parent / "shared" / "data"))
+    )
+    parser.add_argument("--fixed", type=float, nargs="*", default=[0.3, 0.35, 0.4])
+    parser.add_argument("--target", type=float, default=0.95)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
+
+
+def steps_for(epsilon: float) -> int:
+    """As many steps as this epsilon pays for."""
+    low, high = 1, STEPS
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if price(middle) <= epsilon else (low, middle - 1)
+    return low
+
+
+def price(steps: int) -> float:
+    plan = Schedule(Poisson(Fraction(BATCH, ROWS), ROWS), (Phase(steps, Fraction(NOISE)),))
+    return float(plan.prices(Fraction(DELTA)).cap.epsilon)
+
+
+class Digits:
+    """The images, and the ways to train on them."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as data:
+            self.train, self.test = (
+                (pixels(data[f"x_{part}"]), labels(data[f"y_{part}"])) for part in ("train", "test")
+            )
+        half = torch.tensor(np.random.default_rng(0).permutation(len(self.test[1])))
+        self.public, self.rest = half[: len(half) // 2], half[len(half) // 2 :]
+
+    def fixed(self, epsilon: float, seed: int) -> Run:
+        return self.run(f"fixed {epsilon:g}", seed, steps=steps_for(epsilon))
+
+    def aimed(self, target: float, seed: int) -> Run:
+        return self.run(f"to {target:g}", seed, target=("accuracy", target), steps=STEPS, max_epsilon=CAP)
+
+    def public_aimed(self, target: float, seed: int) -> Run:
+        inputs, classes = self.test
+        shown = (inputs[self.public], classes[self.public])
+        terms: dict[str, Any] = {"target": ("accuracy", target), "steps": STEPS, "max_epsilon": CAP}
+        return self.run(f"to {target:g}, public", seed, self.rest, public_validation=shown, **terms)
+
+    def run(self, name: str, seed: int, scored: Any = slice(None), **terms: Any) -> Run:
+        torch.manual_seed(seed)
+        common: dict[str, Any] = {"rows": ROWS, "delta": DELTA, "batch_size": BATCH, "noise_multiplier": NOISE}
+        begin = time.perf_counter()
+        try:
+            release = train(network(), self.train, learning_rate=4.0, clip=0.1, **common, **terms)
+        except TargetNotMet as missed:
+            release = missed.release
+        took, right = time.perf_counter() - begin, self.right(release.value)
+        run = Run(
+            release.receipt.epsilon,
+            float(right[scored].mean()),
+            float(right[self.public].mean()),
+            release.receipt.outcome.met,
+            took,
+        )
+        print(f"{name:18} epsilon {run.epsilon:6.4f}   test accuracy {run.accuracy:.4f}   {took:4.0f} s   "
+              f"{release.receipt.outcome.value}", flush=True)  # fmt: skip
+        return run
+
+    def right(self, model: nn.Module) -> torch.Tensor:
+        inputs, classes = self.test
+        with torch.no_grad():
+            return (torch.cat([model(part).argmax(1) for part in inputs.split(1000)]) == classes).double()
+
+
+def pixels(images: np.ndarray) -> torch.Tensor:
+    return (torch.tensor(images / 255, dtype=torch.float32)[:, None] - GREY) / SPREAD
+
+
+def labels(classes: np.ndarray) -> torch.Tensor:
+    return torch.tensor(classes.astype(np.int64))
+
+
+def compare(target: float, found: dict[str, list[Run]]) -> None:
+    """Where accuracy-first runs stop, over the smallest epsilon at which half of the fixed ones, or more, have it too."""
+    measures: dict[str, Callable[[Run], float]] = {
+        "aimed": lambda run: run.accuracy,
+        "public": lambda run: run.on_public,
+    }
+    for kind, accuracy in measures.items():
+        stop = statistics.median(run.epsilon for run in found[kind])
+        fixed = least(found["fixed"], lambda run, accuracy=accuracy: accuracy(run) >= target)
+        rows = "the test file" if kind == "aimed" else "the public rows"
+        print(
+            f"to {target:g}, {kind}: median epsilon {stop:.3f}, {stop / fixed:.2f}x the least fixed one that has it on {rows}"
+        )
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    if not (options.data / "mnist.npz").exists():
+        print(f"Expected mnist.npz in {options.data}. Pass --data.")
+        return
+    digits, seeds = Digits(options.data / "mnist.npz"), range(options.runs)
+    found = {
+        "fixed": [digits.fixed(epsilon, seed) for epsilon in options.fixed for seed in seeds],
+        "aimed": [digits.aimed(options.target, seed) for seed in seeds],
+        "public": [digits.public_aimed(options.target, seed) for seed in seeds],
+    }
+    compare(options.target, found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1, default=asdict))
+
+
+if __name__ == "__main__":
+    main()
