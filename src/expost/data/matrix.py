@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm
+from expost.core.mask import check_unmasked
 from expost.data.dataset import Dataset
 from expost.data.values import decoded
 
@@ -261,6 +262,7 @@ def _spans(rows: int, width: int) -> Iterable[tuple[int, int]]:
 
 def _as_matrix(features: Any) -> Any:
     """A two-dimensional array or compressed sparse rows; nothing is copied that need not be."""
+    check_unmasked(features)
     if hasattr(features, "tocsr"):
         return features.tocsr()
     if hasattr(features, "to_numpy") or hasattr(features, "__array__"):
@@ -275,6 +277,7 @@ def _as_matrix(features: Any) -> Any:
 
 
 def _as_vector(target: Any, rows: int) -> NDArray[Any]:
+    check_unmasked(target)
     labels = target.to_numpy() if hasattr(target, "to_numpy") else np.asarray(target)
     labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim != 1 or len(labels) != rows:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import BudgetExceeded, InvalidRequest
+from expost.core.mask import check_unmasked, filled
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, _capped
 from expost.holdout.noise_level import GRID
@@ -46,6 +47,7 @@ class Leaderboard(ABC):
     def __init__(
         self, labels: Any, *, max_submissions: int, failure_probability: object, loss: RowLoss | None = None
     ) -> None:
+        check_unmasked(labels)
         self._labels = np.asarray(labels)
         if self._labels.ndim == 0 or len(self._labels) < 1:
             raise InvalidRequest("Expected labels of at least one row", do="Pass an array of labels")
@@ -82,6 +84,7 @@ class Leaderboard(ABC):
             raise BudgetExceeded("Expected submissions left", got=0, do="Open a board on fresh labels")
 
     def _given(self, predictions: Any) -> NDArray[Any]:
+        check_unmasked(predictions)
         given = np.asarray(predictions)
         # A loss of the caller's may take any shape for each row; comparing needs that of the labels.
         fits = given.shape == self._labels.shape if self._row_loss is _zero_one else given.shape[:1] == (self._rows,)
@@ -92,7 +95,7 @@ class Leaderboard(ABC):
 
     def _losses(self, predictions: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of every row in [0, 1]; one that is not a number is the worst."""
-        losses = np.asarray(self._row_loss(self._labels, predictions), np.float64)
+        losses = np.asarray(filled(self._row_loss(self._labels, predictions), 1), np.float64)
         return np.clip(np.nan_to_num(losses, nan=1.0), 0.0, 1.0)
 
     def _mean(self, predictions: NDArray[Any]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Receipt, Sealed
+from expost.core.mask import filled
 from expost.holdout.budget import Budget, budgeted_plan
 from expost.holdout.charge import BilledSession, Charge, session_receipt
 from expost.holdout.generalization import Bound
@@ -132,7 +133,7 @@ class PrivateBoard(Leaderboard, BilledSession):
 
         def gains(start: int, stop: int) -> Any:
             losses = self._row_loss(self._labels[start:stop], predictions[start:stop])
-            return 1.0 - np.asarray(losses, np.float64)
+            return 1.0 - np.asarray(filled(losses, 1), np.float64)
 
         return int(forgiving_total(gains, self._rows))
 

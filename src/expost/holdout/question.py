@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, Sensitivity
+from expost.core.mask import check_unmasked, filled
 from expost.holdout.noise_level import GRID
 
 __all__ = ["Metric", "Question", "Sample", "forgiving_total", "metric_of", "row_scores"]
@@ -35,6 +36,7 @@ class Sample:
     def __init__(self, data: Any, name: str) -> None:
         self._parts = data if isinstance(data, tuple) else (data,)
         self._name, self.parts = name, len(self._parts)
+        check_unmasked(*self._parts)
         lengths = {_length(part) for part in self._parts}
         rows = lengths.pop() if len(lengths) == 1 else 0
         if not 0 < rows <= _MOST_ROWS or not all(map(_sliceable, self._parts)):
@@ -112,7 +114,7 @@ def lattice_total(values: Any, rows: int, name: str) -> NDArray[np.int64]:
     >>> (lattice_total([0.0, 0.5, 7.0, float("nan")], 4, "training") / GRID).tolist()
     1.5
     """
-    given = _shaped(np.asarray(values), rows, name)
+    given = _shaped(np.asarray(filled(values, 0)), rows, name)
     if given.dtype == bool:
         return np.asarray(np.count_nonzero(given, axis=0) * GRID, np.int64)
     share = np.array(given, np.float64, order="C")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from expost.core.mask import filled
 from expost.holdout.question import Metric, metric_of, row_scores
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class HoldoutScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """The score of one fold, corrected by the holdout."""
-        scores = np.asarray(row_scores(estimator, self._metric)(X, y), np.float64)
+        scores = np.asarray(filled(row_scores(estimator, self._metric)(X, y), 0), np.float64)
         fold = float(np.clip(np.nan_to_num(scores), 0.0, 1.0).mean())
         return float(self._holdout.ask(row_scores(estimator, self._metric), guess=fold))
 

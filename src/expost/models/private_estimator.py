@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from threadpoolctl import ThreadpoolController
 
 from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Unit
+from expost.core.mask import check_unmasked
 from expost.curator import answer
 from expost.data import Dataset
 from expost.data.matrix import plain_numbers
@@ -55,6 +56,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
         """A table of numbers, its shape checked as scikit-learn does; values are not: they are private."""
+        check_unmasked(X)
         table = _numeric(from_arrow(X))
         try:
             matrix = validate_data(
@@ -101,6 +103,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidRequest(
                 f"Expected one target a row: {name} requires y to be passed, but the target y is None", do="Pass y"
             )
+        check_unmasked(y)
         try:
             vector: NDArray[Any] = column_or_1d(y, warn=True)
         except (ValueError, TypeError):

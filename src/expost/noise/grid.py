@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expost.core.errors import InvalidRequest
+from expost.core.mask import check_unmasked
 from expost.core.rational import finite, whole
 from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
@@ -105,6 +106,7 @@ class Grid:
 
 
 def _floats(values: ArrayLike) -> NDArray[np.float64]:
+    check_unmasked(values)
     try:
         given = np.asarray(values)
         if given.dtype.kind in "biufO":

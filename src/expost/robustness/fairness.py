@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from expost.core import InvalidRequest
+from expost.core.mask import check_unmasked
 from expost.core.rational import rational
 from expost.robustness.perturbation import NoiseKind, deviation_of, laplace_scale, noise_kind, numbers_of
 from expost.robustness.score import as_scores
@@ -60,6 +61,7 @@ class FairPredictor:
     """
 
     def __init__(self, predict_scores: Any, references: Any, *, metric: Metric, leniency: object) -> None:
+        check_unmasked(references)
         self._references = np.asarray(references)
         self._metric, self._leniency = metric, float(rational(leniency, "leniency"))
         self._scores = as_scores(predict_scores)(np.asarray(references, np.float32))
@@ -110,6 +112,7 @@ def individual_fairness(predict_scores: Any, people: Any, *, metric: Metric, len
     >>> report.holds, report.worst_pair
     (False, (5, 6))
     """
+    check_unmasked(people)
     given = np.asarray(people)
     if given.ndim < 2 or not 2 <= len(given) <= _MOST_PEOPLE:
         raise InvalidRequest(

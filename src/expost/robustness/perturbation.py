@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from expost.core import InvalidRequest
+from expost.core.mask import check_unmasked
 from expost.core.rational import rational
 from expost.noise import BitSource, system_bits
 
@@ -57,6 +58,7 @@ def numbers_of(values: Any, name: str) -> NDArray[np.float64]:
     >>> numbers_of([1, 2], "distance")
     array([1., 2.])
     """
+    check_unmasked(values)
     try:
         array = np.asarray(values)
         found = array.astype(np.float64) if array.dtype.kind in "biuf" else np.full(1, np.nan)
@@ -101,6 +103,7 @@ def blocks(samples: int, inputs: int, size: int) -> Iterator[int]:
 
 def as_floats(x: Any) -> NDArray[np.float32]:
     """Inputs as a float array with one row each."""
+    check_unmasked(x)
     try:
         inputs = np.asarray(x, np.float32)
     except (TypeError, ValueError):

@@ -135,6 +135,8 @@ def checked_public(table: ModuleTable, data: Any) -> Rows:
         rows = read_rows(data)
         (inputs, targets), (known, classes) = rows.shapes(), table.rows.shapes()
         fit = inputs.shape[1:] == known.shape[1:] and targets.shape == classes.shape
+    except ExpostError:
+        raise
     except Exception:
         fit = False
     if not fit:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from expost.core import InvalidRequest
+from expost.core.mask import check_unmasked
 
 __all__ = ["Rows", "read_rows"]
 
@@ -104,6 +105,7 @@ def read_rows(data: Any) -> Rows:
     if isinstance(data, Dataset):
         return _dataset_rows(data, default_collate)
     if isinstance(data, tuple | list) and len(data) == 2:
+        check_unmasked(*data)
         inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
         return TensorRows(inputs, targets)
     raise InvalidRequest("Expected (inputs, targets), a Dataset or a DataLoader", do="Pass one of them")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
+from expost.core.mask import check_unmasked
 from expost.data import Dataset, Kind
 from expost.data.values import decoded
 
@@ -117,6 +118,7 @@ def floats_of(values: Any) -> NDArray[np.float64]:
     >>> floats_of(["a"]).shape
     (0, 0)
     """
+    check_unmasked(values)
     try:
         given = np.asarray(values)
         return np.empty((0, 0)) if given.dtype.kind == "c" else given.astype(np.float64)
@@ -156,6 +158,7 @@ def truths(values: Any) -> NDArray[np.bool_]:
     >>> truths([1, 0, True])
     array([ True, False,  True])
     """
+    check_unmasked(values)
     given = np.asarray(values)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "biuf":
         raise InvalidRequest("Expected a non-empty list of true/false values", do="Pass booleans, or zeros and ones")

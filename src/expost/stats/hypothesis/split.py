@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
+from expost.core.mask import check_unmasked
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power
@@ -209,6 +210,7 @@ def _release(
 
 
 def _array_of(values: Any) -> NDArray[Any]:
+    check_unmasked(values)
     try:
         return np.asarray(values)
     except (TypeError, ValueError, OverflowError):  # lists of different lengths, say; the words may repeat a cell

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
+from expost.core.mask import check_unmasked
 from expost.data import Dataset
 from expost.noise import BitSource, discrete_laplace
 from expost.stats.hypothesis.column import check_values, codes, named
@@ -84,6 +85,7 @@ class TableTest(PricedTest, ABC):
 
 def chances_of(values: Any, *, dimensions: int = 1) -> Floats:
     """Probabilities as a caller typed them; they must be positive and sum to 1."""
+    check_unmasked(values)
     try:
         chances = np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -96,6 +98,7 @@ def chances_of(values: Any, *, dimensions: int = 1) -> Floats:
 
 def counts_of(values: Any, dimensions: int) -> NDArray[np.int64]:
     """Exact counts as an integer array."""
+    check_unmasked(values)
     counts = np.asarray(values)
     shape_ok = counts.ndim == dimensions and all(length >= 2 for length in counts.shape)
     if not shape_ok or counts.dtype.kind not in "iu" or counts.min() < 0 or counts.sum() < 1:
