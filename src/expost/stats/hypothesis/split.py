@@ -15,6 +15,7 @@ from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power
 from expost.stats.hypothesis.column import check_values, codes, measured, named
 from expost.stats.hypothesis.draw import uniforms
+from expost.stats.hypothesis.labels import labels_of
 from expost.stats.hypothesis.permutation import INNER_LEVEL, Relation, part_rejects, statistic_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
@@ -28,6 +29,7 @@ _MOST_PARTS = 1 << 17  # each runs a test of its own
 _CITATIONS = ("KSGB23", "AS18, Theorem 5.2", "GRS09, Definition 2", "docs/proofs/split-test.md")
 
 Floats = NDArray[np.float64]
+Column = NDArray[Any]
 
 
 class SplitTest(PricedTest):
@@ -42,7 +44,7 @@ class SplitTest(PricedTest):
     Sensitivity: 1 (L1): a row is in one part, and the other parts do not see it.
     Accuracy: P(p-value <= level) <= level for every number of rows, every epsilon and all laws of the columns: proved.
         Needs no bounds. Its power is below that of the tests made for one question.
-    Numerics: exact integer noise; permutations, the uniform number and the p-value are in floats, and protect nobody.
+    Numerics: exact integer scores, counts and noise; the uniform number and the p-value are floats that protect nobody.
     Reference: KSGB23 (tests on parts); AS18, Theorem 5.2 (p-value); docs/proofs/split-test.md.
 
     >>> SplitTest("means", "delay", "origin", epsilon=1).question
@@ -78,12 +80,15 @@ class SplitTest(PricedTest):
         self._dealt = parts_for(self._size, float(self._priced.epsilon), self._parts)
 
     def measure(self, dataset: Dataset) -> Sealed:
-        columns: tuple[list[Floats], list[Floats]] = ([], [])
+        columns: tuple[list[Any], list[Any]] = ([], [])
         for batch in dataset.batches(list(self._columns)):
             for place, column in enumerate(self._columns):
                 found = codes(batch, column, _categories(dataset, column)) if self._is_category(place) else None
-                columns[place].append(measured(batch, column) if found is None else found.astype(np.float64))
-        first, second = (np.concatenate([np.empty(0), *parts]) for parts in columns)
+                columns[place].append(measured(batch, column) if found is None else found)
+        kinds = (np.int64 if self._is_category(place) else np.float64 for place in (0, 1))
+        first, second = (
+            np.concatenate([np.empty(0, kind), *parts]) for kind, parts in zip(kinds, columns, strict=True)
+        )
         return measure_rejections(self._relation, first, second, self._dealt, self._size, None)
 
     def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
@@ -117,8 +122,8 @@ def split_test(
     """
     kind, source = relation_of(relation), bits or system_bits()
     x, y = (
-        _categories_of(first) if kind == "independence" else _numbers_of(first),
-        _numbers_of(second) if kind == "correlation" else _categories_of(second),
+        labels_of(first) if kind == "independence" else _numbers_of(first),
+        _numbers_of(second) if kind == "correlation" else labels_of(second),
     )
     if x.ndim != 1 or x.shape != y.shape or x.size < 2:
         raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
@@ -166,9 +171,9 @@ def parts_for(size: TableSize, epsilon: float, asked: int | None) -> int:
 
 
 def measure_rejections(
-    relation: Relation, first: Floats, second: Floats, parts: int, size: TableSize, bits: BitSource | None
+    relation: Relation, first: Column, second: Column, parts: int, size: TableSize, bits: BitSource | None
 ) -> Sealed:
-    """The number of parts whose permutation test rejects, sealed."""
+    """The number of parts whose permutation test rejects, sealed; a part sees its own rows and no other."""
     source, statistic = bits or system_bits(), statistic_of(relation)
     draws = uniforms((len(first),), source)
     # Of a private number each row goes by itself: one more or less leaves the parts of all others alone.
@@ -225,24 +230,6 @@ def _numbers_of(values: Any) -> Floats:
             "Expected an array of numbers, without texts and None", do="Convert it; write NaN for what is missing"
         )
     return given.astype(np.float64)
-
-
-def _categories_of(values: Any) -> Floats:
-    """A number for each different value; a value that equals nothing that can be kept is in no group."""
-    given = _array_of(values)
-    if given.ndim != 1:
-        return np.zeros(given.shape)
-    if given.dtype.kind not in "OV":
-        return np.unique(given, return_inverse=True)[1].astype(np.float64)
-    found: dict[Any, int] = {}
-    return np.array([_code(value, found) for value in given.tolist()], np.float64)
-
-
-def _code(value: Any, found: dict[Any, int]) -> int:
-    try:
-        return found.setdefault(None if value != value else value, len(found))
-    except Exception:  # no error of a cell's own may tell of it
-        return -1
 
 
 def _categories(dataset: Dataset, column: str) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from expost.core import InvalidRequest, Ladder
 from expost.data import Dataset
 from expost.noise import DiscreteLaplacePath, SeededBits
 from expost.stats.hypothesis import SplitTest, mean_difference_test, split_power, split_test
+from expost.stats.hypothesis.labels import labels_of
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.split import measure_rejections, parts_for
 
@@ -66,6 +67,52 @@ def test_one_row_moves_the_count_by_at_most_one(adjacency):
     ]
     assert max(seen) - min(seen) <= 1
     assert seen[0] == 6
+
+
+# Of these four values in groups A, A, B, C two orderings are nearly tied: in floats it depends on the order of summation
+# which one is larger.
+NEAR_TIE = [1.0, float.fromhex("0x1.a4f9754e1e500p-1"), float.fromhex("-0x1.a4f974fd850a0p-1")]
+NEAR_TIE += [float.fromhex("-0x1.000000284ca30p+0")]
+
+
+def rejections(relation, first, second, parts, seed=1):
+    size = TableSize(len(first), None)
+    sealed = measure_rejections(relation, first, labels_of(second), parts, size, SeededBits(seed))
+    return int(DiscreteLaplacePath(sealed, Ladder((500,)), bits=SeededBits(3)).at(0)[0])
+
+
+def test_one_label_does_not_change_how_other_parts_sum():
+    kinds = np.concatenate([[3, 3, 2, 0], np.tile(np.arange(4), 199)])  # the labels occur in the order C, B, A
+    labels = np.array(["A", "A", "B", "C"])[kinds].tolist()
+    other = [None, *labels[1:]]
+    values = np.array(NEAR_TIE)[kinds]
+
+    for seed in range(3):
+        counts = [rejections("means", values, each, 200, seed) for each in (labels, other)]
+        assert abs(counts[0] - counts[1]) <= 1
+
+
+@pytest.mark.parametrize("odd", [0.5, "2"])
+def test_one_cell_does_not_make_others_equal_by_its_type(odd):
+    even = np.arange(400) % 2
+    labels = [2**53 + 1 if k else 2**53 for k in even.tolist()]
+    other = [odd, *labels[1:]]
+
+    counts = [rejections("means", even.astype(float), each, 20) for each in (labels, other)]
+    assert counts[0] == 20
+    assert counts[1] >= 19
+
+
+def test_a_value_that_equals_two_others_does_not_make_them_one():
+    bridge, step = np.float32(2.0**90), 2**61 - 1  # equal to both, with the same hash; they differ from each other
+    even = np.arange(400) % 2
+    labels = [2**90 + step * (1 + k) for k in even.tolist()]
+
+    counts = [rejections("means", even.astype(float), each, 20) for each in (labels, [bridge, *labels[1:]])]
+    assert hash(bridge) == hash(labels[0]) == hash(labels[1])
+    assert bridge == labels[0] and bridge == labels[1]
+    assert counts[0] == 20
+    assert counts[1] >= 19
 
 
 @pytest.mark.parametrize("relation", ["means", "independence", "correlation"])
