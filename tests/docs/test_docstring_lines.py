@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,22 @@ LINES = ["Guarantee:", "Adjacency:", "Sensitivity:", "Accuracy:", "Numerics:", "
 KEY = re.compile(r"\b([A-Z][A-Za-z]{0,9}[0-9]{2}[a-z]?)\b(?=,| |$|\.|;|\))")
 
 
-def docstrings() -> list[tuple[str, str]]:
+@cache
+def docstrings() -> tuple[tuple[str, str], ...]:
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        if "Guarantee:" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node) or ""
                 if re.search(r"^Guarantee:", text, re.M):
                     found.append((f"{path.relative_to(ROOT)}::{node.name}", text))
-    return found
+    return tuple(found)
 
 
+@cache
 def known_keys() -> set[str]:
     table = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
     return set(re.findall(r"^\| ([A-Za-z0-9]+) \|", table, re.M)) - {"key"}

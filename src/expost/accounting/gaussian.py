@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
@@ -21,6 +22,7 @@ __all__ = ["GaussianTotal", "cost_of", "gaussian_delta", "pure_to_gdp", "smalles
 
 _ULP = 2.0**-52
 _LARGEST = 1e18
+_CLOSE = 1e-13  # relative width at which the search for an epsilon ends
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,11 @@ class GaussianTotal:
     def _delta(self, epsilon: float) -> float:
         if self.mu_squared == 0:
             return 0.0
-        return float(gaussian_delta(np.array([epsilon]), float_up(sqrt_up(self.mu_squared)))[0])
+        return float(gaussian_delta(np.array([epsilon]), self._mu)[0])
+
+    @cached_property
+    def _mu(self) -> float:
+        return float_up(sqrt_up(self.mu_squared))
 
 
 def gaussian_delta(epsilon: Floats, mu: float) -> Floats:
@@ -65,15 +71,15 @@ def gaussian_delta(epsilon: Floats, mu: float) -> Floats:
         gap = np.exp(-(x**2) / 2) * (upper * (1 + error) - lower * (1 - error)) / 2
         # Far to the left erfcx overflows; there the profile is below Phi(-x), which is 1 up to rounding.
         value = np.where(np.isfinite(upper), gap * (1 + error), np.exp(log_ndtr(-x)) * (1 + MARGIN))
-    return np.asarray(np.clip(np.nan_to_num(value, nan=1.0), SMALLEST, 1.0))
+    return np.asarray(np.clip(np.where(np.isnan(value), 1.0, value), SMALLEST, 1.0))
 
 
 def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
-    """The smallest epsilon, up to rounding, whose delta is proved to be at most ``delta``; safe bisection.
+    """The smallest epsilon, up to rounding, whose delta is proved to be at most ``delta``; a safe search.
 
     The value returned was itself evaluated, so a profile that never understates delta makes it an upper bound.
 
-    >>> smallest_epsilon(lambda epsilon: 0.5 - epsilon, 0.25)
+    >>> round(smallest_epsilon(lambda epsilon: 0.5 - epsilon, 0.25), 9)
     0.25
     """
     if delta_at(0.0) <= delta:
@@ -83,10 +89,36 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
         low, high = high, 2 * high
         if high > _LARGEST:
             return math.inf
-    while high - low > 1e-13 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    return _narrowed(delta_at, delta, low, high)
+
+
+def _narrowed(delta_at: Callable[[float], float], delta: float, low: float, high: float) -> float:
+    """The upper end of the bracket once it is narrow, a quarter of a bisection's calls later (OT21).
+
+    The next point is the secant's, in logarithms, nudged towards the middle so that both ends close in; it stays so near
+    to the middle that the bracket is never more than one halving behind a bisection's.
+    """
+    above, below = (_log(delta_at(end)) - _log(delta) for end in (low, high))
+    first = allowed = high - low
+    while high - low > _CLOSE * high:
+        middle, width = (low + high) / 2, high - low
+        secant = low + width * above / (above - below) if above > below else middle
+        nudge = max(width**2 / first, _CLOSE * high) / 4
+        aim = min(secant + nudge, middle) if secant < middle else max(secant - nudge, middle)
+        reach = allowed - width / 2
+        point = min(max(aim, middle - reach), middle + reach)
+        found = delta_at(point)
+        if found <= delta:
+            high, below = point, _log(found) - _log(delta)
+        else:
+            low, above = point, _log(found) - _log(delta)
+        allowed /= 2
     return high
+
+
+def _log(value: float) -> float:
+    """The logarithm of a delta, which may be zero."""
+    return math.log(max(value, SMALLEST))
 
 
 def pure_to_gdp(epsilon: Fraction) -> Fraction:

@@ -64,15 +64,40 @@ def test_the_classical_calibration_is_wrong_beyond_epsilon_one() -> None:
     assert GaussianTotal(1 / Fraction(sigma) ** 2).delta(Fraction(20)) == pytest.approx(1.5e-3, rel=0.05)
 
 
-def test_bisection_returns_a_point_it_has_tried() -> None:
+def test_the_search_returns_a_point_it_has_tried_and_tries_few() -> None:
     tried = []
 
     def profile(epsilon: float) -> float:
         tried.append(epsilon)
-        return math.exp(-epsilon)
+        return math.exp(-(epsilon**1.5))
 
     assert smallest_epsilon(profile, 1e-3) in tried
+    assert len(tried) < 20
     assert smallest_epsilon(lambda epsilon: 1.0, 0.5) == math.inf
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        lambda epsilon: 0.9 if epsilon < 0.3 else 0.0,
+        lambda epsilon: math.exp(-math.floor(10 * epsilon)),
+        lambda epsilon: max(0.0, 1 - epsilon) ** 9,
+        lambda epsilon: math.exp(-((1e7 * epsilon) ** 3)),
+    ],
+    ids=["one step", "steps", "ends", "steep"],
+)
+@pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-30])
+def test_the_search_is_hardly_longer_than_a_bisection_whatever_the_profile(profile, delta: float) -> None:
+    calls = []
+    found = smallest_epsilon(lambda epsilon: calls.append(epsilon) or profile(epsilon), delta)
+
+    low, high, halvings = 0.0, float(2 ** max(0, math.ceil(math.log2(found)))), 0
+    while high - low > 1e-13 * high:
+        middle, halvings = (low + high) / 2, halvings + 1
+        low, high = (low, middle) if profile(middle) <= delta else (middle, high)
+    assert found == pytest.approx(high, rel=2e-13)
+    assert profile(found) <= delta
+    assert len(calls) <= halvings + 12
 
 
 def test_pure_privacy_becomes_gaussian() -> None:
