@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from expost.core import ExpostError, InvalidRequest
+from expost.core.mask import check_unmasked
 from expost.core.rational import rational
 from expost.learning.sgd.schedule import Schedule
 from expost.learning.sgd.watch import Watch
 from expost.noise.gaussian_stream import stream_variance
 from expost.noise.gaussian_table import gaussian_table
 from expost.torch.module_learner import ModuleProblem, ModuleTable
-from expost.torch.rows import Rows, read_rows
+from expost.torch.rows import Rows, TypedRows, read_rows
 
 __all__ = [
     "check_module",
@@ -40,6 +41,10 @@ def check_module(model: Any) -> None:
     """
     if not isinstance(model, nn.Module):
         raise InvalidRequest("Expected a torch.nn.Module", got=type(model).__name__, do="Pass a model")
+    if any(nn.parameter.is_lazy(part) for part in (*model.parameters(), *model.buffers())):
+        raise InvalidRequest(
+            "Expected a model whose layers have their sizes", do="Run a lazy model once on made-up rows"
+        )
     trained = [part for part in model.parameters() if part.requires_grad]
     if not trained:
         raise InvalidRequest("Expected a model with weights to train", do="Set requires_grad on some of them")
@@ -127,23 +132,25 @@ def checked_table(problem: ModuleProblem, data: Any) -> ModuleTable:
 
 
 def checked_public(table: ModuleTable, data: Any) -> Rows:
-    """Public rows to test a model on, of the shapes of the private ones.
+    """Public rows to test a model on, of the shapes and types of the private ones.
 
     Nothing of them is secret, yet errors of PyTorch are not repeated here either: one way of saying things is enough.
     """
+    if isinstance(data, tuple | list):
+        check_unmasked(*data)
     try:
         rows = read_rows(data)
         (inputs, targets), (known, classes) = rows.shapes(), table.rows.shapes()
         fit = inputs.shape[1:] == known.shape[1:] and targets.shape == classes.shape
-    except ExpostError:
-        raise
+        return TypedRows(rows, known.dtype, classes.dtype) if fit else _refuse_public()
     except Exception:
-        fit = False
-    if not fit:
-        raise InvalidRequest(
-            "Expected public_validation to look like the private rows", do="Pass (inputs, labels) of the same shapes"
-        )
-    return rows
+        _refuse_public()
+
+
+def _refuse_public() -> NoReturn:
+    raise InvalidRequest(
+        "Expected public_validation to look like the private rows", do="Pass (inputs, labels) of the same shapes"
+    ) from None
 
 
 def check_noise(table: ModuleTable, schedule: Schedule) -> None:

@@ -42,8 +42,8 @@ class LossTap:
         return losses
 
     @contextmanager
-    def shown_to(self, onlooker: Onlooker) -> Iterator[None]:
-        """While this lasts, what the loss sees is shown."""
+    def shown_to(self, onlooker: Onlooker | None) -> Iterator[None]:
+        """While this lasts, what the loss sees is shown, if somebody looks on."""
         self._onlooker = onlooker
         try:
             yield

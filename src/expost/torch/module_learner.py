@@ -18,14 +18,17 @@ from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally
 from expost.noise.gaussian_stream import SHORT
+from expost.torch.entries import known_entries
 from expost.torch.loss_tap import LossTap
 from expost.torch.made_up import tried
-from expost.torch.row_gradients import ClippedRows, Loss, clipped_rows, lattice_unit
-from expost.torch.rows import Rows
+from expost.torch.row_gradients import ClippedRows, Loss, lattice_unit
+from expost.torch.rows import Batch, Rows
+from expost.torch.trial import clipped_rows
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
+_BLOCK = 32  # of which kernels always see a multiple: they treat very short batches otherwise, and some models no batch
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
 _MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
 _MOST_SINGLE = 500  # rows: so many of 2^21 lattice units each stay below 2^30
@@ -50,7 +53,8 @@ class ModuleProblem:
         inputs, targets = (self.placed(part) for part in rows.shapes())
         example, outputs = tried(self.model, tap, inputs, targets)
         classes = outputs.shape[1] if outputs.dim() == 2 and _are_classes(targets) else 0
-        return ModuleTable(self, rows, clipped_rows(self.model, tap, example), tap, classes)
+        filler = (_block_of(example[0]), _block_of(example[1]))
+        return ModuleTable(self, rows, clipped_rows(self.model, tap, example), tap, classes, filler)
 
     def placed(self, values: Tensor) -> Tensor:
         """Numbers as the model takes them, on its device; class numbers as its loss does."""
@@ -71,6 +75,17 @@ class ModuleTable:
     tap: LossTap
     classes: int
     """How many there are; 0 if targets are something else."""
+    filler: Batch
+    """Made-up rows to fill a block with."""
+
+    def batch(self, rows: Rows, index: NDArray[np.intp]) -> Batch:
+        """Some rows as the model takes them, followed by made-up ones up to whole blocks, at least one."""
+        missing = -len(index) % _BLOCK if len(index) else _BLOCK
+        inputs, targets = (
+            torch.cat([self.problem.placed(part), filler[:missing]])
+            for part, filler in zip(rows.take(index), self.filler, strict=True)
+        )
+        return inputs, targets
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -147,14 +162,14 @@ class ModuleLearner:
         return Sealed(total.round_().to(kind).cpu().numpy(), self._sensitivity)
 
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
-        inputs, targets = self._batch(chosen)
-        total = partial(self._table.gradients.total, inputs, targets, self._problem.clip, stretch, unit=self._unit)
-        if not self._height:
-            return total()
-        with self._table.tap.shown_to(self._count):
-            return total()
+        inputs, targets = self._table.batch(self._table.rows, chosen)
+        terms: dict[str, Any] = {"stretch": stretch, "unit": self._unit, "rows": len(chosen)}
+        onlooker = partial(self._count, len(chosen)) if self._height else None
+        with known_entries(self._problem.model), self._table.tap.shown_to(onlooker):
+            return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
 
-    def _count(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
+    def _count(self, rows: int, *seen: Tensor) -> None:
+        outputs, targets, losses = (part[:rows] for part in seen)
         right = (outputs.argmax(1) == targets).double() * 2 - 1
         known = (targets >= 0) & (targets < self._table.classes)
         kept = torch.where(known, 1 - losses.double() / math.log(self._table.classes), 0.0)
@@ -206,15 +221,12 @@ class ModuleLearner:
 
     def _total(self, rule: ScoreRule, rows: Rows, index: NDArray[np.intp]) -> int:
         right = 0
-        with self._averaged_weights(), torch.no_grad():
+        with self._averaged_weights(), known_entries(self._problem.model), torch.no_grad():
             for start in range(0, len(index), _CHUNK):
-                inputs, targets = map(self._problem.placed, rows.take(index[start : start + _CHUNK]))
-                right += int((self._problem.model(inputs).argmax(1) == targets).sum())
+                part = index[start : start + _CHUNK]
+                inputs, targets = self._table.batch(rows, part)
+                right += int((self._problem.model(inputs).argmax(1) == targets)[: len(part)].sum())
         return rule.counted(right, len(index))
-
-    def _batch(self, index: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        inputs, targets = self._table.rows.take(index)
-        return self._problem.placed(inputs), self._problem.placed(targets)
 
     def _averaged_weights(self) -> _Swapped:
         return _Swapped(self._problem.model, self._parameters, self._average)
@@ -252,6 +264,10 @@ class ModuleLearner:
                 parameter.copy_(average)
                 parameter.grad = None
         return self._problem.model.eval()
+
+
+def _block_of(example: Tensor) -> Tensor:
+    return example.repeat(_BLOCK, *[1] * (example.dim() - 1))[:_BLOCK]
 
 
 def _are_classes(targets: Tensor) -> bool:

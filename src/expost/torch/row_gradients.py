@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from expost.core import InvalidRequest
 
-__all__ = ["ClippedRows", "Loss", "SummedLayers", "clipped_rows", "lattice_unit", "places_of"]
+__all__ = ["ClippedRows", "Loss", "SampledGradients", "SummedLayers", "lattice_unit", "places_of"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From the model's outputs and the targets of a batch to one loss a row."""
@@ -24,18 +23,25 @@ _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is
 _SHORT = 1 << 11  # numbers: so many squares add up with a relative error below 2^-13
 _FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
 _VANISHING = 2.0**-125  # float32 may take smaller squares for zero
-_TOLERANCE = 1e-3  # of the comparison with gradients taken row by row
 
 
 class ClippedRows(Protocol):
     """A way to compute the sum of clipped per-row gradients, times ``unit``; flat, in the order of the parameters.
 
     ``stretch`` is the number of rows that are added in float32 at a time; the sums of stretches are added in float32 too.
-    None is for float64 throughout. A row whose gradient is not a number, or infinite, counts for nothing.
+    None is for float64 throughout. A row whose gradient is not a number, or infinite, counts for nothing. Only the first
+    ``rows`` rows count, if that is given: the others are there so that the kernels see whole blocks.
     """
 
     def total(
-        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        clip: float,
+        stretch: int | None = None,
+        *,
+        unit: float = 1.0,
+        rows: int | None = None,
     ) -> Tensor:
         """The sum over some rows."""
         ...
@@ -72,12 +78,22 @@ class SummedLayers:
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
     def total(
-        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        clip: float,
+        stretch: int | None = None,
+        *,
+        unit: float = 1.0,
+        rows: int | None = None,
     ) -> Tensor:
         """One forward pass, one pass back through the activations, two products a layer."""
         losses, taps = self._forward(inputs, targets)
         errors = torch.autograd.grad(losses, [output for _, _, output in taps], torch.ones_like(losses))
-        parts = [_Part(layer, given.detach(), error) for (layer, given, _), error in zip(taps, errors, strict=True)]
+        parts = [
+            _Part(layer, given.detach()[:rows], error[:rows])
+            for (layer, given, _), error in zip(taps, errors, strict=True)
+        ]
         factors, finite = _factors([part.squares() for part in parts], clip, unit)
         sums = _Sums(self._places, stretch, inputs.device)
         column = factors.to(sums.kind)[:, None]
@@ -254,84 +270,26 @@ class SampledGradients:
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
     def total(
-        self, inputs: Tensor, targets: Tensor, clip: float, stretch: int | None = None, *, unit: float = 1.0
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        clip: float,
+        stretch: int | None = None,
+        *,
+        unit: float = 1.0,
+        rows: int | None = None,
     ) -> Tensor:
         """One forward pass, one back, and a gradient a row in memory."""
         sums = _Sums(self._places, stretch, inputs.device)
-        if len(inputs) == 0:
-            return sums.whole()
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
-            rows = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
+            found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
         self._model.zero_grad(set_to_none=True)
-        rows = [_at_least_single(row) for row in rows]
-        factors, finite = _factors([row.square().sum(1) for row in rows], clip, unit)
-        for place, row in zip(self._places, rows, strict=True):
+        parts = [_at_least_single(row[:rows]) for row in found]
+        factors, finite = _factors([row.square().sum(1) for row in parts], clip, unit)
+        for place, row in zip(self._places, parts, strict=True):
             sums.put_products(place, factors[:, None], row if finite is None else _zeroed(row, finite))
         return sums.whole()
-
-
-def clipped_rows(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows:
-    """The fastest way that is right for this model, checked against plain gradients on made-up rows.
-
-    ``example`` is a made-up batch of the right shapes. The check runs in training mode, with dropout alone switched off.
-    It refuses models whose rows are not independent (batch normalisation), that use a layer twice, that remember rows
-    in buffers, or that this way would get wrong for any other reason.
-    """
-    with _without_dropout(model):
-        right = _is_right(model, loss, example)
-    if right is None:
-        raise InvalidRequest(
-            "Expected a model whose rows are independent, whose layers are used once and which keeps nothing of them",
-            do="Replace batch normalisation by group normalisation, and do not share layers",
-        )
-    return right
-
-
-def _is_right(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows | None:
-    inputs, targets = example
-    buffers = [buffer.clone() for buffer in model.buffers()]
-    try:
-        expected, longest = _row_by_row(model, loss, inputs, targets)
-        found = SummedLayers(model, loss) if SummedLayers.supports(model) else SampledGradients(model, loss)
-        ours = found.total(inputs, targets, longest / 2).cpu()
-    except (ValueError, NotImplementedError, RuntimeError):  # a sentence of ours was said on trying the loss
-        return None  # such as batch normalisation of a single row; the rows are made up, so the message is not needed
-    limits = [min(1.0, longest / 2 / max(float(row.norm()), 1e-300)) for row in expected]
-    clipped = torch.stack([row * limit for row, limit in zip(expected, limits, strict=True)])
-    # Rows may cancel each other, their errors do not.
-    close = float((ours - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
-    same = all(torch.equal(before, after) for before, after in zip(buffers, model.buffers(), strict=True))
-    return found if close and same else None
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    for module, _ in modes:
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def _row_by_row(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], float]:
-    """Gradients one row at a time, and the longest of their norms."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    rows = []
-    for place in range(len(inputs)):
-        value = loss(model(inputs[place : place + 1]), targets[place : place + 1]).sum()
-        found = torch.autograd.grad(value, parameters, allow_unused=True)
-        flat = [
-            torch.zeros_like(parameter) if grad is None else grad
-            for parameter, grad in zip(parameters, found, strict=True)
-        ]
-        rows.append(torch.cat([grad.reshape(-1) for grad in flat]).double().cpu())
-    return rows, max(float(row.norm()) for row in rows)
 
 
 def _same_padding(layer: nn.Conv2d) -> tuple[int, int]:

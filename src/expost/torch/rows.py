@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from expost.core import InvalidRequest
 from expost.core.mask import check_unmasked
 
-__all__ = ["Rows", "read_rows"]
+__all__ = ["Batch", "Rows", "TypedRows", "read_rows"]
 
 Batch = tuple[Tensor, Tensor]
 
@@ -93,6 +93,30 @@ class DatasetRows:
         return "<rows of a private data set>"
 
 
+class TypedRows:
+    """Rows taken as numbers of the types that others have.
+
+    >>> rows = TypedRows(TensorRows(torch.ones(3, 2).long(), torch.ones(3)), torch.float32, torch.long)
+    >>> [part.dtype for part in rows.take(np.arange(2))]
+    [torch.float32, torch.int64]
+    """
+
+    def __init__(self, rows: Rows, *kinds: torch.dtype) -> None:
+        self._rows, self._kinds = rows, kinds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, index: NDArray[np.intp]) -> Batch:
+        """Some rows."""
+        inputs, targets = (part.to(kind) for part, kind in zip(self._rows.take(index), self._kinds, strict=True))
+        return inputs, targets
+
+    def shapes(self) -> Batch:
+        """An empty batch."""
+        return self.take(np.arange(0))
+
+
 def read_rows(data: Any) -> Rows:
     """The rows of a pair of arrays or tensors, of a ``Dataset``, or of a ``DataLoader`` (whose own sampler is not used).
 
@@ -106,6 +130,9 @@ def read_rows(data: Any) -> Rows:
         return _dataset_rows(data, default_collate)
     if isinstance(data, tuple | list) and len(data) == 2:
         check_unmasked(*data)
+        if any(isinstance(part, list | tuple) for part in data):
+            # Their type would follow from their values: one odd cell, and the whole is refused or read as words.
+            raise InvalidRequest("Expected arrays or tensors", got="lists", do="Pass numpy.array(values, dtype=float)")
         inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
         return TensorRows(inputs, targets)
     raise InvalidRequest("Expected (inputs, targets), a Dataset or a DataLoader", do="Pass one of them")

@@ -41,6 +41,7 @@ from expost.torch.rows import read_rows
 __all__ = ["train"]
 
 _ACCOUNT = "dataset:table"
+_BATCH = 1024  # rows of a batch, where there are as many
 
 
 def train(
@@ -60,7 +61,7 @@ def train(
     learning_rate: float = 0.5,
     averaging: float = 8.0,
     batches: str = "poisson",
-    batch_size: int = 1024,
+    batch_size: int | None = None,
     steps: int = 200,
     phases: int | None = None,
     validation_share: float | None = None,
@@ -108,6 +109,7 @@ def train(
         failure_probability=failure_probability,
         batches=batches,
         batch_size=batch_size,
+        usual_batch=_BATCH,
         steps=steps,
         phases=phases,
         validation_share=validation_share,
@@ -136,6 +138,10 @@ def train(
     # From shapes and made-up rows alone, so that what does not fit together is refused before it is paid for.
     table = checked_table(problem, data)
     check_noise(table, plan.schedule)
+    if table.classes == 1 and isinstance(problem.loss, KnownLabels):
+        raise InvalidRequest(
+            "Expected a model with one output a class", got="one output", do="Give it two, or pass a loss of your own"
+        )
     if plan.target is not None and not table.classes:
         raise InvalidRequest("Expected one class number a row for an accuracy", do="Pass labels, or an epsilon")
     request = _request(plan, problem, table, progress)

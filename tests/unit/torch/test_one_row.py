@@ -57,6 +57,154 @@ class Mixing(nn.Module):
         return self.head(self.middle(self.words(rows)))
 
 
+class Filling(nn.Module):
+    """Missing values get the mean of their batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(torch.where(rows.isnan(), rows.nanmean(0, keepdim=True), rows))
+
+
+class Rescaling(Filling):
+    """A batch that looks like bytes is scaled."""
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(rows / 255 if len(rows) and rows.max() > 2 else rows)
+
+
+class LongOnly(Filling):
+    """Only long batches are scaled by what is in them."""
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(rows / rows.norm(dim=1).quantile(0.5) if len(rows) > 16 else rows)
+
+
+class InUse(Filling):
+    """Rows are mixed in use alone, which a test of the score would see."""
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(rows if self.training else rows - rows.mean(0))
+
+
+class Fragile(Filling):
+    """One missing value stops it."""
+
+    def forward(self, rows: Any) -> Any:
+        if rows.isnan().any():
+            raise ValueError(rows)
+        return self.head(rows)
+
+
+class Chancy(Filling):
+    """Chance that no dropout layer makes."""
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(nn.functional.dropout(rows, 0.5, self.training))
+
+
+def hardest(outputs: Any, labels: Any) -> Any:
+    """Only the 64 largest losses of a batch count."""
+    losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+    return losses * (losses >= losses.detach().topk(min(64, len(losses))).values[-1])
+
+
+@pytest.mark.parametrize("model", [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy])
+def test_models_that_take_something_from_a_whole_batch_are_refused(model: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"rows are independent|bear any number of rows"):
+        learner_of(model(), torch.zeros(9, 4), torch.zeros(9).long())
+
+
+def test_a_loss_that_takes_the_hardest_rows_of_a_batch_is_refused() -> None:
+    problem = ModuleProblem(nn.Linear(4, 2), hardest, 1.0, torch.optim.SGD, 0.0, torch.device("cpu"))
+
+    with pytest.raises(InvalidRequest, match="rows are independent"):
+        problem.table(read_rows((torch.zeros(9, 4), torch.zeros(9).long())))
+
+
+class Keeping(nn.Module):
+    """What it saw last stays in an attribute, or somewhere below one."""
+
+    def __init__(self, keep: Any) -> None:
+        super().__init__()
+        self.head, self.keep = nn.Linear(4, 2), keep
+        self.seen: Any = {"all": [], "last": None}
+        self.table: Any = None
+
+    def forward(self, rows: Any) -> Any:
+        if self.table is None:
+            self.table = torch.ones(4)  # a constant that is made once is nobody's
+        self.keep(self, rows)
+        return self.head(rows * self.table)
+
+
+KEEPING: dict[str, Any] = {
+    "an attribute": lambda model, rows: setattr(model, "last", rows),
+    "a number": lambda model, rows: setattr(model, "last", float(rows.nan_to_num().sum())),
+    "a list": lambda model, rows: model.seen["all"].append(rows),
+    "a dictionary": lambda model, rows: model.seen.update(last=rows.numpy()),
+    "in place": lambda model, rows: model.table.mul_(1.0),
+}
+
+
+@pytest.mark.parametrize("keep", KEEPING.values(), ids=KEEPING)
+def test_models_that_keep_what_they_saw_are_refused(keep: Any) -> None:
+    with pytest.raises(InvalidRequest, match="keeps nothing"):
+        learner_of(Keeping(keep), torch.zeros(9, 4), torch.zeros(9).long())
+
+
+def test_a_model_that_keeps_a_constant_is_trained() -> None:
+    learner_of(Keeping(lambda model, rows: None), torch.zeros(9, 4), torch.zeros(9).long())
+
+
+def test_a_trial_leaves_no_trace_in_a_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    with pytest.raises(InvalidRequest):
+        learner_of(model, torch.zeros(9, 4), torch.zeros(9).long())
+
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_short_ends_of_a_batch_are_computed_as_long_ones() -> None:
+    """The last rows of 515, three, would go through another kernel than four: a unit that one of them finds just off and the
+    other just on then moves the sum by all rows at once."""
+    torch.manual_seed(1)
+    model, row = nn.Sequential(nn.Linear(1000, 1), nn.ReLU(), nn.Linear(1, 2, bias=False)), 3 * torch.randn(1, 1000)
+    with torch.no_grad():
+        model[2].weight.copy_(torch.tensor([[5.0], [-5.0]]))
+        model[0].bias.copy_(-model[0](row.expand(32, -1).contiguous())[0] + model[0].bias)
+    seen = set()
+    model[0].register_forward_hook(lambda layer, given, output: seen.add(len(given[0])))
+    sums = []
+    for rows in (0, 1, 3, 4, 33, 512, 515, 516):
+        learner = learner_of(model, row.expand(rows, -1).contiguous(), torch.zeros(rows).long())
+        seen.clear()
+        sensitivity = learner.open(Phase(1, Fraction(1)), 1000.0)
+        sums.append(np.asarray(unseal(learner.measure(slice(None))), float))
+        assert seen and all(length % 32 == 0 and length > 0 for length in seen)
+    assert np.linalg.norm(sums[-1] - sums[-2]) <= float(sensitivity.amount)
+
+
+def test_entries_that_no_table_has_stop_nothing() -> None:
+    model = Mixing(lambda words: words.mean(1))
+    rows = torch.tensor([[0, 1], [4, 2], [7, -3]])
+    learner = learner_of(model, rows, torch.zeros(3).long())
+    sensitivity = learner.open(Phase(1, Fraction(1)), 3.0)
+
+    total = np.asarray(unseal(learner.measure(slice(None))), float)
+
+    bounded = learner_of(model, rows.clamp(0, 4), torch.zeros(3).long())
+    bounded.open(Phase(1, Fraction(1)), 3.0)
+    assert np.array_equal(total, unseal(bounded.measure(slice(None)))) and np.linalg.norm(total) <= 3 * float(
+        sensitivity.amount
+    )
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
 class Gated(nn.Module):
     """A tiny input and a huge gate: the square of the one vanishes, the product with the other does not."""
 

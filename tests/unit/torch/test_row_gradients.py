@@ -11,13 +11,9 @@ from expost.core import InvalidRequest, unseal  # noqa: E402
 from expost.learning.sgd.schedule import Phase  # noqa: E402
 from expost.learning.sgd.validation import ScoreRule  # noqa: E402
 from expost.torch.module_learner import ModuleProblem, _stretch  # noqa: E402
-from expost.torch.row_gradients import (  # noqa: E402
-    SampledGradients,
-    SummedLayers,
-    _squared_lengths,
-    clipped_rows,
-)
+from expost.torch.row_gradients import SampledGradients, SummedLayers, _squared_lengths  # noqa: E402
 from expost.torch.rows import TensorRows, read_rows  # noqa: E402
+from expost.torch.trial import clipped_rows  # noqa: E402
 
 
 def cross_entropy(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":

@@ -119,6 +119,36 @@ def test_without_averaging_the_last_weights_leave() -> None:
     assert not torch.equal(release.value[0].weight, averaged.value[0].weight)
 
 
+def test_public_rows_of_whole_numbers_are_numbers() -> None:
+    inputs, labels = moons(4000)
+    public = (inputs[:500] * 3).round().long(), labels[:500].double()
+    release = trained(target=("accuracy", 0.3), max_epsilon=8.0, public_validation=public, steps=10)
+
+    assert release.receipt.outcome is Outcome.CERTIFIED
+
+
+def test_small_tables_have_batches_of_their_size() -> None:
+    inputs, labels = moons(600)
+    release = train(small(), (inputs, labels), rows=600, epsilon=4.0, steps=3)
+
+    assert release.receipt.terms["expected batch size"] == 600
+
+
+def test_a_batch_without_rows_is_a_batch() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(2, 2)
+
+        def forward(self, rows: "torch.Tensor") -> "torch.Tensor":
+            return self.head(rows.view(rows.size(0), -1))  # PyTorch fails here if there are no rows
+
+    inputs, labels = moons(40)
+    release = train(Flat(), (inputs, labels), rows=40, epsilon=4.0, steps=30, batch_size=1)
+
+    assert release.receipt.terms["steps run"] == 30
+
+
 def test_public_rows_stop_a_network_for_free() -> None:
     inputs, labels = moons(6000)
     public = inputs[4000:], labels[4000:]

@@ -48,12 +48,16 @@ MODELS: dict[str, Any] = {
     "batch normalisation": nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
     "another width": nn.Linear(3, 2),
     "rows that are not independent": Remembering(),
+    "lazy": nn.LazyLinear(2),
+    "one output for two classes": nn.Linear(1, 1),
 }
 DATA: dict[str, Any] = {
     "a word": "rows",
     "a triple": (*PAIR, PAIR[0]),
     "one label too few": (PAIR[0], PAIR[1][:-1]),
     "ragged": ([[1.0], [1.0, 2.0]], [0, 1]),
+    "lists": ([[1.0], [2.0]], [0, 1]),
+    "lists with a gap": ([[1.0], [2.0]], [0, None]),
     "whole numbers": (PAIR[0].long(), PAIR[1]),
     "words": (np.array([["a"], ["b"]]), np.array([0, 1])),
 }

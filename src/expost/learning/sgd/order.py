@@ -67,6 +67,8 @@ class Order:
     failure_probability: Any = 0.1
     batches: str = "auto"
     batch_size: int | None = None
+    usual_batch: int | None = None
+    """The size of a batch where none is given, if there are as many rows; else a sixteenth of them."""
     steps: int = 100
     phases: int | None = None
     validation_share: Any = None
@@ -175,7 +177,8 @@ class Order:
     def _batches(self, rows: int) -> Batches:
         size = rows if self.batches == "full" else self.batch_size  # all rows, whatever a batch would be elsewhere
         if self.batches != "auto":
-            return batches_named(self.batches, rows=rows, batch_size=size or max(1, rows // 16))
+            usual = min(self.usual_batch, rows) if self.usual_batch else max(1, rows // 16)
+            return batches_named(self.batches, rows=rows, batch_size=size or usual)
         if size is None and rows * self.width <= _WORK:
             return batches_named("full", rows=rows, batch_size=rows)
         return batches_named("poisson", rows=rows, batch_size=size or max(1, _WORK // self.width))
