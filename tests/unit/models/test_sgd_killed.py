@@ -1,6 +1,7 @@
 """An estimator's training is killed in the middle; the same call goes on, under the same hold, from what was paid for."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,11 +52,28 @@ def killed(folder: Path, at: int, **changes: Any) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
 
+def with_account(folder: Path) -> Path:
+    with open_ledger(f"sqlite:///{folder}/book.ledger") as ledger:
+        ledger.open_account(ACCOUNT, approx(3, 1e-5))
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with open_ledger(f"sqlite:///{tmp_path}/book.ledger") as ledger:
-        ledger.open_account(ACCOUNT, approx(3, 1e-5))
-    return tmp_path
+    return with_account(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def as_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one killed training left; a process takes seconds to start, so each test goes on from a copy."""
+    folder = with_account(tmp_path_factory.mktemp("killed"))
+    killed(folder, KILLED_AT)
+    return folder
+
+
+@pytest.fixture
+def left(as_killed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(as_killed, tmp_path / "copy"))
 
 
 def books(folder: Path) -> tuple[Any, int]:
@@ -63,30 +81,28 @@ def books(folder: Path) -> tuple[Any, int]:
         return ledger.spent(ACCOUNT).amounts()["epsilon"], len(ledger.open_holds())
 
 
-def test_a_killed_newton_training_stays_charged_and_goes_on_where_it_was_paid_for(folder: Path) -> None:
-    killed(folder, KILLED_AT)
-    cap = model(folder).price(3).cap.epsilon
-    assert books(folder) == (cap, 1)
-    with np.load(folder / "run.npz") as kept:
+def test_a_killed_newton_training_stays_charged_and_goes_on_where_it_was_paid_for(left: Path) -> None:
+    cap = model(left).price(3).cap.epsilon
+    assert books(left) == (cap, 1)
+    with np.load(left / "run.npz") as kept:
         precision = float(kept["curvature precision"][0])
         assert kept["curvature"].shape == (4, 4) and precision > 0
 
     x, y = table()
-    goes_on = model(folder).fit(x, y)
+    goes_on = model(left).fit(x, y)
 
     receipt = goes_on.receipt_
-    assert books(folder) == (cap, 0) and receipt.bill.epsilon == cap
+    assert books(left) == (cap, 0) and receipt.bill.epsilon == cap
     assert receipt.terms["steps run"] == STEPS  # the stretch that was begun counts, though its two steps are lost
     assert receipt.promise.epsilon <= 2 and not receipt.simulation
     assert np.mean(goes_on.predict(x) == y) > 0.85
-    assert not (folder / "run.npz").exists()
+    assert not (left / "run.npz").exists()
     with pytest.raises(Exception, match="worst case"):
-        model(folder).fit(x, y)  # a second training does not fit into the budget
+        model(left).fit(x, y)  # a second training does not fit into the budget
 
 
-def test_the_curvature_of_before_the_kill_is_used_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(folder, KILLED_AT)
-    with np.load(folder / "run.npz") as kept:
+def test_the_curvature_of_before_the_kill_is_used_after_it(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with np.load(left / "run.npz") as kept:
         before = float(kept["curvature precision"][0])
     seen: list[float] = []
     learner = sys.modules["expost.learning.sgd.newton"].NewtonLearner
@@ -97,7 +113,7 @@ def test_the_curvature_of_before_the_kill_is_used_after_it(folder: Path, monkeyp
         seen.append(self._precision)
 
     monkeypatch.setattr(learner, "descend", descend)
-    model(folder).fit(*table())
+    model(left).fit(*table())
 
     assert len(seen) == STEPS - KILLED_AT - 1  # 20 steps were kept, 2 are lost
     assert seen[0] == pytest.approx(before * 21 / 20)  # every step adds the same precision
@@ -117,13 +133,12 @@ def test_a_killed_newton_training_to_a_target_goes_on_too(folder: Path) -> None:
     assert books(folder) == (cap, 0)
 
 
-def test_another_solver_cannot_go_on_from_it(folder: Path) -> None:
-    killed(folder, KILLED_AT)
-    before = books(folder)
+def test_another_solver_cannot_go_on_from_it(left: Path) -> None:
+    before = books(left)
 
     with pytest.raises(InvalidRequest, match="same training"):
-        model(folder, solver="gradient").fit(*table())
-    assert books(folder) == before
+        model(left, solver="gradient").fit(*table())
+    assert books(left) == before
 
 
 def test_a_torn_checkpoint_is_refused_and_charges_nothing(folder: Path) -> None:
