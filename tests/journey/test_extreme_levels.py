@@ -30,11 +30,10 @@ TABLE = pa.table(
         "d": [["u", "v"][k % 2] for k in range(ROWS)],
     }
 )
-SPLITS = {name: build for name, build in TESTS.items() if name.startswith("split")}
 KEYS = {name for name in QUESTIONS if "keys" in name}
 SIZED = {"adjacency": "replace-one", "rows": ROWS}
 CASES = [
-    *((f"{name}, add-remove", build, {}) for name, build in (QUESTIONS | SPLITS).items()),
+    *((f"{name}, add-remove", build, {}) for name, build in (QUESTIONS | TESTS).items()),
     *((f"{name}, replace-one", build, SIZED) for name, build in (QUESTIONS | TESTS).items() if name not in KEYS),
 ]
 

@@ -100,7 +100,9 @@ def binomial_masses(counts: Floats, trials: Floats, chance: float) -> Floats:
     array([0.  , 0.75, 0.25, 0.  ])
     """
     k, n = np.clip(counts, 0, trials).astype(np.int64), np.asarray(trials).astype(np.int64)
-    logs = _log_factorials(int(n.max()) | 1023)
+    largest = int(n.max())
+    unit = 1 << max(largest.bit_length() - 3, 10)  # so that tables for numbers of about the same size are one
+    logs = _log_factorials(-(-largest // unit) * unit)
     likely = logs[n] - logs[k] - logs[n - k] + k * math.log(chance) + (n - k) * math.log1p(-chance)
     masses: Floats = np.where((counts >= 0) & (counts <= trials), np.exp(likely), 0.0)
     return masses

@@ -37,6 +37,7 @@ _DRAWS = 9_999
 _DRAWS_A_SIZE = 1_999  # of the reference for each number of rows that is possible
 _POWER_DRAWS, _PROOF_DRAWS, _PROOF_NULL_DRAWS = 2_000, 20_000, 100_000
 _STRIDE = 0.1  # numbers of rows that differ by this many standard deviations of a cell share a reference
+_FEW_ROWS = 128  # that are faster added row by row than drawn at once
 _ENTRIES = 1 << 21  # counts that are worked on at once
 
 Floats = NDArray[np.float64]
@@ -189,10 +190,12 @@ def private_fit_p_value(
     noise = discrete_laplace(Fraction(scale), (draws, noisy.size), bits=source).astype(np.float64)
     counts = multinomials(low, chances, draws, source)
     firsts, largest = np.arange(low, high + 1, step), 0.0
-    at_once = max(1, _ENTRIES // (draws * noisy.size * step))
+    few = step <= _FEW_ROWS
+    at_once = max(1, _ENTRIES // (draws * noisy.size * (step if few else 1)))
     for start in range(0, len(firsts), at_once):
         block = firsts[start : start + at_once]
-        added = more_rows(step, chances, len(block) * draws, source).reshape(len(block), draws, noisy.size)
+        added = (more_rows if few else multinomials)(step, chances, len(block) * draws, source)
+        added = added.reshape(len(block), draws, noisy.size)
         tables = counts + np.cumsum(added, axis=0) - added
         counts = tables[-1] + added[-1]
         more = (step - 1) * shape_statistic(np.eye(noisy.size)[None], block, chances, scale).max(1)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal
+from scipy import signal, special
 
 from expost.core import InvalidRequest
 from expost.stats.hypothesis.draw import binomial_masses
@@ -20,6 +20,9 @@ __all__ = ["private_interval", "private_p_value", "private_power", "private_powe
 Floats = NDArray[np.float64]
 
 _CELLS = 1 << 15  # of the lattice that the law of the noise is rounded up to
+_AT_ONCE = 1 << 15  # counts on either side of their means, so that temporaries stay in the cache
+_MANY = 64  # counts in a cell from which it is faster to add up cells
+_TIE = 1e-9  # of a cell: what a float may be above a border and still count as on it
 _LOG = 45.0  # noise beyond 45 scales has a probability below 1e-19
 _ROUNDING = 1e-12  # of sums of probabilities in floats
 _STRIDE = 0.05  # numbers of rows that differ by this many standard deviations are bounded together
@@ -92,12 +95,12 @@ def private_power_bound(
     scale = 1 / epsilon
     reach = sum(noise_reach(2, scale, failure_probability=share) for share in (NUISANCE_SIZE, _LOST))
     if reach > max(_WIDEST_REACH, rows):
-        return 0.0  # a bound below any power; the laws of such noise are tables of gigabytes
+        return 0.0  # a bound below any power: nothing is left of so few rows under such noise
     sizes = (max(rows - reach, 0), rows + reach)
     low, high = 0.0, _LOG * scale + rows + reach
     while high - low > 0.001 * (scale + math.sqrt(rows)):
         middle = (low + high) / 2
-        low, high = (low, middle) if _upper_tail(middle, sizes, base, scale) <= tail else (middle, high)
+        low, high = (low, middle) if _upper_tail(middle, sizes, base, scale, enough=tail) <= tail else (middle, high)
     counts, masses = _binomial(np.array([rows]), truth)
     beyond = 1 - _noise_tail(-(high - (counts - base * rows)), base, scale)
     return max(float((masses * beyond).sum()) - _LOST - _ROUNDING, 0.0)
@@ -116,7 +119,8 @@ def _lower_end(successes: float, others: float, scale: float, failure: float, al
     sizes = size_range(successes + others, 2, scale)
 
     def rejected(chance: float) -> bool:
-        return _upper_tail((1 - chance) * successes - chance * others, sizes, chance, scale) <= tail
+        away = (1 - chance) * successes - chance * others
+        return _upper_tail(away, sizes, chance, scale, enough=tail) <= tail
 
     low, high = 1e-6, 1 - 1e-6
     if not rejected(low):
@@ -127,32 +131,64 @@ def _lower_end(successes: float, others: float, scale: float, failure: float, al
     return low
 
 
-def _upper_tail(at: float, sizes: tuple[int, int], chance: float, scale: float) -> float:
+def _upper_tail(at: float, sizes: tuple[int, int], chance: float, scale: float, *, enough: float = 1.0) -> float:
     """The largest P(Binomial(n, chance) - chance n + noise >= at) over all sizes n of a range.
 
-    Sizes are taken in blocks: each row beyond the first size of a block adds at most 1 - chance.
+    Sizes are taken in blocks: each row beyond the first size of a block adds at most 1 - chance. Once it is above
+    ``enough``, the rest is left out; large sizes come first, as they spread furthest.
     """
     spread = math.sqrt(sizes[0] * chance * (1 - chance) + 2 * scale**2)
     step = max(1, math.floor(_STRIDE * spread))
     firsts = np.arange(sizes[0], sizes[1] + 1, step)
-    counts, masses = _binomial(firsts, chance)
-    beyond = _noise_tail(at - (step - 1) * (1 - chance) - (counts - chance * firsts[:, None]), chance, scale)
-    return min(float((masses * beyond).sum(1).max()) + _ROUNDING, 1.0)
+    by = _by_cells if _noise_law(chance, scale)[0] >= _MANY else _by_counts
+    at_once, found = max(1, _AT_ONCE // _reach(sizes[1], chance)), 0.0
+    for stop in range(len(firsts), 0, -at_once):
+        block = firsts[max(stop - at_once, 0) : stop]
+        found = max(found, float(by(at - (step - 1) * (1 - chance), block, chance, scale).max()) + _ROUNDING)
+        if found > enough:
+            break
+    return min(found, 1.0)
+
+
+def _by_counts(at: float, trials: NDArray[np.int64], chance: float, scale: float) -> Floats:
+    """P(Binomial(n, chance) - chance n + noise >= at) for each number of trials n, over all counts that matter."""
+    counts, masses = _binomial(trials, chance)
+    beyond = _noise_tail(at - (counts - chance * trials[:, None]), chance, scale)
+    total: Floats = (masses * beyond).sum(1)
+    return total
+
+
+def _by_cells(at: float, trials: NDArray[np.int64], chance: float, scale: float) -> Floats:
+    """The same sum, over cells: all counts that leave the noise to reach the same cell have the same tail."""
+    cell, first, tails = _noise_law(chance, scale)
+    n = trials[:, None].astype(np.float64)
+    reach = _reach(float(n.max()), chance)
+    cells = np.arange(math.floor((at - reach) / cell), math.ceil((at + reach) / cell) + 1)
+    least = np.ceil(at + chance * n - (cells + _TIE) * cell)  # the smallest count of a cell
+    inside = np.clip(least, 1, np.maximum(n, 1))
+    above = np.where(least < 1, 1.0, np.where(least > n, 0.0, special.betainc(inside, n - inside + 1, chance)))
+    beyond = tails[np.clip(cells - first, 0, len(tails) - 1)]
+    total: Floats = (np.diff(above, axis=1, prepend=0.0) * beyond).sum(1)
+    return total
 
 
 def _binomial(trials: NDArray[np.int64], chance: float) -> tuple[Floats, Floats]:
     """The counts that matter and their probabilities, one row for each number of trials."""
     n = trials[:, None].astype(np.float64)
-    # Bernstein's inequality: beyond this reach the binomial mass is below exp(-42).
-    reach = math.ceil(math.sqrt(84 * float(n.max()) * chance * (1 - chance)) + 28)
+    reach = _reach(float(n.max()), chance)
     counts: Floats = np.floor(n * chance) + np.arange(-reach, reach + 1, dtype=np.float64)
     return counts, binomial_masses(counts, n, chance)
+
+
+def _reach(trials: float, chance: float) -> int:
+    """How far from its mean a binomial number can be but for probability exp(-42) (Bernstein's inequality)."""
+    return math.ceil(math.sqrt(84 * trials * chance * (1 - chance)) + 28)
 
 
 def _noise_tail(at: Floats, chance: float, scale: float) -> Floats:
     """An upper bound on P((1 - chance) N - chance N' >= at) for two discrete Laplace noises of this scale."""
     cell, first, tails = _noise_law(chance, scale)
-    place = np.ceil(at / cell - 1e-9) - first
+    place = np.ceil(at / cell - _TIE) - first
     found: Floats = tails[np.clip(place, 0, len(tails) - 1).astype(np.int64)]
     return found
 
@@ -164,11 +200,32 @@ def _noise_law(chance: float, scale: float) -> tuple[float, int, Floats]:
         raise InvalidRequest("Expected a proportion between 0 and 1", got=chance, do="Pass one inside")
     most = math.ceil(_LOG * scale) + 1
     cell = 2 * (most + 1) / _CELLS
-    values = np.arange(-most, most + 1)
-    decay = math.exp(-1 / scale)
-    masses = (1 - decay) / (1 + decay) * np.exp(-np.abs(values) / scale)
-    parts = [np.ceil(weight * values / cell).astype(np.int64) for weight in (1 - chance, -chance)]
-    laws = [np.bincount(part - part.min(), masses) for part in parts]
-    both = np.maximum(signal.fftconvolve(laws[0].astype(np.float64), laws[1].astype(np.float64)), 0.0)
+    lowest, laws = zip(*(_rounded_law(weight, cell, most, scale) for weight in (1 - chance, chance)), strict=True)
+    both = np.maximum(signal.fftconvolve(*laws), 0.0)
     tails = np.minimum(np.cumsum(both[::-1])[::-1] + _ROUNDING, 1.0)
-    return cell, int(sum(part.min() for part in parts)), np.append(tails, _ROUNDING)
+    return cell, sum(lowest), np.append(tails, _ROUNDING)
+
+
+def _rounded_law(weight: float, cell: float, most: int, scale: float) -> tuple[int, Floats]:
+    """The lowest cell and the law of ``weight`` N for a discrete Laplace N within ``most``, rounded up to the lattice.
+
+    The noise is symmetric, so that a negative weight has the same law. Cell c holds the values from above
+    cell (c - 1) / weight to cell c / weight: a piece of a geometric series on each side of zero.
+    """
+    lowest, highest = (math.ceil(weight * end / cell) for end in (-most, most))
+    if 2 * most < highest - lowest:  # fewer values than cells
+        values = np.arange(-most, most + 1)
+        place = np.ceil(weight * values / cell).astype(np.int64) - lowest
+        return lowest, np.bincount(place, math.tanh(0.5 / scale) * np.exp(-np.abs(values) / scale)).astype(np.float64)
+    borders = np.clip(np.floor(np.arange(lowest - 1, highest + 1) * (cell / weight)), -most - 1, most)
+    borders[[0, -1]] = -most - 1, most
+    # Values above a border and up to the next: those from 0 on, and the magnitudes of those below 0.
+    upper, lower = np.maximum(borders, -1), -1 - np.minimum(borders, -1)
+    masses = _series(upper[:-1] + 1, upper[1:] + 1, scale) + _series(lower[1:] + 1, lower[:-1] + 1, scale)
+    return lowest, masses
+
+
+def _series(start: Floats, stop: Floats, scale: float) -> Floats:
+    """P(N = k) summed over the whole numbers k >= 0 from ``start`` to ``stop - 1``."""
+    total: Floats = np.exp(-start / scale) * -np.expm1(-(stop - start) / scale) / (1 + math.exp(-1 / scale))
+    return total

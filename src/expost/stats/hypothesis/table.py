@@ -41,7 +41,7 @@ def noise_variance(scale: float) -> float:
     >>> round(noise_variance(2.0), 2)
     7.84
     """
-    return 1 / (2 * math.sinh(1 / (2 * scale)) ** 2)
+    return 2 * math.exp(-1 / scale) / math.expm1(-1 / scale) ** 2
 
 
 def fit_statistic(noisy: Floats, rows: int, chances: Floats, scale: float) -> Floats:
@@ -75,7 +75,9 @@ def shape_statistic(noisy: Floats, rows: Any, chances: Floats, scale: float) -> 
     """
     away = noisy - noisy.sum(-1, keepdims=True) * chances
     sizes = np.asarray(rows, np.float64)
-    weights = 1 / (sizes[(...,) + (None,) * (noisy.ndim - sizes.ndim)] * chances + noise_variance(scale))
+    weights = 1 / (
+        sizes[(...,) + (None,) * (noisy.ndim - sizes.ndim)] * chances + max(noise_variance(scale), _LEAST_VARIANCE)
+    )
     statistic: Floats = np.sqrt((away**2 * weights).sum(-1))
     return statistic
 

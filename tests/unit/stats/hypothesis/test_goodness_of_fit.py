@@ -1,4 +1,5 @@
 from fractions import Fraction
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import GoodnessOfFitTest, fit_power, fit_test
 from expost.stats.hypothesis.goodness_of_fit import fit_p_values, fit_power_bound, private_fit_p_value
+from expost.stats.hypothesis.table import noise_variance
 
 RNG = np.random.default_rng(10)
 SKEWED = np.array([0.7, 0.2, 0.05, 0.03, 0.02])
@@ -134,3 +136,22 @@ def test_categories_must_be_public():
 
     with pytest.raises(InvalidRequest, match="for each public category"):
         GoodnessOfFitTest("a", [0.5, 0.5], epsilon=1).check(dataset)
+
+
+def test_many_rows_added_at_once_have_the_law_of_single_ones(monkeypatch):
+    module = import_module("expost.stats.hypothesis.goodness_of_fit")
+    law, noisy, scale = np.array([0.2, 0.3, 0.5]), np.array([4500.0, 1000.0, 4500.0]), 1000.0
+    at_once = private_fit_p_value(noisy, law, scale=scale, bits=SeededBits(1))
+    monkeypatch.setattr(module, "_FEW_ROWS", 10**6)
+    one_by_one = private_fit_p_value(noisy, law, scale=scale, bits=SeededBits(2))
+
+    assert 0.02 < one_by_one < 0.5
+    assert at_once == pytest.approx(one_by_one, abs=6 * np.sqrt(0.25 / 1999))
+
+
+def test_noise_of_any_width_is_answered():
+    for epsilon in (1e-7, 1000):
+        release = fit_test(np.array([30, 20]), [0.5, 0.5], epsilon=epsilon, adjacency="add-remove", bits=SeededBits(1))
+
+        assert 0 < release.value.p_value <= 1
+    assert noise_variance(1e-3) == 0 and noise_variance(1e9) == pytest.approx(2e18)

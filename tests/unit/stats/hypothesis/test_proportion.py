@@ -1,9 +1,15 @@
+import math
+
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import signal, stats
 
 from expost.noise import SeededBits, discrete_laplace
+from expost.stats.hypothesis import binomial_test
 from expost.stats.hypothesis.proportion import (
+    _by_cells,
+    _by_counts,
+    _noise_law,
     _noise_tail,
     private_interval,
     private_p_value,
@@ -80,3 +86,58 @@ def test_counts_below_zero_give_answers_that_say_little(pair):
 
     assert 0 <= low <= high <= 1
     assert private_p_value(*pair, 0.5, scale=20) <= 1
+
+
+def summed_law(chance, scale):
+    """The law of the noise by adding up each of its values: slow, and as plain as can be."""
+    most = math.ceil(45 * scale) + 1
+    cell, values = 2 * (most + 1) / (1 << 15), np.arange(-most, most + 1)
+    masses = np.tanh(0.5 / scale) * np.exp(-np.abs(values) / scale)
+    parts = [np.ceil(weight * values / cell).astype(int) for weight in (1 - chance, -chance)]
+    laws = [np.bincount(part - part.min(), masses) for part in parts]
+    tails = np.cumsum(signal.fftconvolve(*laws).clip(0)[::-1])[::-1] + 1e-12
+    return cell, sum(part.min() for part in parts), np.append(tails.clip(max=1), 1e-12)
+
+
+@pytest.mark.parametrize("chance", [1e-6, 0.013, 0.5, 0.77, 1 - 1e-6])
+def test_the_law_in_closed_form_is_that_of_every_value_added_up(chance):
+    for scale in (1 / 3, 1.0, 10.0, 1000.0, 20_000.0):
+        (cell, first, tails), (known_cell, known_first, known) = _noise_law(chance, scale), summed_law(chance, scale)
+
+        assert (cell, first, len(tails)) == (known_cell, known_first, len(known))
+        assert np.abs(tails - known).max() < 1e-12
+
+
+@pytest.mark.parametrize("chance", [0.001, 0.3, 0.5, 0.99])
+def test_cells_and_counts_give_the_same_tails(chance):
+    trials = np.array([0, 1, 40, 3000, 30_000])
+    for scale in (5.0, 400.0, 30_000.0):
+        for at in (-2 * scale, 0.0, 0.3 * scale, 50.0, 4 * scale):
+            by_cells, by_counts = _by_cells(at, trials, chance, scale), _by_counts(at, trials, chance, scale)
+
+            assert np.abs(by_cells - by_counts).max() < 1e-9
+
+
+def test_answers_are_those_of_the_sums_over_all_values():
+    """As computed, before there was a closed form, from some hundred thousand values of the noise a proportion."""
+    known = {
+        1: (0.0010000002345022102, (0.5693379445910453, 0.6308238870066404)),
+        100: (0.1307599493657933, (0.4466302866216898, 0.8709863753162622)),
+        1000: (0.47582088019741337, (0.0, 1.0)),
+        10_000: (0.5369687661989896, (0.0, 1.0)),
+    }
+    for scale, (p, interval) in known.items():
+        pair, terms = (600 + 1.3 * scale, 400 + 0.2 * scale), {"scale": float(scale), "alternative": "two-sided"}
+
+        assert private_p_value(*pair, 0.5, **terms) == pytest.approx(p, abs=1e-11)
+        assert private_interval(*pair, failure=0.05, **terms) == pytest.approx(interval, abs=1e-6)
+
+
+def test_noise_of_any_width_is_answered():
+    for scale in (1e6, 1e9):  # tables of every value would have 90 million entries, or 90 billion
+        away, near = (private_p_value(40 * scale, 0, 0.5, scale=scale), private_p_value(600, 400, 0.5, scale=scale))
+
+        assert away < 0.002 < 0.9 < near
+    low, high = private_interval(60 * scale, 40 * scale, scale=scale, failure=0.05, alternative="two-sided")
+    assert 0.5 < low < 0.6 < high < 0.7
+    assert binomial_test([True] * 60, 0.5, epsilon=1e-9, adjacency="add-remove").value.p_value > 0.001
