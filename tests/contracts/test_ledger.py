@@ -6,6 +6,7 @@ import importlib.util
 import pickle
 import sys
 import threading
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from expost.core import (
     gdp,
     zcdp,
 )
-from expost.ledger import Hold, HoldState, Kind, Ledger, Protected, new_key, open_ledger
+from expost.ledger import Hold, HoldState, Kind, Ledger, Protected, new_key, open_ledger, posting
 
 
 def _postgres_server():
@@ -198,6 +199,123 @@ def test_a_hold_of_another_ledger_is_refused(ledger):
 def test_an_invented_hold_is_refused(ledger):
     with pytest.raises(InvalidRequest, match="Expected the id of a ledger entry"):
         ledger.settle(Hold("nonsense", ("dataset:flights",), PureLoss(1), "count"), receipt(PureLoss(0.5)))
+
+
+@pytest.mark.parametrize("wrong", [None, "3-ab", 7])
+def test_what_is_no_hold_and_no_receipt_is_refused(ledger, wrong):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+
+    with pytest.raises(InvalidRequest, match="Expected a hold"):
+        ledger.settle(wrong, receipt(PureLoss(0.5)))
+    with pytest.raises(InvalidRequest, match="Expected a hold"):
+        ledger.take_over(wrong)
+    with pytest.raises(InvalidRequest, match="Expected a receipt"):
+        ledger.settle(hold, wrong)
+
+
+# Holds that change hands
+
+
+def test_of_all_copies_of_a_hold_one_is_taken_over_and_settled(ledger):
+    copy = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
+    before = ledger.verify().entries
+
+    mine = ledger.take_over(copy)
+
+    assert (mine.id, mine.worst_case, mine.question) == (copy.id, copy.worst_case, copy.question)
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+    assert ledger.history("dataset:flights")[-1].kind is Kind.TAKE_OVER
+    with pytest.raises(InvalidRequest, match="newest copy"):
+        ledger.take_over(copy)
+    with pytest.raises(LedgerUnsound, match="last that took it over"):
+        ledger.settle(copy, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+    assert ledger.verify().entries == before + 1
+    entry = ledger.settle(mine, receipt(PureLoss(0.25), PureLoss(0.5).promise()))
+
+    # A lost answer of the server may be asked for again, by the owner alone.
+    assert ledger.settle(mine, receipt(PureLoss(0.25), PureLoss(0.5).promise())) == entry
+    for late in (copy, mine):
+        with pytest.raises(InvalidRequest, match="this one is settled"):
+            ledger.take_over(late)
+    assert ledger.spent("dataset:flights") == PureLoss(0.25)
+    ledger.verify()
+
+
+def test_a_hold_from_elsewhere_cannot_be_settled_before_it_is_taken_over(ledger):
+    """What a file or a pickle brings is a ticket of another process, such as this one."""
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
+    there = replace(hold, ticket=f"{'0' * 32}-{'1' * 32}")
+    ledger._write(lambda page: posting.take_over(page, replace(there, earlier=(hold.ticket,))))
+
+    with pytest.raises(LedgerUnsound, match="process that took this hold"):
+        ledger.settle(there, receipt(PureLoss(0.5)))
+    ledger.settle(ledger.take_over(there), receipt(PureLoss(0.5)))
+    ledger.verify()
+
+
+def test_a_crash_at_any_moment_of_a_change_of_hands_leaves_a_copy_that_can_be_taken_over(ledger):
+    class Crash(Exception):
+        pass
+
+    def crash(hold):
+        written.append(hold)
+        raise Crash
+
+    written = [ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")]
+    first = written[0]
+    for _ in range(2):  # written down, and the ledger not yet told
+        with pytest.raises(Crash):
+            ledger.take_over(written[-1], keep=crash)
+    assert ledger.verify().entries == 3
+    told = []
+    ledger.take_over(written[-1], keep=told.append)  # told, and the answer lost
+    mine = ledger.take_over(told[0])
+
+    assert mine.earlier == () and len(told[0].earlier) == 3
+    for copy in (first, *written, *told):
+        with pytest.raises(InvalidRequest, match="newest copy"):
+            ledger.take_over(copy)
+    ledger.settle(mine, receipt(PureLoss(0.5)))
+    ledger.verify()
+
+
+def test_what_cannot_be_taken_over_keeps_nothing_and_changes_nothing(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.25), question="train", request_id="r-1")
+    repeated = ledger.hold(["dataset:flights"], PureLoss(0.25), question="train", request_id="r-1")
+    lost = ledger.hold(["dataset:flights"], PureLoss(0.25), question="train")
+    ledger.write_off(lost.id)
+    (shown,) = ledger.open_holds()
+    before, kept = ledger.verify(), []
+
+    for wrong in (repeated, shown, lost, Hold("1-ab", (), PureLoss(1), "q")):
+        with pytest.raises(InvalidRequest):
+            ledger.take_over(wrong, keep=kept.append)
+    with pytest.raises(LedgerUnsound):
+        ledger.settle(shown, receipt(PureLoss(0.25)))
+    assert kept == [] and ledger.verify() == before
+    ledger.settle(hold, receipt(PureLoss(0.25)))
+
+
+def test_of_many_that_take_over_one_copy_at_once_one_does(ledger):
+    copy = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
+    ready, taken, refused = threading.Barrier(6), [], []
+
+    def race():
+        ready.wait()
+        try:
+            taken.append(ledger.take_over(copy))
+        except InvalidRequest:
+            refused.append(1)
+
+    threads = [threading.Thread(target=race) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert (len(taken), len(refused)) == (1, 5)
+    ledger.settle(taken[0], receipt(PureLoss(0.5)))
+    ledger.verify()
 
 
 # Disjoint parts
@@ -485,10 +603,43 @@ def test_a_hold_needs_different_accounts(ledger, accounts):
         ledger.hold(accounts, PureLoss(0.5), question="count")
 
 
-@pytest.mark.parametrize("wrong", [{"question": ""}, {"question": None}, {"request_id": ""}, {"request_id": "a\x00"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"question": ""},
+        {"question": None},
+        {"question": "\ud800"},
+        {"request_id": ""},
+        {"request_id": "a\x00"},
+        {"request_id": "\ud800" * 600},
+        {"protected": Protected("dataset:flights", Adjacency.ADD_REMOVE, Unit.of("\ud800"))},
+    ],
+)
 def test_a_hold_needs_readable_texts(ledger, wrong):
     with pytest.raises(InvalidRequest):
         ledger.hold(["dataset:flights"], PureLoss(0.5), **{"question": "count"} | wrong)
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "a\x00", "n" * 501])
+def test_a_secret_needs_a_readable_name(ledger, name):
+    with pytest.raises(InvalidRequest, match="Expected a name of 1 to 500 characters"):
+        ledger.keep(name, b"rung 3")
+
+
+def test_a_receipt_of_texts_that_cannot_be_written_is_refused_and_the_worst_case_stays(ledger):
+    hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
+
+    with pytest.raises(LedgerUnsound, match="texts in UTF-8"):
+        ledger.settle(hold, receipt(PureLoss(0.25), PureLoss(0.5).promise(), question="\ud800"))
+    assert ledger.spent("dataset:flights") == PureLoss(0.5)
+
+
+def test_a_request_id_of_any_length_is_known_by_its_beginning_and_a_digest(ledger):
+    names = ["".join(chr(0x4E00 + (7919 * place + first) % 20000) for place in range(10_000)) for first in (0, 1)]
+    for name in names:
+        held = [ledger.hold(["dataset:flights"], PureLoss(0.25), question="q", request_id=name) for _ in range(2)]
+        assert [hold.repeated for hold in held] == [False, True]
+    assert ledger.verify().holds == 2
 
 
 def test_a_hold_needs_a_loss_and_an_open_account(ledger):

@@ -2,11 +2,12 @@
 
 import json
 import threading
+import time
 
 import psycopg
 import pytest
 
-from expost.core import LedgerUnsound, PureLoss, epsilon
+from expost.core import InvalidRequest, LedgerUnsound, PureLoss, epsilon
 from expost.ledger import open_ledger
 
 
@@ -78,6 +79,48 @@ def test_a_server_that_may_forget_commits_is_refused(postgres, setting):
             open_ledger(server.new_place())
     finally:
         server.stop()
+
+
+def reloaded(server, **settings):
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        for name, value in settings.items():
+            connection.execute(f"ALTER SYSTEM SET {name} = {value}")
+        connection.execute("SELECT pg_reload_conf()")
+    time.sleep(0.5)
+
+
+def test_settings_that_are_reloaded_under_an_open_ledger_lose_no_acknowledged_spend(postgres):
+    server = postgres.Server()
+    try:
+        place = server.new_place()
+        ledger = open_ledger(place)
+        ledger.open_account("dataset:flights", epsilon(1000))
+        reloaded(server, synchronous_commit="off", wal_writer_delay="'10s'")
+        held = [ledger.hold(["dataset:flights"], PureLoss(0.125), question="count").id for _ in range(20)]
+        server.crash()
+        server.start()
+        reloaded(server, synchronous_commit="on")
+
+        with open_ledger(place) as again:
+            assert [hold.id for hold in again.open_holds()] == held
+            reloaded(server, full_page_writes="off")
+            with pytest.raises(LedgerUnsound, match="with full_page_writes on"):
+                again.hold(["dataset:flights"], PureLoss(0.125), question="count")
+        ledger.close()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_store_every_text_is_refused(postgres, encoding):
+    server = postgres.shared_server()
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE ledger_{encoding} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+
+    with pytest.raises(InvalidRequest, match=f"Expected a database in UTF8, got '{encoding}'"):
+        open_ledger(server.url(f"ledger_{encoding}".lower()))
 
 
 def test_a_server_that_others_keep_locked_is_given_up_with_nothing_changed(postgres_place, monkeypatch):

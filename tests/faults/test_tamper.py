@@ -104,6 +104,7 @@ TAMPERINGS = {
     ],
     "a hold opened again": ["UPDATE ledger_holds SET state = 'open', closed_by = NULL WHERE entry = 2"],
     "a hold written off by hand": ["UPDATE ledger_holds SET state = 'written off', closed_by = 11 WHERE entry = 8"],
+    "a hold given to somebody": ["UPDATE ledger_holds SET ticket = 'mine' WHERE entry = 8"],
     "a removed hold": ["DELETE FROM ledger_holds WHERE entry = 8"],
     "a forgotten request": ["UPDATE ledger_holds SET request_id = NULL WHERE entry = 8"],
     "lower charges of its own": ["UPDATE ledger_accounts SET own = :lower WHERE name = 'dataset:flights'"],

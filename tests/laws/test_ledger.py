@@ -125,6 +125,12 @@ class Books(RuleBasedStateMachine):
         self.charges[hold.id] = (self.charges[hold.id][0], bill.epsilon)
 
     @rule(data=st.data())
+    def take_over(self, data):
+        if self.open_holds:
+            name = data.draw(st.sampled_from(sorted(self.open_holds)))
+            self.open_holds[name] = self.ledger.take_over(self.open_holds[name])
+
+    @rule(data=st.data())
     def write_off(self, data):
         if self.open_holds:
             self.ledger.write_off(self.open_holds.pop(data.draw(st.sampled_from(sorted(self.open_holds)))).id)

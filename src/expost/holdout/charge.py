@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
@@ -72,7 +73,8 @@ class BilledSession(OneProcess, ABC):
         """What was promised and used so far."""
 
     def close(self) -> Receipt:
-        """End the session: settle the hold to what was used, and give the receipt."""
+        """End the session: settle the hold to what was used, and give the receipt; in the process that opened it."""
+        self._check_process()
         with self._lock:
             if self.receipt is None:
                 self._closed = True
@@ -85,7 +87,8 @@ class BilledSession(OneProcess, ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._process == os.getpid():  # a fork that leaves the block ends nothing, and its own error goes on
+            self.close()
 
 
 def session_receipt(

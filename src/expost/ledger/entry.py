@@ -28,6 +28,7 @@ class Kind(enum.Enum):
     BUDGET = "budget"
     HOLD = "hold"
     SETTLE = "settle"
+    TAKE_OVER = "take-over"
     WRITE_OFF = "write-off"
     KEEP = "keep"
     FORGET = "forget"
@@ -70,7 +71,7 @@ class Entry:
     def after(cls, last: Entry | None, kind: Kind, body: Mapping[str, Any]) -> Entry:
         """The line that follows ``last``."""
         sequence, previous = (0, "") if last is None else (last.sequence + 1, last.hash)
-        at, text = now(), canonical(body)
+        at, text = now(), _storable(canonical(body))
         return cls(sequence, kind, at, text, previous, _hash(sequence, kind, at, text, previous))
 
     @property
@@ -129,6 +130,15 @@ def sequence_of(entry_id: str) -> int:
     if not (dash and digest and number.isascii() and number.isdigit() and len(number) <= 18):
         raise InvalidRequest("Expected the id of a ledger entry", got=entry_id, do="Copy it from a receipt or history")
     return int(number)
+
+
+def _storable(text: str) -> str:
+    """Texts that no database and no hash can take are refused before anything is written."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("Expected texts that can be written as UTF-8", do="Remove lone surrogates") from None
+    return text
 
 
 def _hash(sequence: int, kind: Kind, at: str, text: str, previous: str) -> str:

@@ -27,7 +27,8 @@ class Hold:
     """The right to run one question once; charged at its worst case until settled.
 
     ``repeated`` is true when a request id was seen before: the first caller has the right to run, this one has not,
-    because a second run draws new noise and is a second release. ``ticket`` tells the two apart.
+    because a second run draws new noise and is a second release. ``ticket`` tells the two apart, and names the one
+    process that may settle. ``earlier`` are the tickets before it, while a change of hands is under way.
 
     >>> from expost.core import PureLoss
     >>> Hold("3-9f86d081884c7d65", ("dataset:flights",), PureLoss(1), "count", ticket="t").repeated
@@ -43,3 +44,4 @@ class Hold:
     repeated: bool = False
     state: HoldState = HoldState.OPEN
     closed_by: str | None = None
+    earlier: tuple[str, ...] = field(default=(), repr=False)

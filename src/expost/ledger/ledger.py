@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar
 
@@ -19,12 +20,14 @@ from expost.ledger.part import Part
 from expost.ledger.protected import Protected
 from expost.ledger.replay import Report, verify
 from expost.ledger.safe import Safe
+from expost.ledger.ticket import new_ticket
 
 __all__ = ["Ledger"]
 
 T = TypeVar("T")
 
 _LONGEST_TEXT = 10_000
+_LONGEST_NAME = 500  # of a request or a secret: an index of PostgreSQL takes 2,700 bytes
 _BEGINNING = 1_000  # characters of a longer question that a hold repeats
 
 
@@ -170,8 +173,8 @@ class Ledger(ABC):
         if not isinstance(worst_case, Loss):
             raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
         text = _text(_shortened(question), "question")
-        request = None if request_id is None else _text(request_id, "request id")
-        ticket = uuid.uuid4().hex
+        request = None if request_id is None else _text(_shortened(request_id, _LONGEST_NAME), "request id")
+        ticket = new_ticket()
         return self._write(
             lambda page: posting.take_hold(
                 page, names, worst_case, question=text, request_id=request, ticket=ticket, protected=protected
@@ -185,9 +188,37 @@ class Ledger(ABC):
     def settle(self, hold: Hold, receipt: Receipt) -> str:
         """Record the receipt of a held run and give back what the theorem allows; returns the entry's id.
 
-        Only after this returns may the answer leave. Settling again with the same receipt changes nothing.
+        Only after this returns may the answer leave. The process that took the hold settles it, or the one that took
+        it over; a fork of it cannot. Settling again with the same receipt changes nothing.
         """
+        _check_hold(hold)
+        if not isinstance(receipt, Receipt):
+            raise InvalidRequest("Expected a receipt", got=receipt, do="Pass the receipt of the run")
         return self._write(lambda page: posting.settle(page, hold, receipt)).id
+
+    def take_over(self, hold: Hold, *, keep: Callable[[Hold], object] | None = None) -> Hold:
+        """Go on with a run that was begun before: from now on this process alone can settle it.
+
+        For runs that are written down as they go, such as a training with a checkpoint. Of several processes that have
+        the same copy of a hold one can take it over; it then has a new ticket, and all copies are worth nothing.
+        ``keep`` is given the new hold before the ledger is: who writes it down there can go on after any crash.
+
+        >>> from expost.core import PureLoss, epsilon
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", epsilon(1))
+        >>> copy = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
+        >>> mine = ledger.take_over(copy)
+        >>> ledger.take_over(copy)
+        Traceback (most recent call last):
+        expost.core.errors.InvalidRequest: Expected the newest copy of this hold; its run was taken over since. Go on ...
+        """
+        _check_hold(hold)
+        mine = replace(hold, ticket=new_ticket(), earlier=(hold.ticket, *hold.earlier))
+        self._read(lambda page: posting.check_take_over(page, mine))
+        if keep is not None:
+            keep(mine)
+        return self._write(lambda page: posting.take_over(page, mine))
 
     def write_off(self, hold_id: str) -> str:
         """Close a hold whose run is lost; it stays charged at its worst case. For the owner only."""
@@ -226,22 +257,22 @@ class Ledger(ABC):
 
     def keep(self, name: str, secret_value: bytes) -> None:
         """Store a secret encrypted, e.g. the noise of a release that may be refined; the name must be new."""
-        text, value = _text(name, "name"), _secret(secret_value)
+        text, value = _name(name), _secret(secret_value)
         self._write(lambda page: secret.keep(page, self._safe, text, value))
 
     def kept(self, name: str) -> bytes | None:
         """The secret of this name, or nothing."""
-        text = _text(name, "name")
+        text = _name(name)
         return self._read(lambda page: secret.kept(page, self._safe, text))
 
     def replace(self, name: str, *, old: bytes, new: bytes) -> bool:
         """Store ``new`` only if ``old`` is what is kept now; says whether it did."""
-        text, before, after = _text(name, "name"), _secret(old), _secret(new)
+        text, before, after = _name(name), _secret(old), _secret(new)
         return self._write(lambda page: secret.replace_secret(page, self._safe, text, old=before, new=after))
 
     def forget(self, name: str) -> None:
         """Delete a secret, if there is one: the release can then not be refined any more."""
-        text = _text(name, "name")
+        text = _name(name)
         self._write(lambda page: secret.forget(page, text))
 
     def _names(self) -> list[str]:
@@ -286,18 +317,35 @@ def _refuse_accounts(accounts: object) -> NoReturn:
     )
 
 
-def _shortened(question: str) -> str:
-    """The question, or of a very long one the beginning and a digest: the same for the same question alone."""
-    if not isinstance(question, str) or len(question) <= _LONGEST_TEXT:
-        return question
-    digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{question[:_BEGINNING]}... ({len(question)} characters, SHA-256 {digest})"
+def _check_hold(hold: object) -> None:
+    if not isinstance(hold, Hold):
+        raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
 
 
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str) or not value or len(value) > _LONGEST_TEXT or "\x00" in value:
-        raise InvalidRequest(f"Expected a {what} of 1 to {_LONGEST_TEXT} characters", got=value, do=f"Pass a {what}")
+def _shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """The text, or of a very long one the beginning and a digest: the same for the same text alone."""
+    if not isinstance(text, str) or len(text) <= longest:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[: min(_BEGINNING, longest // 2)]}... ({len(text)} characters, SHA-256 {digest})"
+
+
+def _text(value: object, what: str, longest: int = _LONGEST_TEXT) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= longest or not _is_plain(value):
+        raise InvalidRequest(f"Expected a {what} of 1 to {longest} characters", got=value, do=f"Pass a {what}")
     return value
+
+
+def _is_plain(text: str) -> bool:
+    """Whether every database can store it: half of a surrogate pair is no character, and zero ends a text."""
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _name(value: object) -> str:
+    return _text(value, "name", _LONGEST_NAME)
 
 
 def _secret(value: object) -> bytes:

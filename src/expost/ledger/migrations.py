@@ -14,7 +14,7 @@ from expost.core import InvalidRequest
 from expost.ledger.entry import now
 from expost.ledger.schema import MIGRATIONS
 
-__all__ = ["STEPS", "is_current", "migrate"]
+__all__ = ["STEPS", "is_begun", "is_current", "migrate"]
 
 
 def create_entries(connection: Connection) -> None:
@@ -81,6 +81,10 @@ def add_parts(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX ledger_parts ON ledger_accounts (part_of)")
 
 
+def admit_take_overs(connection: Connection) -> None:
+    """Entries may tell that a hold changed hands; earlier versions cannot read those, so they must not try."""
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     create_entries,
     create_accounts,
@@ -88,6 +92,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     create_secrets,
     forbid_changes_of_entries,
     add_parts,
+    admit_take_overs,
 )
 
 
@@ -100,6 +105,11 @@ def is_current(connection: Connection) -> bool:
             "Expected a ledger this version can read", do="Upgrade expost to the version that wrote it"
         )
     return applied == known
+
+
+def is_begun(connection: Connection) -> bool:
+    """Whether there is a ledger, of this version or an older one."""
+    return bool(_applied(connection))
 
 
 def migrate(connection: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -17,15 +18,26 @@ __all__ = ["PostgresLedger"]
 _SCHEMA_LOCK = 0x45585054  # any number that nobody else locks; "EXPT"
 
 _PASSING = {"40001", "40P01"}  # serialization failure, deadlock: the server undid the transaction
+_LASTING = ("fsync", "full_page_writes")  # settings of the server: without them a crash may take what was confirmed
 _EXPLANATIONS = {
+    "22": ("Expected texts that the database can store", "Use a database whose encoding is UTF8"),
     "23": ("Expected totals within their budgets and entries that only grow", "Restore the ledger"),
     "25": ("Expected a ledger that can be written", "Connect to the primary server with a role that may write"),
     "40": ("Expected the ledger to be free; others kept it busy", "Try again later"),
     "42": ("Expected a role that owns the ledger's tables", "Grant it the rights on the database"),
     "53": ("Expected room on the server for the next entry", "Make room on the server"),
+    "54": ("Expected texts short enough for the server", "Shorten the question or the request id"),
     "55": ("Expected the ledger to be free; others kept it busy", "Try again later"),
     "P0": ("Expected entries that only grow", "Restore the ledger"),
 }
+
+
+# A value set in the transaction outlives a reload of the settings; a stronger one than "on" stays.
+_MAKE_LASTING = (
+    "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,"
+    " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
+    " ELSE current_setting('synchronous_commit') END, true)"
+)
 
 
 class PostgresLedger(SqlLedger):
@@ -51,19 +63,21 @@ class PostgresLedger(SqlLedger):
 
     def _create_engine(self) -> Engine:
         engine = create_engine(self._address, pool_pre_ping=True, pool_timeout=PATIENCE_SECONDS)
-        event.listen(engine, "connect", self._on_connect)
+        # Before SQLAlchemy looks at the server itself, which fails where texts come as bytes.
+        event.listen(engine, "connect", self._on_connect, insert=True)
         return engine
 
     def _on_connect(self, connection: Any, _: Any) -> None:
-        """Refuse a server that acknowledges a commit before it is on disk."""
+        """Refuse a server that acknowledges a commit before it is on disk, and one that cannot store every text."""
         connection.autocommit = True
+        # The driver hands out bytes where the encoding is unknown.
+        encoding = _decoded(connection.execute("SHOW server_encoding").fetchone()[0])
+        if encoding != "UTF8":
+            raise InvalidRequest("Expected a database in UTF8", got=encoding, do="Create it with ENCODING 'UTF8'")
+        connection.execute("SET client_encoding TO 'UTF8'")
         connection.execute(f"SET lock_timeout TO '{int(PATIENCE_SECONDS)}s'")
-        for setting in ("synchronous_commit", "fsync", "full_page_writes"):
-            if connection.execute(f"SHOW {setting}").fetchone()[0] == "off":
-                raise LedgerUnsound(
-                    f"Expected a server with {setting} on; it could forget an acknowledged entry",
-                    do=f"Turn {setting} on for the server, the database and the role",
-                )
+        settings = ("synchronous_commit", *_LASTING)
+        _check_lasting({name: connection.execute(f"SHOW {name}").fetchone()[0] for name in settings})
         connection.autocommit = False
 
     def _start(self, connection: Connection, *, writing: bool) -> None:
@@ -71,11 +85,18 @@ class PostgresLedger(SqlLedger):
             # LOCK TABLE takes no snapshot: the one taken after it sees all that was committed while it waited.
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
             connection.exec_driver_sql("LOCK TABLE ledger_entries IN EXCLUSIVE MODE")
+            self._make_lasting(connection)
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
+    def _make_lasting(self, connection: Connection) -> None:
+        """Whoever reloads the server's settings meanwhile: this commit waits for the disk, or there is none."""
+        row = connection.exec_driver_sql(_MAKE_LASTING).mappings().one()
+        _check_lasting({name: row[name] for name in _LASTING})
+
     def _prepare_lock(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+        self._make_lasting(connection)
 
     def _passes(self, error: Exception) -> bool:
         return _state(error) in _PASSING
@@ -88,6 +109,19 @@ class PostgresLedger(SqlLedger):
 
     def __repr__(self) -> str:
         return f"PostgresLedger({make_url(self.url).render_as_string(hide_password=True)})"
+
+
+def _decoded(value: str | bytes) -> str:
+    return value.decode("ascii") if isinstance(value, bytes) else value
+
+
+def _check_lasting(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        if value == "off":
+            raise LedgerUnsound(
+                f"Expected a server with {name} on; it could forget an acknowledged entry",
+                do=f"Turn {name} on for the server, the database and the role",
+            )
 
 
 def _state(error: Exception) -> str:

@@ -14,16 +14,19 @@ from expost.ledger.hold import Hold, HoldState
 from expost.ledger.page import HoldRow, Page, unsound
 from expost.ledger.part import Part
 from expost.ledger.protected import Protected
+from expost.ledger.ticket import is_of_this_process
 from expost.ledger.totals import check_fits, drawn_up
 
 __all__ = [
     "change_budget",
+    "check_take_over",
     "find_account",
     "open_account",
     "open_part",
     "read_hold",
     "settle",
     "take_hold",
+    "take_over",
     "write_off",
 ]
 
@@ -130,7 +133,10 @@ def settle(page: Page, hold: Hold, receipt: Receipt) -> Entry:
     row, held = _find_hold(page, hold.id)
     stored = _storable(receipt)
     if hold.repeated or hold.ticket != row.ticket:
-        raise _not_settled("Expected the first holder of this request to settle it")
+        raise _not_settled("Expected the first holder of this request to settle it, or the last that took it over")
+    if not is_of_this_process(hold.ticket):
+        # A fork has the same ticket and draws its own noise: of the two answers one would be free.
+        raise _not_settled("Expected the process that took this hold to settle it")
     if row.state is not HoldState.OPEN:
         closing = page.intact(row.closed_by if row.closed_by is not None else -1)
         if closing.body.get("receipt") == stored:
@@ -154,6 +160,29 @@ def settle(page: Page, hold: Hold, receipt: Receipt) -> Entry:
     return entry
 
 
+def check_take_over(page: Page, hold: Hold) -> tuple[HoldRow, Entry]:
+    """Refuse a hold that is closed, or that none of the earlier tickets opens."""
+    row, held = _find_hold(page, hold.id)
+    if row.state is not HoldState.OPEN:
+        raise InvalidRequest(
+            f"Expected an open hold; this one is {row.state.value}", got=hold.id, do="Begin anew, without what was kept"
+        )
+    if row.ticket not in hold.earlier:
+        raise InvalidRequest(
+            "Expected the newest copy of this hold; its run was taken over since", do="Go on from there, or begin anew"
+        )
+    return row, held
+
+
+def take_over(page: Page, hold: Hold) -> Hold:
+    """Give an open hold to whoever has one of its earlier tickets, under a new one; it stays charged as it was."""
+    row, held = check_take_over(page, hold)
+    body = {"hold": hold.id, "before": row.ticket, "ticket": hold.ticket, "charges": held.body["charges"]}
+    page.post(Kind.TAKE_OVER, body)
+    page.put_hold(replace(row, ticket=hold.ticket))
+    return replace(_hold_of(held), ticket=hold.ticket)
+
+
 def write_off(page: Page, hold_id: str) -> Entry:
     """Close an open hold as spent at its worst case."""
     row, held = _find_hold(page, hold_id)
@@ -175,10 +204,10 @@ def find_account(page: Page, name: str) -> Account:
 
 
 def read_hold(page: Page, row: HoldRow) -> Hold:
-    """The hold of a row, as its chain entry tells it."""
+    """The hold of a row, as its chain entry tells it; for reading, so without the ticket."""
     hold = _hold_of(page.intact(row.entry))
     closed_by = None if row.closed_by is None else page.intact(row.closed_by).id
-    return replace(hold, state=row.state, closed_by=closed_by)
+    return replace(hold, ticket="", state=row.state, closed_by=closed_by)
 
 
 def _open(
@@ -247,16 +276,16 @@ def _repeated(hold: Hold, names: Sequence[str], worst_case: Loss, *, question: s
             got=hold.request_id,
             do="Use a new request id for a new question",
         )
-    return replace(hold, ticket="", repeated=True)
+    return replace(hold, repeated=True)
 
 
 def _storable(receipt: Receipt) -> dict[str, Any]:
     """The receipt as the chain keeps it: without the id that its own entry gives it."""
     stored = receipt.to_dict() | {"ledger_entry": None}
     try:
-        canonical(stored)
+        canonical(stored).encode()
     except ValueError:
-        raise _not_settled("Expected a receipt of finite numbers") from None
+        raise _not_settled("Expected a receipt of finite numbers and of texts in UTF-8") from None
     return stored
 
 

@@ -236,6 +236,15 @@ def _about(stated: Mapping[str, Any]) -> tuple[str, ...]:
     return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
 
 
+def _take_over(books: _Books, entry: Entry) -> None:
+    """An open hold changes hands: from the one that had the ticket, and at the same charge."""
+    held = books.pending[entry.body["hold"]]
+    row = books.holds[held.sequence]
+    if entry.body["before"] != row.ticket or entry.body["charges"] != held.body["charges"]:
+        raise ValueError("taken over from somebody who did not have it")
+    books.holds[held.sequence] = replace(row, ticket=entry.body["ticket"])
+
+
 def _write_off(books: _Books, entry: Entry) -> None:
     _close(books, entry, HoldState.WRITTEN_OFF)
 
@@ -328,6 +337,7 @@ _STEPS: dict[Kind, Callable[[_Books, Entry], None]] = {
     Kind.BUDGET: _budget,
     Kind.HOLD: _hold,
     Kind.SETTLE: _settle,
+    Kind.TAKE_OVER: _take_over,
     Kind.WRITE_OFF: _write_off,
     Kind.KEEP: _keep,
     Kind.FORGET: _forget,

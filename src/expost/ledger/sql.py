@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from expost.core import InvalidRequest
 from expost.ledger.entry import Entry
 from expost.ledger.ledger import Ledger, begin
-from expost.ledger.migrations import is_current, migrate
+from expost.ledger.migrations import is_begun, is_current, migrate
 from expost.ledger.page import Page, unsound
 from expost.ledger.safe import Safe
 from expost.ledger.sqlpage import SqlPage
@@ -46,8 +46,8 @@ class SqlLedger(Ledger):
         self._inherited: list[Engine] = []
         self._seen: Entry | None = None
         self._create = create
-        if not self._attempted(self._is_current):
-            if not create:
+        if not self._attempted(lambda: self._asked(is_current)):
+            if not create and not self._attempted(lambda: self._asked(is_begun)):
                 raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
             self._attempted(self._prepare)
         self._create = False  # from now on a ledger that is gone is an error, not a reason to begin a new one
@@ -114,10 +114,11 @@ class SqlLedger(Ledger):
         self._check_place(page, noted)
         return last
 
-    def _is_current(self) -> bool:
+    def _asked(self, question: Callable[[Connection], bool]) -> bool:
+        """What the schema answers."""
         with self._connected().connect() as connection, connection.begin():
             self._start(connection, writing=False)
-            return is_current(connection)
+            return question(connection)
 
     def _prepare(self) -> None:
         with self._connected().connect() as connection, connection.begin():

@@ -1,7 +1,7 @@
 import pytest
 from sqlalchemy import create_engine, insert, inspect, select
 
-from expost.core import InvalidRequest, PureLoss, epsilon
+from expost.core import InvalidRequest, LedgerUnsound, PureLoss, Receipt, epsilon
 from expost.ledger import migrations, open_ledger, schema
 from expost.ledger.entry import Entry, Kind, canonical
 from expost.ledger.schema import MIGRATIONS
@@ -78,9 +78,34 @@ def test_a_ledger_from_before_there_were_parts_is_opened_with_its_totals(tmp_pat
         )
     engine.dispose()
 
-    with open_ledger(tmp_path / "a.ledger") as ledger:
+    with open_ledger(tmp_path / "a.ledger", create=False) as ledger:
         ledger.open_part("part", of="dataset:a")
         ledger.hold(["part"], PureLoss(0.5), question="q")
 
         assert ledger.spent("dataset:a") == PureLoss(0.5)
         assert ledger.verify().entries == 4
+
+
+def test_a_hold_from_before_holds_had_owners_can_be_taken_over_and_settled(tmp_path, monkeypatch):
+    monkeypatch.setattr(migrations, "STEPS", migrations.STEPS[:-1])
+    monkeypatch.setattr("expost.ledger.ledger.new_ticket", lambda: "0123456789abcdef" * 2)
+    with open_ledger(tmp_path / "a.ledger") as old:
+        old.open_account("dataset:a", epsilon(1))
+        hold = old.hold(["dataset:a"], PureLoss(0.5), question="q")
+    monkeypatch.undo()
+    receipt = Receipt(question="q", method="m", promise=epsilon(0.5), bill=PureLoss(0.25))
+
+    with open_ledger(tmp_path / "a.ledger", create=False) as ledger:
+        with pytest.raises(LedgerUnsound, match="process that took this hold"):
+            ledger.settle(hold, receipt)
+        ledger.settle(ledger.take_over(hold), receipt)
+
+        assert ledger.spent("dataset:a") == PureLoss(0.25)
+        ledger.verify()
+
+
+def test_a_file_that_is_no_ledger_is_not_made_one_by_opening_what_exists(tmp_path):
+    (tmp_path / "a.ledger").touch()
+
+    with pytest.raises(InvalidRequest, match="Expected a ledger that exists"):
+        open_ledger(tmp_path / "a.ledger", create=False)

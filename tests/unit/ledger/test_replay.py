@@ -12,7 +12,7 @@ from expost.core import (
     approx,
     epsilon,
 )
-from expost.ledger import MemoryLedger, Protected, Report
+from expost.ledger import Kind, MemoryLedger, Protected, Report
 
 
 def test_a_report_counts_what_is_there():
@@ -112,3 +112,15 @@ def test_receipts_from_before_units_were_kept_may_differ():
     assert ledger.verify().holds == 3
     ledger.hold(["dataset:a"], PAID, question="q", protected=ROWS)
     assert ledger.verify().holds == 4
+
+
+@pytest.mark.parametrize("wrong", [{"before": "never given"}, {"charges": {}}, {"hold": "1-none"}])
+def test_a_hold_changes_hands_only_from_the_one_that_had_it_and_at_its_charge(wrong):
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", epsilon(1))
+    hold = ledger.hold(["dataset:a"], PureLoss(1), question="q")
+    body = {"hold": hold.id, "before": hold.ticket, "ticket": "t", "charges": ledger.history()[-1].body["charges"]}
+    ledger._write(lambda page: page.post(Kind.TAKE_OVER, body | wrong))
+
+    with pytest.raises(LedgerUnsound, match="follow from the ones before"):
+        ledger.verify()

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss
+from expost.learning.sgd.file_lock import alone_with
 from expost.ledger import Hold
 
 __all__ = ["Checkpoint", "Progressed"]
@@ -60,6 +62,10 @@ class Checkpoint:
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise InvalidRequest("Expected checkpoint to be a path", got=path, do='Pass "run.npz"')
         self.path = Path(path)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Be the only run that works with this file; another one is refused."""
+        return alone_with(self.path)
 
     def check(self) -> None:
         """Refuse a place where no file can be written, before anything is charged."""
@@ -138,6 +144,7 @@ def _hold_to_json(hold: Hold) -> dict[str, Any]:
         "question": hold.question,
         "request_id": hold.request_id,
         "ticket": hold.ticket,
+        "earlier": list(hold.earlier),
     }
 
 
@@ -149,4 +156,5 @@ def _hold_from_json(data: Mapping[str, Any]) -> Hold:
         data["question"],
         request_id=data["request_id"],
         ticket=data["ticket"],
+        earlier=tuple(data.get("earlier", ())),
     )

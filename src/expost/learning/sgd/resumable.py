@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from expost.core import EngineFailed, InvalidRequest, Release, TargetNotMet
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.request import TrainingRequest
-from expost.ledger import Hold, HoldState, Ledger, Protected
+from expost.ledger import Hold, Ledger, Protected
+from expost.ledger.account import checked_name
 from expost.noise import BitSource
 
 __all__ = ["train_resumably"]
@@ -34,23 +34,26 @@ def train_resumably(
     """Train under one hold that outlives the process; the counterpart of ``expost.curator.answer``.
 
     A first run takes the hold and writes it into the checkpoint before the data is touched. A run that finds a
-    checkpoint goes on under that hold: what was begun stays charged, nothing is charged twice. Two runs that go on
-    from one checkpoint cannot both be settled, so only one of them can release anything.
+    checkpoint takes that hold over and goes on: what was begun stays charged, nothing is charged twice. Of several
+    runs that have a copy of one checkpoint the ledger lets one take over, so only one of them can release anything;
+    a checkpoint that another run works with is refused, for free.
     ``protected`` is what one of the accounts must have been about before.
     """
     request.check(dataset)
     checkpoint.check()
-    found = checkpoint.read(request.public_terms())
-    start = found or Progressed(request.public_terms(), split_key=bits.integer(_KEY_BITS) | 1)
-    take = partial(ledger.hold, accounts, protected=protected)
-    # A ledger in memory died with its process: the whole run is charged to the new one.
-    kept = start.hold if ledger.durable else None
-    hold = _new(request, take, bits) if kept is None else _found(kept, take)
-    start = replace(start, hold=hold)
-    checkpoint.write(start)
-    release = _run(replace(request, start=start, save=checkpoint.write), dataset, bits, simulation)
-    release = release.entered(ledger.settle(hold, release.receipt))
-    checkpoint.remove()
+    with checkpoint.alone():
+        found = checkpoint.read(request.public_terms())
+        start = found or Progressed(request.public_terms(), split_key=bits.integer(_KEY_BITS) | 1)
+        # A ledger in memory died with its process: the whole run is charged to the new one.
+        if start.hold is None or not ledger.durable:
+            hold = ledger.hold(accounts, request.worst_case, question=request.question, protected=protected)
+        else:
+            hold = _taken_over(start, ledger, accounts, checkpoint)
+        start = replace(start, hold=hold)
+        checkpoint.write(start)
+        release = _run(replace(request, start=start, save=checkpoint.write), dataset, bits, simulation)
+        release = release.entered(ledger.settle(hold, release.receipt))
+        checkpoint.remove()
     if not release.receipt.outcome.met:
         raise TargetNotMet(
             f"Expected {release.receipt.target}, got no phase that reaches it under the cap of "
@@ -60,16 +63,12 @@ def train_resumably(
     return release
 
 
-def _new(request: TrainingRequest, take: Callable[..., Hold], bits: BitSource) -> Hold:
-    request_id = f"training-{bits.integer(_KEY_BITS):032x}"
-    return take(request.worst_case, question=request.question, request_id=request_id)
-
-
-def _found(kept: Hold, take: Callable[..., Hold]) -> Hold:
-    now = take(kept.worst_case, question=kept.question, request_id=kept.request_id)
-    if not now.repeated or now.id != kept.id or now.state is not HoldState.OPEN:
-        raise InvalidRequest("Expected the ledger that holds this training", do="Start anew without the checkpoint")
-    return kept
+def _taken_over(start: Progressed, ledger: Ledger, accounts: Sequence[str], checkpoint: Checkpoint) -> Hold:
+    """The hold of a checkpoint, for this process alone; written down before the ledger knows, so no crash loses it."""
+    assert start.hold is not None
+    if start.hold.accounts != tuple(sorted(checked_name(account) for account in accounts)):
+        raise InvalidRequest("Expected the account that holds this training", do="Name it as before")
+    return ledger.take_over(start.hold, keep=lambda mine: checkpoint.write(replace(start, hold=mine)))
 
 
 def _run(request: TrainingRequest, dataset: Any, bits: BitSource, simulation: bool) -> Release[Any]:

@@ -1,5 +1,6 @@
 """One hold for a training that several processes work on; a crash stays charged."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.learning.sgd.conftest import Small
 
-from expost.core import Adjacency, EngineFailed, InvalidRequest, TargetNotMet, Unit, approx
+from expost.core import Adjacency, EngineFailed, InvalidRequest, LedgerUnsound, TargetNotMet, Unit, approx
 from expost.learning.sgd import request as request_module
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.resumable import train_resumably
@@ -59,7 +60,7 @@ class Crash:
 
         def dying(trainer: Any, phase: int) -> Any:
             opened.append(phase)
-            if len(opened) == at:
+            if len(set(opened)) == at:
                 raise OSError("disk on fire at row 41")
             return original(trainer, phase)
 
@@ -125,7 +126,7 @@ def test_a_resumed_training_continues_its_odometer_under_the_same_hold(
 
     release = desk.train(small.surely_late(), small)
 
-    assert release.receipt.rung >= 2  # phase 1 was begun, so it is paid for and not run again
+    assert release.receipt.rung >= 1  # phase 1 was begun, so it is paid for
     desk.check_charged(release)
 
 
@@ -138,8 +139,76 @@ def test_a_checkpoint_cannot_be_cashed_twice(desk: Desk, small: Small, monkeypat
     desk.train(small.surely_late(), small)
     desk.checkpoint.path.write_bytes(stolen)
 
-    with pytest.raises(InvalidRequest, match="holds this training"):
+    with pytest.raises(InvalidRequest, match="this one is settled"):
         desk.train(small.surely_late(), small)
+
+
+def test_of_two_copies_of_a_checkpoint_one_goes_on_and_the_other_is_refused_for_free(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    crash = Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.surely_late(), small)
+    copy = Checkpoint(tmp_path / "copy.npz")
+    copy.path.write_bytes(desk.checkpoint.path.read_bytes())
+    with pytest.raises(EngineFailed):  # the first copy is taken over, and that run breaks too
+        desk.train(small.surely_late(), small)
+    crash.undo()
+    before = desk.ledger.verify()
+
+    with pytest.raises(InvalidRequest, match="newest copy"):
+        desk.train(small.surely_late(), small, checkpoint=copy)
+
+    assert desk.ledger.verify() == before
+    desk.check_charged(desk.train(small.surely_late(), small))
+    assert sorted(path.name for path in tmp_path.glob("*.npz*")) == ["copy.npz"]
+
+
+def test_a_run_whose_hold_was_taken_over_releases_nothing(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is only a courtesy: without it, the ledger still lets one of two runs settle."""
+    monkeypatch.setattr(Checkpoint, "alone", lambda self: contextlib.nullcontext())
+    original, others = request_module.TrainingRequest.measure, []
+
+    def meanwhile(request: Any, dataset: Any) -> Any:
+        monkeypatch.setattr(request_module.TrainingRequest, "measure", original)
+        others.append(desk.train(small.fixed(), small))
+        return original(request, dataset)
+
+    monkeypatch.setattr(request_module.TrainingRequest, "measure", meanwhile)
+    with pytest.raises(LedgerUnsound, match="Nothing may leave"):
+        desk.train(small.fixed(), small)
+
+    desk.check_charged(others[0])
+
+
+def test_a_checkpoint_in_use_is_refused_for_free(desk: Desk, small: Small) -> None:
+    with desk.checkpoint.alone(), pytest.raises(InvalidRequest, match="no other run works with"):
+        desk.train(small.fixed(), small)
+
+    assert desk.spent == 0
+    desk.check_charged(desk.train(small.fixed(), small))
+
+
+def test_a_checkpoint_of_another_ledger_or_account_charges_nothing(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    crash = Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.surely_late(), small)
+    crash.undo()
+    desk.ledger.open_account("dataset:u", approx(50, 1e-4))
+    other = open_ledger(tmp_path / "other.ledger")
+    other.open_account(ACCOUNT, approx(50, 1e-4))
+
+    with pytest.raises(InvalidRequest, match="the account that holds this training"):
+        desk.train(small.surely_late(), small, accounts=("dataset:u",))
+    with pytest.raises(InvalidRequest, match="a hold of this ledger"):
+        desk.train(small.surely_late(), small, ledger=other)
+    spent = (other.spent(ACCOUNT), desk.ledger.spent("dataset:u"))
+    assert all(loss.amounts()["epsilon"] == 0 for loss in spent)
+    desk.check_charged(desk.train(small.surely_late(), small))
 
 
 def test_other_settings_cannot_continue_a_checkpoint(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
