@@ -31,7 +31,10 @@ __all__ = [
 Curve = Callable[[tuple[float, ...]], Floats]
 """Renyi divergences of the mechanism that is run on the sample, by orders."""
 
-_FLOAT_ERROR = Fraction(1, 10**11)  # of log1p(q expm1(e)): at most (4 + e) units of 2^-52, and e < 18,000 here
+_FLOAT_ERROR = Fraction(1, 10**11)  # relative, of both forms below: a few units of 2^-52, or e of them over e - 668
+_LARGEST_EXPONENT = 700.0  # whose exponential is a float
+_SMALLEST_RATE = 1e-290  # with which the value is still above 32 at that exponent
+_SMALLEST_VALUE = 1e-300  # products below it lose their digits
 _LOG_SLACK = 2.0**-44  # per unit of |log term|: 256 ulps for the handful of roundings in each of them
 _SMALLEST_NOISE = 0.05  # below it an order's integrand needs more than 10^4 nodes, and its epsilon is beyond use
 
@@ -53,9 +56,12 @@ def amplified_epsilon(epsilon: Fraction, rate: Fraction) -> Fraction:
     if rate == 1:
         return epsilon
     e, q = float_up(epsilon), float_up(rate)
-    # The second form cannot overflow.
-    value = math.log1p(q * math.expm1(e)) if e < 30 else e + math.log(q + (1 - q) * math.exp(-e))
-    return min(epsilon, round_up(value, relative=_FLOAT_ERROR))
+    if e < _LARGEST_EXPONENT:
+        value = math.log1p(q * math.expm1(e))
+    else:  # without overflow; a rate so small that the two terms cancel is rounded up
+        q = max(q, _SMALLEST_RATE)
+        value = e + math.log(q + (1 - q) * math.exp(-e))
+    return min(epsilon, round_up(max(value, _SMALLEST_VALUE), relative=_FLOAT_ERROR))
 
 
 def poisson_renyi_symmetric(orders: tuple[float, ...], rate: float, curve: Curve) -> Floats:

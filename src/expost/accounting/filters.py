@@ -35,7 +35,8 @@ from expost.core.guarantee import (
     RenyiGuarantee,
     ZeroConcentratedGuarantee,
 )
-from expost.core.rational import probability, rational
+from expost.core.one_process import OneProcess
+from expost.core.rational import probability, rational, round_up
 
 __all__ = [
     "ApproxFilter",
@@ -66,8 +67,10 @@ class Reservation:
     price: Price
 
 
-class Filter(abc.ABC):
+class Filter(OneProcess, abc.ABC):
     """A budget that fully adaptive steps are checked against before they run; safe to share between threads.
+
+    It stays in its process, and a copy is the filter itself: two of one kind would each spend the whole budget.
 
     >>> from expost.accounting import ExPostEvent, PureEvent
     >>> filter = PureFilter(1)
@@ -77,7 +80,10 @@ class Filter(abc.ABC):
     (True, False)
     """
 
+    _called = "filter"
+
     def __init__(self, adjacency: Adjacency | str = Adjacency.ADD_REMOVE) -> None:
+        super().__init__()
         self.adjacency = Adjacency.parse(adjacency)
         self._total = Price(Fraction(0), self._nothing())
         self._open: dict[int, Reservation] = {}
@@ -101,6 +107,7 @@ class Filter(abc.ABC):
 
     def reserve(self, event: Event) -> Reservation:
         """Charge the worst case, or refuse with ``BudgetExceeded``."""
+        self._check_process()
         price = self._worst_price(event)
         with self._lock:
             self._checked(price)
@@ -110,6 +117,7 @@ class Filter(abc.ABC):
 
     def settle(self, reservation: Reservation, outcome: Event | None = None) -> None:
         """Close a reservation; ``outcome`` is the same event with the losses that its ex-post parts came to."""
+        self._check_process()
         with self._lock:
             if not isinstance(reservation, Reservation) or self._open.get(reservation.number) is not reservation:
                 raise InvalidRequest("Expected an open reservation of this filter", do="Settle each reservation once")
@@ -119,6 +127,7 @@ class Filter(abc.ABC):
 
     def charge(self, event: Event) -> None:
         """Reserve and settle at once: for steps whose cost is known."""
+        self._check_process()
         worst = self._worst_price(event)
         price = worst if event.is_leaf else self._price(event)
         with self._lock:
@@ -215,8 +224,9 @@ class PureFilter(BasicFilter):
 class ConcentratedFilter(Filter):
     """rho by the exact sum (WRRW23, Theorem 1; docs/proofs/filters.md, Theorem 1), outside a sum of deltas.
 
-    >>> float(ConcentratedFilter.for_approx(1, 1e-6).budget.rho).__round__(4)
-    0.0244
+    >>> filter = ConcentratedFilter.for_approx(1, 1e-6)
+    >>> round(float(filter.rho), 4), str(filter.budget)
+    (0.0244, 'epsilon 1, delta 1e-06')
     """
 
     def __init__(
@@ -227,6 +237,9 @@ class ConcentratedFilter(Filter):
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     ) -> None:
         self._rho, self._failure = rational(rho, "rho"), rational(failure, "failure", positive=False)
+        if self._failure >= 1:
+            raise InvalidRequest("Expected a failure below 1", got=failure, do="Lower the failure")
+        self._budget = _concentrated(self._rho, self._failure)
         super().__init__(adjacency)
 
     @classmethod
@@ -243,12 +256,19 @@ class ConcentratedFilter(Filter):
             middle = (low + high) / 2
             inside = zcdp.ConcentratedTotal(middle, Fraction(0)).epsilon(spare) <= float_down(target)
             low, high = (middle, high) if inside else (low, middle)
-        return cls(low, failure=failure)
+        found = cls(low, failure=failure)
+        found._budget = ApproxGuarantee(target, probability(delta, "delta"))
+        return found
 
     @property
-    def budget(self) -> ZeroConcentratedGuarantee:
-        """The sum of rhos."""
-        return ZeroConcentratedGuarantee(self._rho)
+    def rho(self) -> Fraction:
+        """The limit of the sum of rhos."""
+        return self._rho
+
+    @property
+    def budget(self) -> Guarantee:
+        """The sum of rhos; with a failure, or made for an (epsilon, delta), such a pair that includes it."""
+        return self._budget
 
     def _cost_of(self, leaf: Event) -> Fraction | None:
         return zcdp.cost_of(leaf)
@@ -259,6 +279,15 @@ class ConcentratedFilter(Filter):
 
     def _fits(self, total: Price) -> bool:
         return bool(total.cost <= self._rho) and (not total.failure or total.failure <= self._failure)
+
+
+def _concentrated(rho: Fraction, failure: Fraction) -> Guarantee:
+    """What rho outside of a failure keeps: rho-zCDP says nothing of failures, so the pair for as much delta again."""
+    if not failure:
+        return ZeroConcentratedGuarantee(rho)
+    spare = min(failure, (1 - failure) / 2)
+    epsilon = zcdp.ConcentratedTotal(rho, Fraction(0)).epsilon(spare)
+    return ApproxGuarantee(round_up(epsilon), failure + spare)
 
 
 class GaussianFilter(Filter):

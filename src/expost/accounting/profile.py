@@ -32,6 +32,9 @@ from expost.accounting.rounding import Floats, float_up, sqrt_up
 __all__ = ["Profile", "profile_of"]
 
 _DEVIATIONS = 10.5  # standard deviations kept of a Gaussian loss; beyond them lies less than 1e-25
+_LARGEST_EXPONENT = (
+    700.0  # whose exponential is a float; a smaller factor takes less off, so delta is not below the truth
+)
 _LARGEST_SCALE = 1e5  # of a discrete Gaussian that is summed term by term
 
 Curve = Callable[[Floats], Floats]
@@ -126,10 +129,13 @@ def _discrete_gaussian_profile(event: DiscreteGaussianEvent) -> Profile | None:
 
 def _discrete_gaussian(below: Floats, reach: int, sigma: float, shift: int, epsilon: Floats) -> Floats:
     """P[X < c] - e^epsilon P[X + shift < c]: outcomes below c are those whose loss exceeds epsilon."""
-    edge = np.ceil((shift**2 - 2 * sigma**2 * epsilon) / (2 * shift)).astype(np.int64)
+    # Sampling asks for an endless epsilon too: the edge is cut to the table while it is a float, and the factor to one.
+    edge = np.clip(np.ceil((shift**2 - 2 * sigma**2 * epsilon) / (2 * shift)), -reach, reach + 1 + shift).astype(
+        np.int64
+    )
     here = np.clip(edge + reach, 0, len(below) - 1)
     there = np.clip(edge + reach - shift, 0, len(below) - 1)
-    return np.maximum(below[here] - np.exp(epsilon) * below[there], 0.0)
+    return np.maximum(below[here] - np.exp(np.minimum(epsilon, _LARGEST_EXPONENT)) * below[there], 0.0)
 
 
 def _poisson(rate: float, base: Profile | None) -> Profile | None:

@@ -76,3 +76,18 @@ def test_a_sampled_pure_step_is_no_dearer_than_its_amplified_epsilon() -> None:
 
     assert divergences(event, (1000.0,))[0] <= amplified * (1 + 1e-9)
     assert divergences(event, (2.0,))[0] < divergences(PureEvent(Fraction(amplified)), (2.0,))[0]
+
+
+@pytest.mark.parametrize("rate", ["1e-320", "1e-300", "1e-291", "1e-30", "1e-12", "0.001", "0.5", "0.999999999"])
+@pytest.mark.parametrize(
+    "epsilon", ["1e-12", "0.5", "29.9999", "30", "31", "500", "699.9", "700", "709", "1000", "17000"]
+)
+def test_no_rate_and_no_epsilon_is_amplified_below_the_truth(epsilon: str, rate: str) -> None:
+    with mp.workdps(400):
+        truth = mp.log1p(mp.mpf(rate) * mp.expm1(mp.mpf(epsilon)))
+        found = amplified_epsilon(Fraction(epsilon), Fraction(rate))
+        value = mp.mpf(found.numerator) / found.denominator
+
+        assert truth <= value and found <= Fraction(epsilon)
+        if truth > mp.mpf("1e-280") and Fraction(rate) > Fraction("1e-280"):
+            assert value <= truth * (1 + mp.mpf("1.1e-11"))

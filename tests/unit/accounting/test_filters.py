@@ -1,5 +1,8 @@
 """Filters refuse before an overrun, give back what a theorem allows, and nothing else."""
 
+import copy
+import os
+import pickle
 import threading
 from fractions import Fraction
 
@@ -218,3 +221,47 @@ def test_nested_outcomes_are_priced_as_a_whole() -> None:
     filter.settle(step, Sequence([ExPostEvent(0, Fraction(3, 10)), PureEvent(0.1), ExPostEvent(0.1, Fraction(4, 10))]))
 
     assert filter.spent.loss + filter.spent.cost == Fraction(2, 10)
+
+
+def test_a_concentrated_filter_with_a_failure_does_not_promise_that_there_is_none() -> None:
+    filter = ConcentratedFilter(1, failure=Fraction(1, 100))
+    filter.charge(ApproxEvent(0.001, 0.01))
+
+    assert filter.budget.delta == Fraction(1, 50)
+    assert filter.budget.epsilon >= account(ConcentratedEvent(1)).epsilon(0.01)
+    assert ConcentratedFilter(1).budget == zcdp(1) and filter.rho == 1
+    for failure in (0.4, 0.9, 0.999999):
+        assert failure < ConcentratedFilter(1, failure=failure).budget.delta < 1
+    with pytest.raises(InvalidRequest, match="failure below 1"):
+        ConcentratedFilter(1, failure=1)
+
+
+def test_a_concentrated_filter_for_a_pair_promises_that_pair() -> None:
+    filter = ConcentratedFilter.for_approx(1, 1e-6, failure=1e-7)
+
+    assert filter.budget == approx(1, 1e-6)
+    assert account(ConcentratedEvent(filter.rho)).epsilon(9e-7) <= 1
+
+
+@EVERY
+def test_a_copy_is_the_filter_itself_and_a_pickle_is_refused(make) -> None:
+    filter = make()
+
+    assert copy.copy(filter) is copy.deepcopy(filter) is filter
+    with pytest.raises(TypeError, match="stay in its process"):
+        pickle.dumps(filter)
+
+
+def test_a_forked_process_cannot_spend_the_budget_again(monkeypatch) -> None:
+    filter = PureFilter(1)
+    reserved = filter.reserve(PureEvent(0.5))
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -7)
+        for spend in (filter.charge, filter.reserve):
+            with pytest.raises(InvalidRequest, match="process that opened the filter"):
+                spend(PureEvent(0.1))
+        with pytest.raises(InvalidRequest, match="process that opened the filter"):
+            filter.settle(reserved)
+
+    filter.settle(reserved)
+    assert filter.spent.cost == Fraction(1, 2)

@@ -178,3 +178,17 @@ def test_the_width_of_a_bin_follows_the_size_of_the_cost(event: Event) -> None:
     found, exact = convolved(event).epsilon(DELTA), account(event, currency="auto").epsilon(DELTA)
 
     assert exact * (1 - 1e-9) <= found <= exact * 1.01 + 1e-9
+
+
+@pytest.mark.parametrize("steps", [1, 2, 100])
+@pytest.mark.parametrize("noise", [3.4, 100])
+def test_sampled_discrete_gaussian_steps_convolve_and_cost_about_what_gaussian_ones_do(
+    noise: float, steps: int
+) -> None:
+    discrete, continuous = (
+        account(Repeat(PoissonSampled(0.01, event(noise)), steps)) for event in (DiscreteGaussianEvent, GaussianEvent)
+    )
+
+    assert discrete.currencies(1e-6)["pld"] == pytest.approx(continuous.currencies(1e-6)["pld"], rel=0.05)
+    assert discrete.delta(0.001) == pytest.approx(continuous.delta(0.001), rel=0.05, abs=1e-12)
+    assert "at most" in discrete.explain(1e-6)

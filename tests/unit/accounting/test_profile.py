@@ -85,3 +85,22 @@ def test_without_replacement_both_directions_are_one() -> None:
     assert profile.symmetric
     assert profile.largest == pytest.approx(math.log1p(0.1 * math.expm1(1)))
     assert float(profile.forward(np.array([0.0]))[0]) == pytest.approx(0.1 * math.tanh(0.5))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+def test_a_sampled_discrete_gaussian_is_its_mixture(rate: float) -> None:
+    """Both directions, term by term; they ask the profile inside for an endless epsilon too."""
+    sigma = 3.4
+    profile = profile_of(PoissonSampled(rate, DiscreteGaussianEvent(sigma)))
+    points = np.arange(-60, 61)
+    law = np.exp(-(points**2) / (2 * sigma**2))
+    without, moved = law / law.sum(), np.roll(law, 1) / law.sum()
+    with_unit = (1 - rate) * without + rate * moved
+    at = np.array([0.0, 0.001, 0.01, 0.1, 0.5, 1.0, 3.0, 800.0, math.inf])
+    factor = np.exp(np.minimum(at, 700.0))[:, None]
+
+    forward = np.maximum(with_unit - factor * without, 0).sum(axis=1)
+    backward = np.maximum(without - factor * with_unit, 0).sum(axis=1)
+
+    assert profile.forward(at) == pytest.approx(forward, rel=1e-9, abs=1e-15)
+    assert profile.backward(at) == pytest.approx(backward, rel=1e-9, abs=1e-15)
