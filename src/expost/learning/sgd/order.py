@@ -24,6 +24,7 @@ _MOST = 10**12  # rows or steps: beyond it floats lose count
 _MOST_STOPS = 1000  # phases: each has a share of delta, and is priced
 _OPTIONAL = ("phases", "batch_size")
 _LARGEST_DELTA = Fraction(1, 10)  # more is no privacy, and prices fall to nothing
+_SMALLEST_DELTA = Fraction(1, 10**18)  # less is rounded up in a ledger, whose budgets it would exceed
 _FINEST = 10**6  # parts of an accuracy, in which rows are counted
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
 _GROWTH = 1.25  # of prices from phase to phase
@@ -138,9 +139,11 @@ class Order:
         probability(self.failure_probability, "failure_probability")
         if self.validation_share is not None:
             probability(self.validation_share, "validation_share")
-        if probability(self.delta, "delta") > _LARGEST_DELTA:
+        if not _SMALLEST_DELTA <= probability(self.delta, "delta") <= _LARGEST_DELTA:
             raise InvalidRequest(
-                f"Expected delta of at most {_LARGEST_DELTA}", got=self.delta, do="Pass one far below 1 / rows"
+                f"Expected delta from {float(_SMALLEST_DELTA)} to {float(_LARGEST_DELTA)}",
+                got=self.delta,
+                do="Pass one far below 1 / rows, such as 1e-9",
             )
 
     @property

@@ -5,21 +5,27 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
-from expost.accounting import Event, GaussianEvent, RenyiOdometer, Repeat, account
+from expost.accounting import Event, GaussianEvent, RenyiOdometer, Repeat, gaussian, renyi
 from expost.accounting import Sequence as Events
+from expost.accounting.gaussian import GaussianTotal
+from expost.accounting.scenario import Scenario, scenarios
 from expost.core import ApproxLoss, InvalidRequest
+from expost.core.errors import MissingExtra
 from expost.core.rational import round_up
 
-__all__ = ["ACCOUNTANTS", "PriceList", "price_list"]
+__all__ = ["ACCOUNTANTS", "PriceList", "last_price", "price_list"]
 
 ACCOUNTANTS = ("auto", "pld", "rdp")
 _BINS = 4096  # of a loss distribution, up to the largest price
 _LEAST = Fraction(1, 1000)  # prices below it are not worth finer bins
+_HUGE = 2.0**60  # a price that nobody wants, and whose bins are still floats
 _ROUNDING = Fraction(1, 10**11)  # relative; covers the lattice's factor exp(2.2e-34) a coordinate and step
 
 
@@ -70,59 +76,123 @@ def price_list(
     >>> [round(float(epsilon), 3) for epsilon in prices.epsilons]
     [0.672, 0.974]
     """
-    if accountant not in ACCOUNTANTS:
+    found, name = _found(_Asked(tuple(phases), delta, accountant, bins, expected))
+    if not math.isfinite(found[-1]):
         raise InvalidRequest(
-            f"Expected accountant to be one of {', '.join(ACCOUNTANTS)}", got=accountant, do="Name one"
+            "Expected steps, noise and delta that the accountant can price",
+            got=accountant,
+            do='Pass accountant="auto", or more noise, or a larger delta',
         )
-    if accountant == "rdp":
-        return _mixture(phases, delta)
-    if accountant == "pld" or _exactly_gaussian(phases) or _has_convolution():
-        return _union(phases, delta, bins, expected)
-    return _mixture(phases, delta)
+    return PriceList(_increasing(found), delta, name)
 
 
-def _union(phases: Sequence[Event], delta: Fraction, bins: int, expected: float | None) -> PriceList:
-    """Each possible stop has an equal share of delta (docs/proofs/sgd-stopping.md, Theorem 1)."""
-    share = delta / len(phases)
-    if _exactly_gaussian(phases):
-        done = (phases[: k + 1] for k in range(len(phases)))
-        found = [account(list(events), currency="gdp").epsilon(share) for events in done]
-        return PriceList(_increasing(found), delta, "gdp")
-    return PriceList(_increasing(_convolved(phases, share, bins, expected)), delta, "pld")
+def last_price(phases: Sequence[Event], delta: Fraction, **terms: Any) -> float:
+    """About what the last price of ``price_list`` would be, in less time; infinite where there would be none.
+
+    >>> round(last_price([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6)), 3)
+    0.974
+    """
+    return _found(_Asked(tuple(phases), delta, every=False, **terms))[0][-1]
 
 
-def _mixture(phases: Sequence[Event], delta: Fraction) -> PriceList:
+@dataclass(frozen=True)
+class _Asked:
+    """Phases to be priced: every stop, or the last one alone."""
+
+    phases: tuple[Event, ...]
+    delta: Fraction
+    accountant: str = "auto"
+    bins: int = _BINS
+    expected: float | None = None
+    every: bool = True
+
+    @property
+    def share(self) -> Fraction:
+        """The part of delta that each possible stop has (docs/proofs/sgd-stopping.md, Theorem 1)."""
+        return self.delta / len(self.phases)
+
+
+def _found(asked: _Asked) -> tuple[list[float], str]:
+    """The prices and the accountant's name; which one it is depends on public numbers alone."""
+    if asked.accountant not in ACCOUNTANTS:
+        raise InvalidRequest(
+            f"Expected accountant to be one of {', '.join(ACCOUNTANTS)}", got=asked.accountant, do="Name one"
+        )
+    if asked.accountant == "rdp":
+        return _mixture(asked), "rdp"
+    if all(isinstance(leaf, GaussianEvent) for phase in asked.phases for leaf in _leaves(phase)):
+        return _unsampled(asked), "gdp"
+    if asked.accountant == "auto" and not _has_convolution():
+        return _mixture(asked), "rdp"
+    found, doubtful = _convolved(asked)
+    if asked.accountant == "pld" or not doubtful:
+        return found, "pld"
+    # Where delta is near the rounding of convolutions, or losses are too large for them, others are cheaper.
+    lists = [(found, "pld"), (_mixture(asked), "rdp"), (_unsampled(asked), "gdp")]
+    return min(lists, key=lambda one: one[0][-1])
+
+
+def _unsampled(asked: _Asked) -> list[float]:
+    """Exact Gaussian DP; a sample is priced as the whole would be, which it never exceeds (DRS22, Section 4)."""
+    squares = list(accumulate(map(_mu_squared, asked.phases)))
+    return [GaussianTotal(square).epsilon(asked.share) for square in (squares if asked.every else squares[-1:])]
+
+
+def _mu_squared(phase: Event) -> Fraction:
+    found = gaussian.total(_scenario([phase]))
+    assert found is not None  # every phase is of Gaussian steps
+    return found.mu_squared
+
+
+def _mixture(asked: _Asked) -> list[float]:
     """One supermartingale over Renyi orders for all stops (docs/proofs/sgd-stopping.md, Theorem 2)."""
-    if len(phases) == 1:
-        return PriceList(_increasing([account(phases[0], currency="rdp").epsilon(delta)]), delta, "rdp")
-    middle = account(list(phases[: (len(phases) + 1) // 2]), currency="rdp").epsilon(delta)
+    phases, delta = asked.phases, asked.delta
+    middle = _by_orders(phases[: (len(phases) + 1) // 2], delta)
+    if len(phases) == 1 or not math.isfinite(middle):
+        return [middle]
     odometer = RenyiOdometer(delta, expected_epsilon=max(round_up(middle), _LEAST))
     found = []
     for phase in phases:
         odometer.record(phase)
-        found.append(odometer.epsilon)
-    return PriceList(_increasing(found), delta, "rdp")
+        if asked.every:
+            found.append(odometer.epsilon)
+    return found or [odometer.epsilon]
 
 
-def _convolved(phases: Sequence[Event], delta: Fraction, bins: int, expected: float | None) -> list[float]:
-    """Loss distributions, one phase after the other; coarse bins err on the side of privacy."""
+def _convolved(asked: _Asked) -> tuple[list[float], bool]:
+    """Loss distributions, one phase after the other, and whether another accountant may be cheaper.
+
+    Coarse bins err on the side of privacy.
+    """
+    if not _has_convolution():
+        raise MissingExtra("accounting", package="dp-accounting")
     # Loaded on demand: the optional package takes a second to import.
     module: Any = importlib.import_module("expost.accounting.loss_distribution")
-    scenario: Any = importlib.import_module("expost.accounting.scenario")
-    rough = account(list(phases), currency="rdp").epsilon(delta) if expected is None else expected
-    width = 2.0 ** math.floor(math.log2(max(rough, float(_LEAST)) / bins))
+    rough = min(asked.expected or _by_orders(asked.phases, asked.share), _HUGE)
+    width = 2.0 ** math.floor(math.log2(max(rough, float(_LEAST)) / asked.bins))
     distribution, error, found = None, 0.0, []
-    for phase in phases:
-        one = module.total(scenario.scenarios(phase)[0], interval=width)
+    for part in [(phase,) for phase in asked.phases] if asked.every else [asked.phases]:
+        one = module.total(_scenario(part), interval=width)
+        if one is None:  # too many steps, or losses whose exponential is no float
+            return [math.inf], True
         distribution = one.distribution if distribution is None else distribution.compose(one.distribution)
         error += one.error
-        found.append(module.LossDistributionTotal(distribution, error).epsilon(delta))
-    return found
+        found.append(module.LossDistributionTotal(distribution, error).epsilon(asked.share))
+    return found, not math.isfinite(found[-1]) or error > asked.share / 2
 
 
-def _exactly_gaussian(phases: Sequence[Event]) -> bool:
-    """Whether Gaussian DP is the exact answer: no sampling."""
-    return all(isinstance(leaf, GaussianEvent) for phase in phases for leaf in _leaves(phase))
+def _by_orders(phases: Sequence[Event], delta: Fraction) -> float:
+    """The price of all these phases together, by Renyi orders."""
+    found = renyi.total(_scenario(phases))
+    return math.inf if found is None else found.epsilon(delta)
+
+
+def _scenario(phases: Sequence[Event]) -> Scenario:
+    """All steps of some phases, by kind: many phases of the same noise are as fast as one."""
+    counts: Counter[Event] = Counter()
+    for phase in phases:
+        counts.update(dict(scenarios(phase)[0].leaves))
+    return Scenario(tuple(counts.items()))
 
 
 def _leaves(event: Event) -> list[Event]:

@@ -5,25 +5,35 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from expost.accounting import Event, noise_multiplier_for
+from expost.accounting import Event, Repeat, noise_multiplier_for
 from expost.accounting import Sequence as Events
 from expost.core import InvalidRequest, approx
 from expost.learning.sgd.batches import Batches, Poisson
-from expost.learning.sgd.prices import PriceList, price_list
+from expost.learning.sgd.prices import PriceList, last_price, price_list
 
 __all__ = ["Phase", "Schedule"]
 
 _DIGITS = 4  # significant decimals of a noise multiplier
 _LARGEST_NOISE, _SMALLEST_NOISE = 2.0**16, 2.0**-6  # what the lattice of the gradients can carry
-_TRIES = 40  # of the search for the least noise under the cap
-_STRIDE = 1.15  # of its first part
-_CLOSE = 1.004  # ends the search
+_TRIES, _RETRIES = 40, 4  # of the search for the least noise under the cap
+_STRIDE, _LEAP = (
+    1.02,
+    4.0,
+)  # how far it goes at first until the cap lies between two sizes: by costs, at least and at most
+_LARGEST_SIZE = 2.0**40  # beyond it noise is nothing: an eighth of a sampled row
+_SMALLEST_SIZE = 1 / _LARGEST_SIZE  # below it there is no more noise
+_CLOSE = 1.002  # ends the search
+_AIM = 1.001  # how far below the cap it aims
+_INSIDE = 0.1  # how far from both ends of the interval the next size is, as a part of it
+_TINY = 2.0**-60  # a cost that is nothing
 _COARSE = 1024  # bins while searching
+_KEPT = 256  # plans
 
 
 @dataclass(frozen=True)
@@ -62,15 +72,21 @@ class Schedule:
 
     def prices(self, delta: Fraction, **terms: Any) -> PriceList:
         """The bill of stopping after each phase; ``terms`` as for ``price_list``."""
-        return price_list(
-            [self.batches.event(phase.noise_multiplier, phase.steps) for phase in self.phases], delta, **terms
-        )
+        return _priced(self, delta, **terms)
+
+    def cost(self, delta: Fraction, **terms: Any) -> float:
+        """About the bill of the last phase, in less time."""
+        return last_price(self._events, delta, **terms)
+
+    @property
+    def _events(self) -> tuple[Event, ...]:
+        return tuple(self.batches.event(phase.noise_multiplier, phase.steps) for phase in self.phases)
 
     @classmethod
     def fixed(
         cls, batches: Batches, *, steps: int, epsilon: Fraction, delta: Fraction, accountant: str = "auto"
     ) -> Schedule:
-        """One phase whose steps cost at most epsilon: the noise that needs.
+        """One phase whose steps cost at most epsilon: the noise that needs, and no less than an eighth where it samples.
 
         >>> from expost.learning.sgd.batches import Full
         >>> plan = Schedule.fixed(Full(1000), steps=10, epsilon=Fraction(1), delta=Fraction(1, 10**6))
@@ -81,9 +97,9 @@ class Schedule:
             return cls.ladder(
                 batches, steps=steps, phases=1, lowest=epsilon, highest=epsilon, delta=delta, accountant=accountant
             )[0]
-        # Without sampling the answer is exact and fast: every step counts, or every pass.
+        # Without sampling the answer is exact: every step counts, or every pass.
         count = batches.event(Fraction(1), steps).count
-        return cls(batches, (Phase(steps, noise_multiplier_for(approx(epsilon, delta), steps=count)),))
+        return cls(batches, (Phase(steps, _unsampled_noise(epsilon, delta, count)),))
 
     @classmethod
     def even(
@@ -121,19 +137,8 @@ class Schedule:
         >>> [round(float(epsilon), 2) for epsilon in prices.epsilons]
         [0.11, 0.23, 0.48, 1.0]
         """
-        terms: dict[str, Any] = {"accountant": accountant, "expected": float(highest)}
         shape = (_Falling if falling else _Even)(batches, steps, phases, float(lowest / highest))
-
-        def affordable(size: float) -> bool:
-            coarse = shape.schedule(size).prices(delta, bins=_COARSE, **terms)
-            return coarse.cap.epsilon <= highest
-
-        guess = 1 / float(noise_multiplier_for(approx(highest, delta / phases)))
-        schedule = shape.schedule(_largest(affordable, guess))
-        prices = schedule.prices(delta, **terms)
-        if prices.cap.epsilon > highest:  # finer bins cost no more than coarse ones; floats might
-            raise InvalidRequest("Expected a max_epsilon that these steps can keep", do="Raise max_epsilon")
-        return schedule, prices
+        return _laddered(shape, highest, delta, accountant)
 
 
 @dataclass(frozen=True)
@@ -191,32 +196,92 @@ class _Even(_Shape):
         return Schedule(self.batches, tuple(Phase(after - before, noise) for before, after in pairwise(ends)))
 
 
-def _largest(affordable: Callable[[float], bool], guess: float) -> float:
-    """The largest size that is affordable, by strides from a guess and then bisection; the result itself was tried."""
-    low, high, size = 0.0, math.inf, guess
-    for _ in range(_TRIES):
-        low, high = (size, high) if affordable(size) else (low, size)
-        if not low:
-            size = high / _STRIDE
-        elif math.isinf(high):
-            size = low * _STRIDE
-        elif high / low < _CLOSE:
-            return low
+@lru_cache(maxsize=_KEPT)
+def _priced(schedule: Schedule, delta: Fraction, **terms: Any) -> PriceList:
+    """Kept, like all that follows from public numbers: a fit after a price, or the next fold, need not plan anew."""
+    return price_list(schedule._events, delta, **terms)
+
+
+@lru_cache(maxsize=_KEPT)
+def _unsampled_noise(epsilon: Fraction, delta: Fraction, count: int) -> Fraction:
+    return noise_multiplier_for(approx(epsilon, delta), steps=count)
+
+
+@lru_cache(maxsize=_KEPT)
+def _laddered(shape: _Shape, highest: Fraction, delta: Fraction, accountant: str) -> tuple[Schedule, PriceList]:
+    """The least noise of this shape that costs at most ``highest``."""
+    terms: dict[str, Any] = {"accountant": accountant, "expected": float(highest)}
+    guess = 1 / float(noise_multiplier_for(approx(highest, delta / shape.phases)))
+
+    @cache
+    def cost(size: float) -> float:
+        return shape.schedule(size).cost(delta, bins=_COARSE, **terms)
+
+    if math.isinf(cost(guess)):
+        shape.schedule(guess).prices(delta, **terms)  # says why there is no price
+    size = _largest(cost, float(highest), guess)
+    for _ in range(_RETRIES):  # finer bins cost no more than coarse ones; floats might
+        schedule = shape.schedule(size)
+        prices = schedule.prices(delta, **terms)
+        if prices.cap.epsilon <= highest:
+            return schedule, prices
+        size /= _CLOSE
+    raise _too_dear()
+
+
+def _largest(cost: Callable[[float], float], highest: float, guess: float) -> float:
+    """A size that costs as much as allowed or a little less, by secants in logarithms; the result itself was tried.
+
+    Where the largest size is affordable it will do: less noise than it has buys nothing.
+    """
+    low, high, size, stride = (0.0, 0.0), (math.inf, math.inf), guess, _STRIDE
+    for tried in range(_TRIES):
+        size = min(max(size, _SMALLEST_SIZE), _LARGEST_SIZE)
+        found = cost(size)
+        if found <= highest:
+            low = (size, found)
         else:
-            size = math.sqrt(low * high)
-    raise InvalidRequest("Expected a max_epsilon that these steps can keep", do="Raise max_epsilon or lower steps")
+            high = (size, found)
+        if low[1] * _CLOSE >= highest or high[0] < low[0] * _CLOSE or low[0] == _LARGEST_SIZE:
+            return low[0]
+        if high[0] == _SMALLEST_SIZE:
+            break
+        if math.isinf(high[0]):
+            size, stride = size * max(stride, min(highest / (_AIM * max(found, _TINY)), _LEAP)), stride**2
+        elif not low[0]:
+            size, stride = size / max(stride, min(found * _AIM / highest, _LEAP)), stride**2
+        else:
+            size = _between(low, high, highest / _AIM, middle=tried % 3 == 2)
+    raise _too_dear()
+
+
+def _between(low: tuple[float, float], high: tuple[float, float], wanted: float, *, middle: bool) -> float:
+    """The next size to try, from those that were found to be below and above, each with its cost."""
+    part = 0.5
+    if low[1] and math.isfinite(high[1]) and not middle:  # the middle now and then, lest one end never moves
+        part = math.log(wanted / low[1]) / math.log(high[1] / low[1])
+    return float(low[0] * (high[0] / low[0]) ** min(max(part, _INSIDE), 1 - _INSIDE))
+
+
+def _too_dear() -> InvalidRequest:
+    return InvalidRequest(
+        "Expected a privacy level that these steps can keep", do="Raise epsilon or max_epsilon, or lower steps"
+    )
 
 
 def _joined(batches: Batches, phases: Iterable[Phase]) -> Event:
-    """One event; neighbouring phases of equal noise are one stretch of steps."""
-    merged: list[Phase] = []
+    """One event; what neighbouring phases of equal noise cost is counted together.
+
+    Events are counted, not steps: a pass that a phase has begun is charged whole, and the next phase begins its own.
+    """
+    merged: list[Repeat] = []
     for phase in phases:
-        if merged and merged[-1].noise_multiplier == phase.noise_multiplier:
-            merged[-1] = replace(merged[-1], steps=merged[-1].steps + phase.steps)
+        event = batches.event(phase.noise_multiplier, phase.steps)
+        if merged and merged[-1].event == event.event:
+            merged[-1] = Repeat(event.event, merged[-1].count + event.count)
         else:
-            merged.append(phase)
-    events = tuple(batches.event(phase.noise_multiplier, phase.steps) for phase in merged)
-    return events[0] if len(events) == 1 else Events(events)
+            merged.append(event)
+    return merged[0] if len(merged) == 1 else Events(tuple(merged))
 
 
 def _short(value: float) -> Fraction:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,8 +152,9 @@ class TuningRequest:
         return {(number, level): self._schedule(self.settings[number], level) for number, level in pairs}
 
     def _schedule(self, setting: Setting, level: Fraction) -> Schedule:
-        batches: Any = setting.batches  # hashable, which its protocol does not say
-        return _fixed(batches, setting.steps, level, self.ladder.delta, self.accountant)
+        return Schedule.fixed(
+            setting.batches, steps=setting.steps, epsilon=level, delta=self.ladder.delta, accountant=self.accountant
+        )
 
     def _train(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
         prices = PriceList((level,), self.ladder.delta, self.accountant)
@@ -191,9 +192,3 @@ class TuningRequest:
             terms=terms,
             citations=_CITATIONS,
         )
-
-
-@lru_cache(maxsize=256)
-def _fixed(batches: Batches, steps: int, epsilon: Fraction, delta: Fraction, accountant: str) -> Schedule:
-    """Kept: settings often differ in other things."""
-    return Schedule.fixed(batches, steps=steps, epsilon=epsilon, delta=delta, accountant=accountant)

@@ -66,6 +66,7 @@ def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
         {"epsilon": 1, "steps": 0},
         {"epsilon": 1, "delta": 0},
         {"epsilon": 1, "delta": 1},
+        {"epsilon": 1, "delta": 1e-20},  # a ledger counts in parts of 1e-18
         {"target": ("f1", 0.9)},
         {"target": 0.9},
         {"target": ("accuracy", 0.9), "validation_share": 1.0},

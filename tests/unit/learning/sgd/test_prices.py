@@ -8,9 +8,10 @@ import pytest
 from dp_accounting import pld
 
 from expost.accounting import GaussianEvent, PoissonSampled, Repeat, account
+from expost.accounting.scenario import scenarios
 from expost.core import ApproxLoss, InvalidRequest
 from expost.learning.sgd import prices as module
-from expost.learning.sgd.prices import price_list
+from expost.learning.sgd.prices import last_price, price_list
 
 DELTA = Fraction(1, 20)  # large, so that a simulation sees it
 STOPS = 12
@@ -93,3 +94,48 @@ def test_coarser_bins_are_never_cheaper() -> None:
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="accountant"):
         price_list([GaussianEvent(1)], DELTA, accountant="advanced")
+
+
+SAMPLED = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(4)), 1000)
+
+
+@pytest.mark.parametrize("step", [Repeat(GaussianEvent(20), 10), SAMPLED], ids=["whole", "sampled"])
+@pytest.mark.parametrize("accountant", ["auto", "rdp"])
+def test_the_last_price_alone_is_that_of_the_list(step: Repeat, accountant: str) -> None:
+    prices = price_list([step] * 3, Fraction(1, 10**6), accountant=accountant)
+
+    alone = last_price([step] * 3, Fraction(1, 10**6), accountant=accountant)
+
+    assert alone == pytest.approx(float(prices.cap.epsilon), rel=1e-3)
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_delta_within_the_rounding_of_convolutions_is_priced_by_orders(phases: int) -> None:
+    delta = Fraction(1, 10**12)
+
+    prices = price_list([SAMPLED] * phases, delta)
+
+    assert prices.accountant == "rdp"
+    assert prices.epsilons == price_list([SAMPLED] * phases, delta, accountant="rdp").epsilons
+    with pytest.raises(InvalidRequest, match='accountant="auto"'):
+        price_list([SAMPLED] * phases, delta, accountant="pld")
+
+
+def test_losses_too_large_for_convolutions_are_priced_without_sampling() -> None:
+    step, delta = PoissonSampled(Fraction(1, 2), GaussianEvent(Fraction(1, 1000))), Fraction(1, 10**6)
+
+    prices = price_list([Repeat(step, 10)], delta)
+
+    assert prices.accountant == "gdp"
+    assert float(prices.cap.epsilon) == pytest.approx(account(Repeat(step.event, 10)).epsilon(delta))
+    with pytest.raises(InvalidRequest, match="can price"):
+        price_list([Repeat(step, 10)], delta, accountant="pld")
+
+
+def test_each_phase_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr(module, "scenarios", lambda event: [looked.append(event), scenarios(event)][1])
+
+    price_list([Repeat(GaussianEvent(1000 + k), 1) for k in range(50)], Fraction(1, 10**6))
+
+    assert len(looked) == 50  # not once more for every later stop

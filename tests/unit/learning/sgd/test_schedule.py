@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from expost.accounting import account
 from expost.core import InvalidRequest
 from expost.learning.sgd.batches import Disjoint, Full, Poisson
 from expost.learning.sgd.schedule import Phase, Schedule
@@ -45,6 +46,32 @@ def test_the_event_of_a_prefix_lists_its_phases_in_order() -> None:
     assert schedule.event(2).to_json()["count"] == 5
     assert [part["count"] for part in schedule.event(3).to_json()["events"]] == [5, 1]
     assert schedule.steps == 6
+
+
+def test_the_event_of_phases_that_are_no_whole_passes_counts_every_pass_that_was_begun() -> None:
+    schedule = Schedule(Disjoint(16, 3200), (Phase(13, Fraction(5)),) * 8)
+
+    whole = account(schedule.event(8))
+
+    assert schedule.event(8).to_json()["count"] == 8  # 104 steps in a row would be 7 passes
+    assert whole.epsilon(DELTA / 8) == pytest.approx(float(schedule.prices(DELTA).cap.epsilon))
+
+
+@pytest.mark.parametrize("epsilon", [100, 10**4, 10**6])
+def test_a_large_epsilon_has_a_schedule_too(epsilon: int) -> None:
+    schedule = Schedule.fixed(Poisson(Fraction(1, 40), 1000), steps=20, epsilon=Fraction(epsilon), delta=DELTA)
+
+    assert schedule.phases[0].noise_multiplier < Fraction(1, 4)
+    assert schedule.prices(DELTA).cap.epsilon <= epsilon
+
+
+def test_equal_terms_are_planned_once() -> None:
+    terms = {"steps": 40, "phases": 4, "lowest": Fraction(1, 8), "highest": Fraction(1), "delta": DELTA}
+
+    first, again = (Schedule.ladder(Full(1000), **terms) for _ in range(2))  # type: ignore[arg-type]
+
+    assert again[0] is first[0] and again[1] is first[1]
+    assert Schedule.ladder(Full(1001), **terms)[0] != first[0]  # type: ignore[arg-type]
 
 
 def test_an_impossible_cap_is_refused() -> None:
