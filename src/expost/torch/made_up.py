@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from expost.core import InvalidRequest
 from expost.torch.row_gradients import Loss
 
-__all__ = ["tried"]
+__all__ = ["made_up_numbers", "tried"]
 
-_ROWS = 3
+_ROWS = 8  # enough that they are in no order that a model might bring them into
 
 
 def tried(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
@@ -24,7 +24,7 @@ def tried(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> tupl
 
     >>> example, outputs = tried(nn.Linear(2, 3), nn.CrossEntropyLoss(reduction="none"), torch.empty(0, 2), torch.empty(0).long())
     >>> example[1].tolist(), tuple(outputs.shape)
-    ([0, 1, 0], (3, 3))
+    ([0, 1, 0, 1, 0, 1, 0, 1], (8, 3))
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()  # what remembers rows in training must not remember these
@@ -48,11 +48,20 @@ def tried(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> tupl
     )
 
 
+def made_up_numbers(like: Tensor) -> Tensor:
+    """Numbers from -1 to 1 without any order.
+
+    >>> [round(number, 1) for number in made_up_numbers(torch.zeros(5)).tolist()]
+    [0.0, 1.0, -0.3, -0.9, 0.5]
+    """
+    return torch.sin(1.7 * torch.arange(like.numel(), device=like.device)).view(like.shape).to(like.dtype)
+
+
 def _candidates(empty: Tensor) -> Iterator[Tensor]:
     shape = (_ROWS, *empty.shape[1:])
     zeros = torch.zeros(shape, dtype=empty.dtype, device=empty.device)
     if zeros.is_floating_point():
-        yield torch.linspace(-1, 1, zeros.numel(), device=empty.device).reshape(shape).to(empty.dtype)
+        yield made_up_numbers(zeros)
     else:
         yield (
             torch.arange(_ROWS, device=empty.device)

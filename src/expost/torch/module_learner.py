@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,7 +37,11 @@ _MOST_SINGLE = 500  # rows: so many of 2^21 lattice units each stay below 2^30
 
 @dataclass(frozen=True)
 class ModuleProblem:
-    """The public side of a training: model, loss, clip, and how released gradients are used."""
+    """The public side of a training: model, loss, clip, and how released gradients are used.
+
+    What is trained is a copy, the ``worker``. Of all it may have kept of the rows, by its own doing or because someone
+    stopped it in the middle of a step, only its weights come back.
+    """
 
     model: nn.Module
     loss: Loss
@@ -51,14 +56,22 @@ class ModuleProblem:
         """The rows, with the way their gradients are computed; the check uses made-up values."""
         tap = LossTap(self.loss)
         inputs, targets = (self.placed(part) for part in rows.shapes())
-        example, outputs = tried(self.model, tap, inputs, targets)
+        example, outputs = tried(self.worker, tap, inputs, targets)
         classes = outputs.shape[1] if outputs.dim() == 2 and _are_classes(targets) else 0
         filler = (_block_of(example[0]), _block_of(example[1]))
-        return ModuleTable(self, rows, clipped_rows(self.model, tap, example), tap, classes, filler)
+        return ModuleTable(self, rows, clipped_rows(self.worker, tap, example), tap, classes, filler)
 
     def placed(self, values: Tensor) -> Tensor:
         """Numbers as the model takes them, on its device; class numbers as its loss does."""
         return values.to(self.device, self._kind if values.is_floating_point() else torch.long)
+
+    @cached_property
+    def worker(self) -> nn.Module:
+        """The copy that sees the rows."""
+        try:
+            return copy.deepcopy(self.model)
+        except Exception:
+            raise InvalidRequest("Expected a model that can be copied", do="Try copy.deepcopy(model)") from None
 
     @cached_property
     def _kind(self) -> torch.dtype:
@@ -109,7 +122,7 @@ class ModuleLearner:
         problem = table.problem
         self._problem, self._table = problem, table
         self._training, self._validation = training, validation
-        self._parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+        self._parameters = [parameter for parameter in problem.worker.parameters() if parameter.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)
         # Without averaging the weights are their own average.
@@ -140,7 +153,7 @@ class ModuleLearner:
         slack = 2 * _FLOAT_ERROR if self._single else 0.0
         amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
-        self._problem.model.train()
+        self._problem.worker.train()
         return self._sensitivity
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
@@ -165,7 +178,7 @@ class ModuleLearner:
         inputs, targets = self._table.batch(self._table.rows, chosen)
         terms: dict[str, Any] = {"stretch": stretch, "unit": self._unit, "rows": len(chosen)}
         onlooker = partial(self._count, len(chosen)) if self._height else None
-        with known_entries(self._problem.model), self._table.tap.shown_to(onlooker):
+        with known_entries(self._problem.worker), self._table.tap.shown_to(onlooker):
             return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
 
     def _count(self, rows: int, *seen: Tensor) -> None:
@@ -221,15 +234,15 @@ class ModuleLearner:
 
     def _total(self, rule: ScoreRule, rows: Rows, index: NDArray[np.intp]) -> int:
         right = 0
-        with self._averaged_weights(), known_entries(self._problem.model), torch.no_grad():
+        with self._averaged_weights(), known_entries(self._problem.worker), torch.no_grad():
             for start in range(0, len(index), _CHUNK):
                 part = index[start : start + _CHUNK]
                 inputs, targets = self._table.batch(rows, part)
-                right += int((self._problem.model(inputs).argmax(1) == targets)[: len(part)].sum())
+                right += int((self._problem.worker(inputs).argmax(1) == targets)[: len(part)].sum())
         return rule.counted(right, len(index))
 
     def _averaged_weights(self) -> _Swapped:
-        return _Swapped(self._problem.model, self._parameters, self._average)
+        return _Swapped(self._problem.worker, self._parameters, self._average)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Weights, averages and the optimiser's memory, all post-processing of released sums."""
@@ -258,9 +271,10 @@ class ModuleLearner:
         self._optimizer.load_state_dict(memories)
 
     def result(self) -> nn.Module:
-        """The model with its averaged weights, ready for use."""
+        """The caller's model with the averaged weights, ready for use; all else in it is as it was."""
+        released = [parameter for parameter in self._problem.model.parameters() if parameter.requires_grad]
         with torch.no_grad():
-            for parameter, average in zip(self._parameters, self._average, strict=True):
+            for parameter, average in zip(released, self._average, strict=True):
                 parameter.copy_(average)
                 parameter.grad = None
         return self._problem.model.eval()

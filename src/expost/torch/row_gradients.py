@@ -22,6 +22,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
 _SHORT = 1 << 11  # numbers: so many squares add up with a relative error below 2^-13
 _FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
+_BY_HAND = (nn.Linear, nn.Conv2d)
 _VANISHING = 2.0**-125  # float32 may take smaller squares for zero
 
 
@@ -62,13 +63,13 @@ class SummedLayers:
         self._layers: dict[nn.Module, _Layer] = {
             module: _Layer(module, places.get(id(module.weight)), places.get(id(module.bias)))
             for module in model.modules()
-            if isinstance(module, nn.Linear | nn.Conv2d)
+            if type(module) in _BY_HAND
         }
 
     @staticmethod
     def supports(model: nn.Module) -> bool:
         """Whether every parameter that is trained belongs to one of these layers, and to one only."""
-        layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+        layers = [module for module in model.modules() if type(module) in _BY_HAND]  # others of their kind may do more
         owned = [id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)]
         trained = [id(parameter) for parameter in model.parameters() if parameter.requires_grad]
         plain = all(
@@ -89,6 +90,7 @@ class SummedLayers:
     ) -> Tensor:
         """One forward pass, one pass back through the activations, two products a layer."""
         losses, taps = self._forward(inputs, targets)
+        _check_lengths([given for _, given, _ in taps], inputs)
         errors = torch.autograd.grad(losses, [output for _, _, output in taps], torch.ones_like(losses))
         parts = [
             _Part(layer, given.detach()[:rows], error[:rows])
@@ -214,6 +216,12 @@ class _Sums:
         return self._flat
 
 
+def _check_lengths(parts: list[Tensor], inputs: Tensor) -> None:
+    """A layer that sees something else than the rows, one by one, would have that clipped."""
+    if any(len(part) != len(inputs) for part in parts):
+        raise RuntimeError("Expected layers to be given one entry a row.")
+
+
 def _factors(parts: list[Tensor], clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
     """What rows whose squared norms have these parts are multiplied by; zero if not finite, and then also which are."""
     squares = parts[0]
@@ -285,6 +293,7 @@ class SampledGradients:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
         self._model.zero_grad(set_to_none=True)
+        _check_lengths(found, inputs)
         parts = [_at_least_single(row[:rows]) for row in found]
         factors, finite = _factors([row.square().sum(1) for row in parts], clip, unit)
         for place, row in zip(self._places, parts, strict=True):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from expost.core import InvalidRequest
+from expost.core import ExpostError, InvalidRequest
 from expost.torch.kept import kept_by, same_kept
 from expost.torch.row_gradients import ClippedRows, Loss, SampledGradients, SummedLayers
 
@@ -26,39 +26,59 @@ def clipped_rows(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -
     normalisation, missing values filled by a batch's mean), in training and in use, that use a layer twice, that
     remember rows, that do not bear rows of missing or huge numbers, or that this way would get wrong for any other reason.
     """
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    numbers = [(part, part.detach().clone()) for part in (*model.parameters(), *model.buffers())]
     try:
         with _training(model, True):
             right = _is_right(model, loss, example)
-        if right is None or not all(torch.equal(now, before) for now, before in buffers):
+        if right is None or not all(torch.equal(now, before) for now, before in numbers) or _renormalises(model):
             raise InvalidRequest(
-                "Expected a model whose rows are independent, whose layers are used once, whose only chance is that of dropout"
-                " layers, and which keeps nothing of its rows",
-                do="Replace batch normalisation by group normalisation, and do not share layers",
+                "Expected a model whose rows are independent, whose layers see each row once and in its place, and which keeps"
+                " nothing of them",
+                do="Replace batch normalisation by group normalisation, share no layers, fold no places into rows, leave max_norm out;"
+                " take Opacus's layers (DPLSTM, DPMultiheadAttention) for recurrent ones and for attention",
             )
         for training in (True, False):
             with _training(model, training):
                 _check_alone(model, loss, example)
     finally:
         with torch.no_grad():  # made-up rows leave no trace
-            for now, before in buffers:
+            for now, before in numbers:
                 now.copy_(before)
     return right
 
 
+def _renormalises(model: nn.Module) -> bool:
+    """Whether looking a row up changes the table: by how long the row's entries are, without any noise."""
+    return any(getattr(module, "max_norm", None) is not None for module in model.modules())
+
+
 def _is_right(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> ClippedRows | None:
-    inputs, targets = example
+    """A way that agrees with gradients taken row by row: of usual rows, and of rows of very different lengths."""
+    found: ClippedRows | None = None
     try:
-        expected, longest = _row_by_row(model, loss, inputs, targets)
         found = SummedLayers(model, loss) if SummedLayers.supports(model) else SampledGradients(model, loss)
-        ours = found.total(inputs, targets, longest / 2).cpu()
-    except (ValueError, NotImplementedError, RuntimeError):  # a sentence of ours was said on trying the loss
+        agrees = all(_agrees(found, model, loss, inputs, example[1]) for inputs in (example[0], _stretched(example[0])))
+    except ExpostError:
+        raise
+    except Exception:
         return None  # such as batch normalisation of a single row; the rows are made up, so the message is not needed
+    return found if agrees else None
+
+
+def _agrees(ours: ClippedRows, model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> bool:
+    expected, longest = _row_by_row(model, loss, inputs, targets)
+    total = ours.total(inputs, targets, longest / 2).cpu()
     limits = [min(1.0, longest / 2 / max(float(row.norm()), 1e-300)) for row in expected]
     clipped = torch.stack([row * limit for row, limit in zip(expected, limits, strict=True)])
     # Rows may cancel each other, their errors do not.
-    close = float((ours - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
-    return found if close else None
+    return float((total - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
+
+
+def _stretched(example: Tensor) -> Tensor:
+    if not example.is_floating_point():
+        return example
+    lengths = torch.tensor([0.3, 5.0, 1.0, 8.0], dtype=example.dtype, device=example.device)
+    return example * lengths.repeat(len(example))[: len(example)].view(-1, *[1] * (example.dim() - 1))
 
 
 def _row_by_row(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], float]:
@@ -72,7 +92,8 @@ def _row_by_row(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -
             torch.zeros_like(parameter) if grad is None else grad
             for parameter, grad in zip(parameters, found, strict=True)
         ]
-        rows.append(torch.cat([grad.reshape(-1) for grad in flat]).double().cpu())
+        row = torch.cat([grad.reshape(-1) for grad in flat]).double().cpu()
+        rows.append(row if bool(row.isfinite().all()) else torch.zeros_like(row))  # it counts for nothing
     return rows, max(float(row.norm()) for row in rows)
 
 
@@ -81,14 +102,19 @@ def _check_alone(model: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -
     targets = _repeated(example[1])
     for inputs in _batches(example[0]):
         losses = _losses(model, loss, inputs, targets)
-        before = kept_by(model)
+        before, chance = kept_by(model), torch.get_rng_state()
         others = [_losses(model, loss, changed, targets)[1:] for changed in _changed(inputs)]
         others.append(_losses(model, loss, inputs[1:], targets[1:]))
         alike = all(_close(losses[1:], found) for found in others)
         if not alike or not _close(losses[1:4], _losses(model, loss, inputs[1:4], targets[1:4])):
             raise InvalidRequest(
                 "Expected a model and a loss whose rows are independent, whatever is in them",
-                do="Take no numbers from a whole batch, such as its mean or its largest value; nor chance but dropout layers'",
+                do="Take no numbers from a whole batch, such as its mean or its largest value",
+            )
+        if not torch.equal(chance, torch.get_rng_state()):
+            raise InvalidRequest(
+                "Expected a model that draws nothing at random but in dropout layers",
+                do="Use nn.Dropout instead of functions, and leave augmentations out",
             )
         if not same_kept(before, kept_by(model)):
             raise InvalidRequest(

@@ -111,10 +111,107 @@ def hardest(outputs: Any, labels: Any) -> Any:
     return losses * (losses >= losses.detach().topk(min(64, len(losses))).values[-1])
 
 
-@pytest.mark.parametrize("model", [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy])
-def test_models_that_take_something_from_a_whole_batch_are_refused(model: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"rows are independent|bear any number of rows"):
+class Sorting(Filling):
+    """Rows go through the layers in another order, and come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+
+    def forward(self, rows: Any) -> Any:
+        order = rows[:, 0].argsort()
+        return self.head(torch.tanh(self.body(rows[order]))[order.argsort()])
+
+
+class Folding(Filling):
+    """Places of a row go through a layer as if they were rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(torch.tanh(self.body(rows.reshape(-1, 2))).reshape(-1, 4))
+
+
+class Experts(Filling):
+    """Each row goes to one of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(4, 2)
+
+    def forward(self, rows: Any) -> Any:
+        large, found = rows[:, 0].abs() > 2, rows.new_zeros(len(rows), 2)
+        if (~large).any():
+            found[~large] = self.head(rows[~large])
+        if large.any():
+            found[large] = self.other(rows[large])
+        return found
+
+
+class RunningMean(Filling):
+    """A parameter that is not trained, and follows the rows instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, rows: Any) -> Any:
+        self.mean.data.lerp_(rows.detach().mean(0), 0.5)
+        return self.head(rows)
+
+
+class RareMixing(Filling):
+    """Now and then two rows are mixed."""
+
+    def forward(self, rows: Any) -> Any:
+        return self.head((rows + rows.flip(0)) / 2 if self.training and float(torch.rand(())) < 1e-9 else rows)
+
+
+REFUSED: list[Any] = [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy, Sorting, Folding, Experts, RunningMean]
+
+
+@pytest.mark.parametrize("model", [*REFUSED, RareMixing])
+def test_models_that_mix_rows_somehow_are_refused(model: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"rows are independent|bear any number of rows|at random"):
         learner_of(model(), torch.zeros(9, 4), torch.zeros(9).long())
+
+
+def test_a_table_that_is_changed_by_looking_into_it_is_refused() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, max_norm=9.0), nn.Flatten(), nn.Linear(8, 2))
+
+    with pytest.raises(InvalidRequest, match="max_norm"):
+        learner_of(model, torch.zeros(9, 2).long(), torch.zeros(9).long())
+
+
+def test_nothing_but_weights_comes_back_from_a_stopped_step() -> None:
+    """Ctrl-C between a pass forward and back: hooks of Opacus hold the rows' activations then."""
+    model, calls = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), []
+
+    def stopped(outputs: Any, labels: Any) -> Any:
+        calls.append(len(outputs))
+        if len(calls) > before:
+            raise KeyboardInterrupt
+        return _cross_entropy(outputs, labels)
+
+    problem = ModuleProblem(model, stopped, 1.0, torch.optim.SGD, 0.0, torch.device("cpu"))
+    before = 10**9
+    learner = problem.table(read_rows((torch.ones(9, 4), torch.zeros(9).long()))).learner(slice(None), None)
+    learner.open(Phase(1, Fraction(1)), 9.0)
+    before = len(calls)
+    with pytest.raises(KeyboardInterrupt):
+        learner.measure(slice(None))
+
+    released = learner.result()
+    assert released is model
+    for module in released.modules():
+        assert not vars(module).keys() - vars(type(module)(*_SHAPES[type(module)])).keys()
+        assert not module._forward_hooks and not module._backward_hooks
+    assert not any(vars(part) for part in released.parameters())
+
+
+_SHAPES: dict[Any, Any] = {nn.Sequential: (), nn.Linear: (1, 1), nn.LayerNorm: (1,)}
 
 
 def test_a_loss_that_takes_the_hardest_rows_of_a_batch_is_refused() -> None:

@@ -132,6 +132,20 @@ def test_dropout_is_allowed_and_modes_are_put_back() -> None:
     assert not any(module.training for module in model.modules())
 
 
+def test_recurrent_layers_go_through_those_of_opacus() -> None:
+    layers = pytest.importorskip("opacus.layers", reason="the extra torch is not installed")
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = layers.DPLSTM(8, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, values: "torch.Tensor") -> "torch.Tensor":
+            return self.head(self.body(values.flatten(1, 2))[0][:, -1])
+
+    assert isinstance(clipped_rows(Recurrent(), cross_entropy, batch(3)), SampledGradients)
+
+
 def test_a_layer_that_is_used_twice_is_refused() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -141,7 +155,7 @@ def test_a_layer_that_is_used_twice_is_refused() -> None:
         def forward(self, values: "torch.Tensor") -> "torch.Tensor":
             return self.outer(self.inner(torch.tanh(self.inner(values.flatten(1)))))
 
-    with pytest.raises(InvalidRequest, match="used once"):
+    with pytest.raises(InvalidRequest, match="see each row once"):
         clipped_rows(Twice(), cross_entropy, batch(3))
 
 
