@@ -1,4 +1,7 @@
-"""The attacks on the statistics have teeth: twice the epsilon that is billed is noticed, for every kind."""
+"""The attacks on the statistics have teeth: twice the epsilon that is billed is noticed, for every kind.
+
+That the bill itself is not noticed in the same number of trials is in ``test_audit_table.py``.
+"""
 
 from functools import partial
 
@@ -48,10 +51,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_than_the_bill_is_noticed_and_the_bill_itself_is_not(kind: str) -> None:
+def test_more_than_the_bill_is_noticed(kind: str) -> None:
     build, terms, times = KINDS[kind]
     planted = trials_pair(kind, build, epsilon=times, billed=1, **terms)
-    honest = trials_pair(kind, build, **terms)
 
     assert attack(planted, 3_000, bits=SeededBits(1), failure_probability=1e-5).violated
-    assert not attack(honest, 3_000, bits=SeededBits(1), failure_probability=1e-5).violated

@@ -52,7 +52,7 @@ _ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
 # Where a spread is asked for, so many equal rows that their number is known, and one that differs stands out.
 EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
 _SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
-_TRIALS = _SCHEMA.append(pa.field("trial", pa.int32()))
+_TRIAL = pa.field("trial", pa.int32())
 
 
 def entries() -> Iterable[Entry]:
@@ -91,7 +91,9 @@ def trials_pair(
 
     def sampler(rows: Sequence[dict[str, Any]]) -> Sampler:
         def run(runs: int, bits: BitSource) -> Outcomes:
-            table = pa.Table.from_pylist([row | {"trial": trial} for trial in range(runs) for row in rows], _TRIALS)
+            few = pa.Table.from_pylist(list(rows), _SCHEMA)
+            all_rows = few.take(np.tile(np.arange(len(rows)), runs))
+            table = all_rows.append_column(_TRIAL, pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows))))
             data = Dataset(
                 table, bounds={"x": (0, 1), "y": (0, 1)}, categories={"key": _KEYS, "trial": list(range(runs))}
             )
