@@ -94,10 +94,9 @@ class ModuleTable:
     def batch(self, rows: Rows, index: NDArray[np.intp]) -> Batch:
         """Some rows as the model takes them, followed by made-up ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = (
-            torch.cat([self.problem.placed(part), filler[:missing]])
-            for part, filler in zip(rows.take(index), self.filler, strict=True)
-        )
+        inputs, targets = map(self.problem.placed, rows.take(index, room=missing))
+        for part, filler in zip((inputs, targets), self.filler, strict=True):
+            part[len(index) :] = filler[:missing]
         return inputs, targets
 
     def __len__(self) -> int:

@@ -23,8 +23,8 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, index: NDArray[np.intp]) -> Batch:
-        """Some rows; none at all is a batch of length zero."""
+    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
+        """Some rows, with room for more behind them; none at all is a batch of length zero."""
         ...
 
     def shapes(self) -> Batch:
@@ -42,15 +42,20 @@ class TensorRows:
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         if len(inputs) != len(targets):
             raise InvalidRequest("Expected one target for each row", do="Pass tensors of equal length")
-        self._inputs, self._targets = inputs, targets
+        self._inputs, self._targets = inputs.detach(), targets.detach()
 
     def __len__(self) -> int:
         return len(self._inputs)
 
-    def take(self, index: NDArray[np.intp]) -> Batch:
-        """Some rows."""
+    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
+        """Some rows, copied once."""
         chosen = torch.from_numpy(np.ascontiguousarray(index))
-        return self._inputs.index_select(0, chosen), self._targets.index_select(0, chosen)
+        taken = []
+        for part in (self._inputs, self._targets):
+            found = part.new_empty(len(chosen) + room, *part.shape[1:])
+            torch.index_select(part, 0, chosen.to(part.device), out=found[: len(chosen)])
+            taken.append(found)
+        return taken[0], taken[1]
 
     def shapes(self) -> Batch:
         """An empty batch."""
@@ -75,11 +80,10 @@ class DatasetRows:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def take(self, index: NDArray[np.intp]) -> Batch:
+    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
         """Some rows."""
-        if len(index) == 0:
-            return self.shapes()
-        inputs, targets = self._collate([self._dataset[int(place)] for place in index])
+        found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.shapes()
+        inputs, targets = (torch.cat([part, part.new_empty(room, *part.shape[1:])]) for part in found)
         return inputs, targets
 
     def shapes(self) -> Batch:
@@ -107,9 +111,10 @@ class TypedRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def take(self, index: NDArray[np.intp]) -> Batch:
+    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
         """Some rows."""
-        inputs, targets = (part.to(kind) for part, kind in zip(self._rows.take(index), self._kinds, strict=True))
+        taken = self._rows.take(index, room=room)
+        inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
         return inputs, targets
 
     def shapes(self) -> Batch:

@@ -37,6 +37,7 @@ from expost.torch.loss_tap import KnownLabels
 from expost.torch.module_learner import ModuleProblem, ModuleTable
 from expost.torch.row_gradients import Loss
 from expost.torch.rows import read_rows
+from expost.torch.settings import settings_of
 
 __all__ = ["train"]
 
@@ -168,6 +169,7 @@ def _request(plan: Plan, problem: ModuleProblem, table: ModuleTable, progress: b
             "weights": sum(part.numel() for part in problem.model.parameters() if part.requires_grad),
             "clip": problem.clip,
             "averaging": problem.averaging,
+            "settings": settings_of(problem),
         },
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,

@@ -134,6 +134,13 @@ def test_small_tables_have_batches_of_their_size() -> None:
     assert release.receipt.terms["expected batch size"] == 600
 
 
+def test_rows_that_want_gradients_of_their_own_get_none() -> None:
+    inputs, labels = moons(600)
+    train(small(), (inputs.requires_grad_(), labels), rows=600, epsilon=4.0, steps=3)
+
+    assert inputs.grad is None
+
+
 def test_a_batch_without_rows_is_a_batch() -> None:
     class Flat(nn.Module):
         def __init__(self) -> None:

@@ -1,0 +1,85 @@
+"""Settings of a network are told apart, and are the same wherever they are written down."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from expost.torch.module_learner import ModuleProblem
+from expost.torch.settings import settings_of
+from expost.torch.train import train
+
+
+class Odd:
+    """An optimiser's option that Python prints by its place in memory."""
+
+
+def net(hidden: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 2))
+
+
+def row_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return outputs.sum(1)
+
+
+def sgd(**options: Any) -> Callable[[Any], torch.optim.Optimizer]:
+    return lambda parameters: torch.optim.SGD(parameters, **options)
+
+
+def problem(**changes: Any) -> ModuleProblem:
+    terms = {"model": net(), "loss": nn.CrossEntropyLoss(reduction="none"), "optimizer": sgd(lr=0.5)}
+    return ModuleProblem(**(terms | changes), clip=1.0, averaging=8.0, device=torch.device("cpu"))
+
+
+def with_odd_option(parameters: Any) -> torch.optim.Optimizer:
+    made = torch.optim.SGD(parameters, lr=0.5)
+    made.param_groups[0]["odd"] = Odd()
+    return made
+
+
+@pytest.mark.parametrize("same", [{}, {"loss": row_loss}, {"optimizer": with_odd_option}], ids=str)
+def test_equal_settings_have_one_name(same: dict[str, Any]) -> None:
+    assert settings_of(problem(**same)) == settings_of(problem(**same | {"model": net()}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": net(hidden=4)},
+        {"model": net().double()},
+        {"loss": row_loss},
+        {"loss": nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1)},
+        {"loss": nn.CrossEntropyLoss(reduction="none", weight=torch.tensor([1.0, 2.0]))},
+        {"optimizer": sgd(lr=0.4)},
+        {"optimizer": sgd(lr=0.5, momentum=0.9)},
+        {"optimizer": torch.optim.Adam},
+    ],
+    ids=str,
+)
+def test_other_settings_have_another_name(other: dict[str, Any]) -> None:
+    assert settings_of(problem(**other)) != settings_of(problem())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_weights_that_stay_are_part_of_the_settings_and_those_that_are_trained_are_not(kind: torch.dtype) -> None:
+    def with_first_layer(value: float) -> nn.Module:
+        model = net().to(kind)
+        nn.init.constant_(model[0].weight.requires_grad_(False), value)  # type: ignore[index, union-attr]
+        nn.init.zeros_(model[0].bias.requires_grad_(False))  # type: ignore[index, union-attr]
+        return model
+
+    names = [settings_of(problem(model=with_first_layer(value))) for value in (0.0, 0.0, 1.0)]
+
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_training_says_its_settings() -> None:
+    rows = torch.linspace(-1, 1, 200).reshape(-1, 2)
+    terms: dict[str, Any] = {"rows": 100, "epsilon": 1.0, "steps": 2, "batches": "full"}
+    labels = (rows[:, 0] > 0).long()
+
+    said = [train(net(), (rows, labels), learning_rate=rate, **terms).receipt.terms["settings"] for rate in (0.5, 0.4)]
+
+    assert said[0] != said[1]
