@@ -18,14 +18,14 @@ from expost.data.bounding import Limits
 from expost.data.check import check_categories, check_filter, kind_of
 from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
-from expost.data.expression import ColumnName, Expression, Lookup, Plain, col, is_exact
+from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.form import CountForm, Form
 from expost.data.records import found_keys, single_steps
 from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
 from expost.data.sensitivity import unit_sensitivity
 from expost.data.shards import MEMORY_LIMIT
-from expost.data.source import open_source, public_table, source_mark
+from expost.data.source import open_source, public_entries, public_table, source_mark
 from expost.data.sql import parse_sql
 from expost.data.tally import Measured, Tally, sources
 from expost.data.totals import exact_sums
@@ -170,14 +170,14 @@ class Dataset:
                 do="Drop other columns",
             )
         public = public.filter(pc.is_valid(public.column(on)))  # a row without a key finds nothing
-        keys: tuple[Plain, ...] = tuple(public.column(on).to_pylist())
+        keys = public_entries(public, on)
         if len(set(keys)) != len(keys) or not all(is_exact(key) for key in keys if isinstance(key, int | float)):
             raise InvalidRequest(
                 f"Expected each {on} once in the public table, numbers exact in 64-bit floats",
                 do="Drop repeated keys, or use texts as keys",
             )
         looked_up: dict[str, Expression | str] = {
-            prefix + name: Lookup(col(on), keys, tuple(public.column(name).to_pylist()), label=repr(prefix + name))
+            prefix + name: Lookup(col(on), keys, public_entries(public, name), label=repr(prefix + name))
             for name in public.column_names
             if name != on
         }

@@ -227,6 +227,12 @@ class Literal(Expression):
             )
         if isinstance(value, datetime.date):
             as_utc(value)  # refused here rather than on the rows
+        if isinstance(value, str) and not _is_plain(value):
+            raise InvalidRequest(
+                "Expected a text of whole characters without NUL, which ledgers and databases cannot store",
+                got=value,
+                do="Leave it out: compare with starts_with or contains what is around it",
+            )
         self.value = value
 
     def __repr__(self) -> str:
@@ -310,6 +316,11 @@ def is_exact(value: float) -> bool:
         return math.isfinite(value) and float(value) == value
     except OverflowError:
         return False
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text can be stored anywhere: half of a surrogate pair is no character, and NUL ends a text."""
+    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def as_utc(value: datetime.date) -> datetime.date:

@@ -10,14 +10,16 @@ from numbers import Real
 from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm
 from expost.core.mask import check_unmasked
 from expost.data.dataset import Dataset
+from expost.data.engines.readable import readable_column
 from expost.data.values import decoded
 
-__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_numbers", "read_rows"]
+__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_column", "plain_numbers", "read_rows"]
 
 GRID_BITS = 20
 """Fractional bits of a gridded value. Products have 40, so float64 adds 2^13 of them without rounding."""
@@ -168,6 +170,19 @@ def plain_numbers(values: NDArray[Any]) -> Floats:
     return np.array([_plain_number(value) for value in values.ravel().tolist()], np.float64).reshape(values.shape)
 
 
+def plain_column(column: Any) -> Any:
+    """An Arrow column as an array, a text that is no UTF-8 a missing one: no error may tell of it; others as they are.
+
+    >>> plain_column(pa.array([b"a", bytes([255])]).view(pa.string())).tolist()
+    ['a', None]
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if not isinstance(column, pa.Array):
+        return column
+    return decoded(readable_column(column)).to_numpy(zero_copy_only=False)
+
+
 def _plain_number(value: Any) -> float:
     try:
         return float(value) if isinstance(value, Real | Decimal | np.bool_) else math.nan
@@ -278,6 +293,7 @@ def _as_matrix(features: Any) -> Any:
 
 def _as_vector(target: Any, rows: int) -> NDArray[Any]:
     check_unmasked(target)
+    target = plain_column(target)
     labels = target.to_numpy() if hasattr(target, "to_numpy") else np.asarray(target)
     labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim != 1 or len(labels) != rows:

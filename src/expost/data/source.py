@@ -18,7 +18,7 @@ from expost.core import ExpostError, InvalidRequest
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
 from expost.data.engines.readable import ReadableEngine, readable
 
-__all__ = ["as_table", "open_source", "public_table", "source_mark"]
+__all__ = ["as_table", "open_source", "public_entries", "public_table", "source_mark"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,20 @@ def public_table(source: Any) -> pa.Table:
     """A public table in memory, its texts readable."""
     table = as_table(source)
     return pa.Table.from_batches(map(readable, table.to_batches()), table.schema)
+
+
+def public_entries(table: pa.Table, column: str) -> tuple[Any, ...]:
+    """The entries of a column of a public table as plain values; times must be in years that Python knows.
+
+    >>> public_entries(as_table({"age": [41, 17]}), "age")
+    (41, 17)
+    """
+    try:
+        return tuple(table.column(column).to_pylist())
+    except (OverflowError, ValueError):
+        raise InvalidRequest(
+            "Expected times in the years 1 to 9999 in the public table", got=column, do="Drop its other rows"
+        ) from None
 
 
 class _NotOurs(Exception):

@@ -16,7 +16,8 @@ from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Un
 from expost.core.mask import check_unmasked
 from expost.curator import answer
 from expost.data import Dataset
-from expost.data.matrix import plain_numbers
+from expost.data.matrix import plain_column, plain_numbers
+from expost.data.schema import Schema
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
 from expost.noise import BitSource, SeededBits, system_bits
@@ -105,8 +106,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             )
         check_unmasked(y)
         try:
-            vector: NDArray[Any] = column_or_1d(y, warn=True)
-        except (ValueError, TypeError):
+            vector: NDArray[Any] = column_or_1d(plain_column(y), warn=True)
+        except Exception:  # another library's words may repeat a cell
             vector = np.empty(0, complex)
         if vector.dtype.kind in "cV":
             raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target a row")
@@ -181,6 +182,9 @@ def chosen_columns(features: Any) -> tuple[str, ...]:
 def from_arrow(X: Any) -> Any:
     """Arrow tables as matrices; everything else as it is."""
     if hasattr(X, "column_names") and hasattr(X, "to_pydict"):
+        for name, kind in Schema.of(X.schema).kinds.items():
+            if not kind.is_number:
+                raise _not_numbers(name)
         return np.column_stack([_arrow_numbers(column) for column in X.columns])
     return X
 
@@ -207,10 +211,14 @@ def _numeric(X: Any) -> Any:
         kinds = list(zip(X.columns, X.dtypes, strict=True)) if frame else []
     for name, kind in kinds:
         if getattr(kind, "kind", "f") == "O" or str(kind) in _TEXT:
-            raise InvalidRequest(
-                "Expected a table of numbers, not of objects or text", got=name, do="Convert it to numbers first"
-            )
+            raise _not_numbers(name)
     return X
+
+
+def _not_numbers(name: object) -> InvalidRequest:
+    return InvalidRequest(
+        "Expected a table of numbers, not of objects or text", got=name, do="Convert it to numbers first"
+    )
 
 
 @cache

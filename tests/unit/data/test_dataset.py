@@ -227,3 +227,15 @@ def test_a_file_read_with_other_types_is_another_table(tmp_path):
     path.write_text("age\n1\n2\n")
 
     assert Dataset(str(path), types={"age": "integer"}).identity != Dataset(str(path)).identity
+
+
+def test_a_public_table_holds_only_times_of_the_years_1_to_9999() -> None:
+    first, last = -62_135_596_800, 253_402_300_799  # seconds
+    rows = Dataset(pa.table({"w": pa.array([0], pa.timestamp("s"))}))
+    for moment, kind in ((first - 1, pa.timestamp("s")), (last + 1, pa.timestamp("s")), (-(2**60), pa.timestamp("s"))):
+        outside, inside = pa.array([moment], kind), pa.array([0], kind)
+        for key, value in ((outside, inside), (inside, outside)):
+            with pytest.raises(InvalidRequest, match="years 1 to 9999"):
+                rows.join(pa.table({"w": key, "v": value}), on="w")
+    for moment in (first, last):
+        assert count(rows.join(pa.table({"w": pa.array([moment], pa.timestamp("s")), "v": [7]}), on="w")) == 1

@@ -49,6 +49,14 @@ def test_constants_are_plain_finite_values(value: object) -> None:
         Literal(value)  # type: ignore[arg-type]
 
 
+def test_a_text_that_no_ledger_can_store_is_refused_in_these_words() -> None:
+    for text in ("\0", "a\0b", "\ud800", "a\udfff"):
+        for build in (lambda text: col("a") == text, lambda text: parse_sql(f"a in ('b', '{text}')")):
+            with pytest.raises(InvalidRequest, match="whole characters without NUL"):
+                build(text)
+    assert parse_sql("a = '\U0001f600'") is not None
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,7 +7,7 @@ import pytest
 
 import expost
 from expost import Dataset, Session, approx
-from expost.core import unseal
+from expost.core import InvalidRequest, unseal
 from expost.data.engines.readable import readable
 
 BAD = [b"\xff\xfe\xfd", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80"]
@@ -110,3 +110,22 @@ def test_a_model_is_fitted_to_labels_of_which_one_is_no_text(bad) -> None:
     Session(dataset, approx(20, 1e-3)).fit(model, features=["x"], target="y")
 
     assert list(model.predict([[1.0], [0.0]])) == ["yes", "no"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_is_fitted_to_an_arrow_array_of_labels_of_which_one_is_no_text(kind) -> None:
+    rows = np.linspace(0, 1, 2000)
+    labels = texts([b"yes" if x > 0.5 else b"no" for x in rows[:-1]] + [BAD[0]], kind)
+    column = pa.table({"y": labels})["y"]
+    for model in (
+        expost.LogisticRegression(epsilon=20, classes=("no", "yes")),
+        expost.SGDClassifier(epsilon=20, classes=("no", "yes"), rows=2000, batches="full", steps=20),
+    ):
+        for given in (labels, column):
+            assert (model.fit(rows[:, None] - 0.5, given).predict([[-0.5], [0.5]]) == ["no", "yes"]).all()
+
+
+def test_a_column_of_texts_is_no_feature_whatever_it_holds() -> None:
+    for cities in ([b"1", b"2"], [b"1", BAD[0]]):
+        with pytest.raises(InvalidRequest, match="not of objects or text, got 'city'"):
+            expost.Ridge(epsilon=1).fit(pa.table({"city": texts(cities)}), [0.0, 1.0])

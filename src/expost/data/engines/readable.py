@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from expost.data.engines.contract import ROWS_PER_BATCH, Engine
 from expost.data.schema import Kind
 
-__all__ = ["ReadableEngine", "readable"]
+__all__ = ["ReadableEngine", "readable", "readable_column"]
 
 T = TypeVar("T")
 
@@ -45,12 +45,13 @@ class ReadableEngine:
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with null in place of texts that are no UTF-8."""
     stored = batch.columns
-    columns = [_readable(column) for column in stored]
+    columns = [readable_column(column) for column in stored]
     changed = any(new is not old for new, old in zip(columns, stored, strict=True))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if changed else batch
 
 
-def _readable(column: pa.Array) -> pa.Array:
+def readable_column(column: pa.Array) -> pa.Array:
+    """The column with null in place of texts that are no UTF-8."""
     if Kind.of(column.type) is not Kind.TEXT:
         return column
     if isinstance(column, pa.DictionaryArray):
@@ -67,7 +68,7 @@ def _readable_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
         return column
     broken = _broken(words)
     indices = pc.if_else(broken.take(column.indices), pa.scalar(None, column.indices.type), column.indices)
-    return pa.DictionaryArray.from_arrays(indices, _readable(words).fill_null(""), ordered=column.type.ordered)
+    return pa.DictionaryArray.from_arrays(indices, readable_column(words).fill_null(""), ordered=column.type.ordered)
 
 
 def _is_utf8(texts: pa.Array) -> bool:
