@@ -19,6 +19,7 @@ from expost.data.matrix import RowSource, column_names, read_rows
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
+from expost.learning.sgd.fingerprint import fingerprint
 from expost.learning.sgd.head import Head, Squared
 from expost.learning.sgd.learner import LinearScores
 from expost.learning.sgd.order import Order, Plan
@@ -215,7 +216,13 @@ class PrivateGradientModel(PrivateEstimator):
             "momentum": problem.rule.momentum,
             "averaging": problem.rule.averaging,
             "regularization": problem.rule.regularization,
+            # Who goes on from a checkpoint must say the same of all that a step depends on beside rows and noise.
+            "settings": fingerprint({"problem": repr(problem), "labels": self._labels()}),
         }
+
+    def _labels(self) -> Any:
+        """How targets become numbers, in public terms."""
+        raise NotImplementedError
 
     @property
     def _neighbours(self) -> Adjacency:

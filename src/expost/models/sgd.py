@@ -108,6 +108,9 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             raise InvalidRequest("Expected a list of classes", got=classes, do="Pass classes=[...], the public ones")
         return np.asarray(classes)
 
+    def _labels(self) -> Any:
+        return self.classes_.tolist()
+
     def _head(self) -> Head:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
 
@@ -190,6 +193,9 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
             raise InvalidRequest("Expected target_bounds (low, high), low below high", do="Pass two public numbers")
         low, high = self.target_bounds
         return float(low), float(high)
+
+    def _labels(self) -> Any:
+        return self._bounds()
 
     def _score_unit(self) -> float:
         low, high = self._bounds()

@@ -141,6 +141,18 @@ def test_another_solver_cannot_go_on_from_it(left: Path) -> None:
     assert books(left) == before
 
 
+@pytest.mark.parametrize(
+    "other", [{"classes": [1, 0]}, {"bounds": [(-3, 3)] * 3}, {"fit_intercept": False}, {"classes": [0, 2]}], ids=str
+)
+def test_other_labels_or_columns_cannot_go_on_from_it(left: Path, other: dict[str, Any]) -> None:
+    before = books(left)
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        model(left, **other).fit(*table())
+
+    assert books(left) == before
+
+
 def test_a_torn_checkpoint_is_refused_and_charges_nothing(folder: Path) -> None:
     (folder / "run.npz").write_bytes(b"PK\x03\x04 torn")
 
