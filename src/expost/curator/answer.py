@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Receipt, Release, Request, TargetNotMet
 from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource, system_bits
@@ -51,12 +51,20 @@ def answer(
         release = replace(release, receipt=replace(release.receipt, question=placed(release.receipt.question, place)))
     release = release.entered(ledger.settle(hold, release.receipt))
     if not release.receipt.outcome.met:
-        raise TargetNotMet(
-            f"Expected {release.receipt.target}, got no rung that reaches it under the cap of "
-            f"{release.receipt.promise}. Raise max_epsilon, or ask for less accuracy.",
-            release,
-        )
+        raise TargetNotMet(_missed(release.receipt), release)
     return release
+
+
+def _missed(receipt: Receipt) -> str:
+    if "stopped" in receipt.terms:
+        return (
+            f"Expected {receipt.target}, got stopped by hand before it was reached. "
+            "What was done until then is paid for, and kept in .release."
+        )
+    return (
+        f"Expected {receipt.target}, got no rung that reaches it under the cap of "
+        f"{receipt.promise}. Raise max_epsilon, or ask for less accuracy."
+    )
 
 
 def placed(question: str, place: str | None) -> str:
@@ -87,9 +95,15 @@ def _run(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> 
     if simulation:
         release = steps()
         return replace(release, receipt=replace(release.receipt, simulation=True))
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning may depend on a single row
-        return steps()
+    stopped = False
+    try:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning may depend on a single row
+            return steps()
+    except KeyboardInterrupt:
+        stopped = True
+    if stopped:
+        raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; its worst case stays charged.")
     raise EngineFailed(
         f"Expected to finish {question!r}", do="Check the source; the worst case of this request stays charged"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from expost.core import Adjacency, InvalidRequest, Measure, Release, Request, Target
+from expost.core import Adjacency, InvalidRequest, Measure, Release, Request, Target, TargetNotMet
 from expost.core.rational import rational
 from expost.curator import answer
 from expost.data import Dataset
@@ -99,9 +99,9 @@ class PrivateGradientModel(PrivateEstimator):
         """Train, and bill the ledger; raises ``TargetNotMet`` with the last private model if the target is missed.
 
         ``X`` is a table with ``y`` beside it, or a ``Dataset`` whose neighbours add or remove a row, with ``y`` the name of
-        its target column. Ctrl-C stops the training; the model so far is paid for and kept. ``public_validation`` is a
-        pair of features and targets that are nobody's secret: the target is then tested on them, exactly and for free, and
-        no private row is held out.
+        its target column. Ctrl-C stops the training; the model so far is paid for and kept, also where ``TargetNotMet``
+        says that a target was not reached by then. ``public_validation`` is a pair of features and targets that are
+        nobody's secret: the target is then tested on them, exactly and for free, and no private row is held out.
         """
         self._refuse(unsupported)
         account = self._account_of(X)
@@ -132,8 +132,13 @@ class PrivateGradientModel(PrivateEstimator):
         request = replace(self._request(plan, problem), table=given.table(problem))
         if public is not None:
             request = self._tested_on(public, request)
-        with one_thread():
-            release = pay(request, given.data)
+        try:
+            with one_thread():
+                release = pay(request, given.data)
+        except TargetNotMet as missed:
+            if "stopped" in missed.receipt.terms:  # whoever stopped it wants what there is
+                self._keep(missed.release, plan)
+            raise
         self._keep(release, plan)
         return self
 

@@ -108,11 +108,12 @@ def test_a_warning_about_the_data_does_not_travel(ledger, monkeypatch) -> None:
 
 def test_an_interrupted_run_stays_charged(ledger, monkeypatch) -> None:
     question = Question(ledger)
-    monkeypatch.setattr(question, "measure", lambda dataset: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(question, "measure", lambda dataset: (_ for _ in ()).throw(KeyboardInterrupt(SECRET)))
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="worst case stays charged") as stopped:
         ask(ledger, question)
 
+    assert stopped.value.__context__ is None  # whose traceback has seen rows
     assert ledger.spent(ACCOUNT) == PureLoss(0.5)
 
 

@@ -280,17 +280,48 @@ def test_a_checkpoint_is_used_and_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_an_interrupted_fit_keeps_what_was_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = two_classes(500)
+def stop_at_step(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, original = [], LinearLearner.descend
 
     def descend(self: Any, noisy: Any) -> None:
         steps.append(1)
-        if len(steps) == 7:
+        if len(steps) == number:
             raise KeyboardInterrupt
         original(self, noisy)
 
     monkeypatch.setattr(LinearLearner, "descend", descend)
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_fit_to_a_target_that_is_stopped_says_so_and_keeps_its_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, resumable: bool
+) -> None:
+    x, y = two_classes(500)
+    stop_at_step(7, monkeypatch)
+    files = {"checkpoint": str(tmp_path / "run.npz")} if resumable else {}
+    model = classifier(steps=20, phases=5, epsilon=None, target=("accuracy", 0.999), **files)
+
+    with pytest.raises(TargetNotMet, match="stopped by hand") as missed:
+        model.fit(x, y)
+
+    assert "max_epsilon" not in str(missed.value)
+    assert model.release_ is missed.value.release and model.predict(x).shape == y.shape
+    assert model.receipt_.bill.epsilon == model.price().epsilons[1]  # the second phase, of five, was begun
+
+
+def test_a_fit_that_misses_its_target_by_itself_keeps_no_model() -> None:
+    x, y = two_classes(500)
+    model = classifier(steps=5, phases=2, epsilon=None, target=("accuracy", 0.999), max_epsilon=0.1)
+
+    with pytest.raises(TargetNotMet, match="Raise max_epsilon"):
+        model.fit(x, y)
+
+    assert not hasattr(model, "release_")
+
+
+def test_an_interrupted_fit_keeps_what_was_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = two_classes(500)
+    stop_at_step(7, monkeypatch)
 
     model = classifier(steps=20).fit(x, y)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Release, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Receipt, Release, TargetNotMet
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.request import TrainingRequest
 from expost.ledger import Hold, Ledger, Protected
@@ -55,12 +55,20 @@ def train_resumably(
         release = release.entered(ledger.settle(hold, release.receipt))
         checkpoint.remove()
     if not release.receipt.outcome.met:
-        raise TargetNotMet(
-            f"Expected {release.receipt.target}, got no phase that reaches it under the cap of "
-            f"{release.receipt.promise}. Raise max_epsilon, or ask for less accuracy.",
-            release,
-        )
+        raise TargetNotMet(_missed(release.receipt), release)
     return release
+
+
+def _missed(receipt: Receipt) -> str:
+    if "stopped" in receipt.terms:
+        return (
+            f"Expected {receipt.target}, got stopped by hand before it was reached. "
+            "What was trained until then is paid for, and kept in .release; its checkpoint is gone."
+        )
+    return (
+        f"Expected {receipt.target}, got no phase that reaches it under the cap of "
+        f"{receipt.promise}. Raise max_epsilon, or ask for less accuracy."
+    )
 
 
 def _taken_over(start: Progressed, ledger: Ledger, accounts: Sequence[str], checkpoint: Checkpoint) -> Hold:
@@ -76,9 +84,17 @@ def _run(request: TrainingRequest, dataset: Any, bits: BitSource, simulation: bo
     if simulation:
         release = request.climb(request.measure(dataset), bits)
         return replace(release, receipt=replace(release.receipt, simulation=True))
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning may depend on a single row
-        return request.climb(request.measure(dataset), bits)
+    stopped = False
+    try:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning may depend on a single row
+            return request.climb(request.measure(dataset), bits)
+    except KeyboardInterrupt:
+        stopped = True
+    if stopped:
+        raise KeyboardInterrupt(
+            f"{request.question!r} was stopped before its first step; it stays charged, and its checkpoint can be continued."
+        )
     raise EngineFailed(
         f"Expected to finish {request.question!r}",
         do="Its checkpoint can be continued; the worst case stays charged until it is",

@@ -118,22 +118,20 @@ class Trainer:
         self._steps = sum(part.steps for part in parts[: start.begun])
         phase, now = parts[max(start.begun - 1, 0)].phase, start
         batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+        interrupted = False
         with self._progress:
-            for number in range(start.begun, len(parts)):
-                if parts[number].phase != phase:
-                    phase = parts[number].phase
-                    batches = self._schedule.batches.draw(self._learner.rows, self._bits)
-                now = self._begin(now, number)
-                try:
+            try:
+                for number in range(start.begun, len(parts)):
+                    if parts[number].phase != phase:
+                        phase = parts[number].phase
+                        batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+                    now = self._begin(now, number)
                     self._stretch(parts[number], batches)
-                except KeyboardInterrupt:
-                    return self._ended(phase, interrupted=True)
-                if self._verdict and self._verdict.passed:
-                    break
-                now = replace(now, finished=number + 1, arrays=self._learner.state())
-        return self._ended(phase)
-
-    def _ended(self, phase: int, *, interrupted: bool = False) -> Trained:
+                    if self._verdict and self._verdict.passed:
+                        break
+                    now = replace(now, finished=number + 1, arrays=self._learner.state())
+            except KeyboardInterrupt:
+                interrupted = True
         return Trained(phase, self._steps, interrupted, self._verdict, self._reading)
 
     @property

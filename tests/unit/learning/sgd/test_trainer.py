@@ -58,6 +58,18 @@ def run(schedule: Schedule, learner: Recorder, start: Progressed | None = None, 
 TWO = Schedule(Full(50), (Phase(3, Fraction(9)), Phase(4, Fraction(5))))
 
 
+def test_a_stop_between_two_stretches_keeps_what_there_is() -> None:
+    def save(progressed: Progressed) -> None:
+        if progressed.begun == 2:
+            raise KeyboardInterrupt
+
+    learner = Recorder()
+
+    trained = run(TWO, learner, save=save)
+
+    assert trained.interrupted and trained.phase == 0 and trained.steps == len(learner.noises) > 0
+
+
 def test_all_steps_of_all_phases_run_with_their_own_noise() -> None:
     learner = Recorder()
 
