@@ -1,9 +1,14 @@
 """Helpers of the tests are imported by their place in the project, e.g. ``tests.distribution.goodness``."""
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# Many tests start processes of their own, which need half of the time if they find the package compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from hypothesis import settings
 
