@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,7 @@ from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, Protected, open_ledger
 from expost.ledger.account import checked_name
+from expost.ledger.opening import existing_ledger
 from expost.noise import BitSource
 from expost.stats import ByPrivateKeys
 
@@ -61,11 +63,13 @@ class Session(Questions):
                 do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
             )
         self.dataset = dataset
-        self._ledger: Ledger = open_ledger(ledger)
+        about = _Charged(f"dataset:{dataset.name or 'table'}", budget, "budget")
+        also = [] if analyst is None else [_Charged(f"analyst:{analyst}", analyst_budget, "analyst_budget")]
+        self._ledger: Ledger = _ledger_for([about, *also], ledger)
         if self._ledger.durable and not dataset.name:
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
-        self._about: tuple[str, ...] = (self._open(f"dataset:{dataset.name or 'table'}", budget, "budget"),)
-        self._also = () if analyst is None else (self._open(f"analyst:{analyst}", analyst_budget, "analyst_budget"),)
+        self._about: tuple[str, ...] = (self._open(about),)
+        self._also = tuple(self._open(each) for each in also)
         self._root = self._about[0]
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
         self._protected = Protected(self._root, dataset.adjacency, dataset.unit)
@@ -76,12 +80,12 @@ class Session(Questions):
         self._whole: tuple[Session, tuple[Any, ...]] | None = None
         self._parts: dict[tuple[Any, ...], Session] = {}
 
-    def _open(self, account: str, budget: Guarantee | None, argument: str) -> str:
-        name = checked_name(account)
-        if budget is not None:
-            self._ledger.open_account(name, budget)
+    def _open(self, charged: _Charged) -> str:
+        name = checked_name(charged.account)
+        if charged.budget is not None:
+            self._ledger.open_account(name, charged.budget)
         elif name not in self._ledger.accounts():
-            raise InvalidRequest(f"Expected a budget for {name}", do=f"Pass {argument}=expost.epsilon(1.0)")
+            raise charged.without_budget()
         if self._ledger.whole_of(name) is not None:
             # Its charges count in the whole only as far as they are the largest: not for a table that is no part.
             raise InvalidRequest("Expected the name of a table, not of a part", got=name, do="Use Session.part(...)")
@@ -314,6 +318,30 @@ class Session(Questions):
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
         return f"Session({about!r}, remaining {self.remaining().text(down=True)})"
+
+
+@dataclass(frozen=True)
+class _Charged:
+    """An account that a session charges, a budget to open it with, and the argument that would give one."""
+
+    account: str
+    budget: Guarantee | None
+    argument: str
+
+    def without_budget(self) -> InvalidRequest:
+        name = checked_name(self.account)
+        return InvalidRequest(f"Expected a budget for {name}", do=f"Pass {self.argument}=expost.epsilon(1.0)")
+
+
+def _ledger_for(charged: Sequence[_Charged], where: Any) -> Ledger:
+    """The ledger named: a new one only if every account can be opened in it, else a refusal would leave a file behind."""
+    unopened = next((each for each in charged if each.budget is None), None)
+    if unopened is None:
+        return open_ledger(where)
+    found = existing_ledger(where)
+    if found is None:
+        raise unopened.without_budget()
+    return found
 
 
 def _each(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:

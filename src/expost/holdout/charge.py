@@ -37,8 +37,8 @@ class Charge:
         self._hold: Hold | None = None
         if ledger is None:
             return
-        book = open_ledger(ledger) if isinstance(ledger, str) else ledger
         name = checked_name(account)
+        book = open_ledger(ledger) if isinstance(ledger, str) else ledger
         if name not in book.accounts():
             book.open_account(name, budget if isinstance(budget, Guarantee) else plan.guarantee)
         # Losses add up for one notion of a person only: an account about another one refuses the session.

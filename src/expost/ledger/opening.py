@@ -10,7 +10,7 @@ from expost.core import Guarantee, InvalidRequest, PureGuarantee
 from expost.ledger.ledger import Ledger
 from expost.ledger.memory import MemoryLedger
 
-__all__ = ["ledger_with_account", "open_ledger"]
+__all__ = ["existing_ledger", "ledger_with_account", "open_ledger"]
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -34,18 +34,25 @@ def open_ledger(
         return where
     if where is None:
         return MemoryLedger(key=key)
-    text = os.fspath(where) if isinstance(where, str | os.PathLike) else where
-    if not isinstance(text, str) or not text or "\x00" in text:
-        raise _unknown(text)
+    place = _place(where)
     # A database library is loaded only when a database is used.
-    if text.startswith(_POSTGRES):
+    if place.startswith(_POSTGRES):
         return cast(
-            Ledger, importlib.import_module("expost.ledger.postgres").PostgresLedger(text, key=key, create=create)
+            Ledger, importlib.import_module("expost.ledger.postgres").PostgresLedger(place, key=key, create=create)
         )
-    path = text.removeprefix(_SQLITE)
-    if "://" in path or path in {"", ":memory:"}:
-        raise _unknown(text)
-    return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(path, key=key, create=create))
+    return cast(Ledger, importlib.import_module("expost.ledger.sqlite").SqliteLedger(place, key=key, create=create))
+
+
+def existing_ledger(where: str | os.PathLike[str] | Ledger | None) -> Ledger | None:
+    """The same where an account must be there already: None instead of a new file.
+
+    >>> existing_ledger("no-such.ledger") is None
+    True
+    """
+    if where is None or isinstance(where, Ledger):
+        return open_ledger(where)
+    place = _place(where)
+    return open_ledger(where, create=False) if place.startswith(_POSTGRES) or os.path.exists(place) else None
 
 
 def ledger_with_account(where: str | os.PathLike[str] | None, account: str, *, promise: Guarantee) -> Ledger:
@@ -64,15 +71,27 @@ def ledger_with_account(where: str | os.PathLike[str] | None, account: str, *, p
     if not isinstance(where, str | os.PathLike):
         # A copy of a ledger in memory, as scikit-learn's clone makes one, would be billed instead of the original.
         raise InvalidRequest("Expected ledger to be a path or a URL", do='Pass "flights.ledger"')
-    ledger = open_ledger(where)
-    if account not in ledger.accounts():
-        ledger.close()
-        budget = "expost.epsilon(1.0)" if isinstance(promise, PureGuarantee) else "expost.approx(1.0, 1e-6)"
-        raise InvalidRequest(
-            f"Expected the account {account!r} in the ledger",
-            do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
-        )
-    return ledger
+    found = existing_ledger(where)
+    if found is not None:
+        if account in found.accounts():
+            return found
+        found.close()
+    budget = "expost.epsilon(1.0)" if isinstance(promise, PureGuarantee) else "expost.approx(1.0, 1e-6)"
+    raise InvalidRequest(
+        f"Expected the account {account!r} in the ledger",
+        do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
+    )
+
+
+def _place(where: object) -> str:
+    """The address of a server, or the path of a file."""
+    text = os.fspath(where) if isinstance(where, str | os.PathLike) else where
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise _unknown(text)
+    path = text.removeprefix(_SQLITE)
+    if not text.startswith(_POSTGRES) and ("://" in path or path in {"", ":memory:"}):
+        raise _unknown(text)
+    return path
 
 
 def _unknown(where: object) -> InvalidRequest:

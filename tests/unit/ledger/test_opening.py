@@ -1,8 +1,11 @@
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from expost import Dataset, LogisticRegression, Session, SGDClassifier
 from expost.core import InvalidRequest, approx, epsilon
 from expost.ledger import MemoryLedger, open_ledger
 from expost.ledger.opening import ledger_with_account
@@ -90,3 +93,28 @@ def test_an_account_that_is_not_in_the_ledger_is_refused_with_the_call_that_open
 def test_a_training_is_paid_from_a_place_and_not_from_a_copy_of_a_ledger(where):
     with pytest.raises(InvalidRequest, match="path or a URL"):
         ledger_with_account(where, "dataset:flights", promise=epsilon(1))
+
+
+def test_nothing_is_created_where_an_account_must_be_there_already(tmp_path):
+    place = tmp_path / "new.ledger"
+    people = Dataset(pa.table({"x": [1.0]}), name="people")
+    rows, labels = np.zeros((4, 1)), [0, 1, 0, 1]
+    refused = [
+        lambda: ledger_with_account(place, "dataset:table", promise=epsilon(1)),
+        lambda: Session(people, ledger=place),
+        lambda: Session(people, epsilon(1), ledger=place, analyst="ann"),
+        lambda: Session(people, ledger=place, analyst="ann", analyst_budget=epsilon(1)),
+        lambda: LogisticRegression(epsilon=1, classes=[0, 1], ledger=str(place)).fit(rows, labels),
+        lambda: SGDClassifier(epsilon=1, classes=[0, 1], rows=4, batches="full", ledger=str(place)).fit(rows, labels),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidRequest, match=r"the account .* in the ledger|a budget for"):
+            call()
+        assert list(tmp_path.iterdir()) == []
+
+    with Session(people, epsilon(1), ledger=place, analyst="ann", analyst_budget=epsilon(2)) as session:
+        assert place.exists() and set(session.ledger.accounts()) == {"dataset:people", "analyst:ann"}
+    with Session(people, ledger=place, analyst="ann") as session:
+        assert session.remaining().epsilon == 1
+    with pytest.raises(InvalidRequest, match="a budget for analyst:bob"):
+        Session(people, ledger=place, analyst="bob")
