@@ -83,7 +83,9 @@ def attack(
     for _ in range(steps):
         noise = np.zeros((1, images.shape[1]), np.float32)
         if sigma > 0:
-            noise = perturbations((copies, images.shape[1]), noise="gaussian", sigma=sigma, bits=bits)
+            noise = perturbations((copies, images.shape[1]), noise="gaussian", sigma=sigma, bits=bits).astype(
+                np.float32
+            )
         noisy = (moved[:, None] + noise[None]).reshape(-1, images.shape[1])
         gradient = input_gradient(model, noisy, np.repeat(classes, len(noise)))
         direction = gradient.reshape(len(images), len(noise), -1).mean(1)

@@ -12,7 +12,7 @@ from expost.core import InvalidRequest
 from expost.core.rational import probability, rational, whole
 from expost.noise import BitSource
 from expost.robustness.confidence import score_bounds, vote_bounds
-from expost.robustness.perturbation import NoiseKind, as_floats, blocks, noise_kind, perturbations
+from expost.robustness.perturbation import SAMPLER_ERROR, Floats, NoiseKind, as_floats, noise_kind, noisy_copies
 from expost.robustness.radius import (
     analytic_pixeldp_radius,
     laplace_radius,
@@ -89,7 +89,9 @@ def certify(
     right by itself, but their failures are not independent.
 
     The prediction that is certified is that of the *expected* scores; a finite average agrees with it whenever the
-    radius is positive. LAGHJ19, Proposition 2 and CRK19, Theorem 1; docs/proofs/certified-radius.md.
+    radius is positive. The model reads float32 where ``x`` has that type or the model is a torch module of it, else
+    float64; noise is added before that rounding, exactly, on a lattice of less than sigma/1000 (Theorem 3 of the proof),
+    and inputs of 2^41 sigma or more are refused. Copies with a score that is not a number vote for no class. LAGHJ19, Proposition 2 and CRK19, Theorem 1; docs/proofs/certified-radius.md.
 
     >>> from expost.noise import SeededBits
     >>> step = lambda x: np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1)
@@ -102,17 +104,18 @@ def certify(
     samples = whole(samples, "samples", least=1, most=_MOST_SAMPLES, do="Pass 1000")
     if not isinstance(average, str) or average not in ("votes", "scores"):
         raise InvalidRequest("Expected average to be 'votes' or 'scores'", got=average, do="Name one of them")
-    means = expected_scores(
-        as_scores(predict_scores), as_floats(x), kind, spread, samples, votes=average == "votes", bits=bits
-    )
-    found = _certified(means, kind, spread, samples, failure, votes=average == "votes")
+    votes, inputs = average == "votes", as_floats(x)
+    means = expected_scores(as_scores(predict_scores), inputs, kind, spread, samples, votes=votes, bits=bits)
+    low, high = _bounds(means, samples, failure, votes=votes)
+    slack = inputs[0].size * SAMPLER_ERROR
+    found = _certified(means, low - slack, high + slack, kind, spread, votes=votes)
     classes = getattr(predict_scores, "classes_", None)
     return found if classes is None else replace(found, classes=np.asarray(classes))
 
 
 def expected_scores(
     scores: Scores,
-    inputs: NDArray[np.float32],
+    inputs: Floats,
     noise: NoiseKind,
     sigma: float,
     samples: int,
@@ -120,34 +123,44 @@ def expected_scores(
     votes: bool,
     bits: BitSource | None = None,
 ) -> NDArray[np.float64]:
-    """The mean score or vote of each class over noisy copies of each input."""
+    """The mean score or vote of each class over noisy copies of each input; a copy without scores counts for none."""
     total: NDArray[np.float64] | float = 0.0
-    shape = inputs.shape[1:]
-    for count in blocks(samples, len(inputs), int(np.prod(shape))):
-        noisy = inputs[:, None] + perturbations((count, *shape), noise=noise, sigma=sigma, bits=bits)[None]
-        found = scores(noisy.reshape(-1, *shape)).reshape(len(inputs), count, -1)
+    for noisy in noisy_copies(inputs, noise=noise, sigma=sigma, samples=samples, bits=bits):
+        found = scores(noisy.reshape(-1, *inputs.shape[1:])).reshape(*noisy.shape[:2], -1)
+        missing = np.isnan(found[:, :, 0])
         if votes:
             found = np.eye(found.shape[2])[found.argmax(2)]
+        found[missing] = 0.0
         total = total + found.sum(1)
     return np.asarray(total) / samples
 
 
-def _certified(
-    means: NDArray[np.float64], noise: NoiseKind, sigma: float, samples: int, failure: float, *, votes: bool
-) -> Certificates:
+def _bounds(
+    means: NDArray[np.float64], samples: int, failure: float, *, votes: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     # One lower and one upper bound for each class, all at once: then the choice of the top class is free.
     share = failure / (2 * means.shape[1])
     if votes:
-        low, high = vote_bounds(np.rint(means * samples), samples, failure_probability=share)
-    else:
-        low, high = score_bounds(means, samples, failure_probability=share)
+        return vote_bounds(np.rint(means * samples), samples, failure_probability=share)
+    return score_bounds(means, samples, failure_probability=share)
+
+
+def _certified(
+    means: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    noise: NoiseKind,
+    sigma: float,
+    *,
+    votes: bool,
+) -> Certificates:
     top = means.argmax(1)
     rows = np.arange(len(means))
-    lower = low[rows, top]
+    lower = np.maximum(low[rows, top], 0.0)
     high[rows, top] = -1.0
-    upper = high.max(1)
+    upper = np.minimum(high.max(1), 1.0)
     if votes:
-        upper = np.minimum(upper, 1 - lower)  # votes of all classes sum to one
+        upper = np.minimum(upper, 1 - lower)  # votes of all classes sum to at most one
     if noise == "gaussian":
         best = np.maximum(
             smoothing_radius(lower, upper, sigma=sigma), analytic_pixeldp_radius(lower, upper, sigma=sigma)

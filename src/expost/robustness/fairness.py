@@ -13,7 +13,7 @@ from scipy import special
 from expost.core import InvalidRequest
 from expost.core.mask import check_unmasked
 from expost.core.rational import rational
-from expost.robustness.perturbation import NoiseKind, deviation_of, laplace_scale, noise_kind, numbers_of
+from expost.robustness.perturbation import NoiseKind, deviation_of, laplace_scale, model_floats, noise_kind, numbers_of
 from expost.robustness.score import as_scores
 
 __all__ = ["FairPredictor", "FairnessReport", "individual_fairness", "smoothing_bound", "treatment_bound"]
@@ -64,7 +64,7 @@ class FairPredictor:
         check_unmasked(references)
         self._references = np.asarray(references)
         self._metric, self._leniency = metric, float(rational(leniency, "leniency"))
-        self._scores = as_scores(predict_scores)(np.asarray(references, np.float32))
+        self._scores = _scores_of(predict_scores, references)
 
     def __call__(self, people: Any) -> NDArray[np.float64]:
         """Expected scores; exact, no sampling."""
@@ -119,11 +119,8 @@ def individual_fairness(predict_scores: Any, people: Any, *, metric: Metric, len
             f"Expected between 2 and {_MOST_PEOPLE} people, one row each", do="Take a sample of the people"
         )
     # A fair predictor is exact in its own inputs; models take floats.
-    scores = (
-        predict_scores(given)
-        if isinstance(predict_scores, FairPredictor)
-        else as_scores(predict_scores)(np.asarray(given, np.float32))
-    )
+    fair = isinstance(predict_scores, FairPredictor)
+    scores = predict_scores(given) if fair else _scores_of(predict_scores, given)
     first, second = np.triu_indices(len(given), 1)
     distance = distances_of(metric, given, given)[first, second]
     shares = scores / np.maximum(scores.sum(1, keepdims=True), 1e-300)
@@ -138,6 +135,16 @@ def individual_fairness(predict_scores: Any, people: Any, *, metric: Metric, len
         worst_pair=(int(first[worst]), int(second[worst])),
         needed_leniency=_needed(difference, distance),
     )
+
+
+def _scores_of(predict_scores: Any, people: Any) -> NDArray[np.float64]:
+    """The scores of these people as the model itself would tell them apart: in the caller's precision."""
+    scores = as_scores(predict_scores)(model_floats(people))
+    if np.isnan(scores).any():
+        raise InvalidRequest(
+            "Expected a score for every person, got one that is not a number", do="Fill in what the model cannot score"
+        )
+    return scores
 
 
 def distances_of(metric: Metric, first: Any, second: Any) -> NDArray[np.float64]:

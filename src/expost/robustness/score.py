@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, MissingExtra
+from expost.robustness.perturbation import Floats
 
 __all__ = ["Scores", "as_scores"]
 
-Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
+Scores = Callable[[Floats], NDArray[np.float64]]
+"""Scores in [0, 1], one row an input; a row of which one is not a number is NaN throughout: it is no vote."""
 
 
 def as_scores(model: Any) -> Scores:
@@ -21,9 +23,9 @@ def as_scores(model: Any) -> Scores:
 
     A torch module is run in evaluation mode, so that dropout and batch statistics do not make its scores depend on
     chance or on other inputs, and its outputs go through a softmax; other outputs must already be scores in [0, 1],
-    and are clipped.
+    and are clipped. Inputs are handed on in the caller's precision; a torch module gets them in its own.
 
-    >>> as_scores(lambda x: np.stack([x[:, 0], 1 - x[:, 0]], axis=1))(np.array([[0.25]], np.float32)).tolist()
+    >>> as_scores(lambda x: np.stack([x[:, 0], 1 - x[:, 0]], axis=1))(np.array([[0.25]])).tolist()
     [[0.25, 0.75]]
     """
     if hasattr(model, "predict_proba"):
@@ -43,15 +45,15 @@ def _torch_scores(module: Any) -> Scores:
     except ModuleNotFoundError:
         raise MissingExtra("torch", package="torch") from None
     parameter = next(iter(module.parameters()), None)
-    device = None if parameter is None else parameter.device
+    place = {} if parameter is None else {"device": parameter.device, "dtype": parameter.dtype}
 
-    def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+    def scores(x: Floats) -> NDArray[np.float64]:
         training = getattr(module, "training", False)
         if training:
             module.eval()
         try:
             with torch.no_grad():
-                outputs = torch.softmax(module(torch.from_numpy(x).to(device)), dim=-1)
+                outputs = torch.softmax(module(torch.from_numpy(x).to(**place)), dim=-1)
         finally:
             if training:
                 module.train()
@@ -64,4 +66,6 @@ def _checked(outputs: Any, inputs: int) -> NDArray[np.float64]:
     scores = np.asarray(outputs, np.float64)
     if scores.ndim != 2 or len(scores) != inputs or scores.shape[1] < 2:
         raise InvalidRequest("Expected one row of scores for each input", do="Return an array (inputs, classes)")
-    return np.clip(np.nan_to_num(scores, nan=0.0), 0.0, 1.0)
+    clipped: NDArray[np.float64] = np.clip(scores, 0.0, 1.0)
+    clipped[np.isnan(clipped).any(1)] = np.nan
+    return clipped

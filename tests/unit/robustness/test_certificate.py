@@ -31,6 +31,49 @@ def test_a_certified_radius_never_reaches_the_true_boundary(noise, norm, average
     assert found.radius[8] > 0.5 * margins[8]
 
 
+@pytest.mark.parametrize(("noise", "average"), [("gaussian", "votes"), ("laplace", "scores")])
+@pytest.mark.parametrize("sigma", [0.5, 10.0, 30.0])
+def test_a_radius_is_true_far_from_zero_where_single_precision_is_coarse(noise, average, sigma):
+    """Time stamps: float32 has a spacing of 128 there, and inputs rounded to it would jump past their certificates."""
+    now = 1.7e9
+    inputs = now + np.linspace(-70, 70, 141)[:, None]
+
+    found = certify(
+        lambda x: half_space(x - now), inputs, sigma=sigma, noise=noise, average=average, bits=SeededBits(8)
+    )
+
+    away = inputs[:, 0] - now
+    assert (found.radius <= np.abs(away)).all()
+    assert (found.prediction == (away <= 0))[found.radius > 0].all()
+    assert (found.radius[[0, -1]] > 0.9 * sigma).all()
+
+
+def test_a_model_in_single_precision_is_certified_for_what_it_reads():
+    """Rounding after the noise belongs to the model: its steps of 128 are averaged like any other model."""
+    now = 1.7e9
+    inputs = now + np.array([[-3000.0], [-2.0], [2.0], [3000.0]])
+
+    found = certify(lambda x: half_space(x.astype(np.float32) - np.float32(now)), inputs, sigma=300.0)
+
+    assert found.prediction[[0, 3]].tolist() == [1, 0]
+    assert (found.radius[[0, 3]] > 300).all()
+    assert (found.radius[[0, 3]] < 3000).all()
+    assert found.prediction[1] == found.prediction[2] or (found.radius[1:3] <= 4).all()
+
+
+@pytest.mark.parametrize("average", ["votes", "scores"])
+def test_a_score_that_is_not_a_number_is_no_vote(average):
+    def broken(x):
+        return np.where(x > 0.5, np.nan, half_space(x))
+
+    nothing = certify(lambda x: np.full((len(x), 2), np.nan), [[0.0]], sigma=1, average=average, bits=SeededBits(9))
+    halved = certify(broken, [[0.5]], sigma=0.25, average=average, bits=SeededBits(9))
+
+    assert nothing.radius.tolist() == nothing.lower.tolist() == [0.0]
+    assert halved.scores.sum() == pytest.approx(0.5, abs=0.06)
+    assert halved.lower[0] < 0.5
+
+
 def test_the_failure_probability_holds():
     """At the worst case, a half space, the certified radius may exceed the true one only so often."""
     margin, runs = 0.3, 400

@@ -56,6 +56,24 @@ def test_a_cliff_is_found_unfair_and_the_needed_leniency_is_enough():
     assert not individual_fairness(soft, PEOPLE, metric=euclid, leniency=needed * 0.99).holds
 
 
+def test_people_far_from_zero_are_told_apart_as_the_model_does():
+    now = 1.7e9  # float32 would make these four one person
+    people = now + np.array([[-2.0], [-1.0], [1.0], [2.0]])
+
+    report = individual_fairness(lambda x: cliff(x - now), people, metric=euclid, leniency=0.001)
+    fair = FairPredictor(lambda x: cliff(x - now), people, metric=euclid, leniency=5)
+
+    assert (report.holds, report.violations, report.worst_pair) == (False, 4, (1, 2))
+    assert fair(people)[0, 0] < 0.1 < 0.9 < fair(people)[3, 0]
+
+
+def test_people_without_a_score_are_refused():
+    with pytest.raises(InvalidRequest, match="a score for every person"):
+        individual_fairness(lambda x: np.full((len(x), 2), np.nan), PEOPLE, metric=euclid, leniency=1)
+    with pytest.raises(InvalidRequest, match="Expected finite inputs"):
+        individual_fairness(cliff, [["a"], ["b"]], metric=lambda a, b: np.ones((2, 2)), leniency=1)
+
+
 def test_a_constant_model_is_fair_at_any_leniency():
     report = individual_fairness(lambda x: np.full((len(x), 2), 0.5), PEOPLE, metric=euclid, leniency=1e-6)
 

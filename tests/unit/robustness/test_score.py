@@ -18,10 +18,20 @@ def test_a_scikit_learn_classifier_gives_its_probabilities():
     np.testing.assert_allclose(as_scores(model)(X), model.predict_proba(X))
 
 
-def test_scores_are_clipped_and_missing_ones_are_zero():
+def test_scores_are_clipped_and_a_missing_one_makes_its_row_missing():
     scores = as_scores(lambda x: np.array([[2.0, -1.0], [np.nan, 0.5]]))(X[:2])
 
-    assert scores.tolist() == [[1.0, 0.0], [0.0, 0.5]]
+    assert scores[0].tolist() == [1.0, 0.0]
+    assert np.isnan(scores[1]).all()
+
+
+def test_inputs_reach_a_callable_as_they_are():
+    seen = []
+    model = as_scores(lambda x: (seen.append(x[0, 0]), np.ones((1, 2)))[1])
+
+    model(np.array([[1.7e9 + 0.25]]))
+
+    assert seen == [1.7e9 + 0.25]
 
 
 def test_a_torch_module_goes_through_softmax(monkeypatch):
@@ -31,7 +41,7 @@ def test_a_torch_module_goes_through_softmax(monkeypatch):
         def __init__(self, values):
             self.values = np.asarray(values)
 
-        def to(self, _):
+        def to(self, **_):
             return self
 
         def cpu(self):
@@ -50,7 +60,7 @@ def test_a_torch_module_goes_through_softmax(monkeypatch):
 
     class Module:
         def parameters(self):
-            return [SimpleNamespace(device="cpu")]
+            return [SimpleNamespace(device="cpu", dtype="float32")]
 
         def forward(self, x):
             return Tensor(np.stack([x.values[:, 0], 0 * x.values[:, 0]], axis=1))
@@ -86,3 +96,16 @@ def test_a_torch_module_is_scored_in_evaluation_mode_and_left_as_it_was():
     assert module.training
     as_scores(module.eval())(X)
     assert not module.training
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_torch_module_reads_its_own_precision(precision):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(1, 2).to(getattr(torch, precision))
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[1.0], [0.0]]))
+        module.bias.copy_(torch.tensor([-1.7e9, 0.0]))
+
+    near, far = as_scores(module)(1.7e9 + np.array([[2.0], [-2.0]]))[:, 0]
+
+    assert (near == far) == (precision == "float32")
