@@ -32,12 +32,11 @@ from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
 from expost.models.column_bounds import column_bounds
+from expost.models.observed import OBSERVED
 from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
 
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
-OBSERVED = "observed"
-"""Said by a caller for whom a fact about the table is public."""
 _CLIP = 0.3  # of feature_bound
 
 
@@ -166,6 +165,12 @@ class PrivateGradientModel(PrivateEstimator):
         )
 
     def _described(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> GivenRows:
+        if self._labels_are_public:
+            raise InvalidRequest(
+                "Expected a list of classes beside a Dataset, whose labels are read once they are paid for",
+                got=OBSERVED,
+                do="Pass classes=[...], the public ones",
+            )
         source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
         # An empty column of the declared kind: classes are learned from what is public, before any row is read.
         self._targets(np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str))
@@ -243,6 +248,12 @@ class PrivateGradientModel(PrivateEstimator):
     def _order(self, width: int, found_rows: int | None) -> Order:
         rows = self.rows
         if isinstance(rows, str) and rows == OBSERVED:
+            if found_rows is None:
+                raise InvalidRequest(
+                    "Expected rows to be a number where no table is at hand to count: in price(), beside a Dataset",
+                    got=OBSERVED,
+                    do="Pass rows=50_000, about how many there are",
+                )
             # The caller says that the number of rows is public; only then may it be read off the data.
             rows = found_rows
         if rows is None:
@@ -268,6 +279,7 @@ class PrivateGradientModel(PrivateEstimator):
         )
 
     def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
+        self._fitted_names = given.names
         lows, highs = column_bounds(self.bounds, given.width, given.names)
         # Where the grid puts a missing value: in the middle of a column that has bounds, and at zero else.
         self._missing = 0.0 if lows is None or highs is None else (np.array(lows) + np.array(highs)) / 2
@@ -308,6 +320,7 @@ class PrivateGradientModel(PrivateEstimator):
 
     coef_: NDArray[np.float64]
     intercept_: Any
+    _fitted_names: tuple[str, ...] | None = None
     _missing: Any = 0.0  # what stands for a missing value: public numbers, one for all columns or one for each
 
     def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:

@@ -97,20 +97,24 @@ def _line_of(model: PrivateLinearModel) -> dict[str, Any]:
         "intercept": float(linear.intercept),
         "limit": linear.limit,
         "lows": _one_a_column(model._missing_values()),
-        "features": None if model._fitted_names is None else list(model._fitted_names),
+        "features": _names_of(model),
     }
 
 
 def _scores_of(model: PrivateGradientModel) -> dict[str, Any]:
     scores: LinearScores = model.release_.value
-    names = getattr(model, "feature_names_in_", None)
     return {
         "coefficients": scores.coefficients.tolist(),
         "intercepts": scores.intercepts.tolist(),
         "missing": _one_a_column(model._missing),
-        "features": None if names is None else [str(name) for name in names],
+        "features": _names_of(model),
         **({"target_bounds": list(model._bounds())} if isinstance(model, SGDRegressor) else {}),
     }
+
+
+def _names_of(model: PrivateLinearModel | PrivateGradientModel) -> list[str] | None:
+    """The columns it was fitted to, of a table or a dataset that names them."""
+    return None if model._fitted_names is None else list(model._fitted_names)
 
 
 def _one_a_column(values: Any) -> list[float] | None:
@@ -166,6 +170,7 @@ def _restore_scores(model: Any, document: dict[str, Any], receipt: Receipt) -> N
     if isinstance(model, SGDRegressor):
         _expect(is_interval(document["target_bounds"]))
         model.target_bounds = tuple(document["target_bounds"])
+    model._fitted_names = None if document["features"] is None else tuple(document["features"])
     model._keep(Release(LinearScores(coefficients, intercepts), receipt), None)
 
 

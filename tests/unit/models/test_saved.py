@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -149,6 +150,36 @@ def test_a_model_of_named_columns_knows_them_after_a_round_trip(tmp_path) -> Non
     np.testing.assert_array_equal(again.predict(table[:9]), model.predict(table[:9]))
     with pytest.raises(ValueError, match="feature names"):
         again.predict(table[["c", "b", "a"]])
+
+
+def test_a_model_fitted_to_a_dataset_or_an_arrow_table_knows_its_columns(tmp_path) -> None:
+    table = pa.table({"a": ROWS[:, 0], "y": (GROUPS > 0).astype(int), "b": ROWS[:, 1], "c": ROWS[:, 2]})
+    terms = {"epsilon": 4.0, "classes": [0, 1], "simulation_seed": 1}
+    public = {"rows": 4_000, "steps": 3, "batches": "full", "delta": 1e-6, **terms}
+    removed, replaced = (expost.Dataset(table, name="people"), {"adjacency": "replace-one", "rows": 4_000})
+    kinds = {
+        "gradient descent": (expost.SGDClassifier(**public), removed),
+        "one line": (expost.LogisticRegression(**terms), expost.Dataset(table, name="people", **replaced)),
+    }
+    file = tmp_path / "model.json"
+    for model, people in kinds.values():
+        budget = expost.approx(100, 1e-3)
+        chosen = expost.Session(people, budget).fit(clone(model), features=["c", "a"], target="y")
+        whole = clone(model).fit(people, "y")
+        arrow = clone(model).fit(table.drop_columns("y"), table["y"])
+        for found, names in ((chosen, ["c", "a"]), (whole, ["a", "b", "c"]), (arrow, ["a", "b", "c"])):
+            expost.save_model(found, file)
+            again = expost.load_model(file)
+            expost.save_model(again, file)
+
+            assert json.loads(file.read_text())["features"] == names
+            frame = pd.DataFrame(ROWS[:, [ord(name) - ord("a") for name in names]], columns=names)
+            assert again.predict(frame).tolist() == found.predict(frame.to_numpy()).tolist()
+            with pytest.raises(ValueError, match="feature names"):
+                again.predict(frame[names[::-1]])
+    several = [expost.SGDClassifier(clip=clip, **public | {"epsilon": None}) for clip in (0.5, 1.0)]
+    expost.save_model(expost.fit_one_of(several, removed, "y", target=("accuracy", 0.1), max_epsilon=4.0), file)
+    assert json.loads(file.read_text())["features"] == ["a", "b", "c"]
 
 
 def test_the_chosen_one_of_several_models_can_be_saved(tmp_path) -> None:
