@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -33,12 +34,15 @@ PICTURES = (".png", ".svg", ".pdf")
 
 _HERE = {
     "Dataset(": "--categories, --bounds, --max-rows; or once for all, expost describe init FILE",
-    "budget=expost": "--budget 1",
+    "Pass budget=expost": "--budget 1",
+    "analyst_budget=expost": "expost ledger budget LEDGER analyst:NAME --epsilon 1",
     "Unit.of(": "--unit ID --per week --time COLUMN",
     "where=, which": "--where \"site = 'A'\"",
     "Declare it with categories=": "--categories column=a,b,c",
 }
 """What a sentence written for Python means here."""
+
+_NARROWEST = 60  # columns of a table: on a narrower terminal its lines go on below, rather than lose their numbers
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -46,12 +50,18 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def emit(data: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(_spelled(data))
+    sys.stdout.flush()
+
+
+def _spelled(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    width = _NARROWEST if out.width < _NARROWEST else None
+    table = Table(title=title, title_justify="left", header_style="bold", width=width)
     for place, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=place == 0)  # names and ids are there to be copied
     for row in rows:
@@ -80,11 +90,20 @@ def print_price(price: Any, *, as_json: bool) -> None:
 
 def print_release(release: Release[Any], *, as_json: bool) -> None:
     """A release: value, interval and receipt, for people or machines."""
-    if as_json:
-        emit({"value": _plain(release), "interval": release.interval, "receipt": release.receipt.to_dict()})
-        return
-    _print_value(release)
-    print_receipt(release.receipt)
+    document = {"value": _plain(release), "interval": release.interval, "receipt": release.receipt.to_dict()}
+    try:
+        if as_json:
+            emit(document)
+        else:
+            _print_value(release)
+            print_receipt(release.receipt)
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever reads has seen enough
+            raise
+        # A full disk: the answer is paid for, so it goes where it still can.
+        sys.stderr.write(_spelled(document))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
 
 
 def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
@@ -115,14 +134,23 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
 
 
-def new_file(path: Path | None, *, kinds: tuple[str, ...] = ()) -> None:
-    """Refuse a file that could not be written; called before anything is paid for."""
+def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: bytes = b"") -> None:
+    """Refuse a file that could not be written, or is something else; called before anything is paid for.
+
+    ``begins`` is what a file of the same kind begins with: only such a one is replaced, no ledger and no data.
+    """
     if path is None:
         return
     if kinds and path.suffix.lower() not in kinds:
         raise InvalidRequest(f"Expected a file name ending in {' or '.join(kinds)}", got=str(path), do="Rename it")
     if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise InvalidRequest("Expected a file that can be written", got=str(path), do="Create its folder first")
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if file.read(len(begins)) != begins:
+                raise InvalidRequest(
+                    "Expected a new file, or one that this command wrote", got=str(path), do="Name another"
+                )
 
 
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expost.cli.console import out, print_receipt
-from expost.core import MissingExtra, Release, epsilon
+from expost.core import InvalidRequest, MissingExtra, Release, epsilon
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,10 @@ def demo(
     """
     from expost.experiments.generated import generated_flights
 
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise InvalidRequest("Expected a folder that can be made", got=str(output), do="Name another") from None
     for old in output.glob("demo.ledger*"):
         old.unlink()  # nobody is in made-up data, so every demo starts with a full budget
     table = generated_flights(rows)

@@ -34,6 +34,8 @@ def init(
     target = output or Path(source).with_suffix(".toml")
     if target.exists() and not force:
         raise InvalidRequest("Expected a new file", got=str(target), do="Pass --force to overwrite it")
+    if target.exists() and target.samefile(source):
+        raise InvalidRequest("Expected another file than the data", got=str(target), do="Name a TOML file")
     new_file(target)
     shown = Path(source).name if target.parent == Path(source).parent else source
     target.write_text(template(shown, _columns(Dataset(source))), encoding="utf-8")

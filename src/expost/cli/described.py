@@ -69,8 +69,10 @@ def _description(source: str) -> Path | None:
 
     if source.endswith(".toml"):
         return Path(source)
+    if not Path(source).is_file():
+        return None
     found = Path(source).with_suffix(".toml")
-    if not Path(source).is_file() or not found.is_file():
+    if not found.is_file():
         return None
     if Path(Description.read(found).source).resolve() != Path(source).resolve():
         return None

@@ -51,7 +51,7 @@ def fit(
     from expost.curator import Session
     from expost.models.saved import save_model
 
-    new_file(output)
+    new_file(output, begins=b"{")
     limits = _features(feature)
     options = EstimatorOptions(
         model=model,

@@ -79,7 +79,7 @@ def export(
 
     Example: [bold]expost ledger export flights.ledger --output flights.jsonl[/bold]
     """
-    new_file(output)
+    new_file(output, begins=b"{")
     with _existing(where) as book:
         lines = [json.dumps(_line(entry), ensure_ascii=False) for entry in book.history()]
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,12 @@ from expost.core import InvalidRequest
 from expost.data import Dataset, Expression, col
 from expost.data.schema import Kind
 from expost.data.window import Period
-from expost.ledger.account import checked_name
+from expost.ledger.account import LONGEST_NAME, checked_name
 
 __all__ = ["Scope", "column_part", "time_windows"]
 
 _MOST_WINDOWS = 10_000
+_BEGINNING = 20  # characters of a long name that stay readable
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Scope:
 
         A second account for the same rows would count beside the first, where they add up.
         """
-        names = [checked_name(f"{whole}/{part}") for part in self.parts]
-        before = [checked_name(f"{whole}/{part}") for part in self.older or self.parts]
+        names = [_account(whole, part) for part in self.parts]
+        before = [_account(whole, part) for part in self.older or self.parts]
         return tuple(old if old in opened else new for new, old in zip(names, before, strict=True))
 
 
@@ -71,6 +73,8 @@ def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
         raise InvalidRequest(f"Expected a public category of {column}", got=value, do="Declare it with categories=")
     text = _label(found)
     part, older = f"{_plain(column)}={_plain(text)}", _without_stars(f"{column}={text}")
+    if not older.isprintable():
+        older = part  # no account was ever opened under such a name
     condition, touching = col(column) == found, _touching(dataset)
     return Scope(f"column {column}", (part,), condition, touching, f"{column}={text}", (older,))
 
@@ -120,13 +124,26 @@ def _label(value: Any) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
+def _account(whole: str, part: str) -> str:
+    """The account of a part; of a very long name the beginning and a digest."""
+    if len(name := f"{whole}/{part}") <= LONGEST_NAME:
+        return checked_name(name)
+    digest = hashlib.sha256(part.encode()).hexdigest()[:32]
+    return checked_name(f"{whole}/{part[:_BEGINNING]}~{digest}")
+
+
 def _plain(word: str) -> str:
     """A word that can stand in an account's name: it neither ends the part's name nor begins a part of the part.
 
     >>> _plain("A/B = 50%")
     'A%2FB %3D 50%25'
     """
-    return _without_stars(word).replace("/", "%2F").replace("=", "%3D")
+    plain = _without_stars(word).replace("/", "%2F").replace("=", "%3D")
+    return "".join(letter if letter.isprintable() else _spelled(letter) for letter in plain)
+
+
+def _spelled(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))
 
 
 def _without_stars(label: str) -> str:

@@ -46,7 +46,7 @@ class Description:
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             raise InvalidRequest("Expected a readable description file", got=str(path), do="Check the path") from None
         described = cls.parse(text)
         beside = path.parent / described.source

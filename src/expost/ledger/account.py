@@ -11,9 +11,10 @@ from expost.core import Guarantee, InvalidRequest, Loss
 from expost.ledger.currency import add, left
 from expost.ledger.part import Part, rolled_up
 
-__all__ = ["Account", "checked_name", "is_template", "template_fits"]
+__all__ = ["LONGEST_NAME", "Account", "checked_name", "is_template", "template_fits"]
 
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
+"""Characters of an account's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ def checked_name(name: object, *, template: bool = False) -> str:
     """
     text = unicodedata.normalize("NFC", name.strip()) if isinstance(name, str) else ""
     plain = text.removesuffix("*").strip() if template else text
-    if not plain or len(text) > _LONGEST_NAME or not plain.isprintable() or "*" in plain:
+    if not plain or len(text) > LONGEST_NAME or not plain.isprintable() or "*" in plain:
         raise InvalidRequest(
-            f"Expected an account name of 1 to {_LONGEST_NAME} printable characters",
+            f"Expected an account name of 1 to {LONGEST_NAME} printable characters",
             got=name,
             do='Pass a name such as "dataset:flights", or "window:*" for one account per window',
         )

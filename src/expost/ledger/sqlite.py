@@ -49,7 +49,7 @@ class SqliteLedger(SqlLedger):
     1
     """
 
-    _failures = (sqlite3.Error,)
+    _failures = (sqlite3.Error, UnicodeDecodeError)  # the second where a damaged page holds no text
 
     def __init__(self, path: str, *, key: str | bytes | None = None, create: bool = True) -> None:
         self.path = os.path.abspath(path.removeprefix("sqlite:///"))

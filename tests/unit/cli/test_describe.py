@@ -42,3 +42,16 @@ def test_an_existing_description_is_not_overwritten(source) -> None:
 
     with pytest.raises(expost.InvalidRequest, match="new file"):
         run("describe", "init", str(source))
+
+
+def test_the_data_are_not_overwritten_by_their_description(source) -> None:
+    before = source.read_bytes()
+
+    with pytest.raises(expost.InvalidRequest, match="another file than the data"):
+        run("describe", "init", str(source), "--output", str(source), "--force")
+    assert source.read_bytes() == before
+
+
+def test_a_file_that_is_no_text_is_no_description(source) -> None:
+    with pytest.raises(expost.InvalidRequest, match="readable description"):
+        run("describe", "check", str(source))

@@ -51,3 +51,19 @@ def test_a_repeated_feature_is_refused_and_costs_nothing(folder) -> None:
     with pytest.raises(expost.InvalidRequest, match="each feature once"):
         run(folder, "fit", *MODEL, *FEATURE, "--feature", "dep_delay=0:50")
     assert not (folder / "flights.ledger").exists()
+
+
+@pytest.mark.parametrize("kept", ["flights.parquet", "flights.ledger", "flights.toml"])
+def test_a_model_replaces_no_data_and_no_ledger(folder, kept: str) -> None:
+    run(folder, "query", "count", "--epsilon", "0.25")
+    (folder / "flights.toml").write_text('source = "flights.parquet"\nname = "flights"\n', encoding="utf-8")
+    before = (folder / kept).read_bytes()
+
+    with pytest.raises(expost.InvalidRequest, match="one that this command wrote"):
+        words = ["fit", str(folder / "flights.parquet"), *MODEL, *FEATURE, "--output", str(folder / kept)]
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+    assert (folder / kept).read_bytes() == before
+    for _ in range(2):
+        run(folder, "fit", *MODEL[:-1], "0.3", *FEATURE)
+    assert (folder / "model.json").read_text().startswith("{")

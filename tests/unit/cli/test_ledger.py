@@ -67,3 +67,24 @@ def test_reading_does_not_create_a_ledger(tmp_path) -> None:
         run("ledger", "show", str(tmp_path / "none.ledger"))
 
     assert not (tmp_path / "none.ledger").exists()
+
+
+def test_an_export_replaces_an_export_and_nothing_else(where: str, tmp_path) -> None:
+    output = tmp_path / "out.jsonl"
+    for _ in range(2):
+        run("ledger", "export", where, "--output", str(output))
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+
+    for kept in (where, where + ".head", str(notes)):
+        with pytest.raises(expost.InvalidRequest, match="one that this command wrote"):
+            run("ledger", "export", where, "--output", kept)
+    assert "sound" in run("ledger", "verify", where).output and notes.read_text() == "mine"
+    assert len(output.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("columns", [1, 20, 60])
+def test_a_narrow_terminal_still_shows_every_number(where: str, columns: int) -> None:
+    shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["ledger", "show", where]).output
+
+    assert "0.75" in shown and "dataset:people" in shown

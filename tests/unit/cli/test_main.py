@@ -1,6 +1,9 @@
 import json
+import os
 import subprocess
 import sys
+
+import pytest
 
 
 def expost(*words: str) -> subprocess.CompletedProcess[str]:
@@ -58,3 +61,47 @@ def test_a_wrong_delta_is_a_typed_error() -> None:
 
 def test_completion_is_offered() -> None:
     assert "complete" in expost("--show-completion", "bash").stdout.lower()
+
+
+@pytest.mark.parametrize(
+    "words", [["query", ".", "count", "--epsilon", "1"], ["demo", "--output", "/dev/null/x"]], ids=["folder", "demo"]
+)
+def test_a_place_that_cannot_be_is_refused_in_one_sentence(words: list[str]) -> None:
+    result = expost(*words)
+
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)
+    assert "Expected a " in result.stderr
+
+
+def test_an_analyst_without_a_budget_is_told_the_command_that_gives_one(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "41\n" * 100)
+    result = expost(
+        "query", str(tmp_path / "people.csv"), "count", "--epsilon", "1", "--budget", "1", "--analyst", "ann"
+    )
+
+    assert "expost ledger budget LEDGER analyst:NAME" in result.stderr and "--budget 1" not in result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["people", "machines"])
+def test_an_answer_that_is_paid_for_is_told_even_where_the_disk_is_full(tmp_path, form: list[str]) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "41\n" * 100)
+    words = ["query", str(tmp_path / "people.csv"), "count", "--epsilon", "1", "--budget", "1", *form]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "expost", *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert result.returncode == 1
+    assert json.loads(result.stderr)["receipt"]["outcome"] == "fixed epsilon"
+
+
+def test_nothing_is_paid_where_no_answer_can_be_told(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "41\n" * 100)
+    words = ["query", str(tmp_path / "people.csv"), "count", "--epsilon", "1", "--budget", "1"]
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "expost", *words], stderr=subprocess.PIPE, text=True
+    )
+
+    assert closed.returncode == 2 and "standard output that is open" in closed.stderr
+    assert not (tmp_path / "people.ledger").exists()

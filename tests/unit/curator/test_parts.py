@@ -230,6 +230,20 @@ def test_no_category_can_pass_for_another_or_for_a_part_of_a_part():
     assert whole.ledger.verify().open_holds == 0
 
 
+def test_a_category_of_any_length_and_any_letters_has_an_account_of_its_own():
+    long = ["L" * 300, "L" * 299 + "M", "two\nlines", "two%0Alines", "\u202e", "tab\t"]
+    table = expost.Dataset(pa.table({"site": long * 50}), name="people", categories={"site": long})
+    session = expost.Session(table, expost.epsilon(1))
+    for part in session.parts("site").values():
+        part.count(epsilon=0.25)
+
+    accounts = [part.accounts for part in session.parts("site").values()]
+    assert len(set(accounts)) == len(long)
+    assert float(session.spent().epsilon) == 0.25
+    inner = session.part("site", long[0]).part("site", long[0])
+    assert inner.accounts[0].startswith(accounts[0][0] + "/")
+
+
 def test_a_part_that_is_open_under_an_older_name_keeps_its_account():
     table = expost.Dataset(pa.table({"site": ["A/B", "C"] * 50}), name="people", categories={"site": ["A/B", "C"]})
     ledger = expost.open_ledger(None)

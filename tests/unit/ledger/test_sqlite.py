@@ -81,3 +81,17 @@ def test_a_ledger_that_vanished_is_not_begun_anew(ledger):
     with pytest.raises(InvalidRequest, match="that exists"):
         pickle.loads(reference)
     assert not os.path.exists(ledger.path)
+
+
+def test_a_damaged_page_that_holds_no_text_is_unsound(ledger):
+    ledger.close()
+    raw = sqlite3.connect(ledger.path)
+    raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    raw.close()
+    with open(ledger.path, "r+b") as file:
+        content = file.read()
+        file.seek(content.index(b"CREATE TABLE ledger_entries") + 8)
+        file.write(b"\xc1")  # SQLite repeats the schema in its message, and the driver cannot read that
+
+    with pytest.raises(LedgerUnsound):
+        SqliteLedger(ledger.path, create=False)
