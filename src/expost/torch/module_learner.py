@@ -29,7 +29,7 @@ from expost.torch.trial import clipped_rows
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
-_BLOCK = 32  # of which kernels always see a multiple: they treat very short batches otherwise, and some models no batch
+_BLOCK = 16  # of which kernels always see a multiple: they treat very short batches otherwise, and some models no batch
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
 _MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
 _MOST_SINGLE = 500  # rows: so many of 2^21 lattice units each stay below 2^30

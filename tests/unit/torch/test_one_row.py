@@ -273,7 +273,7 @@ def test_short_ends_of_a_batch_are_computed_as_long_ones() -> None:
     model, row = nn.Sequential(nn.Linear(1000, 1), nn.ReLU(), nn.Linear(1, 2, bias=False)), 3 * torch.randn(1, 1000)
     with torch.no_grad():
         model[2].weight.copy_(torch.tensor([[5.0], [-5.0]]))
-        model[0].bias.copy_(-model[0](row.expand(32, -1).contiguous())[0] + model[0].bias)
+        model[0].bias.copy_(-model[0](row.expand(16, -1).contiguous())[0] + model[0].bias)
     seen = set()
     model[0].register_forward_hook(lambda layer, given, output: seen.add(len(given[0])))
     sums = []
@@ -282,7 +282,7 @@ def test_short_ends_of_a_batch_are_computed_as_long_ones() -> None:
         seen.clear()
         sensitivity = learner.open(Phase(1, Fraction(1)), 1000.0)
         sums.append(np.asarray(unseal(learner.measure(slice(None))), float))
-        assert seen and all(length % 32 == 0 and length > 0 for length in seen)
+        assert seen and all(length % 16 == 0 and length > 0 for length in seen)
     assert np.linalg.norm(sums[-1] - sums[-2]) <= float(sensitivity.amount)
 
 
