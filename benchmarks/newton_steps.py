@@ -1,6 +1,7 @@
 """Newton steps against gradient steps at equal epsilon, by the number of steps: made-up tables of three families, and real ones.
 
     python benchmarks/newton_steps.py [--rows 20000] [--columns 20] [--seeds 3] [--data ../shared/data] [--table Adult]
+        [--json FILE]
 
 Each cell is the part of the way from the best constant guess (1) to the non-private model (0) that is left, on rows held
 out: of the mean logistic loss for classes, of the root mean squared error for numbers. Real tables are left out where the
@@ -10,6 +11,7 @@ folder has none.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -112,17 +114,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data", help="folder of the real tables")
     parser.add_argument("--table", default="", help="a part of the names of the tables to run")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    results: list[dict[str, Any]] = []
     print("| table | epsilon |", " | ".join(f"{solver}, {steps} steps" for solver, steps in RUNS), "|")
     tasks = [task for family in FAMILIES for task in made_up(given.rows, given.columns, family)]
     folder = Path(given.data or os.environ.get("EXPOST_DATA") or tables.ROOT.parent / "shared" / "data")
     for task in (task for task in (*tasks, *real(folder)) if given.table in task.name):
         for epsilon in EPSILONS:
-            cells = []
+            left = []
             for solver, steps in RUNS:
                 runs = [task.left(1 + k, epsilon=epsilon, solver=solver, steps=steps) for k in range(given.seeds)]
-                cells.append(f"{np.mean(runs):.3f}")
-            print(f"| {task.name} | {epsilon:g} |", " | ".join(cells), "|", flush=True)
+                left.append(float(np.mean(runs)))
+                results.append({"table": task.name, "epsilon": epsilon, "solver": solver, "steps": steps, "left": runs})
+            print(f"| {task.name} | {epsilon:g} |", " | ".join(f"{part:.3f}" for part in left), "|", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -127,3 +127,11 @@ def test_a_printed_markdown_table_is_a_table_of_the_page_and_the_rest_is_word_fo
 
     assert shown == "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```text\nbest: 1\n  second: 2\n```\n"
     assert run._shown("  rows | time\n   10 | 2 s\n") == "```text\n  rows | time\n   10 | 2 s\n```\n"
+
+
+def test_every_benchmark_can_write_its_numbers_down() -> None:
+    silent = [
+        name for name in run.benchmarks() if '"--json"' not in (run.ROOT / "benchmarks" / f"{name}.py").read_text()
+    ]
+
+    assert silent == []
