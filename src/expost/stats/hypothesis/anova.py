@@ -16,18 +16,18 @@ from expost.noise import BitSource, SeededBits, system_bits
 from expost.stats.hypothesis.column import check_values, floats_of, named
 from expost.stats.hypothesis.draw import laplaces, normals
 from expost.stats.hypothesis.groups import (
-    NUISANCE,
     GroupTotals,
-    NoisyGroups,
-    Shares,
     column_bounds,
     even_sizes,
     group_bounds,
+    group_terms,
     samples_of,
 )
+from expost.stats.hypothesis.noisy_groups import NoisyGroups
 from expost.stats.hypothesis.planned import chance_of, deviation_of, flag_of, share_of, sizes_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
+from expost.stats.hypothesis.shares import NUISANCE, Shares
 from expost.stats.hypothesis.size import TableSize
 from expost.stats.hypothesis.verdict import Verdict, released
 
@@ -36,24 +36,29 @@ __all__ = ["AnovaTest", "anova_power", "anova_test"]
 _DRAWS = 9_999  # of the reference distribution; P(p <= level) <= level holds for any number of them (BC91)
 _POWER_DRAWS = 2_000
 _ASSUMED = "estimated, if values are normal with the deviation given and sizes are as supposed"
-_CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "BC91, Section 2", "docs/proofs/noisy-reference.md")
+_CITATIONS = ("GRS09, Definition 2", "BB94, Lemma 1", "Sat46", "BC91, Section 2", "docs/proofs/noisy-reference.md")
 
 
 class AnovaTest(PricedTest):
     """Tests whether a bounded column has the same mean in all groups, whose sizes stay private.
 
     The statistic is the weighted sum of squared distances of the noisy group means from their weighted mean, weights
-    being one over each mean's variance from sampling and noise; its reference is drawn with both inside.
+    being one over each mean's variance from sampling and noise; its reference is drawn with both inside. Groups may
+    differ in spread and size; ``equal_spread=True`` takes their spreads for equal, which buys some power where groups
+    are small or many; where they are not, the level breaks.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
         run.
     Adjacency: as the dataset's; the number of rows is public under replace-one, private under add-remove.
-    Sensitivity: replace-one: the width of the bounds for the sums, 2 for the sizes, a quarter of the squared width for
-        the squares; add-remove: half the width, 1, and a quarter.
+    Sensitivity: replace-one: the width of the bounds for the sums, 2 for the sizes, half the squared width for the
+        squares by group (a quarter where sizes are public, or for the one total of ``equal_spread``); add-remove: half
+        the width, 1, and a quarter.
     Accuracy: p-values keep their level for normal and for bounded, moderately skewed values (simulated down to ten
-        rows a group). ``split_test`` has a level that is proved.
+        rows a group, and for spreads that differ by a factor of 200). Not for values so rare that a group has only a
+        few: ``split_test`` has a level that is proved.
     Numerics: exact integer sums and noise; p-values are post-processing in floats.
-    Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spread); BC91, Section 2 (drawn reference).
+    Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spread); Sat46 (its freedom); BC91, Section 2 (drawn
+        reference); docs/proofs/noisy-reference.md.
 
     >>> AnovaTest("delay", by="origin", epsilon=1).question
     'one-way ANOVA: delay by origin'
@@ -71,9 +76,11 @@ class AnovaTest(PricedTest):
         level: object = 0.05,
         max_epsilon: object = None,
         expected_rows: int | None = None,
+        equal_spread: bool = False,
     ) -> None:
         self._value, self._by = named(value, by)
         self._effect, self._deviation = effect, deviation
+        self._equal_spread = flag_of(equal_spread, "equal_spread")
         super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
         self._expected_rows = expected_rows
         self._size = TableSize(None, None)
@@ -102,6 +109,7 @@ class AnovaTest(PricedTest):
             self._bounds,
             public_sizes=False,
             size=self._size,
+            equal_spread=self._equal_spread,
         )
 
     def measure(self, dataset: Dataset) -> GroupTotals:
@@ -109,13 +117,14 @@ class AnovaTest(PricedTest):
 
     def noisy(self, sealed: GroupTotals, bits: BitSource | None) -> NDArray[np.float64]:
         """The numbers that are released; all that follows is post-processing."""
-        shares = _shares(self._priced, self._size, public_sizes=False)
-        groups = sealed.release(shares, public_sizes=None, bits=bits)
-        squares = [] if groups.squares is None else [float(groups.squares)]
-        return np.concatenate([groups.sums, groups.sizes, squares])
+        return sealed.release(self._shares, public_sizes=None, bits=bits).numbers
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[Verdict]:
-        return _release(sealed, self._priced, self._size, None, self._bounds, bits, self.question, self._ask)
+        return _release(sealed, self._shares, self._priced, None, self._bounds, bits, self.question, self._ask)
+
+    @property
+    def _shares(self) -> Shares:
+        return _shares(self._priced, self._size, None, self._equal_spread)
 
 
 def anova_test(
@@ -129,12 +138,13 @@ def anova_test(
     level: object = 0.05,
     max_epsilon: object = None,
     expected_rows: int | None = None,
+    equal_spread: bool = False,
     bits: BitSource | None = None,
 ) -> Release[Verdict]:
     """The same test on samples; their sizes are public unless ``adjacency="add-remove"``.
 
     ``power=`` with ``effect`` (the true means of the groups) and ``deviation`` (within groups) prices the test; with
-    private sizes for equal parts of ``expected_rows``.
+    private sizes for equal parts of ``expected_rows``. ``equal_spread=True`` is for groups known to spread alike.
 
     >>> from expost.noise import SeededBits
     >>> x, y, z = np.linspace(0, 6, 300), np.linspace(1, 7, 300), np.linspace(4, 10, 300)
@@ -143,7 +153,7 @@ def anova_test(
     """
     if len(groups) < 2:
         raise InvalidRequest("Expected at least two groups", got=len(groups), do="Pass one array per group")
-    samples, limits = samples_of(groups), group_bounds(bounds)
+    samples, limits, equal = samples_of(groups), group_bounds(bounds), flag_of(equal_spread, "equal_spread")
     sizes = [len(sample) for sample in samples]
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     size = TableSize.of(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
@@ -157,9 +167,12 @@ def anova_test(
         limits,
         public_sizes=public,
         size=size,
+        equal_spread=equal,
     )
+    known = sizes if public else None
     totals = GroupTotals.of_arrays(samples, limits, size.adjacency)
-    return _release(totals, priced, size, sizes if public else None, limits, bits, "one-way ANOVA", ask)
+    shares = _shares(priced, size, known, equal)
+    return _release(totals, shares, priced, known, limits, bits, "one-way ANOVA", ask)
 
 
 def anova_p_values(groups: NoisyGroups, *, draws: int = _DRAWS, bits: BitSource | None = None) -> NDArray[np.float64]:
@@ -182,8 +195,11 @@ def anova_power(
     level: float = 0.05,
     public_sizes: bool = True,
     adjacency: str = "replace-one",
+    equal_spread: bool = False,
 ) -> float:
-    """The power when the groups have these true means, for normal values; drawn with fixed bits, good to about 0.02.
+    """The power when the groups have these true means, for normal values; good to about 0.02 if above a half.
+
+    Drawn with fixed bits, so that it is the same each time.
 
     >>> anova_power([100] * 3, [4, 5, 6], deviation=2.0, bounds=(0, 10), epsilon=1.0) > 0.9
     True
@@ -191,22 +207,20 @@ def anova_power(
     low, high = group_bounds(bounds)
     count, tail = np.array(sizes_of(sizes), np.float64), chance_of(level)
     share, relation = deviation_of(deviation, high - low), Adjacency.parse(adjacency)
-    known = relation.public_size
+    known = flag_of(public_sizes, "public_sizes") and relation.public_size
     shares = Shares.of(
         Fraction(strength_of(epsilon)),
-        rows=int(count.sum()) if known else None,
-        public_sizes=flag_of(public_sizes, "public_sizes") and known,
+        rows=int(count.sum()) if relation.public_size else None,
+        public_sizes=count.astype(int).tolist() if known else None,
         adjacency=relation,
+        equal_spread=flag_of(equal_spread, "equal_spread"),
     )
     given = floats_of(means)
     if given.shape != count.shape or not np.isfinite(given).all():
         raise InvalidRequest("Expected the mean of each group", do="Pass one finite number for each size")
     middle = low + (high - low) / 2
     centre = np.array([share_of(float(mean) - middle, "means", high - low) for mean in given])
-    squares = None
-    if shares.squares is not None:
-        squares = (count * (centre**2 + share**2)).sum() + shares.square_scale
-    expected = NoisyGroups.of(centre * count, count, squares, shares)
+    expected = NoisyGroups.expected(centre, count, share, shares)
     if not bool(expected.usable):
         return 0.0
     bits = SeededBits(0)  # common random numbers: the power is then a smooth function of epsilon
@@ -219,8 +233,7 @@ def anova_power(
 
 
 def _weights(groups: NoisyGroups) -> NDArray[np.float64]:
-    variance = groups.mean_deviations**2 + sum(2 * scale**2 for scale in groups.mean_scales)
-    weights: NDArray[np.float64] = 1 / variance
+    weights: NDArray[np.float64] = 1 / (groups.mean_variances + groups.noise_variances)
     return weights
 
 
@@ -233,7 +246,7 @@ def _spread_of_means(means: NDArray[np.float64], weights: NDArray[np.float64]) -
 
 def _drawn_means(groups: NoisyGroups, draws: int, bits: BitSource | None) -> NDArray[np.float64]:
     """Group means as they scatter when the true ones are equal."""
-    return _noise_of_means(groups, groups.mean_deviations, draws, bits)
+    return _noise_of_means(groups, np.sqrt(groups.mean_variances), draws, bits)
 
 
 def _noise_of_means(
@@ -246,8 +259,14 @@ def _noise_of_means(
     return drawn
 
 
-def _shares(priced: Priced, size: TableSize, *, public_sizes: bool) -> Shares:
-    return Shares.of(priced.epsilon, rows=size.rows, public_sizes=public_sizes, adjacency=size.adjacency)
+def _shares(priced: Priced, size: TableSize, public_sizes: Sequence[int] | None, equal_spread: bool) -> Shares:
+    return Shares.of(
+        priced.epsilon,
+        rows=size.rows,
+        public_sizes=public_sizes,
+        adjacency=size.adjacency,
+        equal_spread=equal_spread,
+    )
 
 
 def _price(
@@ -260,6 +279,7 @@ def _price(
     *,
     public_sizes: bool,
     size: TableSize,
+    equal_spread: bool,
 ) -> Priced:
     if ask.fixed is not None:
         return ask.fixed
@@ -279,6 +299,7 @@ def _price(
             level=float(ask.level),
             public_sizes=public_sizes,
             adjacency=size.adjacency.value,
+            equal_spread=equal_spread,
         )
 
     return ask.estimated(power_at, _ASSUMED)
@@ -286,8 +307,8 @@ def _price(
 
 def _release(
     totals: GroupTotals,
+    shares: Shares,
     priced: Priced,
-    size: TableSize,
     public_sizes: Sequence[int] | None,
     bounds: tuple[float, float],
     bits: BitSource | None,
@@ -295,7 +316,6 @@ def _release(
     ask: Ask,
 ) -> Release[Verdict]:
     source = bits or system_bits()
-    shares = _shares(priced, size, public_sizes=public_sizes is not None)
     noisy = totals.release(shares, public_sizes=public_sizes, bits=source)
     verdict = Verdict(
         test="one-way ANOVA",
@@ -310,8 +330,8 @@ def _release(
         interval=None,
         ask=ask,
         private=source.private,
-        terms={"bounds": list(bounds), "sizes": list(public_sizes) if public_sizes else "private"},
-        adjacency=size.adjacency,
+        terms=group_terms(bounds, public_sizes, shares),
+        adjacency=shares.adjacency,
         breakdown=shares.breakdown(),
         citations=_CITATIONS,
     )

@@ -15,12 +15,13 @@ from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
-from expost.stats.hypothesis.groups import NUISANCE, column_bounds, group_bounds
+from expost.stats.hypothesis.groups import column_bounds, group_bounds
 from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
 from expost.stats.hypothesis.planned import chance_of, correlation_of, deviation_of, rows_of, strength_of, two_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
+from expost.stats.hypothesis.shares import NUISANCE
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["LinearCorrelationTest", "linear_correlation_power", "linear_correlation_test"]

@@ -15,9 +15,9 @@ from scipy import special
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
 from expost.noise import BitSource
 from expost.stats.hypothesis.column import GRID, bounded
-from expost.stats.hypothesis.groups import NUISANCE
 from expost.stats.hypothesis.priced_test import under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile
+from expost.stats.hypothesis.shares import NUISANCE
 
 __all__ = ["MomentShares", "NoisyMoments", "PairMoments"]
 

@@ -6,15 +6,44 @@ import numpy as np
 
 from expost.core import Adjacency
 from expost.noise import SeededBits, discrete_laplace
-from expost.stats.hypothesis.groups import GRID, NoisyGroups, Shares
+from expost.stats.hypothesis.column import GRID
+from expost.stats.hypothesis.noisy_groups import NoisyGroups
+from expost.stats.hypothesis.shares import Shares
 
 
-def simulated(law, sizes, strength, *, public_sizes, runs, shifts=None, noise=1, adjacency=Adjacency.REPLACE_ONE):
-    """Released totals and the exact values behind them, one row a run; ``shifts`` move the groups' means."""
+def simulated(
+    law,
+    sizes,
+    strength,
+    *,
+    public_sizes,
+    runs,
+    shifts=None,
+    spreads=None,
+    noise=1,
+    adjacency=Adjacency.REPLACE_ONE,
+    equal_spread=False,
+):
+    """Released totals and the exact values behind them, one row a run.
+
+    ``shifts`` move the groups' means; ``spreads`` are factors on their distance from the middle.
+    """
     rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
-    shares = Shares.of(Fraction(strength), rows=rows, public_sizes=public_sizes, adjacency=adjacency)
-    moves = [0.0] * len(sizes) if shifts is None else shifts
-    values = [np.clip(law((runs, size)) + move, 0, 1) - 0.5 for size, move in zip(sizes, moves, strict=True)]
+    shares = Shares.of(
+        Fraction(strength),
+        rows=rows,
+        public_sizes=sizes if public_sizes else None,
+        adjacency=adjacency,
+        equal_spread=equal_spread,
+    )
+    moves, factors = (
+        [0.0] * len(sizes) if shifts is None else shifts,
+        [1.0] * len(sizes) if spreads is None else spreads,
+    )
+    values = [
+        np.clip((law((runs, size)) - 0.5) * factor + move, -0.5, 0.5)
+        for size, move, factor in zip(sizes, moves, factors, strict=True)
+    ]
     sums = np.stack([value.sum(1) for value in values], axis=1)
     sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
     counts = np.broadcast_to(np.array(sizes, float), sums.shape)
@@ -22,6 +51,8 @@ def simulated(law, sizes, strength, *, public_sizes, runs, shifts=None, noise=1,
         counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
     squares = None
     if shares.squares is not None:
-        exact = sum((value**2).sum(1) for value in values)
-        squares = exact + discrete_laplace(noise * (1 << 18) / shares.squares, runs, bits=SeededBits(3)) / (1 << 20)
+        squares = np.stack([(value**2).sum(1) for value in values], axis=1)
+        squares = squares.sum(1) if equal_spread else squares
+        scale = noise * GRID * Fraction(shares.square_scale)
+        squares = squares + discrete_laplace(scale, squares.shape, bits=SeededBits(3)) / GRID
     return NoisyGroups.of(sums, counts, squares, shares), values

@@ -9,7 +9,7 @@ from tests.unit.stats.hypothesis.simulated_groups import simulated
 from expost.core import Adjacency, InvalidRequest, Outcome
 from expost.data import Dataset
 from expost.noise import SeededBits
-from expost.stats.hypothesis import AnovaTest, anova_power, anova_test
+from expost.stats.hypothesis import AnovaTest, anova_power, anova_test, mean_difference_test
 from expost.stats.hypothesis.anova import anova_p_values
 
 RNG = np.random.default_rng(9)
@@ -38,26 +38,54 @@ def test_the_level_is_kept_when_nothing_about_the_sizes_is_public(name, strength
     assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "spreads"), [((1000, 1000, 50), (1, 1, 4)), ((30, 10, 10), (1, 1, 6)), ((100,) * 4, (0.1, 1, 1, 4))]
+)
+@pytest.mark.parametrize(("strength", "public_sizes"), [("0.5", True), ("5", True), ("5", False), ("50", True)])
+def test_the_level_is_kept_where_groups_differ_in_spread_and_size(sizes, spreads, strength, public_sizes, keeps_level):
+    for adjacency in Adjacency if not public_sizes else [Adjacency.REPLACE_ONE]:
+        groups, _ = simulated(
+            lambda shape: RNG.normal(0.5, 0.04, shape),
+            sizes,
+            strength,
+            public_sizes=public_sizes,
+            runs=600,
+            spreads=spreads,
+            adjacency=adjacency,
+        )
+
+        assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
+
+
+def test_taking_unequal_spreads_for_equal_breaks_the_level(keeps_level):
+    terms = {"public_sizes": True, "runs": 600, "spreads": (1, 1, 4), "equal_spread": True}
+    groups, _ = simulated(lambda shape: RNG.normal(0.5, 0.04, shape), (1000, 1000, 50), "5", **terms)
+
+    assert not keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
+
+
 def test_a_reference_with_too_little_noise_is_caught(keeps_level):
     groups, _ = simulated(LAWS["normal"], (10, 10, 10), "0.05", public_sizes=True, runs=4000, noise=Fraction(13, 10))
 
     assert not keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
 
 
+@pytest.mark.parametrize("equal_spread", [True, False])
 @pytest.mark.parametrize("public_sizes", [True, False])
-def test_the_power_formula_is_close_to_what_happens(public_sizes):
+def test_the_power_formula_is_close_to_what_happens(public_sizes, equal_spread):
     sizes, shifts, spread = (100, 100, 100), (-0.07, 0.0, 0.07), 0.2
+    strength = 1 if public_sizes else 2
 
     def law(shape):
         return RNG.normal(0.45, spread, shape)
 
-    groups, values = simulated(law, sizes, "1", public_sizes=public_sizes, runs=800, shifts=shifts)
+    terms = {"public_sizes": public_sizes, "equal_spread": equal_spread}
+    groups, values = simulated(law, sizes, strength, runs=800, shifts=shifts, **terms)
     happened = (anova_p_values(groups, draws=499, bits=SeededBits(5)) <= 0.05).mean()
-    promised = anova_power(
-        sizes, [0.45 + s for s in shifts], deviation=spread, bounds=(0, 1), epsilon=1.0, public_sizes=public_sizes
-    )
+    means = [0.45 + shift for shift in shifts]
+    promised = anova_power(sizes, means, deviation=spread, bounds=(0, 1), epsilon=strength, **terms)
 
-    assert happened == pytest.approx(promised, abs=0.06)
+    assert happened == pytest.approx(promised, abs=0.05)
     assert happened <= (stats.f_oneway(*values, axis=1).pvalue <= 0.05).mean()
 
 
@@ -84,6 +112,28 @@ def test_a_private_number_of_rows_is_priced_for_an_expected_one(described):
 
     assert release.value.rejects(0.05)
     assert release.receipt.adjacency is dataset.adjacency
+
+
+def test_two_groups_are_tested_alike_by_both_tests():
+    x, y = RNG.normal(4, 1, 300), RNG.normal(4.3, 0.3, 100)
+    terms = {"bounds": (0, 10), "epsilon": 5}
+
+    both = [test(x, y, **terms, bits=SeededBits(3)).value.p_value for test in (anova_test, mean_difference_test)]
+
+    assert both[0] == pytest.approx(both[1], abs=0.02)
+
+
+def test_equal_spreads_are_said_on_the_receipt():
+    x = [RNG.normal(mean, 1.0, 200) for mean in (4, 5, 6)]
+
+    said = [
+        anova_test(*x, bounds=(0, 10), epsilon=1, equal_spread=equal, bits=SeededBits(1)).receipt.terms["spread"]
+        for equal in (False, True)
+    ]
+
+    assert said == ["of each group", "taken for equal"]
+    with pytest.raises(InvalidRequest, match="equal_spread"):
+        anova_test(*x, bounds=(0, 10), epsilon=1, equal_spread="yes")
 
 
 def test_a_dataset_is_tested_by_its_public_categories():

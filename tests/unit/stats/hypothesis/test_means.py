@@ -40,6 +40,70 @@ def test_the_level_is_kept_when_nothing_about_the_sizes_is_public(name, sizes, s
     assert keeps_level(mean_difference_p_values(groups))
 
 
+UNEQUAL = [((1000, 50), (1, 4)), ((50, 1000), (4, 1)), ((50, 1000), (1, 4)), ((20, 10), (1, 6)), ((300, 300), (0.1, 3))]
+
+
+@pytest.mark.parametrize(("sizes", "spreads"), UNEQUAL)
+@pytest.mark.parametrize(("strength", "public_sizes"), [("0.5", True), ("5", True), ("5", False), ("50", True)])
+def test_the_level_is_kept_where_groups_differ_in_spread_and_size(sizes, spreads, strength, public_sizes, keeps_level):
+    for adjacency in Adjacency if not public_sizes else [Adjacency.REPLACE_ONE]:
+        groups, _ = simulated(
+            lambda shape: RNG.normal(0.5, 0.04, shape),
+            sizes,
+            strength,
+            public_sizes=public_sizes,
+            runs=2000,
+            spreads=spreads,
+            adjacency=adjacency,
+        )
+
+        assert keeps_level(mean_difference_p_values(groups))
+
+
+def test_taking_unequal_spreads_for_equal_breaks_the_level(keeps_level):
+    terms = {"public_sizes": True, "runs": 2000, "spreads": (1, 4), "equal_spread": True}
+    groups, _ = simulated(lambda shape: RNG.normal(0.5, 0.04, shape), (1000, 50), "5", **terms)
+
+    assert not keeps_level(mean_difference_p_values(groups))
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize(("strength", "sizes"), [("0.05", (10, 10)), ("8", (50, 20))])
+def test_the_level_is_kept_for_equal_spreads_taken_for_equal(name, strength, sizes, keeps_level):
+    groups, _ = simulated(LAWS[name], sizes, strength, public_sizes=True, runs=3000, equal_spread=True)
+
+    assert keeps_level(mean_difference_p_values(groups))
+
+
+def test_the_level_is_kept_far_from_the_middle_of_the_bounds(keeps_level):
+    """There the noise of sums and sizes is in the spread as well."""
+    for public_sizes, adjacency in ((True, "replace-one"), (False, "replace-one"), (False, "add-remove")):
+        for spreads in ((1, 1), (1, 4)):
+            groups, _ = simulated(
+                lambda shape: RNG.normal(0.5, 0.01, shape),
+                (400, 60),
+                "20",
+                public_sizes=public_sizes,
+                runs=3000,
+                spreads=spreads,
+                shifts=(0.35, 0.35),
+                adjacency=Adjacency.parse(adjacency),
+            )
+
+            assert keeps_level(mean_difference_p_values(groups))
+
+
+def test_a_narrow_column_of_many_rows_is_not_called_different_by_rounding():
+    """Values in a thousandth of the bounds, off their lattice: squares and sums must be of the same rounded values."""
+    rng, bits = np.random.default_rng(2), SeededBits(1)
+    rejected = []
+    for _ in range(60):
+        x, y = (300.6 + 0.2 * rng.normal(size=100_000) for _ in range(2))
+        rejected.append(mean_difference_test(x, y, bounds=(0, 1024), epsilon=300, bits=bits).value.rejects(0.05))
+
+    assert sum(rejected) <= 9  # 3 expected at the most; 10 or more with probability 0.0007
+
+
 def test_a_reference_that_forgets_a_tenth_of_the_noise_is_caught(keeps_level):
     """The power of the level test: with 30 % more noise than the reference knows, the level is seen to break."""
     groups, _ = simulated(LAWS["normal"], (10, 10), "0.05", public_sizes=True, runs=20_000, noise=Fraction(13, 10))
@@ -47,20 +111,20 @@ def test_a_reference_that_forgets_a_tenth_of_the_noise_is_caught(keeps_level):
     assert not keeps_level(mean_difference_p_values(groups))
 
 
+@pytest.mark.parametrize("equal_spread", [True, False])
 @pytest.mark.parametrize("public_sizes", [True, False])
 @pytest.mark.parametrize(
     ("sizes", "shift", "spread", "strength"), [((200, 200), 0.1, 0.2, "1"), ((500, 500), 0.05, 0.15, "0.5")]
 )
-def test_the_power_formula_is_close_to_what_happens(sizes, shift, spread, strength, public_sizes):
+def test_the_power_formula_is_close_to_what_happens(sizes, shift, spread, strength, public_sizes, equal_spread):
     def law(shape):
         return RNG.normal(0.45, spread, shape)
 
-    groups, values = simulated(law, sizes, strength, public_sizes=public_sizes, runs=3000, shifts=(shift, 0.0))
+    terms = {"public_sizes": public_sizes, "equal_spread": equal_spread}
+    groups, values = simulated(law, sizes, strength, runs=3000, shifts=(shift, 0.0), **terms)
     happened = (mean_difference_p_values(groups) <= 0.05).mean()
 
-    promised = mean_difference_power(
-        sizes, shift, deviation=spread, bounds=(0, 1), epsilon=float(strength), public_sizes=public_sizes
-    )
+    promised = mean_difference_power(sizes, shift, deviation=spread, bounds=(0, 1), epsilon=float(strength), **terms)
 
     assert happened == pytest.approx(promised, abs=0.03)
     assert happened <= (stats.ttest_ind(*values, axis=1).pvalue <= 0.05).mean()
@@ -75,12 +139,21 @@ def test_at_a_large_epsilon_the_power_is_nearly_that_of_students_test():
     assert public - private < 0.1
 
 
+def test_equal_spreads_cost_little_power_if_they_are_not_taken_for_equal():
+    for sizes, shift, strength in (((500, 500), 0.1, 0.3), ((100, 100), 0.09, 4.0)):
+        terms = {"deviation": 0.2, "bounds": (0, 1), "epsilon": strength}
+        apart, together = (mean_difference_power(sizes, shift, **terms, equal_spread=equal) for equal in (False, True))
+
+        assert together - 0.05 < apart < together
+
+
+@pytest.mark.parametrize("spread", [1.5, 0.2])
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
-def test_intervals_cover_the_true_difference(alternative):
+def test_intervals_cover_the_true_difference(alternative, spread):
     bits = SeededBits(4)
     covered = []
     for _ in range(200):
-        x, y = RNG.normal(4.0, 1.5, 80), RNG.normal(5.0, 1.5, 60)
+        x, y = RNG.normal(4.0, spread, 80), RNG.normal(5.0, 1.5, 60)
         low, high = mean_difference_test(
             x, y, bounds=(-2, 12), epsilon=1, alternative=alternative, confidence=0.9, bits=bits
         ).interval
@@ -176,6 +249,7 @@ def test_an_empty_group_is_hardly_ever_called_different():
         (lambda: mean_difference_test([1], [1, 2], bounds=(0, 1), epsilon=1), "two numbers"),
         (lambda: mean_difference_test([1, 2], [1, 2], bounds=(1, 0), epsilon=1), "low < high"),
         (lambda: mean_difference_test([1, 2], [1, 2], bounds=(0, 1), power=0.8), "standard deviation"),
+        (lambda: mean_difference_test([1, 2], [1, 2], bounds=(0, 1), epsilon=1, equal_spread=2), "equal_spread"),
         (lambda: MeanDifferenceTest("x", by="g", groups=("a", "a"), epsilon=1), "different groups"),
         (lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), power=0.8).worst_case, "price the power"),
     ],
