@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Release, Request
@@ -30,12 +29,12 @@ from expost.learning.problem import Problem
 from expost.learning.tested_fit import TestedFit
 from expost.learning.theory import TheoryInversion
 from expost.models.estimator import PrivateLinearModel
+from expost.models.observed import OBSERVED, observed_classes
 from expost.models.score_parameter import ScoreParameter
 
 __all__ = ["HuberSVC", "LogisticRegression"]
 
 _CORNERS = 10**6  # a hinge rounded over more than this, or less than its inverse, is beyond what floats tell apart
-_OBSERVED = "observed"
 _FOR_SCORES = ("test", "absolute_loss")
 _WITH_DELTA = ("auto", "objective", "output")
 
@@ -85,10 +84,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _checked_target(self, y: Any) -> Any:
         labels = super()._checked_target(y)
-        if isinstance(self.classes, str) and self.classes == _OBSERVED:
+        if isinstance(self.classes, str) and self.classes == OBSERVED:
             # The caller says that which labels occur is public; only then may they be read off the data.
-            check_classification_targets(labels)
-            self._set_classes(np.unique(labels))
+            self._set_classes(observed_classes(labels))
         return labels
 
     def _set_classes(self, classes: Any) -> None:
@@ -166,7 +164,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             )
         if isinstance(self.classes, Iterable) and not isinstance(self.classes, str):
             self._set_classes(list(self.classes))
-        elif self.classes != _OBSERVED or isinstance(X, Dataset):
+        elif self.classes != OBSERVED or isinstance(X, Dataset):
             raise InvalidRequest("Expected two classes", got=self.classes, do="Pass classes=(negative, positive)")
         return super()._read(X, y)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from expost.data.matrix import plain_column, plain_numbers
 from expost.data.schema import Schema
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
+from expost.models.observed import OBSERVED
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = ["PrivateEstimator", "one_thread"]
@@ -105,6 +106,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 f"Expected one target a row: {name} requires y to be passed, but the target y is None", do="Pass y"
             )
         check_unmasked(y)
+        if isinstance(y, list | tuple) and not self._labels_are_public:
+            y = _listed(y)
         try:
             vector: NDArray[Any] = column_or_1d(plain_column(y), warn=True)
         except Exception:  # another library's words may repeat a cell
@@ -112,6 +115,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if vector.dtype.kind in "cV":
             raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target a row")
         return vector
+
+    @property
+    def _labels_are_public(self) -> bool:
+        """Whether the caller says that it is public which labels occur."""
+        classes = getattr(self, "classes", None)
+        return isinstance(classes, str) and classes == OBSERVED
 
     # Paying -------------------------------------------------------------------------------------------------------
 
@@ -196,6 +205,12 @@ def _arrow_numbers(column: Any) -> NDArray[Any]:
     return plain_numbers(values) if str(column.type) == "bool" else values
 
 
+def _listed(labels: Sequence[Any]) -> NDArray[Any]:
+    """The labels of a list, each for itself: in one array of one type a single text would make texts of all numbers."""
+    alone = (label[0] if isinstance(label, list | tuple) and len(label) == 1 else label for label in labels)
+    return np.fromiter(alone, dtype=object, count=len(labels))
+
+
 def _numeric(X: Any) -> Any:
     """A table of numbers by the types of its columns, which are public.
 
@@ -203,7 +218,10 @@ def _numeric(X: Any) -> Any:
     types, what is no number is a missing one.
     """
     if isinstance(X, list | tuple):
-        return plain_numbers(np.asarray(X, dtype=object))
+        try:
+            return plain_numbers(np.asarray(X, dtype=object))
+        except ValueError:  # rows that are tables of several shapes
+            raise InvalidRequest("Expected a table of rows and columns", do="Pass one list of numbers a row") from None
     if isinstance(X, np.ndarray):
         kinds = [("the table", X.dtype)]
     else:

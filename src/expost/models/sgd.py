@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import type_of_target
 
 from expost.core import InvalidRequest, Measure, Release
 from expost.core.rational import rational
@@ -18,7 +17,8 @@ from expost.learning.sgd.learner import LinearScores
 from expost.learning.sgd.order import Plan
 from expost.learning.sgd.table import label_numbers, target_numbers
 from expost.models.column_bounds import is_interval
-from expost.models.gradient_model import OBSERVED, PrivateGradientModel
+from expost.models.gradient_model import PrivateGradientModel
+from expost.models.observed import OBSERVED, observed_classes
 
 __all__ = ["SGDClassifier", "SGDRegressor"]
 
@@ -88,8 +88,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             )
         if isinstance(self.classes, str) and self.classes == OBSERVED:
             # The caller says that which labels occur is public; only then may they be read off the data.
-            _check_labels(labels)
-            classes = np.unique(labels)
+            classes = observed_classes(labels)
         else:
             classes = self._declared()
         numbers = label_numbers(labels, classes)
@@ -218,10 +217,3 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The predicted targets."""
         return self._scores(X)
-
-
-def _check_labels(labels: NDArray[Any]) -> None:
-    """Refuse what cannot be classes, by its type alone: scikit-learn's words about it may repeat values."""
-    kind = type_of_target(labels)
-    if kind not in ("binary", "multiclass"):
-        raise InvalidRequest(f"Expected classes. Unknown label type: {kind}", do="Pass classes=[...], the public ones")

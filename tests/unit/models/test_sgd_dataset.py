@@ -53,6 +53,15 @@ def test_public_facts_must_be_declared_for_a_dataset() -> None:
             SGDClassifier(**terms).fit(described(), "kind")
 
 
+def test_what_is_observed_elsewhere_must_be_listed_for_a_dataset() -> None:
+    with pytest.raises(InvalidRequest, match="rows to be a number") as rows:
+        SGDClassifier(classes=["no", "yes"], **(SEEDED | {"rows": "observed"})).fit(described(), "kind")
+    with pytest.raises(InvalidRequest, match="list of classes beside a Dataset"):
+        SGDClassifier(classes="observed", **SEEDED).fit(described(), "kind")
+
+    assert 'rows="observed"' not in str(rows.value)
+
+
 def test_a_session_keeps_its_own_books() -> None:
     session = expost.Session(described(), budget=expost.approx(10, 1e-5))
     model = SGDRegressor(target_bounds=(-2, 2), **SEEDED | {"checkpoint": "run.npz"})

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from expost import ExpostError, InvalidRequest, approx, open_ledger
-from expost.models import OneOf, Ridge, SGDClassifier, SGDRegressor, fit_one_of
+from expost.models import LogisticRegression, OneOf, Ridge, SGDClassifier, SGDRegressor, fit_one_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(211, 3))
@@ -250,6 +250,43 @@ def test_one_odd_cell_is_not_told(cell: Any) -> None:
     assert Ridge(epsilon=1.0).fit(X, targets).receipt_.epsilon <= 1
     for table in (np.array(numbers, dtype=object), pd.DataFrame(numbers).astype(object)):
         assert "not of objects or text" in refused(lambda table=table: classifier().fit(table, LABELS))
+
+
+@pytest.mark.parametrize("cell", [None, "text", [1], [1, 2], {}, 10**400, 1j, float("nan")])
+def test_one_odd_label_of_a_list_counts_for_no_class_and_leaves_the_others_alone(cell: Any) -> None:
+    labels, other = LABELS.tolist(), LABELS.copy()
+    labels[3], other[3] = cell, 9
+    if cell == [1]:
+        other[3] = 1  # a column of one label a row
+    models = classifier(simulation_seed=1), LogisticRegression(epsilon=1.0, classes=(0, 1), simulation_seed=1)
+
+    for model in models:
+        expected = model.fit(X, other).coef_
+        assert (model.fit(X, labels).coef_ == expected).all()
+
+
+def test_lists_of_labels_may_be_of_any_kind() -> None:
+    texts = np.where(LABELS == 1, "b", "a")
+    for labels, classes in ((LABELS, [0, 1]), (texts, ["a", "b"]), (LABELS == 1, [False, True]), (LABELS, "observed")):
+        model = classifier(simulation_seed=1, classes=classes)
+        assert (model.fit(X, labels.tolist()).coef_ == model.fit(X, labels).coef_).all()
+    assert np.isfinite(regressor().fit(X, NUMBERS.tolist()).coef_).all()
+
+
+@pytest.mark.parametrize("label", [float("nan"), float("inf")])
+def test_observed_labels_that_are_missing_are_refused_in_our_words(label: float) -> None:
+    labels = np.where(np.arange(211) == 3, label, LABELS)
+
+    for model in (classifier(classes="observed"), LogisticRegression(epsilon=1.0, classes="observed")):
+        assert "label type" in refused(lambda model=model: model.fit(X, labels))
+
+
+def test_a_ragged_list_is_refused() -> None:
+    ragged = [*X.tolist()[:-1], [1.0, 2.0]]
+    boxes = [np.zeros((2, 2))] * 210 + [np.zeros((2, 3))]
+
+    for table in (ragged, boxes):
+        assert "rows and columns" in refused(lambda table=table: classifier().fit(table, LABELS))
 
 
 def test_columns_are_numbers_by_their_type() -> None:

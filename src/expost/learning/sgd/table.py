@@ -128,7 +128,7 @@ def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
     """
     known, given = np.asarray(classes), np.asarray(labels)
     if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known) or (known != known).any():
-        got = "one class" if known.size == 1 else "others"
+        got = "one class" if known.size == 1 else "some that are equal or missing"
         raise InvalidRequest(
             "Expected at least two different classes", got=got, do="Pass classes=[...], the public ones"
         )
