@@ -19,28 +19,30 @@ from expost.stats.hypothesis.planned import chance_of, correlation_of, rows_of, 
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
+from expost.stats.hypothesis.score_law import null_deviation, score_tail
+from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released
 
 __all__ = ["CorrelationTest", "correlation_power", "correlation_test"]
 
-_FEWEST, _MOST = 3, 1 << 26  # scores of more rows would not fit the floats that SciPy counts in
-_CITATIONS = ("Ken38, Section 5", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
+_FEWEST, _MOST = 3, 1 << 25  # of more rows the four roundings of SciPy's ratio could reach half a pair
+_CITATIONS = ("Ken38, Sections 4 and 5", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
 
 
 class CorrelationTest(PricedTest):
     """Tests whether two numeric columns are independent, against a monotone relation.
 
     The score is the number of pairs of rows that both columns order alike, minus the pairs they order oppositely; ties
-    count 0. Divided by the number of pairs it is Kendall's tau.
+    are broken at random, so they count 0 on average. Divided by the number of pairs it is Kendall's tau.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
         run.
     Adjacency: replace-one, the number of rows is public.
-    Sensitivity: 2 (rows - 1): a row is in rows - 1 pairs, each counted from -1 to 1.
-    Accuracy: under independence the law of the score is free of the columns' distributions; p-values keep their level
-        down to five rows (simulated), and are a little too large when there are ties.
+    Sensitivity: 2 (rows - 1): a row is in rows - 1 pairs, each counted from -1 to 1; what breaks the ties of a row is
+        drawn for that row.
+    Accuracy: under independence the law of the score is free of the columns' distributions, ties included: up to 100
+        rows P(p-value <= level) <= level, proved; of more, by a normal tail with continuity correction.
     Numerics: exact integer score and noise; the p-value is post-processing in floats.
-    Reference: Ken38, Section 5 (law of the score); GRS09, Definition 2 (noise); docs/proofs/noisy-reference.md.
+    Reference: Ken38, Sections 4 and 5 (law of the score); GRS09, Definition 2 (noise); docs/proofs/noisy-reference.md.
 
     >>> CorrelationTest("distance", "arr_delay", epsilon=1).question
     'rank correlation: distance with arr_delay, two-sided'
@@ -120,8 +122,9 @@ def correlation_test(
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     priced = _price(ask, rows, effect, direction)
     failure = 1 - probability(confidence, "confidence")
-    sealed = measure_score(first, second, rows=rows)
-    return _release(sealed, rows, priced, direction, failure, bits, f"rank correlation, {direction}", ask)
+    source = bits or system_bits()
+    sealed = measure_score(first, second, rows=rows, bits=source)
+    return _release(sealed, rows, priced, direction, failure, source, f"rank correlation, {direction}", ask)
 
 
 def correlation_power(
@@ -140,7 +143,7 @@ def correlation_power(
     variance = 2 / (count * (count - 1)) * (1 - angle**2 + 2 * (count - 2) * (1 / 9 - half**2))
     scale = 2 * (count - 1) / strength_of(epsilon)
     tail = chance_of(level) / (2 if direction == "two-sided" else 1)
-    critical = noisy_normal_quantile(tail, _null_deviation(count), [scale])
+    critical = noisy_normal_quantile(tail, null_deviation(count), [scale]) + 1
     shift = {"two-sided": abs(angle), "greater": angle, "less": -angle}[direction] * pairs
     deviation = math.sqrt(variance) * pairs
     power = noisy_normal_tail(critical - shift, deviation, [scale])
@@ -152,23 +155,27 @@ def correlation_power(
 def correlation_p_values(
     scores: Any, rows: int, *, epsilon: float, alternative: Alternative = "two-sided"
 ) -> NDArray[np.float64]:
-    """P-values of released scores, one for each."""
-    scale = 2 * (rows - 1) / epsilon
-    upper = noisy_normal_tail(np.asarray(scores, np.float64), _null_deviation(rows), [scale])
-    return np.asarray(two_sided(upper, alternative))
+    """P-values of released scores, one for each; the law is symmetric."""
+    scale, seen = 2 * (rows - 1) / epsilon, np.asarray(scores, np.float64)
+    if alternative == "two-sided":
+        return np.minimum(2 * score_tail(np.abs(seen), rows, scale), 1.0)
+    return score_tail(seen if alternative == "greater" else -seen, rows, scale)
 
 
-def measure_score(x: NDArray[np.float64], y: NDArray[np.float64], *, rows: int) -> Sealed:
+def measure_score(
+    x: NDArray[np.float64], y: NDArray[np.float64], *, rows: int, bits: BitSource | None = None
+) -> Sealed:
     """Kendall's score, sealed; NaN counts as the smallest number.
 
-    Counted in n log n steps; the score is a whole number below 2^52, so that SciPy's ratio gives it back exactly.
+    Counted in n log n steps; the score is a whole number below 2^49, so that SciPy's ratio, divided and multiplied twice
+    with a relative error of 2^-53 each time, gives it back exactly.
     """
     pairs = np.zeros((2, rows))  # a table that is longer or shorter than declared must not widen the sensitivity
     for place, column in enumerate((x, y)):
         kept = column[:rows]
         pairs[place, : len(kept)] = np.nan_to_num(kept, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    ranks = [np.unique(column, return_inverse=True)[1] for column in pairs]
-    exact = np.array([_score(ranks[0], ranks[1])])
+    source = bits or system_bits()
+    exact = np.array([_score(*(_places(column, source) for column in pairs))])
     return Sealed(exact, Sensitivity(2 * (rows - 1), Norm.L1, Adjacency.REPLACE_ONE))
 
 
@@ -182,9 +189,14 @@ def _score(first: NDArray[np.intp], second: NDArray[np.intp]) -> int:
     return round(tau * math.sqrt(untied[0]) * math.sqrt(untied[1]))
 
 
-def _null_deviation(rows: int) -> float:
-    # Ken38, Section 5: the variance of the score under independence, without ties; ties only lower it.
-    return math.sqrt(rows * (rows - 1) * (2 * rows + 5) / 18)
+def _places(values: NDArray[np.float64], bits: BitSource) -> NDArray[np.intp]:
+    """The place of each row when they are sorted; equal values by a random number drawn for the row."""
+    order = np.argsort(values, kind="stable")
+    if (values[order[1:]] == values[order[:-1]]).any():
+        order = np.lexsort((bits.words(len(values)), values))
+    places = np.empty(len(values), np.intp)
+    places[order] = np.arange(len(values))
+    return places
 
 
 def _price(ask: Ask, rows: int, effect: float | None, alternative: Alternative) -> Priced:

@@ -137,7 +137,7 @@ class Ask:
 def level_of(epsilon: object) -> Fraction:
     """The epsilon that a caller typed, if exact noise can have it in any test.
 
-    The noise of a test is of a sensitivity from 1 to 2^27 (rank correlation of 2^26 rows), and at least an eighth of
+    The noise of a test is of a sensitivity from 1 to 2^26 (rank correlation of 2^25 rows), and at least an eighth of
     epsilon is for it: with these limits its scale is below 2^60 and its rate at most 1000, as ``check_level`` wants.
 
     >>> level_of(0.5)

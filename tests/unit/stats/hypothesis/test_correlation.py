@@ -1,3 +1,5 @@
+import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +11,8 @@ from expost.core import InvalidRequest
 from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import CorrelationTest, correlation_power, correlation_test
-from expost.stats.hypothesis.correlation import _score, correlation_p_values
+from expost.stats.hypothesis.correlation import _score, correlation_p_values, measure_score
+from expost.stats.hypothesis.priced_test import under_noise
 
 RNG = np.random.default_rng(11)
 
@@ -21,8 +24,9 @@ def scores(rows, runs, *, linear=0.0, ties=False):
     if ties:
         x, y = np.round(2 * x), np.round(2 * y)
     total = np.zeros(runs)
+    a, b = (column + 1e-6 * RNG.random(column.shape) for column in (x, y))  # breaks ties
     for i in range(rows):
-        total += (np.sign(x[:, i : i + 1] - x[:, i + 1 :]) * np.sign(y[:, i : i + 1] - y[:, i + 1 :])).sum(1)
+        total += (np.sign(a[:, i : i + 1] - a[:, i + 1 :]) * np.sign(b[:, i : i + 1] - b[:, i + 1 :])).sum(1)
     return total, x, y
 
 
@@ -38,6 +42,35 @@ def test_the_score_counts_pairs_exactly_ties_included():
         ranks = [np.unique(column, return_inverse=True)[1] for column in (x, y)]
 
         assert _score(*ranks) == pairs
+
+
+def exact_score(x, y, seed):
+    """The sealed score under next to no noise."""
+    sealed = measure_score(np.asarray(x, float), np.asarray(y, float), rows=len(x), bits=SeededBits(seed))
+    return int(under_noise(sealed, Fraction(900), SeededBits(1))[0])
+
+
+def test_ties_are_broken_at_random_row_by_row():
+    x, y = [0.0, 0.0, 1.0], [1.0, 2.0, 3.0]
+    drawn = [exact_score(x, y, seed) for seed in range(400)]
+
+    # The first two rows are tied in x: they agree with y in half of all draws, and the other two pairs always.
+    assert set(drawn) == {1, 3}
+    assert 150 < drawn.count(3) < 250
+    constant = [exact_score([1.0] * 3, [2.0] * 3, seed) for seed in range(400)]
+    shares = np.array([constant.count(score) for score in (-3, -1, 1, 3)]) / 400
+    np.testing.assert_allclose(shares, [1 / 6, 1 / 3, 1 / 3, 1 / 6], atol=0.1)
+
+
+def test_with_ties_one_row_moves_the_score_by_at_most_the_declared_sensitivity():
+    rng = np.random.default_rng(4)
+    for seed in range(30):
+        x, y = rng.integers(0, 3, (2, 12)).astype(float)
+        other = [column.copy() for column in (x, y)]
+        other[0][5], other[1][5] = rng.integers(0, 3, 2)
+
+        # The same seed breaks the ties of every row alike; both tables have ties in both columns.
+        assert abs(exact_score(x, y, seed) - exact_score(*other, seed)) <= 2 * (12 - 1)
 
 
 def test_replacing_a_row_moves_the_score_by_at_most_the_declared_sensitivity():
@@ -58,6 +91,26 @@ def test_the_level_is_kept_whatever_the_columns(rows, strength, ties, keeps_leve
     exact, _, _ = scores(rows, 10_000, ties=ties)
 
     assert keeps_level(correlation_p_values(noisy(exact, rows, strength), rows, epsilon=float(strength)))
+
+
+@pytest.mark.parametrize("rows", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("strength", [1, 20, 1000])
+def test_the_level_is_exact_for_a_few_rows(rows, strength):
+    """By enumeration: over all orders and all noise, P(p <= level) <= level at every level there is."""
+    orders = np.array(list(itertools.permutations(range(rows))))
+    firsts, seconds = np.triu_indices(rows, 1)
+    exact = np.sign(orders[:, seconds] - orders[:, firsts]).sum(1)
+    scale = 2 * (rows - 1) / strength
+    reach = np.arange(-math.ceil(30 * scale) - 2, math.ceil(30 * scale) + 3)
+    noise = np.exp(-np.abs(reach) / scale) * math.tanh(1 / (2 * scale))
+    seen = np.arange(reach[0] + exact.min(), reach[-1] + exact.max() + 1)
+    chance = np.convolve(np.bincount(exact - exact.min()) / len(exact), noise)
+
+    for alternative in ("two-sided", "greater", "less"):
+        p = correlation_p_values(seen, rows, epsilon=strength, alternative=alternative)
+        order = np.argsort(p)
+        assert (np.cumsum(chance[order])[np.searchsorted(p[order], p, "right") - 1] <= p + 1e-9).all()
+        assert p.min() < 0.35
 
 
 def test_ten_per_cent_more_noise_than_the_reference_knows_is_caught(keeps_level):
