@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from expost.core import InvalidRequest, Measure, Release
+from expost.core import InvalidRequest, Measure, Release, Step
 from expost.plots.style import BLUE, GREEN, GREY, ORANGE, new_figure, save
 
 __all__ = ["draw_climb"]
@@ -29,50 +31,77 @@ def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figu
     """
     if not release.climb:
         raise InvalidRequest("Expected a release that climbed a ladder", do="Ask with within= to see a climb")
-    figure, axes = new_figure()
-    target = release.receipt.target
-    if target is None or target.measure in _ERRORS:
-        _draw_interval(axes, release)
+    figure, axes = new_figure(height=4.8)
+    axes.set_xscale("log")
+    if _has_interval(release):
+        _draw_interval(axes, release, _in_view(release))
     else:
         _draw_certified(axes, release)
     last = float(release.climb[-1].epsilon)
     axes.axvline(last, color=GREEN, linestyle="--", linewidth=1.2, label=f"stopped at epsilon {last:.4g}")
-    axes.set_xscale("log")
-    axes.set_xlabel("privacy level of the rung, epsilon (log scale; left is more private)")
+    axes.set_xlabel("privacy level of the rung, epsilon (log scale; left is more private)" + _hidden(release))
+    _mark_levels(axes)
     receipt = release.receipt
     axes.set_title(f"{receipt.outcome.value}: paid {receipt.bill}, at most {receipt.promise}", fontsize=10, loc="left")
-    axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
+    figure.legend(loc="outside lower left", ncols=2, fontsize=8, frameon=False)  # below: the climb uses all its frame
     return save(figure, path)
 
 
-def _levels(release: Release[Any]) -> list[float]:
-    return [float(step.epsilon) for step in release.climb]
+def _has_interval(release: Release[Any]) -> bool:
+    target = release.receipt.target
+    return target is None or target.measure in _ERRORS
+
+
+def _hidden(release: Release[Any]) -> str:
+    """What the picture leaves out, in words."""
+    hidden = len(release.climb) - len(_in_view(release)) if _has_interval(release) else 0
+    if not hidden:
+        return ""
+    rungs = f"{hidden} noisier {'rung' if hidden == 1 else 'rungs'}"
+    return f"\n{rungs}, from epsilon {float(release.climb[0].epsilon):.2g}, not shown"
+
+
+def _mark_levels(axes: Any) -> None:
+    """Ticks in plain decimals, however few decades are in view: powers of ten alone would leave one or none."""
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(
+        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    )
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _levels(steps: Sequence[Step]) -> list[float]:
+    return [float(step.epsilon) for step in steps]
+
+
+def _in_view(release: Release[Any]) -> tuple[Step, ...]:
+    """The rungs from the first whose interval is less than twenty times as wide as the last; those before are noise."""
+    climb = release.climb
+    reach = 20 * climb[-1].width
+    first = next(place for place, step in enumerate(climb) if step.width <= reach)
+    return climb[first:]
 
 
 def _draw_certified(axes: Any, release: Release[Any]) -> None:
     target = release.receipt.target
     assert target is not None
     bounds = [step.high for step in release.climb]
-    axes.plot(_levels(release), bounds, color=BLUE, marker=".", linewidth=1, label=f"certified {target.measure.value}")
+    axes.plot(
+        _levels(release.climb), bounds, color=BLUE, marker=".", linewidth=1, label=f"certified {target.measure.value}"
+    )
     axes.axhline(float(target.tolerance), color=ORANGE, linewidth=1, label=f"target: {target}")
     axes.set_yscale("log")
     axes.set_ylabel(f"{target.measure.value} of the released model, at most")
 
 
-def _draw_interval(axes: Any, release: Release[Any]) -> None:
-    axes.fill_between(
-        _levels(release),
-        [step.low for step in release.climb],
-        [step.high for step in release.climb],
-        color=BLUE,
-        alpha=0.2,
-        linewidth=0,
-        label=_band(release),
-    )
-    values = [step.value for step in release.climb]
-    axes.plot(_levels(release), values, color=BLUE, marker=".", linewidth=1, label="released value")
+def _draw_interval(axes: Any, release: Release[Any], steps: Sequence[Step]) -> None:
+    levels, values = _levels(steps), [step.value for step in steps]
+    lows, highs = [step.low for step in steps], [step.high for step in steps]
+    axes.fill_between(levels, lows, highs, color=BLUE, alpha=0.2, linewidth=0, label=_band(release))
+    axes.plot(levels, values, color=BLUE, marker=".", linewidth=1, label="released value")
     _draw_target(axes, release)
-    _frame(axes, release)
+    _frame(axes, steps)
     axes.set_ylabel(release.receipt.question, wrap=True)
 
 
@@ -90,11 +119,11 @@ def _draw_target(axes: Any, release: Release[Any]) -> None:
     tolerance = float(target.tolerance) * (abs(value) if target.measure is Measure.RELATIVE_ERROR else 1)
     axes.axhline(value - tolerance, color=ORANGE, linewidth=1, label=f"target: {target}")
     axes.axhline(value + tolerance, color=ORANGE, linewidth=1)
-    axes.axhline(value, color=GREY, linewidth=0.6)
+    axes.axhline(value, color=GREY, linewidth=0.6, label="the answer")
 
 
-def _frame(axes: Any, release: Release[Any]) -> None:
-    # The first rungs are so noisy that they would flatten the rest: keep the last decade of widths in view.
-    last = release.climb[-1]
-    reach = max(20 * last.width / 2, 1.0)
-    axes.set_ylim(last.value - reach, last.value + reach)
+def _frame(axes: Any, steps: Sequence[Step]) -> None:
+    # All that is released stays in view, and of the intervals those of the last rungs: the first would flatten the rest.
+    last = steps[-1]
+    reach = max(10 * last.width / 2, *(1.1 * abs(step.value - last.value) for step in steps)) or 1.0
+    axes.set_ylim(last.value - reach, last.value + 1.15 * reach)
