@@ -6,11 +6,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from hypothesis import settings
+
 # Many tests start processes of their own, which need half of the time if they find the package compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-from hypothesis import settings
 
 # How long an example takes depends on what else the machine does: a timing is never a test.
 settings.register_profile("house", deadline=None)

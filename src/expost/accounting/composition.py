@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln
 
 from expost.accounting import approx
 from expost.accounting.gaussian import smallest_epsilon
-from expost.accounting.rounding import MARGIN, SMALLEST, float_down, float_up
+from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability, rational
@@ -99,17 +100,21 @@ class HomogeneousTotal:
 
     def _delta(self, epsilon: float) -> float:
         """sum_l C(k, l) e^((k - l) e) / (1 + e^e)^k (1 - e^(epsilon - (k - 2l) e))_+ , all terms non-negative."""
+        losses, masses, error, failed = self._law
+        gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
+        value = float(np.dot(masses, gains)) * (1 + error) + (SMALLEST if epsilon < losses[0] else 0.0)
+        return min(1.0, failed + value)
+
+    @cached_property
+    def _law(self) -> tuple[Floats, Floats, float, float]:
+        """The losses, their masses, the relative error of a sum over them, and the probability of failure."""
         e, k = float_up(self.amount), self.count
-        losers = np.arange(k + 1)
-        losses = (k - 2 * losers) * e
+        losers = np.arange(k + 1, dtype=np.float64)
         log_mass = gammaln(k + 1) - gammaln(losers + 1) - gammaln(k - losers + 1)
         log_mass += (k - losers) * e - k * (e + math.log1p(math.exp(-e)))
-        gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
-        value = float(np.dot(np.exp(log_mass), gains))
         # The logarithms have absolute errors of a few ulps of their largest term.
         error = 2.0**-49 * (4 + float(gammaln(k + 1)) + k * (e + 1))
-        value = value * (1 + error) + (SMALLEST if epsilon < losses[0] else 0.0)
-        return min(1.0, float_up(self._failed()) + value)
+        return (k - 2 * losers) * e, np.exp(log_mass), error, float_up(self._failed())
 
 
 def total(scenario: Scenario) -> HomogeneousTotal | None:

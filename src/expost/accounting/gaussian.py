@@ -95,30 +95,32 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
 def _narrowed(delta_at: Callable[[float], float], delta: float, low: float, high: float) -> float:
     """The upper end of the bracket once it is narrow, a quarter of a bisection's calls later (OT21).
 
-    The next point is the secant's, in logarithms, nudged towards the middle so that both ends close in; it stays so near
+    The next point is the secant's, nudged towards the middle so that both ends close in; it stays so near
     to the middle that the bracket is never more than one halving behind a bisection's.
     """
-    above, below = (_log(delta_at(end)) - _log(delta) for end in (low, high))
+    above, below = delta_at(low), delta_at(high)
     first = allowed = high - low
     while high - low > _CLOSE * high:
         middle, width = (low + high) / 2, high - low
-        secant = low + width * above / (above - below) if above > below else middle
+        secant = low + width * _share(above, delta, below)
         nudge = max(width**2 / first, _CLOSE * high) / 4
         aim = min(secant + nudge, middle) if secant < middle else max(secant - nudge, middle)
         reach = allowed - width / 2
         point = min(max(aim, middle - reach), middle + reach)
         found = delta_at(point)
         if found <= delta:
-            high, below = point, _log(found) - _log(delta)
+            high, below = point, found
         else:
-            low, above = point, _log(found) - _log(delta)
+            low, above = point, found
         allowed /= 2
     return high
 
 
-def _log(value: float) -> float:
-    """The logarithm of a delta, which may be zero."""
-    return math.log(max(value, SMALLEST))
+def _share(above: float, delta: float, below: float) -> float:
+    """How far down from ``above`` to ``below`` this delta is: tails fall like exponentials, ends like lines."""
+    if min(delta, below) > 0:
+        above, delta, below = math.log(above), math.log(delta), math.log(below)
+    return (above - delta) / (above - below) if above > below else 0.5
 
 
 def pure_to_gdp(epsilon: Fraction) -> Fraction:
