@@ -58,6 +58,10 @@ def likely_cost(
     return PureLoss(min(Fraction(guesses[-1]), worst.epsilon)) if guesses else None
 
 
+_IN_THE_QUESTION = object()
+"""The target of a request whose question names it, if it has one."""
+
+
 class _AtTheTill(Exception):
     """A fit has said what it would pay for, and goes no further."""
 
@@ -90,7 +94,17 @@ def quoted(estimator: Any, dataset: Any, *, features: Sequence[str], target: str
     return found[0]
 
 
-def last_bill(worst: Loss, receipts: Iterable[Receipt], *, question: str) -> Loss | None:
-    """A guess for a fit: what the same one cost the last time, if it is on record and within the worst case."""
-    bills = [receipt.bill for receipt in receipts if receipt.question == question and receipt.outcome.met]
+def last_bill(request: Request, receipts: Iterable[Receipt], *, question: str) -> Loss | None:
+    """A guess for a fit: what the same one cost the last time, if it is on record and within the worst case.
+
+    One that has no target to reach and to stop at costs all of its worst case.
+    """
+    worst, target = request.worst_case, getattr(request, "target", _IN_THE_QUESTION)
+    if target is None:
+        return worst
+    bills = [
+        receipt.bill
+        for receipt in receipts
+        if receipt.question == question and receipt.outcome.met and target in (receipt.target, _IN_THE_QUESTION)
+    ]
     return bills[-1] if bills and bills[-1].definition == worst.definition and bills[-1].within(worst) else None

@@ -240,8 +240,8 @@ class Session(Questions):
         public = public_terms_of(estimator, public_validation)
         quote = quoted(estimator, self.dataset, features=features, target=target, **public)
         request = in_currency_of(quote, self._ledger, self.accounts)
-        question, worst_case = placed(request.question, self._place), request.worst_case
-        return Price(question, worst_case, last_bill(worst_case, self._receipts(), question=question))
+        question = placed(request.question, self._place)
+        return Price(question, request.worst_case, last_bill(request, self._receipts(), question=question))
 
     def _receipts(self) -> Iterator[Receipt]:
         """The receipts of what was asked from just these accounts: public, so a guess from them is free."""

@@ -8,6 +8,7 @@ import pytest
 
 import expost
 from expost import Dataset, InvalidRequest, SGDClassifier, SGDRegressor
+from expost.noise import SeededBits
 
 RNG = np.random.default_rng(0)
 A, B = RNG.uniform(-1, 1, (2, 3000))
@@ -116,3 +117,16 @@ def test_an_estimator_without_a_use_for_public_rows_refuses_them() -> None:
     with pytest.raises(InvalidRequest, match="Expected no public_validation for Ridge"):
         session.fit(ridge, features=["a"], target="sum", public_validation=(A[:, None], B))
     assert session.spent().amounts()["epsilon"] == 0
+
+
+def test_a_price_is_guessed_from_fits_to_the_same_target_and_certain_without_one() -> None:
+    session = expost.Session(described(), budget=expost.approx(10, 1e-5), bits=SeededBits(1), simulation=True)
+    asked = {"features": ["a", "b"], "target": "kind"}
+    terms = {"classes": ["no", "yes"], "rows": 3000, "steps": 10, "feature_bound": 1.5}
+    reached, fixed = SGDClassifier(target=("accuracy", 0.7), **terms), SGDClassifier(epsilon=0.25, **terms)
+    bill = session.fit(reached, **asked).receipt_.bill
+
+    assert session.price(reached, **asked).likely == bill
+    assert session.price(SGDClassifier(target=("accuracy", 0.8), **terms), **asked).likely is None
+    price = session.price(fixed, **asked)
+    assert price.likely == price.worst_case == session.fit(fixed, **asked).receipt_.bill
