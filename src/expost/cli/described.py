@@ -15,7 +15,7 @@ from expost.core import Adjacency, InvalidRequest, Unit
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["describe_source", "described_adjacency", "limits_of", "typed_value"]
+__all__ = ["describe_source", "described_adjacency", "limits_of", "named_apart", "typed_value"]
 
 
 def describe_source(
@@ -53,6 +53,16 @@ def describe_source(
     except (OSError, ValueError):  # a library's words about a broken file may repeat some of it
         broken = facts["source"]
     raise InvalidRequest("Expected a data file that can be read", got=broken, do="Check the file")
+
+
+def named_apart(dataset: Dataset, source: str) -> Dataset:
+    """The dataset, with a name and so an account of its own if its neighbours are not those that are described.
+
+    An account is about one notion of neighbours.
+    """
+    if dataset.adjacency is not described_adjacency(source):
+        dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
+    return dataset
 
 
 def described_adjacency(source: str) -> Adjacency:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from expost.cli.described import describe_source, limits_of, typed_value
+from expost.cli.described import describe_source, limits_of, named_apart, typed_value
 from expost.core import InvalidRequest, epsilon
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ class Question:
     time: Annotated[str | None, typer.Option(help="The time column of --per.")] = None
     max_rows: Annotated[int | None, typer.Option(help="Rows kept of each unit.")] = None
     max_groups: Annotated[int | None, typer.Option(help="Groups kept of each unit.")] = None
+    adjacency: Annotated[
+        str | None,
+        typer.Option(
+            help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one); "
+            "if not as described, from an account of its own, such as dataset:NAME-replace-one."
+        ),
+    ] = None
+    rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None
     bounds: Annotated[list[str] | None, typer.Option(help="Public limits, as column=low:high; repeatable.")] = None
     categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None
@@ -66,6 +74,7 @@ class Question:
     def dataset(self) -> Dataset:
         """The table with what is known of it in public: its description, and what was typed."""
         said: dict[str, Any] = {"max_rows_per_unit": self.max_rows, "max_groups_per_unit": self.max_groups}
+        said |= {"adjacency": self.adjacency, "rows": self.rows}
         given = {name: value for name, value in said.items() if value is not None}
         if self.bounds:
             given["bounds"] = dict(limits_of("--bounds", text) for text in self.bounds)
@@ -81,7 +90,7 @@ class Question:
         dataset = self.dataset()
         where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))
         amount = None if self.budget is None else epsilon(self.budget, self.budget_delta)
-        with Session(dataset, amount, ledger=where, analyst=self.analyst) as whole:
+        with Session(named_apart(dataset, self.source), amount, ledger=where, analyst=self.analyst) as whole:
             session = whole
             for text in self.part or []:
                 session = session.part(*_part(session, text))

@@ -1,6 +1,8 @@
 import datetime
 import json
+from fractions import Fraction
 
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -195,7 +197,8 @@ def test_a_model_of_gradient_descent_is_fitted_and_saved(folder, tmp_path, words
 
     receipt = json.loads(result.output)["receipt"]
     model = expost.load_model(tmp_path / "m.json")
-    assert isinstance(model.predict([[100.0]]).tolist()[0], predicted)
+    named = pandas.DataFrame([[100.0]], columns=[words[3].partition("=")[0]])
+    assert isinstance(model.predict(named).tolist()[0], predicted)
     assert model.receipt_.to_dict() == receipt
     assert receipt["adjacency"] == "add-remove"
     with expost.open_ledger(folder / where) as book:
@@ -398,3 +401,40 @@ def test_a_broken_data_file_is_a_typed_error_without_its_content(tmp_path) -> No
     with pytest.raises(expost.InvalidRequest, match="can be read") as caught:
         run(tmp_path, "query", "count", "--epsilon", "1", "--budget", "1", ledger="l")
     assert "ann" not in str(caught.value)
+
+
+def test_neighbours_are_chosen_on_the_command_line_and_charged_to_an_account_of_their_own(folder) -> None:
+    words = ["sum", "distance", "--bounds", "distance=0:1000", "--epsilon", "0.5", "--budget", "1", "--json"]
+    replaced = ["--adjacency", "replace-one", "--rows", "5000"]
+
+    usual, other = (
+        json.loads(run(folder, "query", *words, *more, ledger="neighbours.ledger").output)["receipt"]
+        for more in ([], replaced)
+    )
+
+    assert (usual["adjacency"], other["adjacency"]) == ("add-remove", "replace-one")
+    with expost.open_ledger(folder / "neighbours.ledger") as book:
+        assert {name: book.spent(name).epsilon for name in book.accounts()} == {
+            "dataset:flights": Fraction(1, 2),
+            "dataset:flights-replace-one": Fraction(1, 2),
+        }
+    priced = run(folder, "price", *words, *replaced, ledger="neighbours.ledger")
+    assert priced.exit_code == 0
+    for wrong in (["--adjacency", "replace-one"], ["--adjacency", "nearby"], [*replaced[:3], "0"]):
+        with pytest.raises(expost.InvalidRequest, match=r"public number of rows|adjacency to be|rows to be"):
+            run(folder, "query", *words, *wrong, ledger="neighbours.ledger")
+
+
+def test_a_question_with_the_described_neighbours_stays_in_the_account_of_the_table(tmp_path) -> None:
+    pyarrow.parquet.write_table(generated_flights(500), tmp_path / "flights.parquet")
+    (tmp_path / "flights.toml").write_text(
+        'source = "flights.parquet"\nname = "flights"\nadjacency = "replace-one"\nrows = 500\n', encoding="utf-8"
+    )
+    for more in ([], ["--adjacency", "replace-one"], ["--adjacency", "add-remove"]):
+        run(tmp_path, "query", "count", "--where", "hour > 12", "--epsilon", "0.25", "--budget", "1", *more, ledger="l")
+
+    with expost.open_ledger(tmp_path / "l") as book:
+        assert {name: book.spent(name).epsilon for name in book.accounts()} == {
+            "dataset:flights": Fraction(1, 2),
+            "dataset:flights-add-remove": Fraction(1, 4),
+        }
