@@ -16,7 +16,7 @@ from expost.accounting.scenario import Scenario, scenarios
 FAST = {name: price for name, price in CURRENCIES.items() if name != "pld"}
 DELTAS = [Fraction(1, 100), Fraction(1, 10**6), Fraction(1, 10**12)]
 EPSILONS = [Fraction(0), Fraction(1, 10), Fraction(3), Fraction(100)]
-CONTRACT = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+CONTRACT = settings(max_examples=14, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 EVERY_KIND = pytest.mark.parametrize("kind", list(Event.kinds.values()), ids=list(Event.kinds))
 EVERY_CURRENCY = pytest.mark.parametrize("name", list(FAST))
 
@@ -39,17 +39,7 @@ def test_a_total_is_a_privacy_profile(name: str, kind: type[Event], data: st.Dat
         assert all(0 <= delta <= 1 for delta in deltas)
         assert epsilons == sorted(epsilons)
         assert deltas == sorted(deltas, reverse=True)
-
-
-@EVERY_CURRENCY
-@EVERY_KIND
-@CONTRACT
-@given(data=st.data())
-def test_both_ways_agree(name: str, kind: type[Event], data: st.DataObject) -> None:
-    for total in totals(data.draw(of_kind(kind)), name):
-        for delta in DELTAS:
-            epsilon = total.epsilon(delta)
-
+        for delta, epsilon in zip(DELTAS, epsilons, strict=True):  # both ways agree
             assert math.isinf(epsilon) or total.delta(Fraction(epsilon)) <= float(delta) * (1 + 1e-6)
 
 

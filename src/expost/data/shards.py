@@ -94,6 +94,11 @@ class Shards:
         self._runs.clear()
         self._bytes = 0
 
+    @property
+    def threads(self) -> int | None:
+        """How many threads are worth starting: one where all rows are in one shard, else the usual number."""
+        return None if self._small is None else 1
+
     def __iter__(self) -> Iterator[Atoms]:
         """Each shard once."""
         if self._small is not None:

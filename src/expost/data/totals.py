@@ -30,7 +30,7 @@ def exact_sums(
     key = int.from_bytes(secret[:8], "little")
     with Shards(key=key, memory_limit=memory_limit) as shards:
         shards.collect(engine, tally.atoms, tally.columns)
-        bounded = in_parallel(partial(_bounded_sums, tally, limits, secret), shards)
+        bounded = in_parallel(partial(_bounded_sums, tally, limits, secret), shards, threads=shards.threads)
         return reduce(add, bounded, tally.zero())
 
 
