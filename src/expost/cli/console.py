@@ -21,6 +21,7 @@ __all__ = [
     "emit",
     "err",
     "fail",
+    "kept_apart",
     "new_file",
     "out",
     "print_price",
@@ -31,6 +32,10 @@ __all__ = [
 
 PICTURES = (".png", ".svg", ".pdf")
 """The endings of picture files."""
+
+_PICTURE_STARTS = (b"\x89PNG", b"<?xml", b"<svg", b"%PDF")
+_NEVER_REPLACED = (b"SQLite format 3\0", b"PAR1", b"ARROW1")
+_OF_A_LEDGER = ("", ".head", "-wal", "-shm", "-journal")  # the files of one ledger, by the ends of their names
 
 _HERE = {
     "Dataset(": "--categories, --bounds, --max-rows; or once for all, expost describe init FILE",
@@ -134,10 +139,10 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
 
 
-def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: bytes = b"") -> None:
+def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[bytes, ...] = ()) -> None:
     """Refuse a file that could not be written, or is something else; called before anything is paid for.
 
-    ``begins`` is what a file of the same kind begins with: only such a one is replaced, no ledger and no data.
+    ``begins`` is what files of the same kind begin with: only such are replaced. No ledger and no table ever is.
     """
     if path is None:
         return
@@ -147,10 +152,30 @@ def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: bytes = 
         raise InvalidRequest("Expected a file that can be written", got=str(path), do="Create its folder first")
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
-            if file.read(len(begins)) != begins:
+            start = file.read(16)
+        wanted = begins or (_PICTURE_STARTS if kinds else ())
+        if start.startswith(_NEVER_REPLACED) or (wanted and not start.startswith(wanted)):
+            raise InvalidRequest(
+                "Expected a new file, or one that this command wrote", got=str(path), do="Name another"
+            )
+
+
+def kept_apart(path: Path | None, *others: str) -> None:
+    """Refuse to write to what a command reads or charges, under whichever name, even if it is not there yet."""
+    if path is None:
+        return
+    for other in others:
+        for place in (other.removeprefix("sqlite:///") + ending for ending in _OF_A_LEDGER):
+            if _is_same(path, Path(place)):
                 raise InvalidRequest(
-                    "Expected a new file, or one that this command wrote", got=str(path), do="Name another"
+                    "Expected an output that is neither the data nor the ledger", got=str(path), do="Name another file"
                 )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:

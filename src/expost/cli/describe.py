@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from expost.cli.console import emit, new_file, out, print_table
+from expost.cli.console import emit, kept_apart, new_file, out, print_table
 from expost.core import InvalidRequest
+from expost.core.whole_file import write_file
 
 if TYPE_CHECKING:
     from expost.data import Dataset
@@ -34,11 +35,10 @@ def init(
     target = output or Path(source).with_suffix(".toml")
     if target.exists() and not force:
         raise InvalidRequest("Expected a new file", got=str(target), do="Pass --force to overwrite it")
-    if target.exists() and target.samefile(source):
-        raise InvalidRequest("Expected another file than the data", got=str(target), do="Name a TOML file")
+    kept_apart(target, source)
     new_file(target)
     shown = Path(source).name if target.parent == Path(source).parent else source
-    target.write_text(template(shown, _columns(Dataset(source))), encoding="utf-8")
+    write_file(target, template(shown, _columns(Dataset(source))).encode())
     out.print(f"Fill in {target}, then: expost query {source} count --within 5% --budget 1")
 
 

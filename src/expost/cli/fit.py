@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from expost.cli.console import emit, new_file, out, print_price, print_receipt
-from expost.cli.described import describe_source, described_adjacency, limits_of
+from expost.cli.console import emit, kept_apart, new_file, out, print_price, print_receipt
+from expost.cli.described import describe_source, limits_of, named_apart
 from expost.cli.estimator import EstimatorOptions
 from expost.core import InvalidRequest
 
@@ -51,7 +51,7 @@ def fit(
     from expost.curator import Session
     from expost.models.saved import save_model
 
-    new_file(output, begins=b"{")
+    new_file(output, begins=(b"{",))
     limits = _features(feature)
     options = EstimatorOptions(
         model=model,
@@ -78,9 +78,8 @@ def fit(
             do="Fit from a table with one row a person",
         )
     where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
-    if dataset.adjacency is not described_adjacency(source):
-        dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
-    with Session(dataset, options.budget(budget), ledger=where) as session:
+    kept_apart(output, source, where)
+    with Session(named_apart(dataset, source), options.budget(budget), ledger=where) as session:
         if only_price:
             print_price(session.price(estimator, features=list(limits), target=target), as_json=as_json)
             return

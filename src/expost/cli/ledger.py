@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from expost.cli.console import PICTURES, emit, err, new_file, out, print_table
+from expost.cli.console import PICTURES, emit, err, kept_apart, new_file, out, print_table
 from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
 from expost.core.picture import draw
+from expost.core.whole_file import write_file
 from expost.ledger import Entry, Ledger, new_key, open_ledger
 from expost.ledger.account import checked_name
 
@@ -35,6 +36,7 @@ def show(
     Example: [bold]expost ledger show flights.ledger --account dataset:flights[/bold]
     """
     new_file(plot, kinds=PICTURES)
+    kept_apart(plot, where)
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
         totals = [(name, book.budget(name), book.spent(name), book.remaining(name)) for name in names]
@@ -79,10 +81,11 @@ def export(
 
     Example: [bold]expost ledger export flights.ledger --output flights.jsonl[/bold]
     """
-    new_file(output, begins=b"{")
+    new_file(output, begins=(b"{",))
+    kept_apart(output, where)
     with _existing(where) as book:
         lines = [json.dumps(_line(entry), ensure_ascii=False) for entry in book.history()]
-    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_file(output, ("\n".join(lines) + "\n").encode())
     _say(f"{len(lines)} entries written to {output}", {"entries": len(lines), "output": str(output)}, as_json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from expost.cli.console import PICTURES, err, new_file, out, print_price, print_release
+from expost.cli.console import PICTURES, err, kept_apart, new_file, out, print_price, print_release
 from expost.cli.question import Question, asking
 
 __all__ = ["price", "query"]
@@ -27,6 +27,7 @@ def query(
     --unit tailnum --max-rows 50 --budget 1 --ledger flights.ledger[/bold]
     """
     new_file(plot, kinds=PICTURES)
+    kept_apart(plot, question.source, question.ledger or question.source)
     with question.session() as session:
         release = session.ask(session.request(question.statistic, *question.subject(), **question.terms()))
     print_release(release, as_json=as_json)

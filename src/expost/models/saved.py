@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from expost.core import InvalidRequest, Receipt, Release
+from expost.core.whole_file import write_file
 from expost.learning.model import LinearModel
 from expost.learning.sgd.learner import LinearScores
 from expost.models.classifier import HuberSVC, LogisticRegression
@@ -58,7 +59,7 @@ def save_model(model: PrivateLinearModel | PrivateGradientModel, path: str | Pat
     }
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_file(path, text.encode())
     except (OSError, TypeError, ValueError):
         raise InvalidRequest(
             "Expected a file that can be written", got=_path_text(path), do="Create its folder first"

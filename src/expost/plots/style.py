@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from expost.core import InvalidRequest
+from expost.core.whole_file import write_file
 
 __all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "RED", "Picture", "new_figure", "save"]
 
@@ -60,8 +61,10 @@ def save(figure: Figure, path: str | Path | None) -> Figure:
         raise InvalidRequest("Expected the name of a file", got=type(path).__name__, do='Pass e.g. "picture.png"')
     if Path(path).suffix.lower().removeprefix(".") not in _KINDS or "\0" in str(path):
         raise InvalidRequest("Expected a file name ending in .png or .svg", got=str(path), do="Rename it")
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=150, format=Path(path).suffix.lower().removeprefix(".") or "png")
     try:
-        figure.savefig(path, dpi=150)
+        write_file(path if Path(path).suffix else f"{path}.png", drawn.getvalue())
     except OSError:
         raise InvalidRequest(
             "Expected a file that can be written", got=str(path), do="Create its folder first"

@@ -47,7 +47,7 @@ def test_an_existing_description_is_not_overwritten(source) -> None:
 def test_the_data_are_not_overwritten_by_their_description(source) -> None:
     before = source.read_bytes()
 
-    with pytest.raises(expost.InvalidRequest, match="another file than the data"):
+    with pytest.raises(expost.InvalidRequest, match="neither the data nor the ledger"):
         run("describe", "init", str(source), "--output", str(source), "--force")
     assert source.read_bytes() == before
 

@@ -67,3 +67,25 @@ def test_a_model_replaces_no_data_and_no_ledger(folder, kept: str) -> None:
     for _ in range(2):
         run(folder, "fit", *MODEL[:-1], "0.3", *FEATURE)
     assert (folder / "model.json").read_text().startswith("{")
+
+
+@pytest.mark.parametrize("ending", ["", ".head", "-wal"])
+def test_a_model_does_not_replace_a_ledger_that_is_still_to_be_made(folder, ending: str) -> None:
+    words = ["fit", str(folder / "flights.parquet"), *MODEL, *FEATURE, "--ledger", str(folder / "new.ledger")]
+
+    with pytest.raises(expost.InvalidRequest, match="neither the data nor the ledger"):
+        CliRunner().invoke(app, [*words, "--output", f"{folder}/./new.ledger{ending}"], catch_exceptions=False)
+
+    assert not list(folder.glob("new.ledger*"))
+
+
+def test_a_model_does_not_replace_data_by_another_name(folder) -> None:
+    (folder / "people.csv").write_text("{age\n1\n", encoding="utf-8")
+    (folder / "link.json").symlink_to(folder / "people.csv")
+    (folder / "twin.json").hardlink_to(folder / "people.csv")
+
+    for name in ("link.json", "twin.json", "people.csv"):
+        with pytest.raises(expost.InvalidRequest, match="neither the data nor the ledger"):
+            words = ["fit", str(folder / "people.csv"), *MODEL, *FEATURE, "--output", str(folder / name)]
+            CliRunner().invoke(app, words, catch_exceptions=False)
+    assert (folder / "people.csv").read_text() == "{age\n1\n"
