@@ -54,8 +54,7 @@ class AnovaTest(PricedTest):
         squares by group (a quarter where sizes are public, or for the one total of ``equal_spread``); add-remove: half
         the width, 1, and a quarter.
     Accuracy: p-values keep their level for normal and for bounded, moderately skewed values (simulated down to ten
-        rows a group, and for spreads that differ by a factor of 200). Not for values so rare that a group has only a
-        few: ``split_test`` has a level that is proved.
+        rows a group, and for spreads that differ by a factor of 200). ``split_test`` has a level that is proved.
     Numerics: exact integer sums and noise; p-values are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spread); Sat46 (its freedom); BC91, Section 2 (drawn
         reference); docs/proofs/noisy-reference.md.

@@ -159,7 +159,10 @@ def truths(values: Any) -> NDArray[np.bool_]:
     array([ True, False,  True])
     """
     check_unmasked(values)
-    given = np.asarray(values)
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):  # lists of different lengths, say
+        given = np.empty(0)
     if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "biuf":
         raise InvalidRequest("Expected a non-empty list of true/false values", do="Pass booleans, or zeros and ones")
     truth: NDArray[np.bool_] = np.nan_to_num(given) != 0

@@ -40,9 +40,11 @@ class LinearCorrelationTest(PricedTest):
     Adjacency: replace-one, the number of rows is public.
     Sensitivity: half the product of the widths of the bounds for the products, the width for a sum, a quarter of its
         square for a sum of squares.
-    Accuracy: p-values keep their level under independence for normal, uniform, rare and skewed values (simulated down
-        to ten rows); the probability of a wrong bound on the spreads is added to them. The interval supposes normal
-        pairs. ``split_test`` has a level that is proved.
+    Accuracy: p-values keep their level under independence for normal, uniform and skewed values and for 0/1 values of
+        one in ten (simulated down to ten rows); the probability of a wrong bound on the spreads is added to them. Where
+        both columns are so rare that fewer than about ten rows are expected in both, an epsilon of 20 or more shows that
+        sums of products are not normal (P(p <= 0.05) up to 0.09): take ``split_test``, whose level is proved, or
+        ``independence_test``. The interval supposes normal pairs.
     Numerics: exact integer sums and noise; p-values and intervals are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spreads); Fis21 (interval);
         docs/proofs/noisy-reference.md.

@@ -142,9 +142,11 @@ class NoisyMoments:
     def _spread_bound(self, column: int) -> Floats:
         if self.squares is None:
             return np.full(self.products.shape, 0.5)
-        upper = self.squares[column] + self.square_scale * _LOG
-        centre = np.maximum(np.abs(self.sums[column]) - self.sum_scale, 0.0) ** 2 / self.rows
-        return np.sqrt(np.clip((upper - centre) / (self.rows - 1), 1e-12, 0.25))
+        # For any c the squares about the mean are at most those about c; here c is the noisy mean, see the proof.
+        total, centre = self.sums[column], np.clip(self.sums[column] / self.rows, -0.5, 0.5)
+        within = np.maximum(self.squares[column] - 2 * centre * total + centre**2 * self.rows, 0.0)
+        noise = np.hypot(self.square_scale, 2 * centre * self.sum_scale)
+        return np.sqrt(np.minimum((within + _LOG * noise) / (self.rows - 1), 0.25))
 
     def variation(self, column: int) -> float:
         """The noisy sum of squares about the mean of a column; for one repetition."""

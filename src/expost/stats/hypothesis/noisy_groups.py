@@ -45,11 +45,16 @@ class NoisyGroups:
 
     @classmethod
     def expected(cls, means: Floats, sizes: Floats, deviation: float, shares: Shares) -> NoisyGroups:
-        """Totals as they will about be for values of this mean in each group; squares a little above their mean."""
+        """Totals as they will about be for values of this mean in each group; squares a little above their mean.
+
+        Of groups apart more so: each is taken for at least as wide as all together, which adds half of the mean distance
+        of its squares from theirs, by noise and by sampling.
+        """
         squares = None
         if shares.squares is not None:
             squares = sizes * (means**2 + deviation**2)
-            squares = (squares.sum(-1) if shares.equal_spread else squares) + shares.square_scale
+            apart = shares.square_scale / 2 + 0.5 * deviation**2 * np.sqrt(sizes)
+            squares = (squares.sum(-1) if shares.equal_spread else squares + apart) + shares.square_scale
         return cls.of(means * sizes, sizes, squares, shares)
 
     @property
@@ -158,8 +163,14 @@ class NoisyGroups:
 
     @property
     def _within(self) -> Floats:
+        """The squares within each group; none is taken for narrower than all together.
+
+        A few rows may all be alike by chance where others are not: their own squares would then say too little.
+        """
         assert self.squares is not None
-        return np.maximum(self.squares - self._centring[0], 0.0)
+        own = np.maximum(self.squares - self._centring[0], 0.0)
+        common = own.sum(-1, keepdims=True) / self._freedom.sum(-1, keepdims=True)
+        return np.asarray(np.maximum(own, self._freedom * common))
 
     @property
     def _within_noise(self) -> Floats:

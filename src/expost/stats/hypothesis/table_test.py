@@ -36,6 +36,8 @@ CITATIONS = ("GLRV16, Algorithms 1 and 3", "KR17, Section 5", "BC91, Section 2",
 
 Floats = NDArray[np.float64]
 
+_MOST = 1 << 53  # rows: so many are counted by floats too
+
 
 class TableTest(PricedTest, ABC):
     """A request whose release is a table of noisy counts; what follows is post-processing."""
@@ -99,9 +101,12 @@ def chances_of(values: Any, *, dimensions: int = 1) -> Floats:
 def counts_of(values: Any, dimensions: int) -> NDArray[np.int64]:
     """Exact counts as an integer array."""
     check_unmasked(values)
-    counts = np.asarray(values)
+    try:
+        counts = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):  # lists of different lengths, say
+        counts = np.empty(0)
     shape_ok = counts.ndim == dimensions and all(length >= 2 for length in counts.shape)
-    if not shape_ok or counts.dtype.kind not in "iu" or counts.min() < 0 or counts.sum() < 1:
+    if not shape_ok or counts.dtype.kind not in "iu" or counts.min() < 0 or not 1 <= counts.sum(dtype=float) <= _MOST:
         raise InvalidRequest(f"Expected a table of counts with {dimensions} axis or axes", do="Pass whole numbers")
     return counts.astype(np.int64)
 

@@ -57,6 +57,8 @@ def test_truths_are_read_from_any_number():
     assert truths([0.0, 2.0, float("nan")]).tolist() == [False, True, False]
     with pytest.raises(InvalidRequest):
         truths(["yes"])
+    with pytest.raises(InvalidRequest):
+        truths([[1], [1, 2]])
 
 
 @pytest.mark.parametrize("pair", [([1, 2], [1]), ([[1]], [[1]]), (["a-secret"], [1]), ([1], [object()]), (None, None)])

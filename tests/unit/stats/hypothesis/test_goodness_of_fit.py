@@ -155,3 +155,11 @@ def test_noise_of_any_width_is_answered():
 
         assert 0 < release.value.p_value <= 1
     assert noise_variance(1e-3) == 0 and noise_variance(1e9) == pytest.approx(2e18)
+
+
+@pytest.mark.parametrize(
+    "counts", [np.array([2**63 + 5, 2**63], np.uint64), [2**62, 2**62], [[1, 2], [3]], [10**30, 1], ["a", "b"]]
+)
+def test_counts_that_cannot_be_counted_are_refused(counts):
+    with pytest.raises(InvalidRequest, match="table of counts"):
+        fit_test(counts, [0.5, 0.5], epsilon=1)

@@ -60,6 +60,18 @@ def test_the_level_is_kept_where_groups_differ_in_spread_and_size(sizes, spreads
         assert keeps_level(mean_difference_p_values(groups))
 
 
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize(("sizes", "chance"), [((1000, 30), 0.02), ((500, 20), 0.05), ((1000, 100), 0.05)])
+def test_a_few_rows_that_are_all_alike_by_chance_do_not_pass_for_certain(sizes, chance, alternative, keeps_level):
+    def rare(shape):
+        return (RNG.random(shape) < chance).astype(float)
+
+    for strength in ("20", "100"):
+        groups, _ = simulated(rare, sizes, strength, public_sizes=True, runs=2000)
+
+        assert keeps_level(mean_difference_p_values(groups, alternative))
+
+
 def test_taking_unequal_spreads_for_equal_breaks_the_level(keeps_level):
     terms = {"public_sizes": True, "runs": 2000, "spreads": (1, 4), "equal_spread": True}
     groups, _ = simulated(lambda shape: RNG.normal(0.5, 0.04, shape), (1000, 50), "5", **terms)
