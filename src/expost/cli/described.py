@@ -15,7 +15,7 @@ from expost.core import Adjacency, InvalidRequest, Unit
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["describe_source", "described_adjacency", "limits_of", "named_apart", "typed_value"]
+__all__ = ["describe_source", "limits_of", "named_apart", "typed_value"]
 
 
 def describe_source(
@@ -60,12 +60,12 @@ def named_apart(dataset: Dataset, source: str) -> Dataset:
 
     An account is about one notion of neighbours.
     """
-    if dataset.adjacency is not described_adjacency(source):
+    if dataset.adjacency is not _described_adjacency(source):
         dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
     return dataset
 
 
-def described_adjacency(source: str) -> Adjacency:
+def _described_adjacency(source: str) -> Adjacency:
     """The neighbours that a source is described with, or those of a table that nobody described."""
     from expost.data.description import Description
 
