@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from expost.cli.app import app
-from expost.cli.console import fail
+from expost.cli.console import fail, lost
 from expost.core import ExpostError, InvalidRequest
 
 __all__ = ["app", "main"]
@@ -13,10 +14,25 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run the command line; errors print their sentence, code and cost, and set the exit code."""
+    silent = sys.stdout is None
+    _occupy_closed_places()
     try:
-        if sys.stdout is None:
-            # A closed one would swallow a paid answer; worse, its number would go to the next file that is opened.
-            raise InvalidRequest("Expected a standard output that is open", do="Leave it open, or send it to a file")
-        app()
-    except ExpostError as error:
-        fail(error, as_json="--json" in sys.argv)
+        try:
+            if silent:  # a closed one would swallow a paid answer
+                raise InvalidRequest(
+                    "Expected a standard output that is open", do="Leave it open, or send it to a file"
+                )
+            app()
+        except ExpostError as error:
+            fail(error, as_json="--json" in sys.argv and not silent)
+    except OSError as error:
+        lost(error)
+
+
+def _occupy_closed_places() -> None:
+    """Open the null device for each standard file that is closed: no ledger must be opened under one of their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the end of the process)

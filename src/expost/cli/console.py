@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,12 +23,15 @@ __all__ = [
     "err",
     "fail",
     "kept_apart",
+    "lost",
     "new_file",
+    "new_folder",
     "out",
     "print_price",
     "print_receipt",
     "print_release",
     "print_table",
+    "told",
 ]
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -96,19 +100,36 @@ def print_price(price: Any, *, as_json: bool) -> None:
 def print_release(release: Release[Any], *, as_json: bool) -> None:
     """A release: value, interval and receipt, for people or machines."""
     document = {"value": _plain(release), "interval": release.interval, "receipt": release.receipt.to_dict()}
-    try:
+    with told(document):
         if as_json:
             emit(document)
         else:
             _print_value(release)
             print_receipt(release.receipt)
+
+
+@contextmanager
+def told(document: dict[str, Any]) -> Iterator[None]:
+    """Print what is paid for; where standard output takes no more, standard error tells it."""
+    try:
+        yield
     except OSError as error:
         if error.errno == errno.EPIPE:  # whoever reads has seen enough
             raise
-        # A full disk: the answer is paid for, so it goes where it still can.
         sys.stderr.write(_spelled(document))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+        _end_output()
+
+
+def lost(error: OSError) -> NoReturn:
+    """A disk that is full, or a file that went away: one sentence, and where to look for what was paid."""
+    err.print(f"[red]output_failed[/red]: Expected output that can be written: {error.strerror or 'it cannot be'}.")
+    err.print("cost: what expost ledger show says; each charge is recorded before its answer is printed")
+    _end_output()
+
+
+def _end_output() -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be written at the end
+    raise SystemExit(1)
 
 
 def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
@@ -160,6 +181,14 @@ def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[by
             )
 
 
+def new_folder(path: Path) -> None:
+    """Make a folder for what a command writes, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise InvalidRequest("Expected a folder that can be made", got=str(path), do="Name another") from None
+
+
 def kept_apart(path: Path | None, *others: str) -> None:
     """Refuse to write to what a command reads or charges, under whichever name, even if it is not there yet."""
     if path is None:
@@ -184,7 +213,8 @@ def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:
         document: dict[str, Any] = {"error": error.code, "message": str(error), "cost": error.cost}
         if isinstance(error, TargetNotMet):
             document |= {"value": _plain(error.release), "receipt": error.receipt.to_dict()}
-        emit(document)
+        with told(document):
+            emit(document)
     else:
         err.print(f"[red]{error.code}[/red]: {escape(str(error))}")
         for words, options in _HERE.items():

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from expost.cli.console import out, print_receipt
+from expost.cli.console import new_folder, out, print_receipt
 from expost.core import InvalidRequest, MissingExtra, Release, epsilon
+from expost.ledger import open_ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,12 +31,8 @@ def demo(
     """
     from expost.experiments.generated import generated_flights
 
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        raise InvalidRequest("Expected a folder that can be made", got=str(output), do="Name another") from None
-    for old in output.glob("demo.ledger*"):
-        old.unlink()  # nobody is in made-up data, so every demo starts with a full budget
+    new_folder(output)
+    _forget(output)
     table = generated_flights(rows)
     count = _count(table, output)
     model = _fit(table, "auto", cap=10)
@@ -47,6 +44,18 @@ def demo(
     out.print(f"  expost                                {model.receipt.bill}   ({ratio:.0f} times less)")
     _draw(count, output / "climb.png", "the count's climb")
     _draw(_fit(table, "certificate", cap=10), output / "model-climb.png", "a model's climb")
+
+
+def _forget(output: Path) -> None:
+    """Remove the ledger of an earlier demo: nobody is in made-up data, so every demo starts with a full budget."""
+    old = output / "demo.ledger"
+    if old.exists():
+        with open_ledger(old, create=False) as book:
+            ours = set(book.accounts()) <= {"dataset:demo-flights"}
+        if not ours:
+            raise InvalidRequest("Expected no ledger but a demo's", got=str(old), do="Name another folder")
+    for file in output.glob("demo.ledger*"):
+        file.unlink()
 
 
 def _count(table: pa.Table, output: Path) -> Release[Any]:

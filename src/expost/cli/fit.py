@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from expost.cli.console import emit, kept_apart, new_file, out, print_price, print_receipt
+from expost.cli.console import emit, kept_apart, new_file, out, print_price, print_receipt, told
 from expost.cli.described import describe_source, limits_of, named_apart
 from expost.cli.estimator import EstimatorOptions
 from expost.core import InvalidRequest
@@ -49,7 +49,7 @@ def fit(
     says adjacency = "replace-one", such models and queries share dataset:NAME.
     """
     from expost.curator import Session
-    from expost.models.saved import save_model
+    from expost.models.saved import model_document, write_model
 
     new_file(output, begins=(b"{",))
     limits = _features(feature)
@@ -84,12 +84,15 @@ def fit(
             print_price(session.price(estimator, features=list(limits), target=target), as_json=as_json)
             return
         fitted = session.fit(estimator, features=list(limits), target=target)
-    save_model(fitted, output)
-    if as_json:
-        emit({"model": str(output), "receipt": fitted.receipt_.to_dict()})
-    else:
-        print_receipt(fitted.receipt_)
-        out.print(f"\nmodel written to {output}")
+    document = {"model": str(output), "receipt": fitted.receipt_.to_dict()}
+    with told(model_document(fitted)):  # it is paid for: on a full disk it is shown rather than lost
+        write_model(fitted, output)
+    with told(document):
+        if as_json:
+            emit(document)
+        else:
+            print_receipt(fitted.receipt_)
+            out.print(f"\nmodel written to {output}")
 
 
 def _features(typed: list[str]) -> dict[str, tuple[float, float]]:

@@ -48,22 +48,33 @@ def save_model(model: PrivateLinearModel | PrivateGradientModel, path: str | Pat
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a fitted Ridge, LogisticRegression, HuberSVC, SGDClassifier or ...
     """
+    try:
+        write_model(model, path)
+    except InvalidRequest:
+        raise
+    except (OSError, TypeError, ValueError):
+        raise InvalidRequest(
+            "Expected a file that can be written", got=_path_text(path), do="Create its folder first"
+        ) from None
+
+
+def write_model(model: PrivateLinearModel | PrivateGradientModel, path: str | Path) -> None:
+    """Write a fitted model; a disk that fails is the caller's to tell of."""
+    text = json.dumps(model_document(model), indent=2, ensure_ascii=False) + "\n"
+    write_file(path, text.encode())
+
+
+def model_document(model: PrivateLinearModel | PrivateGradientModel) -> dict[str, Any]:
+    """What a saved model says."""
     if type(model).__name__ not in _KINDS or not hasattr(model, "release_"):
         raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
-    document = {
+    return {
         "format": _FORMAT,
         "estimator": type(model).__name__,
         **(_scores_of(model) if isinstance(model, PrivateGradientModel) else _line_of(model)),
         "classes": None if not hasattr(model, "classes_") else _plain_classes(model.classes_),
         "receipt": model.receipt_.to_dict(),
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    try:
-        write_file(path, text.encode())
-    except (OSError, TypeError, ValueError):
-        raise InvalidRequest(
-            "Expected a file that can be written", got=_path_text(path), do="Create its folder first"
-        ) from None
 
 
 def load_model(path: str | Path) -> Any:

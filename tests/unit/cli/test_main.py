@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from expost.core import epsilon
+from expost.ledger import open_ledger
+
 
 def expost(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "expost", *words], capture_output=True, text=True)
@@ -64,7 +67,13 @@ def test_completion_is_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["query", ".", "count", "--epsilon", "1"], ["demo", "--output", "/dev/null/x"]], ids=["folder", "demo"]
+    "words",
+    [
+        ["query", ".", "count", "--epsilon", "1"],
+        ["demo", "--output", "/dev/null/x"],
+        ["reproduce", "brownian", "--output", "/dev/null/x"],
+    ],
+    ids=["folder", "demo", "reproduce"],
 )
 def test_a_place_that_cannot_be_is_refused_in_one_sentence(words: list[str]) -> None:
     result = expost(*words)
@@ -105,3 +114,43 @@ def test_nothing_is_paid_where_no_answer_can_be_told(tmp_path) -> None:
 
     assert closed.returncode == 2 and "standard output that is open" in closed.stderr
     assert not (tmp_path / "people.ledger").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_other_output_on_a_full_disk_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "expost", "account", "--gaussian", "1", "--delta", "1e-5"]
+        result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "Expected output that can be written: No space left" in result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_model_that_is_paid_for_is_told_where_its_file_cannot_be_written(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age,pay\n" + "41,1\n30,0\n" * 500)
+    words = ["--target", "pay", "--feature", "age=0:100", "--rows", "1000", "--epsilon", "1", "--budget", "1"]
+    result = expost("fit", str(tmp_path / "people.csv"), *words, "--output", "/dev/full")
+
+    assert result.returncode == 1 and "nothing spent" not in result.stderr
+    assert json.loads(result.stderr[result.stderr.index("{") :])["estimator"] == "Ridge"
+
+
+def test_an_answer_is_told_where_standard_error_is_closed(tmp_path) -> None:
+    (tmp_path / "people.csv").write_text("age\n" + "41\n" * 100)
+    words = ["query", str(tmp_path / "people.csv"), "count", "--epsilon", "1", "--budget", "1", "--json"]
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" <&- 2>&-', "sh", sys.executable, "-m", "expost", *words], stdout=subprocess.PIPE, text=True
+    )
+
+    assert closed.returncode == 0 and json.loads(closed.stdout)["receipt"]["outcome"] == "fixed epsilon"
+
+
+def test_a_demo_removes_no_ledger_but_its_own(tmp_path) -> None:
+    with open_ledger(tmp_path / "demo.ledger") as book:
+        book.open_account("dataset:people", epsilon(1))
+    result = expost("demo", "--output", str(tmp_path))
+
+    assert result.returncode == 2 and "no ledger but a demo's" in result.stderr
+    with open_ledger(tmp_path / "demo.ledger", create=False) as book:
+        assert book.accounts() == ["dataset:people"]
