@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from expost.core import BudgetExceeded, InvalidRequest
 from expost.core.mask import check_unmasked, filled
+from expost.core.one_process import OneProcess
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, _capped
 from expost.holdout.noise_level import GRID
@@ -41,12 +42,18 @@ class Standing:
     submissions_left: int
 
 
-class Leaderboard(ABC):
-    """Keeps the labels, scores submissions, and shows a loss only when it falls clearly enough."""
+class Leaderboard(OneProcess, ABC):
+    """Keeps the labels, scores submissions, and shows a loss only when it falls clearly enough.
+
+    A copy of a board is the board itself, and a fork cannot submit: another count of submissions would void the bound.
+    """
+
+    _called = "board"
 
     def __init__(
         self, labels: Any, *, max_submissions: int, failure_probability: object, loss: RowLoss | None = None
     ) -> None:
+        OneProcess.__init__(self)
         check_unmasked(labels)
         self._labels = np.asarray(labels)
         if self._labels.ndim == 0 or len(self._labels) < 1:
@@ -70,6 +77,7 @@ class Leaderboard(ABC):
 
     def submit(self, predictions: Any) -> Standing:
         """Score predictions for the rows of the labels, in their order."""
+        self._check_process()
         with self._lock:
             self._check()
             given = self._given(predictions)

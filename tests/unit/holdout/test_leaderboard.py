@@ -1,5 +1,7 @@
+import copy
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -183,3 +185,16 @@ def test_predictions_of_another_shape_are_refused_before_they_are_compared():
     for shape in ((40_000, 1), (40_000, 40_000), ()):
         with pytest.raises(InvalidRequest, match="one prediction for each label"):
             board.submit(np.broadcast_to(1, shape))
+
+
+def test_a_copy_of_a_board_counts_with_it_and_a_fork_does_not_submit(monkeypatch):
+    board = LadderBoard([1, 0] * 500, max_submissions=2, failure_probability=0.05)
+
+    for twin in (copy.copy(board), copy.deepcopy(board)):
+        twin.submit([1, 1] * 500)
+    assert board.submissions_left == 0
+    with pytest.raises(TypeError, match="stay in its process"):
+        pickle.dumps(board)
+    monkeypatch.setattr("expost.core.one_process.os.getpid", lambda: -1)
+    with pytest.raises(InvalidRequest, match="process that opened the board"):
+        board.submit([1, 1] * 500)
