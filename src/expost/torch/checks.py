@@ -127,7 +127,7 @@ def checked_table(problem: ModuleProblem, data: Any) -> ModuleTable:
     except Exception:
         raise InvalidRequest(
             "Expected rows of numbers, all of one shape, and a target for each",
-            do="Pass (inputs, targets), a Dataset or a DataLoader",
+            do="Pass (inputs, targets), a torch.utils.data.Dataset or a DataLoader",
         ) from None
 
 

@@ -140,7 +140,9 @@ def read_rows(data: Any) -> Rows:
             raise InvalidRequest("Expected arrays or tensors", got="lists", do="Pass numpy.array(values, dtype=float)")
         inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
         return TensorRows(inputs, targets)
-    raise InvalidRequest("Expected (inputs, targets), a Dataset or a DataLoader", do="Pass one of them")
+    raise InvalidRequest(
+        "Expected (inputs, targets), a torch.utils.data.Dataset or a DataLoader", do="Pass one of them"
+    )
 
 
 def _dataset_rows(dataset: Any, collate: Any) -> Rows:
