@@ -79,7 +79,7 @@ def contingency(first: Any, second: Any) -> float:
 
 def questions() -> list[Question]:
     """The six effects of the page."""
-    means = {"deviation": 1.0, "bounds": (-2.5, 2.5)}
+    means = {"deviation": 1.0, "bounds": (-2.5, 2.5), "equal_spread": True}  # as the samples that are drawn
     return [
         Question(
             "proportion 0.6 against 0.5, 500 rows",
