@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from expost.cli.console import PICTURES, err, kept_apart, new_file, out, print_price, print_release
 from expost.cli.question import Question, asking
+from expost.core import ExpostError, Release
 
 __all__ = ["price", "query"]
 
@@ -32,8 +35,7 @@ def query(
         release = session.ask(session.request(question.statistic, *question.subject(), **question.terms()))
     print_release(release, as_json=as_json)
     if plot is not None:
-        release.plot(str(plot))
-        (err if as_json else out).print(f"picture: {plot}")
+        _draw(release, plot, err if as_json else out)
 
 
 @asking
@@ -45,3 +47,12 @@ def price(question: Question, as_json: Json = False) -> None:
     with question.session() as session:
         found = session.price(question.statistic, *question.subject(), **question.terms())
     print_price(found, as_json=as_json)
+
+
+def _draw(release: Release[Any], plot: Path, console: Console) -> None:
+    try:
+        release.plot(str(plot))
+    except ExpostError as error:  # the answer is printed and paid for, whatever becomes of its picture
+        err.print(f"no picture: {escape(str(error))}")
+        raise SystemExit(error.exit_code) from None
+    console.print(f"picture: {plot}")

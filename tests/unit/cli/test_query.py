@@ -438,3 +438,16 @@ def test_a_question_with_the_described_neighbours_stays_in_the_account_of_the_ta
             "dataset:flights": Fraction(1, 2),
             "dataset:flights-add-remove": Fraction(1, 4),
         }
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_call_a_paid_answer_free(folder, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("expost.plots.style.write_file", full)
+    words = ["count", "--within", "10%", "--budget", "1", "--plot", str(folder / "climb.png")]
+    result = run(folder, "query", *words, ledger="picture.ledger")
+
+    assert result.exit_code == 2 and "question  count of rows" in result.output
+    assert "no picture: Expected a file that can be written" in result.output
+    assert "nothing spent" not in result.output
