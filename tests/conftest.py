@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import pytest
 from hypothesis import settings
 
 # Many tests start processes of their own, which need half of the time if they find the package compiled.
@@ -15,3 +16,10 @@ sys.dont_write_bytecode = False
 # How long an example takes depends on what else the machine does: a timing is never a test.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names of tests that hold a place in memory: every worker would collect other tests."""
+    unstable = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if unstable:
+        raise pytest.UsageError(f"Expected the same names of tests in every process. Give ids to {unstable}.")

@@ -39,7 +39,9 @@ def with_odd_option(parameters: Any) -> torch.optim.Optimizer:
     return made
 
 
-@pytest.mark.parametrize("same", [{}, {"loss": row_loss}, {"optimizer": with_odd_option}], ids=str)
+@pytest.mark.parametrize(
+    "same", [{}, {"loss": row_loss}, {"optimizer": with_odd_option}], ids=["nothing", "loss", "optimizer"]
+)
 def test_equal_settings_have_one_name(same: dict[str, Any]) -> None:
     assert settings_of(problem(**same)) == settings_of(problem(**same | {"model": net()}))
 
@@ -56,7 +58,7 @@ def test_equal_settings_have_one_name(same: dict[str, Any]) -> None:
         {"optimizer": sgd(lr=0.5, momentum=0.9)},
         {"optimizer": torch.optim.Adam},
     ],
-    ids=str,
+    ids=["width", "precision", "function", "smoothing", "class weights", "rate", "momentum", "optimizer"],
 )
 def test_other_settings_have_another_name(other: dict[str, Any]) -> None:
     assert settings_of(problem(**other)) != settings_of(problem())
