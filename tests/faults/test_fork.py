@@ -84,7 +84,7 @@ os.write(1, f"open {len(open_ledger(sys.argv[1]).open_holds())}\\n".encode())
 def test_a_child_that_leaves_a_session_does_not_settle_it(tmp_path, session):
     done = run(LEAVES_THE_BLOCK_IN_A_CHILD, str(tmp_path / "a.ledger"), session)
 
-    refusal = "Expected the process that opened the holdout. Ask from there; budgets do not fork."
+    refusal = f"Expected the process that opened the {session}. Ask from there; budgets do not fork."
     assert done.stdout.splitlines() == [refusal, "left with 7", "open 1", "open 0"], done.stderr
 
 

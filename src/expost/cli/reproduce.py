@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from expost.cli.console import err, kept_apart, new_folder, out
+from expost.cli.console import err, new_folder, out
 
 __all__ = ["reproduce"]
 
@@ -30,14 +30,12 @@ def reproduce(
     Example: [bold]expost reproduce accuracy-first --quick --output /tmp/figures[/bold]
     """
     from expost.experiments.report import EXPERIMENTS, run_experiment, write_report
-    from expost.experiments.tables import data_folder
 
     if fetch:
         from expost.experiments.fetched import fetch_kdd
 
         data = fetch_kdd(data)
     if experiment in (*EXPERIMENTS, "all"):
-        kept_apart(output, *(str(folder) for folder in [data_folder(data)] if folder is not None))
         new_folder(output)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as bar:
