@@ -51,6 +51,7 @@ SHORT = {
     "learning": "--repeats 3",
     "ledger": "--rounds 10",
     "mnist": "--runs 5 --fixed 0.035 0.04 0.045 0.05 --proven 0.07 0.08 0.09",
+    "mnist_network": "--fixed 0.36",
     "newton_steps": "--seeds 1",
     "noise": "--rounds 3",
     "paths": "--rounds 3",
