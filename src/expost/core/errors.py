@@ -154,6 +154,17 @@ class TargetNotMet(ExpostError):
         super().__init__(message)
         self.release = release
 
+    @classmethod
+    def of(cls, release: Release[Any]) -> TargetNotMet:
+        """What a run that ended without reaching its target raises, from its receipt."""
+        receipt = release.receipt
+        reason = (
+            f"no rung that reaches it under the cap of {receipt.promise}. Raise max_epsilon, or ask for less accuracy"
+        )
+        if "stopped" in receipt.terms:
+            reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
+        return cls(f"Expected {receipt.target}, got {reason}.", release)
+
     @property
     def receipt(self) -> Receipt:
         return self.release.receipt

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Receipt, Release, Request, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
 from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource, system_bits
@@ -51,20 +51,8 @@ def answer(
         release = replace(release, receipt=replace(release.receipt, question=placed(release.receipt.question, place)))
     release = release.entered(ledger.settle(hold, release.receipt))
     if not release.receipt.outcome.met:
-        raise TargetNotMet(_missed(release.receipt), release)
+        raise TargetNotMet.of(release)
     return release
-
-
-def _missed(receipt: Receipt) -> str:
-    if "stopped" in receipt.terms:
-        return (
-            f"Expected {receipt.target}, got stopped by hand before it was reached. "
-            "What was done until then is paid for, and kept in .release."
-        )
-    return (
-        f"Expected {receipt.target}, got no rung that reaches it under the cap of "
-        f"{receipt.promise}. Raise max_epsilon, or ask for less accuracy."
-    )
 
 
 def placed(question: str, place: str | None) -> str:

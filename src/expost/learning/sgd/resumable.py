@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Receipt, Release, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Release, TargetNotMet
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.request import TrainingRequest
 from expost.ledger import Hold, Ledger, Protected
@@ -55,20 +55,8 @@ def train_resumably(
         release = release.entered(ledger.settle(hold, release.receipt))
         checkpoint.remove()
     if not release.receipt.outcome.met:
-        raise TargetNotMet(_missed(release.receipt), release)
+        raise TargetNotMet.of(release)
     return release
-
-
-def _missed(receipt: Receipt) -> str:
-    if "stopped" in receipt.terms:
-        return (
-            f"Expected {receipt.target}, got stopped by hand before it was reached. "
-            "What was trained until then is paid for, and kept in .release; its checkpoint is gone."
-        )
-    return (
-        f"Expected {receipt.target}, got no phase that reaches it under the cap of "
-        f"{receipt.promise}. Raise max_epsilon, or ask for less accuracy."
-    )
 
 
 def _taken_over(start: Progressed, ledger: Ledger, accounts: Sequence[str], checkpoint: Checkpoint) -> Hold:
