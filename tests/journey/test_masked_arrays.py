@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 
 from expost import HuberSVC, LogisticRegression, Ridge, SGDClassifier, SGDRegressor, certify, individual_fairness
 from expost.core import InvalidRequest
@@ -19,7 +19,6 @@ from expost.holdout import LadderBoard, PrivateBoard, ReusableHoldout
 from expost.holdout.question import lattice_total
 from expost.noise import Grid, SeededBits
 from expost.stats import hypothesis
-from expost.torch import train
 
 ROWS = 40
 NUMBERS = np.arange(ROWS, dtype=float) % 7
@@ -33,6 +32,8 @@ def board(labels: Any, kind: Any, **terms: Any) -> Any:
 
 
 def network(x: Any, y: Any, **terms: Any) -> Any:
+    torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+    train = importlib.import_module("expost.torch").train
     model = torch.nn.Linear(2, 2)
     terms = terms or {"epsilon": 1}
     return train(model, (x, y), rows=ROWS, delta=1e-5, batches="full", simulation_seed=1, **terms)
@@ -68,11 +69,11 @@ ENTRANCES: dict[str, Callable[[Any], Any]] = {
     ).fit(TABLE, NUMBERS, public_validation=(cover(TABLE), NUMBERS)),
     "network": lambda cover: network(cover(TABLE.astype(np.float32)), LABELS),
     "network, public rows": lambda cover: network(
-        torch.zeros(ROWS, 2),
+        TABLE.astype(np.float32),
         LABELS,
         target=("accuracy", 0.1),
         max_epsilon=100,
-        public_validation=(torch.zeros(ROWS, 2), cover(LABELS)),
+        public_validation=(TABLE.astype(np.float32), cover(LABELS)),
     ),
     "holdout": lambda cover: holdout((TABLE, cover(LABELS))),
     "ladder": lambda cover: board(cover(LABELS), LadderBoard),

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
-from expost.torch.module_learner import ModuleProblem
-from expost.torch.settings import settings_of
-from expost.torch.train import train
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from torch import nn  # noqa: E402
+
+from expost.torch.module_learner import ModuleProblem  # noqa: E402
+from expost.torch.settings import settings_of  # noqa: E402
+from expost.torch.train import train  # noqa: E402
 
 
 class Odd:
