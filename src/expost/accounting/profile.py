@@ -32,9 +32,8 @@ from expost.accounting.rounding import Floats, float_up, sqrt_up
 __all__ = ["Profile", "profile_of"]
 
 _DEVIATIONS = 10.5  # standard deviations kept of a Gaussian loss; beyond them lies less than 1e-25
-_LARGEST_EXPONENT = (
-    700.0  # whose exponential is a float; a smaller factor takes less off, so delta is not below the truth
-)
+# Whose exponential is a float; a smaller factor takes less off, so delta is not below the truth.
+_LARGEST_EXPONENT = 700.0
 _LARGEST_SCALE = 1e5  # of a discrete Gaussian that is summed term by term
 
 Curve = Callable[[Floats], Floats]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
@@ -26,13 +27,18 @@ _BY_HAND = (nn.Linear, nn.Conv2d)
 _VANISHING = 2.0**-125  # float32 may take smaller squares for zero
 
 
-class ClippedRows(Protocol):
+class ClippedRows(ABC):
     """A way to compute the sum of clipped per-row gradients, times ``unit``; flat, in the order of the parameters.
 
     ``stretch`` is the number of rows that are added in float32 at a time; the sums of stretches are added in float32 too.
     None is for float64 throughout. A row whose gradient is not a number, or infinite, counts for nothing. Only the first
     ``rows`` rows count, if that is given: the others are there so that the kernels see whole blocks.
     """
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        self._model, self._loss = model, loss
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._places = places_of(self._parameters)
 
     def total(
         self,
@@ -44,11 +50,39 @@ class ClippedRows(Protocol):
         unit: float = 1.0,
         rows: int | None = None,
     ) -> Tensor:
-        """The sum over some rows."""
+        """The sum over some rows: all norms first, then each part's sum with the factors they lead to."""
+        parts = self._parts(inputs, targets, slice(rows))
+        factors, finite = _factors([part.squares() for part in parts], clip, unit)
+        sums = _Sums(list(self._places.values()), stretch, inputs.device)
+        column = factors.to(sums.kind)[:, None]
+        for part in parts:
+            if finite is not None:
+                part.keep(finite)
+            part.add_to(sums, column)
+        return sums.whole()
+
+    @abstractmethod
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[_Part]:
+        """The gradients of the rows that count, parameter by parameter or layer by layer."""
+
+
+class _Part(Protocol):
+    """Some parameters' gradients in a batch."""
+
+    def squares(self) -> Tensor:
+        """The squared norm of each row's gradient in this part."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Put zeros in place of the other rows: a factor of zero would not do for what is not a number."""
+        ...
+
+    def add_to(self, sums: _Sums, factors: Tensor) -> None:
+        """The sums of the part's parameters, each row times its factor; factors are a column."""
         ...
 
 
-class SummedLayers:
+class SummedLayers(ClippedRows):
     """Linear and 2-d convolution layers by hand: norms from activations and back-propagated errors, one backward pass.
 
     For a linear layer the gradient of a row is the outer product of its input a and its error b, of norm |a| |b|;
@@ -56,12 +90,9 @@ class SummedLayers:
     """
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self._model, self._loss = model, loss
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        places = places_of(self._parameters)
-        self._places = list(places.values())
+        super().__init__(model, loss)
         self._layers: dict[nn.Module, _Layer] = {
-            module: _Layer(module, places.get(id(module.weight)), places.get(id(module.bias)))
+            module: _Layer(module, self._places.get(id(module.weight)), self._places.get(id(module.bias)))
             for module in model.modules()
             if type(module) in _BY_HAND
         }
@@ -78,32 +109,15 @@ class SummedLayers:
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def total(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        clip: float,
-        stretch: int | None = None,
-        *,
-        unit: float = 1.0,
-        rows: int | None = None,
-    ) -> Tensor:
-        """One forward pass, one pass back through the activations, two products a layer."""
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[_Part]:
+        """One forward pass, one pass back through the activations; two products a layer are left."""
         losses, taps = self._forward(inputs, targets)
         _check_lengths([given for _, given, _ in taps], inputs)
         errors = torch.autograd.grad(losses, [output for _, _, output in taps], torch.ones_like(losses))
-        parts = [
-            _Part(layer, given.detach()[:rows], error[:rows])
+        return [
+            _LayerPart(layer, given.detach()[counted], error[counted])
             for (layer, given, _), error in zip(taps, errors, strict=True)
         ]
-        factors, finite = _factors([part.squares() for part in parts], clip, unit)
-        sums = _Sums(self._places, stretch, inputs.device)
-        column = factors.to(sums.kind)[:, None]
-        for part in parts:
-            if finite is not None:
-                part.keep(finite)
-            part.add_to(sums, column)
-        return sums.whole()
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[_Tap]]:
         """The rows' losses, and what went into the layers and came out.
@@ -145,7 +159,7 @@ class _Layer:
 _Tap = tuple[_Layer, Tensor, Tensor]
 
 
-class _Part:
+class _LayerPart:
     """One layer's inputs and errors in a batch."""
 
     def __init__(self, layer: _Layer, given: Tensor, error: Tensor) -> None:
@@ -267,38 +281,38 @@ def _at_least_single(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-class SampledGradients:
+class SampledGradients(ClippedRows):
     """Any layer that Opacus knows, through its per-sample gradients, held for the time of a call."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self._model, self._loss = model, loss
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._places = list(places_of(self._parameters).values())
+        super().__init__(model, loss)
         # Opacus is needed for unusual layers only.
         self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
 
-    def total(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        clip: float,
-        stretch: int | None = None,
-        *,
-        unit: float = 1.0,
-        rows: int | None = None,
-    ) -> Tensor:
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[_Part]:
         """One forward pass, one back, and a gradient a row in memory."""
-        sums = _Sums(self._places, stretch, inputs.device)
         with self._per_sample(self._model) as hooked:
             torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
             found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
         self._model.zero_grad(set_to_none=True)
         _check_lengths(found, inputs)
-        parts = [_at_least_single(row[:rows]) for row in found]
-        factors, finite = _factors([row.square().sum(1) for row in parts], clip, unit)
-        for place, row in zip(self._places, parts, strict=True):
-            sums.put_products(place, factors[:, None], row if finite is None else _zeroed(row, finite))
-        return sums.whole()
+        return [_RowsPart(place, rows[counted]) for place, rows in zip(self._places.values(), found, strict=True)]
+
+
+class _RowsPart:
+    """One parameter's gradients, a row each."""
+
+    def __init__(self, place: slice, rows: Tensor) -> None:
+        self._place, self._rows = place, _at_least_single(rows)
+
+    def squares(self) -> Tensor:
+        return self._rows.square().sum(1)
+
+    def keep(self, rows: Tensor) -> None:
+        self._rows = _zeroed(self._rows, rows)
+
+    def add_to(self, sums: _Sums, factors: Tensor) -> None:
+        sums.put_products(self._place, factors, self._rows)
 
 
 def _same_padding(layer: nn.Conv2d) -> tuple[int, int]:

@@ -22,10 +22,8 @@ __all__ = ["Phase", "Schedule"]
 _DIGITS = 4  # significant decimals of a noise multiplier
 _LARGEST_NOISE, _SMALLEST_NOISE = 2.0**16, 2.0**-6  # what the lattice of the gradients can carry
 _TRIES, _RETRIES = 40, 4  # of the search for the least noise under the cap
-_STRIDE, _LEAP = (
-    1.02,
-    4.0,
-)  # how far it goes at first until the cap lies between two sizes: by costs, at least and at most
+# How far it goes at first, until the cap lies between two sizes: by costs, at least and at most.
+_STRIDE, _LEAP = 1.02, 4.0
 _LARGEST_SIZE = 2.0**40  # beyond it noise is nothing: an eighth of a sampled row
 _SMALLEST_SIZE = 1 / _LARGEST_SIZE  # below it there is no more noise
 _CLOSE = 1.002  # ends the search

@@ -76,9 +76,8 @@ def _chi_squared(first: Column, second: Column, orders: Orders) -> list[int]:
     x, y = coded(first), coded(second)
     by_row, by_column = (_shares_of(np.bincount(each[each >= 0])) for each in (x, y))
     width, table = max(len(by_column), 1), max(len(by_row) * len(by_column), 1)
-    cells = (
-        x[orders] * width + y + table * np.arange(len(orders))[:, None]
-    )  # a table for each ordering, one after another
+    # A table for each ordering, one after another.
+    cells = x[orders] * width + y + table * np.arange(len(orders))[:, None]
     cell, counts = np.unique(cells[(x[orders] >= 0) & (y >= 0)], return_counts=True)
     terms = counts.astype(object) ** 2 * by_row[cell % table // width] * by_column[cell % width]
     starts = np.searchsorted(cell, table * np.arange(len(orders) + 1))
