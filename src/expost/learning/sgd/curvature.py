@@ -120,11 +120,11 @@ class CurvedGradient:
         columns = self.grid.columns
         slope, bend = np.zeros(columns, np.int64), np.zeros((columns, columns), np.int64)
         for part in chunks(index, len(rows), columns):
-            features, squares = rows.take(part)
+            features, inverses = rows.take(part)
             scores = self.gradient.scores(rows, weights, part)
             if watcher is not None:
                 watcher(scores, targets[part])
-            slope += (self.gradient.residuals(scores, targets[part], squares)[0] @ features).astype(np.int64)
+            slope += (self.gradient.residuals(scores, targets[part], inverses)[0] @ features).astype(np.int64)
             scaled = self._integers(features, self.head.curvatures(scores, targets[part])[0])
             bend += (scaled.T @ scaled).astype(np.int64)
         return Sealed(np.concatenate([slope, bend[np.triu_indices(columns)]]), self.sensitivity)

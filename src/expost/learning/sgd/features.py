@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -48,41 +50,41 @@ class FeatureGrid:
         if not (math.isfinite(self.bound) and self.bound > 0):
             raise InvalidRequest("Expected a positive feature_bound", got=self.bound, do="Pass a public length")
 
-    @property
+    @cached_property
     def length(self) -> float:
         """The length, in grid units, that a row of the bound's length is given before it is rounded."""
         # Rounding to nearest adds at most sqrt(width) / 2; one unit is for the floats.
         return float(1 << _BITS) - math.sqrt(self.width) / 2 - 1
 
-    @property
+    @cached_property
     def unit(self) -> float:
         """Grid units of a feature value of 1."""
         return self.length / self.bound
 
-    @property
+    @cached_property
     def constant(self) -> int:
         """The intercept's column: half as long as the longest row."""
         return 1 << (_BITS - 1)
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """The number of integer columns, the intercept's included."""
         return self.width + self.intercept
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """The largest squared length of an encoded row, exact."""
         return (1 << 2 * _BITS) + (self.constant**2 if self.intercept else 0)
 
     def encode(self, features: Any) -> GridRows:
-        """The rows as integers, with their squared lengths."""
+        """The rows as integers, with their lengths."""
         values = np.empty((features.shape[0], self.columns), np.int16)
         for part in _parts(features.shape[0], self.width):
             block = features[part]
             values[part, : self.width] = self._integers(block.toarray() if hasattr(block, "toarray") else block)
         if self.intercept:
             values[:, -1] = self.constant
-        return GridRows(values, _squares(values))
+        return GridRows(values, 1 / np.sqrt(np.maximum(_squares(values), 1.0)))
 
     def _integers(self, raw: Any) -> NDArray[np.float64]:
         rows = np.nan_to_num(self._centred(np.asarray(raw, np.float64)), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
@@ -115,11 +117,32 @@ class FeatureGrid:
         return slopes, constants
 
 
-class GridRows:
-    """Encoded rows; private, so they cannot be printed or pickled."""
+class _Desk(threading.local):
+    """Where a thread lays out the rows it works on. It is used again and again: fresh memory costs time."""
 
-    def __init__(self, values: NDArray[np.int16], squares: NDArray[np.float64]) -> None:
-        self._values, self._squares = values, squares
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._make(0)
+
+    def clear(self, rows: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+        """Room for some rows, twice."""
+        if len(self._singles) < rows:
+            self._make(rows)
+        return self._integers[:rows], self._singles[:rows]
+
+    def _make(self, rows: int) -> None:
+        self._integers = np.empty((rows, self._columns), np.int16)
+        self._singles = np.empty((rows, self._columns), np.float32)
+
+
+class GridRows:
+    """Encoded rows; private, so they cannot be printed or pickled.
+
+    ``inverses`` are one over the length of each row, and one for a row of zeros.
+    """
+
+    def __init__(self, values: NDArray[np.int16], inverses: NDArray[np.float64]) -> None:
+        self._values, self._inverses, self._desk = values, inverses, _Desk(values.shape[1])
 
     def __len__(self) -> int:
         return len(self._values)
@@ -129,19 +152,25 @@ class GridRows:
         return self._values
 
     def take(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Some rows as integers in float64, and their squared lengths."""
-        chosen, squares = self.pick(index)
-        return chosen.astype(np.float64), squares
-
-    def pick(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-        """Some rows as integers, and their squared lengths."""
+        """Some rows as integers in float64, and one over their lengths."""
         if isinstance(index, slice):
-            return self._values[index], self._squares[index]
-        return self._values.take(index, axis=0), self._squares.take(index)
+            return self._values[index].astype(np.float64), self._inverses[index]
+        return self._values.take(index, axis=0).astype(np.float64), self._inverses.take(index)
+
+    def singles(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Some rows as integers in float32, until this thread's next call, and one over their lengths."""
+        inverses = self._inverses[index]
+        chosen, singles = self._desk.clear(len(inverses))
+        if isinstance(index, slice):
+            chosen = self._values[index]
+        else:
+            self._values.take(index, axis=0, out=chosen, mode="clip")  # every index is a row's: the mode saves a copy
+        np.copyto(singles, chosen)
+        return singles, inverses
 
     def subset(self, index: NDArray[np.intp]) -> GridRows:
         """Some rows as rows of their own."""
-        return GridRows(self._values[index], self._squares[index])
+        return GridRows(self._values[index], self._inverses[index])
 
     def __repr__(self) -> str:
         return "<rows of a private table>"

@@ -13,23 +13,28 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.head import Head
+from expost.learning.sgd.head import Head, row_sums
 
 __all__ = ["ClippedGradient", "Watcher", "chunks"]
 
 Floats = NDArray[np.float64]
+Reals = NDArray[Any]  # float64, or float32 in models whose sums are taken by digits
 Watcher = Callable[[Floats, NDArray[Any]], None]
 """Is told the scores (outputs x rows) and targets of some rows, and keeps what it makes of them sealed."""
 
 _SINGLE = 24  # bits of an integer that float32 holds exactly
 _LARGEST_NOISE = 29  # log2 of the largest standard deviation of the noise, in lattice units
+_FINEST = 2.0**30  # lattice units of a residual of 1
 _MOST_ROWS = 1 << 13  # worked on at a time: so many gradients below 2^29 each add up exactly
 _CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
-_MARGIN = 1 - 2.0**-40  # for the float products that decide how far a row is clipped
-_CHECK = 1 - 2.0**-45  # between that margin and the rounding of the float check
+_MARGIN = 1 - 2.0**-40  # for the float products that decide how far weights are shortened
+_FLOAT_ERRORS = {np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-49}  # far above those of one operation
+_VANISHING = 1e-30  # residuals so short are zero on any lattice
 _WIDE, _MANY = 256, 4  # columns and outputs from which on sums are taken by digits
-_DIGIT, _DIGIT_ROWS = 64, 128  # the base, and the rows added at a time: 128 rows of 2^12 times half the base are 2^24
-_LARGEST_SHORT = 2.0**23 - 2.0**17  # lattice units of the clip, so that the high digits do not pass 2^24 either
+_BASE = 48  # of the digits
+_DIGIT_ROWS = 160  # added at a time: 160 rows of 2^12 times half the base are less than 2^24
+_LARGEST_SHORT = 4.9e6  # lattice units of the clip, so that the high digits do not pass 2^24 either
+_LARGEST_SCALE = 2.0**60  # of scores in float32, which cannot overflow then; differences beyond it are infinite anyway
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
 
 
@@ -65,13 +70,13 @@ class ClippedGradient:
 
     @cached_property
     def residual_unit(self) -> float:
-        """Lattice units of a residual of 1, a power of two; as fine as the noise sampler's range allows."""
-        room = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0)
+        """Lattice units of a residual of 1, as fine as the noise sampler's range allows; a power of two if there is room."""
+        room = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0) / (self.clip * self.grid.unit)
         if self._short:
-            room = min(room, _LARGEST_SHORT)
-        return 2.0 ** min(math.floor(math.log2(room / (self.clip * self.grid.unit))), 30)
+            return min(room, _LARGEST_SHORT / (self.clip * self.grid.unit), _FINEST)
+        return min(2.0 ** math.floor(math.log2(room)), _FINEST)
 
-    @property
+    @cached_property
     def _short(self) -> bool:
         """Whether sums are taken in float32, by digits: faster where there is much to add, on a coarser lattice."""
         return self.grid.columns >= _WIDE and self.head.outputs >= _MANY
@@ -85,6 +90,10 @@ class ClippedGradient:
     def sensitivity(self) -> Sensitivity:
         """How far adding or removing one row moves the sum: the clip, in lattice units."""
         return Sensitivity(math.floor(self.clip * self.unit), Norm.L2, Adjacency.ADD_REMOVE)
+
+    @cached_property
+    def _limit(self) -> float:
+        return float(self.sensitivity.amount)
 
     @property
     def size(self) -> int:
@@ -101,38 +110,39 @@ class ClippedGradient:
         watcher: Watcher | None = None,
     ) -> Sealed:
         """The sealed sum over the rows named by ``index``, one integer a weight, flat; a watcher is shown the scores."""
-        total = np.zeros((self.head.outputs, self.grid.columns), np.int64)
         rounded = _RoundedWeights.of(weights, self.grid, coarse=self._short)
+        total: Any = 0
         for part in chunks(index, len(rows), self.grid.columns):
-            chosen, squares = rows.pick(part)
-            singles = chosen.astype(np.float32)
-            scores = rounded.scores(singles)
+            singles, inverses = rows.singles(part)
+            scores, wanted = rounded.scores(singles), targets[part]
             if watcher is not None:
-                watcher(scores, targets[part])
-            residuals = self._integers(self.head.residuals(scores, targets[part]), squares)
+                watcher(scores.astype(np.float64), wanted)
+            residuals = self._integers(self.head.residuals(scores, wanted), inverses)
             total += _sum_by_digits(residuals, singles) if self._short else _sum(residuals, singles)
         return Sealed(total.ravel(), self.sensitivity)
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
-        return _RoundedWeights.of(weights, self.grid).scores(rows.pick(part)[0].astype(np.float32))
+        return _RoundedWeights.of(weights, self.grid).scores(rows.singles(part)[0])
 
-    def residuals(self, scores: Floats, targets: NDArray[Any], squares: Floats) -> Floats:
-        """The clipped residuals (outputs x rows) in lattice units, of rows with these squared lengths: for sealed sums only."""
-        return self._integers(self.head.residuals(scores, targets), squares)
+    def residuals(self, scores: Floats, targets: NDArray[Any], inverses: Floats) -> Floats:
+        """The clipped residuals (outputs x rows) in lattice units, of rows with these inverse lengths: for sealed sums only."""
+        return self._integers(self.head.residuals(scores, targets), inverses)
 
-    def _integers(self, residuals: Floats, squares: Floats) -> Floats:
+    def _integers(self, residuals: Reals, inverses: Floats) -> Reals:
         """Residuals in lattice units, scaled so that each row's gradient is within the sensitivity."""
-        limit = float(self.sensitivity.amount)
-        lengths = np.sqrt(np.add.reduce(residuals * residuals, axis=0)) * self.residual_unit
-        # Rounding to nearest adds at most sqrt(outputs) / 2 to a row's length.
-        allowed = limit / np.sqrt(np.maximum(squares, 1.0)) - math.sqrt(self.head.outputs) / 2
-        allowed = np.maximum(allowed, 0.0) * _MARGIN
-        factors = self.residual_unit * (allowed / np.maximum(np.maximum(allowed, lengths), 1e-300))
-        found: Floats = np.rint(residuals * factors)
+        outputs = self.head.outputs
+        slack = (outputs + 16) * _FLOAT_ERRORS[residuals.dtype]
+        limits = inverses * self._limit
+        # Rounding to nearest adds at most sqrt(outputs) / 2 to a row's length; there is room for 30 times as much.
+        allowed = limits * (1 - slack) - math.sqrt(outputs) / 2
+        lengths = np.sqrt(row_sums(residuals * residuals))
+        factors = np.minimum(allowed / np.maximum(lengths, _VANISHING), self.residual_unit)
+        found: Reals = residuals * factors.astype(residuals.dtype)
+        np.rint(found, out=found)
         # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
-        wrong = np.add.reduce(found * found, axis=0) * squares > limit**2 * _CHECK
-        if wrong.any():
+        wrong = row_sums(found * found) > limits * limits * (1 - slack)
+        if np.count_nonzero(wrong):
             found[:, wrong] = 0
         return found
 
@@ -142,17 +152,24 @@ def _sum(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
     return (residuals @ singles.astype(np.float64)).astype(np.int64)
 
 
-def _sum_by_digits(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
+def _sum_by_digits(residuals: Reals, singles: NDArray[np.float32]) -> NDArray[np.int64]:
     """The same, exact in float32: two digits of the residuals, and so few rows at a time that 2^24 is not passed."""
     outputs, rows = residuals.shape
     digits = np.empty((2 * outputs, rows), np.float32)
-    digits[:outputs] = high = np.rint(residuals * (1 / _DIGIT))
-    digits[outputs:] = residuals - high * _DIGIT
-    sums = (digits[:, :_DIGIT_ROWS] @ singles[:_DIGIT_ROWS]).astype(np.int32)
-    for start in range(_DIGIT_ROWS, rows, _DIGIT_ROWS):
-        part = slice(start, start + _DIGIT_ROWS)
-        sums += (digits[:, part] @ singles[part]).astype(np.int32)
-    return sums[:outputs] * np.int64(_DIGIT) + sums[outputs:]
+    high, low = digits[:outputs], digits[outputs:]
+    np.multiply(residuals, np.float32(1 / _BASE), out=high)
+    np.rint(high, out=high)
+    np.multiply(high, np.float32(-_BASE), out=low)
+    low += residuals
+    total: Any = 0
+    for start in range(0, max(rows, 1), 2 * _DIGIT_ROWS):
+        middle, stop = start + _DIGIT_ROWS, start + 2 * _DIGIT_ROWS
+        sums = (digits[:, start:middle] @ singles[start:middle]).astype(np.int32)
+        sums += (digits[:, middle:stop] @ singles[middle:stop]).astype(np.int32)
+        sums[:outputs] *= _BASE
+        sums[:outputs] += sums[outputs:]
+        total += sums[:outputs].astype(np.int64)
+    return np.asarray(total)
 
 
 @dataclass(frozen=True)
@@ -172,10 +189,11 @@ class _RoundedWeights:
         # |x| |w| <= 2^24 for a row x and a piece w, each as long as it may be; rounding adds ``spare`` to a piece.
         room = 2.0**_SINGLE / math.sqrt(grid.longest) * _MARGIN
         spare = math.sqrt(grid.columns) / 2
-        longest = math.sqrt(np.einsum("ij,ij->i", weights, weights).max()) + 2.0**-20
+        longest = math.sqrt(np.vecdot(weights, weights).max()) + 2.0**-20
         factor = (room - spare) / longest
         if coarse:
-            return cls(np.rint(weights * factor).astype(np.float32), None, 1 / (factor * grid.unit))
+            coarse_pieces = np.rint(weights * factor).astype(np.float32)
+            return cls(coarse_pieces, None, min(1 / (factor * grid.unit), _LARGEST_SCALE))
         factor = 2.0 ** math.floor(math.log2(factor))
         gap = math.floor(math.log2((room - spare) / spare))
         pieces = np.empty((2, *weights.shape), np.float32)
@@ -186,12 +204,13 @@ class _RoundedWeights:
         pieces[1] = np.rint(left, out=left)
         return cls(pieces.reshape(-1, grid.columns), gap, 2.0**-gap / factor / grid.unit)
 
-    def scores(self, singles: NDArray[np.float32]) -> Floats:
-        """The scores (outputs x rows) of rows on the grid."""
-        products = self.pieces @ singles.T
+    def scores(self, singles: NDArray[np.float32]) -> Reals:
+        """The scores (outputs x rows) of rows on the grid, in float32 if they are coarse."""
+        # Faster than the product of the transposes, which is what is wanted.
+        products = np.ascontiguousarray((singles @ self.pieces.T).T)
         if self.gap is None:
-            coarse: Floats = products * np.float64(self.scale)
-            return coarse
+            products *= np.float32(self.scale)
+            return products
         outputs = len(products) // 2
         scores: Floats = products[:outputs] * np.float64(2.0**self.gap)
         scores += products[outputs:]
@@ -203,5 +222,7 @@ def chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
     """The rows named by an index, a chunk at a time; an empty index is one empty chunk."""
     step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):
-        return (slice(start, min(start + step, count)) for start in range(0, count, step))
-    return (index[start : start + step] for start in range(0, max(len(index), 1), step))
+        return (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
+    if len(index) <= step:
+        return (index,)
+    return (index[start : start + step] for start in range(0, len(index), step))

@@ -10,18 +10,32 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 
-__all__ = ["ABSENT", "CurvedHead", "Head", "Huber", "Logistic", "Softmax", "Squared"]
+__all__ = ["ABSENT", "CurvedHead", "Head", "Huber", "Logistic", "Softmax", "Squared", "row_sums"]
 
 Floats = NDArray[np.float64]
 ABSENT = -1
 """The label index of a row whose label is none of the declared classes; such a row counts for nothing."""
 
 
+def row_sums(values: NDArray[Any]) -> NDArray[Any]:
+    """The sum over the outputs of each row (outputs x rows), taken one output after the other.
+
+    NumPy adds so if the rows lie side by side and are two at least; a row alone would be added in another order, and
+    its last bit would tell that it was alone.
+
+    >>> row_sums(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [4.0, 6.0]
+    """
+    beside = np.repeat(values, 2, axis=1) if values.shape[1] == 1 else np.ascontiguousarray(values)
+    sums: NDArray[Any] = np.add.reduce(beside, axis=0)
+    return sums[: values.shape[1]]
+
+
 class Head(Protocol):
     """Residuals of rows, one column a row: the derivative of the loss by each score.
 
     Every operation is elementwise or a sum over scores, one score after the other: a row's residuals are a function
-    of its own scores, bit for bit, wherever in a batch it stands.
+    of its own scores, bit for bit, wherever in a batch it stands. They have the type of the scores.
     """
 
     @property
@@ -80,14 +94,11 @@ class Softmax:
 
     def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Probabilities minus the indicator of the label."""
-        odds: Floats = scores - scores.max(axis=0)
+        odds: Floats = scores - np.maximum.reduce(scores, axis=0)
         np.exp(odds, out=odds)
-        odds /= np.add.reduce(odds, axis=0)
-        absent = targets < 0
-        # The first class stands in for an absent one, whose row is set to zero.
-        odds[np.maximum(targets, 0), np.arange(len(targets))] -= 1.0
-        if absent.any():
-            odds[:, absent] = 0.0
+        # The odds of a row whose label is absent become zero, and it is no class's.
+        odds *= (targets >= 0) / row_sums(odds)
+        odds -= np.arange(self.classes)[:, None] == targets
         return odds
 
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:

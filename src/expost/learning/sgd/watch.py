@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
-from expost.learning.sgd.head import Head, Logistic, Softmax
+from expost.learning.sgd.head import Head, Logistic, Softmax, row_sums
 
 __all__ = ["Reading", "RunningReading", "Tally", "Watch", "number_count", "row_numbers", "zero_loss"]
 
@@ -126,7 +126,7 @@ def _losses(head: Head, scores: Floats, targets: NDArray[Any]) -> Floats:
         signed: Floats = np.where(targets == 1, scores[0], -scores[0])
         return np.logaddexp(0.0, -signed)
     highest = scores.max(axis=0)
-    spread = np.log(np.add.reduce(np.exp(scores - highest), axis=0))
+    spread = np.log(row_sums(np.exp(scores - highest)))
     chosen = scores[np.maximum(targets, 0), np.arange(scores.shape[1])]
     return np.asarray(spread + highest - chosen)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest
-from expost.learning.sgd.head import ABSENT, Huber, Logistic, Softmax, Squared
+from expost.learning.sgd.head import ABSENT, Huber, Logistic, Softmax, Squared, row_sums
 
 
 def losses(head: object, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -35,17 +35,34 @@ def test_residuals_are_the_derivative_of_the_loss(head: object) -> None:
         assert np.allclose(found[output], numeric, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", [Softmax(10), Logistic()], ids=lambda head: head.name)
-def test_a_rows_residuals_do_not_depend_on_its_place_in_the_batch(head: object) -> None:
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("head", [Softmax(10), Softmax(100), Logistic()], ids=lambda head: f"{head.name}{head.outputs}")
+def test_a_rows_residuals_do_not_depend_on_its_place_in_the_batch(head: object, kind: type) -> None:
     rng = np.random.default_rng(1)
-    scores = rng.normal(scale=5, size=(head.outputs, 1031))
+    scores = rng.normal(scale=5, size=(head.outputs, 1031)).astype(kind)
     targets = rng.integers(0, 2, 1031)
     whole = head.residuals(scores, targets)
 
     order = rng.permutation(1031)
     assert (head.residuals(scores[:, order].copy(), targets[order]) == whole[:, order]).all()
-    for start, stop in ((0, 1), (1, 2), (5, 22), (1000, 1031), (3, 1030)):
+    alone = [(place, place + 1) for place in range(0, 1031, 5)]
+    for start, stop in [*alone, (5, 22), (1000, 1031), (3, 1030), (7, 9)]:
         assert (head.residuals(scores[:, start:stop].copy(), targets[start:stop]) == whole[:, start:stop]).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_sums_over_outputs_are_taken_one_after_the_other(kind: type) -> None:
+    values = np.random.default_rng(2).random((100, 40)).astype(kind)
+    expected = values[0].copy()
+    for output in values[1:]:
+        expected += output
+
+    assert (row_sums(values) == expected).all()
+    assert (row_sums(np.asfortranarray(values)) == expected).all()
+    assert all(row_sums(values[:, [row]])[0] == expected[row] for row in range(40))
+    assert row_sums(values[:, :0]).shape == (0,)
+    # What NumPy does with a row alone, and why it is not asked to.
+    assert any(np.add.reduce(values[:, [row]], axis=0)[0] != expected[row] for row in range(40))
 
 
 @pytest.mark.parametrize("head", [Softmax(3), Logistic()], ids=lambda head: head.name)
