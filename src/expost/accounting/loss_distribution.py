@@ -48,6 +48,10 @@ class LossDistributionTotal:
     distribution: Any
     error: float
 
+    def then(self, other: LossDistributionTotal) -> LossDistributionTotal:
+        """Both, one after the other, on one grid."""
+        return LossDistributionTotal(self.distribution.compose(other.distribution), self.error + other.error)
+
     def epsilon(self, delta: Fraction) -> float:
         """The epsilon at this delta, infinite where delta is within the error of the computation."""
         left = float_down(delta) - self.error

@@ -27,11 +27,14 @@ _LARGEST_DELTA = Fraction(1, 10)  # more is no privacy, and prices fall to nothi
 _SMALLEST_DELTA = Fraction(1, 10**18)  # less is rounded up in a ledger, whose budgets it would exceed
 _FINEST = 10**6  # parts of an accuracy, in which rows are counted
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
-_GROWTH = 1.25  # of prices from phase to phase
+# Of prices from phase to phase. Stops overlap the more the closer they are, so that many cost little more than few; but where
+# noise falls each is made for its own phase, and where a test is private its margins grow a little with their number.
+_GROWTH, _EVEN_GROWTH = 1.25, 1.1
 _MOST_PHASES = 24
 # Where a test costs nothing stops are closer to each other, until their shares of delta eat that up, and begin earlier: where
 # the noise of a training's sums, a few over epsilon, is a hundredth of the rows. On MNIST 1.1 and 1.15 did alike, 1.25 worse.
 _FREE_GROWTH, _MOST_FREE_PHASES, _FREE_SPREAD, _FREE_LEEWAY = 1.15, 32, 64, 900
+_FREE_EVEN_GROWTH = 1.06
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
 _LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a target
 _HELD_OUT_ERRORS = 12.5  # over epsilon: the square of the share held out times all errors that are allowed, see _share
@@ -189,8 +192,8 @@ class Order:
     def _ladder(self, batches: Batches, delta: Fraction, target: Target, share: Fraction) -> tuple[Schedule, PriceList]:
         cap = rational(self.max_epsilon, "max_epsilon")
         lowest = self._lowest(cap, target, share)
-        growth, most = (_FREE_GROWTH, _MOST_FREE_PHASES) if self.public_test else (_GROWTH, _MOST_PHASES)
-        phases = self.phases or min(most, 1 + math.ceil(math.log(cap / lowest) / math.log(growth)))
+        most = _MOST_FREE_PHASES if self.public_test else _MOST_PHASES
+        phases = self.phases or min(most, 1 + math.ceil(math.log(cap / lowest) / math.log(self._growth)))
         if self.noise_multiplier is None:
             return Schedule.ladder(
                 batches,
@@ -212,6 +215,12 @@ class Order:
                 do="Raise max_epsilon or noise_multiplier, or lower steps",
             )
         return schedule, prices
+
+    @property
+    def _growth(self) -> float:
+        if self.public_test:
+            return _FREE_EVEN_GROWTH if self._even else _FREE_GROWTH
+        return _EVEN_GROWTH if self._even else _GROWTH
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""

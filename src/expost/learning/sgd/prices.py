@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
-from expost.accounting import Event, GaussianEvent, RenyiOdometer, Repeat, gaussian, renyi
-from expost.accounting import Sequence as Events
+import numpy as np
+
+from expost.accounting import Event, GaussianEvent, RenyiOdometer, gaussian, renyi
 from expost.accounting.gaussian import GaussianTotal
+from expost.accounting.rounding import Floats, float_down
 from expost.accounting.scenario import Scenario, scenarios
 from expost.core import ApproxLoss, InvalidRequest
 from expost.core.errors import MissingExtra
@@ -39,7 +42,7 @@ class PriceList:
     Sensitivity: that of each step, inside its noise multiplier.
     Accuracy: none promised; the model is whatever the steps made of it.
     Numerics: floats rounded up by the accountant, then to a short rational above.
-    Reference: docs/proofs/sgd-stopping.md, Theorems 1 and 2.
+    Reference: docs/proofs/sgd-stopping.md, Theorems 1, 2 and 4.
 
     >>> PriceList((Fraction(1, 10), Fraction(1, 2)), Fraction(1, 10**6), "pld").bill(0)
     ApproxLoss(epsilon=Fraction(1, 10), delta=Fraction(1, 1000000))
@@ -48,6 +51,8 @@ class PriceList:
     epsilons: tuple[Fraction, ...]
     delta: Fraction
     accountant: str
+    shares: tuple[Fraction, ...] = ()
+    """The deltas at which the phases up to each stop have these prices, where there are such."""
 
     def bill(self, phase: int) -> ApproxLoss:
         """What stopping after this phase costs."""
@@ -72,27 +77,37 @@ def price_list(
     Loss distributions have ``bins`` bins up to the ``expected`` largest price; both change how tight prices are, not
     that they hold.
 
+    >>> from expost.accounting import Repeat
     >>> prices = price_list([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6))
     >>> [round(float(epsilon), 3) for epsilon in prices.epsilons]
-    [0.672, 0.974]
+    [0.671, 0.972]
     """
-    found, name = _found(_Asked(tuple(phases), delta, accountant, bins, expected))
-    if not math.isfinite(found[-1]):
+    found = _found(_Asked(tuple(phases), delta, accountant, bins, expected))
+    if not all(map(math.isfinite, found.epsilons)):
         raise InvalidRequest(
             "Expected steps, noise and delta that the accountant can price",
             got=accountant,
             do='Pass accountant="auto", or more noise, or a larger delta',
         )
-    return PriceList(_increasing(found), delta, name)
+    return PriceList(_increasing(found.epsilons), delta, found.accountant, found.shares)
 
 
 def last_price(phases: Sequence[Event], delta: Fraction, **terms: Any) -> float:
-    """About what the last price of ``price_list`` would be, in less time; infinite where there would be none.
+    """The last price of ``price_list`` or a little more, in less time; infinite where there would be none.
 
+    >>> from expost.accounting import Repeat
     >>> round(last_price([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6)), 3)
     0.974
     """
-    return _found(_Asked(tuple(phases), delta, every=False, **terms))[0][-1]
+    return _found(_Asked(tuple(phases), delta, every=False, **terms)).epsilons[-1]
+
+
+class _Stop(Protocol):
+    """What all phases up to a possible stop tell."""
+
+    def epsilon(self, delta: Fraction) -> float:
+        """Their price at a share of delta."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,101 +121,156 @@ class _Asked:
     expected: float | None = None
     every: bool = True
 
+    def shares(self, overlap: float = 1.0) -> list[Fraction]:
+        """The parts of delta that possible stops have, times how far they overlap (docs/proofs/sgd-stopping.md).
+
+        A stop in the middle is likelier than one at either end, so its share is larger, up to five times.
+        """
+        stops = len(self.phases)
+        weights = [stops + 8 * min(number + 1, stops - number) for number in range(stops)]
+        shares = [self.delta * weight * Fraction(overlap) / sum(weights) for weight in weights]
+        return shares if self.every else shares[-1:]
+
+    @cached_property
+    def each(self) -> tuple[Scenario, ...]:
+        """The steps of every phase."""
+        return tuple(scenarios(phase)[0] for phase in self.phases)
+
     @property
-    def share(self) -> Fraction:
-        """The part of delta that each possible stop has (docs/proofs/sgd-stopping.md, Theorem 1)."""
-        return self.delta / len(self.phases)
+    def most_overlap(self) -> float:
+        """At which the largest share is delta itself."""
+        return float(self.delta / max(self.shares()))
 
 
-def _found(asked: _Asked) -> tuple[list[float], str]:
-    """The prices and the accountant's name; which one it is depends on public numbers alone."""
+@dataclass(frozen=True)
+class _Found:
+    """Prices as floats, by an accountant, and the shares of delta behind them if there are such."""
+
+    epsilons: list[float]
+    accountant: str
+    shares: tuple[Fraction, ...] = ()
+
+
+def _found(asked: _Asked) -> _Found:
+    """Which accountant it is depends on public numbers alone."""
     if asked.accountant not in ACCOUNTANTS:
         raise InvalidRequest(
             f"Expected accountant to be one of {', '.join(ACCOUNTANTS)}", got=asked.accountant, do="Name one"
         )
     if asked.accountant == "rdp":
-        return _mixture(asked), "rdp"
-    if all(isinstance(leaf, GaussianEvent) for phase in asked.phases for leaf in _leaves(phase)):
-        return _unsampled(asked), "gdp"
+        return _mixture(asked)
+    if all(isinstance(leaf, GaussianEvent) for phase in asked.each for leaf, _ in phase.leaves):
+        return _gaussian(asked)
     if asked.accountant == "auto" and not _has_convolution():
-        return _mixture(asked), "rdp"
+        return _mixture(asked)
     found, doubtful = _convolved(asked)
     if asked.accountant == "pld" or not doubtful:
-        return found, "pld"
+        return found
     # Where delta is near the rounding of convolutions, or losses are too large for them, others are cheaper.
-    lists = [(found, "pld"), (_mixture(asked), "rdp"), (_unsampled(asked), "gdp")]
-    return min(lists, key=lambda one: one[0][-1])
+    return min([found, _mixture(asked), _at(asked.shares(), _gaussian_stops(asked), "gdp")], key=_last)
 
 
-def _unsampled(asked: _Asked) -> list[float]:
-    """Exact Gaussian DP; a sample is priced as the whole would be, which it never exceeds (DRS22, Section 4)."""
-    squares = list(accumulate(map(_mu_squared, asked.phases)))
-    return [GaussianTotal(square).epsilon(asked.share) for square in (squares if asked.every else squares[-1:])]
+def _gaussian(asked: _Asked) -> _Found:
+    """Exact Gaussian DP at each stop, and shares that overlap as far as loss distributions show."""
+    stops = _gaussian_stops(asked)
+    safe = _at(asked.shares(), stops, "gdp")
+    if len(stops) == 1 or not _has_convolution():
+        return safe
+    parts = _parts(asked, _last(safe))
+    return safe if parts is None else _overlapping(asked, stops, parts)
 
 
-def _mu_squared(phase: Event) -> Fraction:
-    found = gaussian.total(_scenario([phase]))
+def _gaussian_stops(asked: _Asked) -> list[GaussianTotal]:
+    """Exact; a sample is priced as the whole would be, which it never exceeds (DRS22, Section 4)."""
+    squares = list(accumulate(map(_mu_squared, asked.each)))
+    return [GaussianTotal(square) for square in (squares if asked.every else squares[-1:])]
+
+
+def _at(shares: Sequence[Fraction], stops: Sequence[_Stop], accountant: str) -> _Found:
+    epsilons = [stop.epsilon(share) for stop, share in zip(stops, shares, strict=True)]
+    return _Found(epsilons, accountant, tuple(shares))
+
+
+def _last(found: _Found) -> float:
+    return found.epsilons[-1]
+
+
+def _mu_squared(phase: Scenario) -> Fraction:
+    found = gaussian.total(phase)
     assert found is not None  # every phase is of Gaussian steps
     return found.mu_squared
 
 
-def _mixture(asked: _Asked) -> list[float]:
+def _mixture(asked: _Asked) -> _Found:
     """One supermartingale over Renyi orders for all stops (docs/proofs/sgd-stopping.md, Theorem 2)."""
     phases, delta = asked.phases, asked.delta
-    middle = _by_orders(phases[: (len(phases) + 1) // 2], delta)
+    middle = _by_orders(asked.each[: (len(phases) + 1) // 2], delta)
     if len(phases) == 1 or not math.isfinite(middle):
-        return [middle]
+        return _Found([middle], "rdp")
     odometer = RenyiOdometer(delta, expected_epsilon=max(round_up(middle), _LEAST))
     found = []
     for phase in phases:
         odometer.record(phase)
         if asked.every:
             found.append(odometer.epsilon)
-    return found or [odometer.epsilon]
+    return _Found(found or [odometer.epsilon], "rdp")
 
 
-def _convolved(asked: _Asked) -> tuple[list[float], bool]:
+def _convolved(asked: _Asked) -> tuple[_Found, bool]:
     """Loss distributions, one phase after the other, and whether another accountant may be cheaper.
 
     Coarse bins err on the side of privacy.
     """
     if not _has_convolution():
         raise MissingExtra("accounting", package="dp-accounting")
-    # Loaded on demand: the optional package takes a second to import.
-    module: Any = importlib.import_module("expost.accounting.loss_distribution")
-    rough = min(asked.expected or _by_orders(asked.phases, asked.share), _HUGE)
-    width = 2.0 ** math.floor(math.log2(max(rough, float(_LEAST)) / asked.bins))
-    distribution, error, found = None, 0.0, []
-    for part in [(phase,) for phase in asked.phases] if asked.every else [asked.phases]:
-        one = module.total(_scenario(part), interval=width)
-        if one is None:  # too many steps, or losses whose exponential is no float
-            return [math.inf], True
-        distribution = one.distribution if distribution is None else distribution.compose(one.distribution)
-        error += one.error
-        found.append(module.LossDistributionTotal(distribution, error).epsilon(asked.share))
-    return found, not math.isfinite(found[-1]) or error > asked.share / 2
+    least = asked.shares()[-1]
+    parts = _parts(asked, asked.expected or _by_orders(asked.each, least))
+    if parts is None:
+        return _Found([math.inf], "pld"), True
+    stops = list(accumulate(parts, lambda before, phase: before.then(phase)))
+    found = _overlapping(asked, stops, parts)
+    return found, not all(map(math.isfinite, found.epsilons)) or stops[-1].error > least / 2
 
 
-def _by_orders(phases: Sequence[Event], delta: Fraction) -> float:
+def _parts(asked: _Asked, largest: float) -> list[Any] | None:
+    """The loss distribution of each phase, or of all at once; None for too many steps, or exponentials that are no floats."""
+    width = 2.0 ** math.floor(math.log2(max(min(largest, _HUGE), float(_LEAST)) / asked.bins))
+    parts = asked.each if asked.every else (_joined(asked.each),)
+    found = {part: _loaded("loss_distribution").total(part, interval=width) for part in dict.fromkeys(parts)}
+    return None if None in found.values() else [found[part] for part in parts]
+
+
+def _overlapping(asked: _Asked, stops: Sequence[_Stop], parts: Sequence[Any]) -> _Found:
+    """Prices at shares that add up to more than delta, as far as the worst rule of stopping allows (Theorem 4)."""
+    safe = _at(asked.shares(), stops, "pld")
+    if len(stops) == 1 or not all(map(math.isfinite, safe.epsilons)):
+        return safe
+
+    def bills(size: float) -> Floats:
+        return np.array(_at(asked.shares(size), stops, "pld").epsilons)
+
+    losses = _loaded("stopping").StoppedLosses(parts)
+    overlap = losses.overlap(bills, float_down(asked.delta), most=asked.most_overlap)
+    return _at(asked.shares(overlap), stops, "pld")
+
+
+def _loaded(name: str) -> Any:
+    """On demand: the optional package behind these modules takes a second to import."""
+    return importlib.import_module(f"expost.accounting.{name}")
+
+
+def _by_orders(phases: Sequence[Scenario], delta: Fraction) -> float:
     """The price of all these phases together, by Renyi orders."""
-    found = renyi.total(_scenario(phases))
+    found = renyi.total(_joined(phases))
     return math.inf if found is None else found.epsilon(delta)
 
 
-def _scenario(phases: Sequence[Event]) -> Scenario:
+def _joined(phases: Sequence[Scenario]) -> Scenario:
     """All steps of some phases, by kind: many phases of the same noise are as fast as one."""
     counts: Counter[Event] = Counter()
     for phase in phases:
-        counts.update(dict(scenarios(phase)[0].leaves))
+        counts.update(dict(phase.leaves))
     return Scenario(tuple(counts.items()))
-
-
-def _leaves(event: Event) -> list[Event]:
-    if isinstance(event, Repeat):
-        return _leaves(event.event)
-    if isinstance(event, Events):
-        return [leaf for one in event.events for leaf in _leaves(one)]
-    return [event]
 
 
 def _has_convolution() -> bool:

@@ -29,7 +29,7 @@ __all__ = ["Table", "TrainingRequest"]
 _CITATIONS = (
     "ACG16, Algorithm 1",
     "docs/proofs/sgd-gradient.md",
-    "docs/proofs/sgd-stopping.md, Theorems 1 and 2",
+    "docs/proofs/sgd-stopping.md, Theorems 1, 2 and 4",
     "docs/proofs/discrete-gaussian-calibration.md",
 )
 
@@ -143,6 +143,8 @@ class TrainingRequest:
             "steps run": trained.steps,
             "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
         }
+        if len(self.prices.shares) > 1:  # at which anyone can price the events anew
+            terms["delta of this stop"] = float(self.prices.shares[trained.phase])
         if trained.verdict and trained.verdict.score is not None:
             terms["score of the public rows" if self.public else "score, estimated"] = round(trained.verdict.score, 4)
         if trained.reading is not None:

@@ -28,6 +28,7 @@ _LARGEST_SIZE = 2.0**40  # beyond it noise is nothing: an eighth of a sampled ro
 _SMALLEST_SIZE = 1 / _LARGEST_SIZE  # below it there is no more noise
 _CLOSE = 1.002  # ends the search
 _AIM = 1.001  # how far below the cap it aims
+_NEAR = 1.006  # how far below the cap the last price may stay
 _INSIDE = 0.1  # how far from both ends of the interval the next size is, as a part of it
 _TINY = 2.0**-60  # a cost that is nothing
 _COARSE = 1024  # bins while searching
@@ -133,7 +134,7 @@ class Schedule:
         >>> _, prices = Schedule.ladder(Full(1000), steps=40, phases=4, lowest=Fraction(1, 8), highest=Fraction(1),
         ...                             delta=Fraction(1, 10**6))
         >>> [round(float(epsilon), 2) for epsilon in prices.epsilons]
-        [0.11, 0.23, 0.48, 1.0]
+        [0.11, 0.22, 0.47, 1.0]
         """
         shape = (_Falling if falling else _Even)(batches, steps, phases, float(lowest / highest))
         return _laddered(shape, highest, delta, accountant)
@@ -217,14 +218,19 @@ def _laddered(shape: _Shape, highest: Fraction, delta: Fraction, accountant: str
 
     if math.isinf(cost(guess)):
         shape.schedule(guess).prices(delta, **terms)  # says why there is no price
-    size = _largest(cost, float(highest), guess)
-    for _ in range(_RETRIES):  # finer bins cost no more than coarse ones; floats might
+    wanted, best = float(highest), None
+    for _ in range(_RETRIES):  # stops overlap, which the search does not know; and floats may err
+        size = _largest(cost, wanted, guess)
         schedule = shape.schedule(size)
         prices = schedule.prices(delta, **terms)
         if prices.cap.epsilon <= highest:
-            return schedule, prices
-        size /= _CLOSE
-    raise _too_dear()
+            best = (schedule, prices)
+            if float(prices.cap.epsilon) * _NEAR >= highest or size == _LARGEST_SIZE:
+                break
+        wanted, guess = wanted * float(highest / prices.cap.epsilon) / _AIM, size
+    if best is None:
+        raise _too_dear()
+    return best
 
 
 def _largest(cost: Callable[[float], float], highest: float, guess: float) -> float:

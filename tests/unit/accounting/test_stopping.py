@@ -1,0 +1,183 @@
+"""No rule of stopping tells more than the computed excess, and the worst one tells that much."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from expost.accounting import Event, GaussianEvent, PoissonSampled, Repeat
+from expost.accounting.loss_distribution import LossDistributionTotal, total
+from expost.accounting.loss_masses import LossMasses
+from expost.accounting.scenario import scenarios
+from expost.accounting.stopping import StoppedLosses, _Spread
+
+WIDTH = 2.0**-7
+SAMPLED = Repeat(PoissonSampled(Fraction(1, 10), GaussianEvent(1)), 5)
+
+
+def losses_of(*phases: Event, width: float = WIDTH) -> StoppedLosses:
+    return StoppedLosses([part(phase, width) for phase in phases])
+
+
+def part(phase: Event, width: float = WIDTH) -> LossDistributionTotal:
+    found = total(scenarios(phase)[0], interval=width)
+    assert found is not None
+    return found
+
+
+def coin(up: float) -> LossDistributionTotal:
+    """A loss of one with this probability, else of minus one: laws (p, 1 - p) and (1 - p, p) if the odds are e."""
+    masses = LossMasses(1.0, -1, np.array([1 - up, 0.0, up]), 0.0, True)
+    return LossDistributionTotal(PrivacyLossDistribution(masses), 0.0)
+
+
+def worst_of_all_rules(up: float, bills: np.ndarray) -> float:
+    """The largest excess over every rule that stops after some histories of coins and not after others."""
+    depth = len(bills)
+
+    def told(history: tuple[int, ...]) -> float:
+        chance = np.prod([up if step > 0 else 1 - up for step in history])
+        return float(chance * max(0.0, 1 - np.exp(bills[len(history) - 1] - sum(history))))
+
+    inner = [history for size in range(1, depth) for history in product((1, -1), repeat=size)]
+    best = 0.0
+    for stops in product((False, True), repeat=len(inner)):
+        stopping = dict(zip(inner, stops, strict=True))
+
+        def value(history: tuple[int, ...], stopping: dict[tuple[int, ...], bool] = stopping) -> float:
+            if len(history) == depth or stopping.get(history, False):
+                return told(history)
+            return value((*history, 1)) + value((*history, -1))
+
+        best = max(best, value((1,)) + value((-1,)))
+    return best
+
+
+@pytest.mark.parametrize("bills", [(0.9, 1.4, 1.9), (0.2, 1.0, 2.5), (2.0, 0.3, 0.1), (1.6, 1.6, 1.6)])
+def test_the_excess_is_that_of_the_best_of_all_rules(bills: tuple[float, ...]) -> None:
+    up = float(np.e / (1 + np.e))
+    found = StoppedLosses([coin(up)] * 3).excess(np.array(bills))
+
+    assert found == pytest.approx(worst_of_all_rules(up, np.array(bills)), abs=1e-9)
+
+
+def plain_worst(masses: list[LossMasses], bills: np.ndarray) -> float:
+    """The same problem solved by plain sums on a grid that is far larger than it must be."""
+    width, reach = masses[0]._discretization, 3 * sum(len(part._probs) for part in masses)
+    losses = np.arange(-reach, reach + 1) * width
+
+    def told(bill: float) -> np.ndarray:
+        return np.maximum(1 - np.exp(np.minimum(bill - losses, 0.0)), 0.0)
+
+    value = np.zeros(len(losses))
+    for phase, bill in zip(reversed(masses), reversed(bills), strict=True):
+        value = np.maximum(told(bill), value)
+        padded = np.pad(value, len(phase._probs), constant_values=(0.0, 1.0))
+        start = len(phase._probs) + phase._lower_loss
+        mean = np.correlate(padded, np.maximum(phase._probs, 0.0), "valid")[start : start + len(losses)]
+        value = mean + phase._infinity_mass
+    return float(value[reach])
+
+
+@pytest.mark.parametrize(
+    "phases", [[GaussianEvent(3)] * 3, [SAMPLED, Repeat(SAMPLED.event, 20)]], ids=["whole", "sampled"]
+)
+def test_fourier_transforms_agree_with_plain_sums(phases: list[Event]) -> None:
+    parts = [part(phase, 2.0**-5) for phase in phases]
+    stopped = StoppedLosses(parts)
+    bills = np.linspace(3.0, 4.0, len(phases))
+
+    plain = max(
+        plain_worst([getattr(one.distribution, name) for one in parts], bills) for name in ("_pmf_remove", "_pmf_add")
+    )
+
+    assert plain <= stopped.excess(bills) <= plain + 2 * stopped._error + 1e-12
+
+
+def test_the_reserve_for_rounding_is_larger_than_what_is_lost() -> None:
+    generator = np.random.default_rng(0)
+    for size, length in ((3001, 4000), (12_289, 9000)):
+        masses, value = generator.dirichlet(np.ones(length)), np.sort(generator.random(size))
+        spread = _Spread(LossMasses(WIDTH, -(length // 2), masses, 0.0, True), size)
+        padded = np.concatenate([np.full(length, value[0]), value, np.ones(length)])
+        start = length - length // 2
+
+        plain = np.correlate(padded, masses, "valid")[start : start + size]
+
+        assert float(np.abs(spread.mean(value) - plain).max()) < 2.0**-46
+
+
+def simulated(
+    mus: np.ndarray, bills: np.ndarray, rule: Callable[[np.ndarray], np.ndarray], runs: int = 400_000
+) -> float:
+    """What a rule of stopping tells of Gaussian phases."""
+    generator = np.random.default_rng(5)
+    losses = np.cumsum(mus**2 / 2 + mus * generator.normal(size=(runs, len(mus))), axis=1)
+    stops = rule(losses)
+    past = losses[np.arange(runs), stops] - bills[stops]
+    return float(np.mean(-np.expm1(-np.maximum(past, 0.0))))
+
+
+def test_gaussian_phases_keep_the_bills_that_a_simulated_adversary_attacks() -> None:
+    mus, bills = np.full(8, 0.5), 1.2 * np.sqrt(np.arange(1, 9)) * 0.9
+    stopped = losses_of(*[GaussianEvent(2)] * 8)
+
+    def first_above(slack: float) -> Callable[[np.ndarray], np.ndarray]:
+        def rule(losses: np.ndarray) -> np.ndarray:
+            above = losses > bills + slack
+            return np.where(above.any(axis=1), above.argmax(axis=1), len(bills) - 1)
+
+        return rule
+
+    told = max(simulated(mus, bills, first_above(slack)) for slack in (0.0, 0.2, 0.4, 0.6))
+
+    assert 0.93 < told / stopped.excess(bills) < 1.01
+
+
+def test_bills_three_percent_lower_are_caught() -> None:
+    phases, delta = [Repeat(GaussianEvent(20), count) for count in (4, 3, 5, 8)], 1e-5
+    parts = [part(phase, 2.0**-11) for phase in phases]
+    stopped = StoppedLosses(parts)
+
+    def bills(size: float) -> np.ndarray:
+        stops = [parts[0]]
+        for one in parts[1:]:
+            stops.append(stops[-1].then(one))
+        return np.array([stop.epsilon(Fraction(size * delta / 4)) for stop in stops])
+
+    found = bills(stopped.overlap(bills, delta, most=4.0))
+
+    assert 0.95 * delta < stopped.excess(found) <= delta
+    assert stopped.excess(0.97 * found) > 1.2 * delta
+
+
+def test_shares_overlap_but_never_beyond_the_largest() -> None:
+    stopped, alone = losses_of(GaussianEvent(4), GaussianEvent(4)), part(GaussianEvent(4))
+    both = alone.then(alone)
+
+    def bills(size: float) -> np.ndarray:
+        return np.array([stop.epsilon(Fraction(size * 1e-6 / 2)) for stop in (alone, both)])
+
+    assert 1 < stopped.overlap(bills, 1e-6, most=2.0) < 2
+    assert stopped.overlap(bills, 1e-6, most=1.03) == 1.03
+    assert stopped.overlap(bills, 1e-14, most=2.0) == 1  # nothing is gained where rounding hides it
+
+
+def test_stopping_costs_a_mechanism_no_more_than_the_pair_that_dominates_it() -> None:
+    """A phase of half the loss is dominated by a whole one: whatever the rule, it tells no more."""
+    whole, half = losses_of(*[GaussianEvent(4)] * 3), losses_of(*[GaussianEvent(8)] * 3)
+    bills = np.array([0.6, 0.8, 1.0])
+
+    assert half.excess(bills) < whole.excess(bills)
+
+
+def test_a_finer_grid_tells_a_little_less() -> None:
+    bills = np.array([0.6, 0.9])
+
+    coarse, fine = (losses_of(SAMPLED, SAMPLED, width=width).excess(bills) for width in (2.0**-5, 2.0**-9))
+
+    assert fine <= coarse < 1.2 * fine
