@@ -16,7 +16,7 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian_table import NARROW, gaussian_table
 from expost.noise.lattice import add_exactly, integers
 
-__all__ = ["SHORT", "SMOOTHING", "GaussianStream", "stream_variance"]
+__all__ = ["LONG", "SHORT", "SMOOTHING", "GaussianStream", "stream_variance"]
 
 SMOOTHING = 4
 """Lattice units squared by which the noise exceeds a continuous Gaussian it is a rounding of.
@@ -25,7 +25,9 @@ The lemma of docs/proofs/discrete-gaussian-calibration.md with t^2 = 4: its slac
 """
 SHORT = NARROW
 """What the entries of a vector of 32-bit integers must stay below, whatever the data; the sums are then short too."""
-_NARROW = 1 << 61
+LONG = 1 << 62
+"""The same for a vector of 64-bit integers: the table's noise is far below, so the sums do not wrap around."""
+_WORD = 4  # bytes of the shortest integers that are added as they are
 _AHEAD = 1 << 19  # integers drawn at a time: what a call costs by itself is then little
 
 
@@ -67,6 +69,7 @@ class GaussianStream:
         self.variance = stream_variance(self.noise_multiplier, sensitivity)
         self._table, self._bits = gaussian_table(self.variance), source_of(bits)
         self._ahead = max(1, min(math.ceil(_AHEAD / max(size, 1)), releases or _AHEAD))
+        self._room: NDArray[Any] | None = None
         self._drawn: NDArray[Any] = np.empty((0, size), np.int64)
         self._used, self._owner = 0, os.getpid()
 
@@ -80,7 +83,7 @@ class GaussianStream:
         if not _within(sealed.sensitivity, self.sensitivity):
             raise InvalidRequest("Expected a vector within the declared sensitivity", do="Declare the largest one")
         exact = unseal(sealed)
-        if not (isinstance(exact, np.ndarray) and exact.dtype in (np.int32, np.int64)):
+        if not (isinstance(exact, np.ndarray) and exact.dtype.kind == "i" and exact.itemsize >= _WORD):
             exact = integers(exact)
         if exact.shape != (self.size,):
             raise InvalidRequest(f"Expected a vector of {self.size} integers", do="Open a stream of its size")
@@ -95,7 +98,9 @@ class GaussianStream:
         return fresh
 
     def _draw(self) -> NDArray[Any]:
-        return self._table.draw(self._ahead * self.size, self._bits).reshape(self._ahead, self.size)
+        count = self._ahead * self.size
+        self._room = self._table.room(count) if self._room is None else self._room
+        return self._table.draw(count, self._bits, room=self._room).reshape(self._ahead, self.size)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise of variance {float(self.variance):.4g} for vectors of {self.size}>"
@@ -114,17 +119,12 @@ def _within(given: Sensitivity, declared: Sensitivity) -> bool:
 
 
 def _added(exact: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
-    """The sum. Whether it has 32 bits depends on the type of the vector and on the noise, not on the vector.
+    """The sum. How many bits it has depends on the type of the vector and on the noise, not on the vector.
 
-    Reducing a noisy sum is free, so wrapping around could cost accuracy only, and it cannot happen: a vector of 32-bit
-    integers is below ``SHORT`` by its owner's proof, and so is noise of 32 bits.
+    Reducing a noisy sum is free, so wrapping around could cost accuracy only, and it cannot happen: vectors of 32-bit
+    and 64-bit integers are below ``SHORT`` and ``LONG`` by their owner's proof, and so is the noise.
     """
-    if exact.dtype == np.int32:
-        return np.asarray(exact + noise)
-    # The table's noise is far below 2^61, so a sum of 64-bit integers cannot wrap around when these are.
-    if exact.dtype == np.int64 and (not exact.size or max(int(exact.max()), -int(exact.min())) < _NARROW):
-        return np.asarray(exact + noise)
-    return add_exactly(exact, noise.astype(np.int64))
+    return add_exactly(exact, noise.astype(np.int64)) if exact.dtype == object else np.asarray(exact + noise)
 
 
 def stream_variance(noise_multiplier: Fraction, sensitivity: Sensitivity) -> Fraction:

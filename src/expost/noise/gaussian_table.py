@@ -15,7 +15,6 @@ from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 from expost.noise.bits import BitSource
 from expost.noise.enclosure import Bounds, exp_minus, is_below
-from expost.noise.parameter import BLOCK, blocks
 
 __all__ = ["NARROW", "GaussianTable", "gaussian_table"]
 
@@ -27,6 +26,7 @@ _INDEX = 16  # bits of a uniform real that choose an entry of the table
 _ENTRIES = 1 << _INDEX
 _SHORT_PLACE = 16  # bits of a place in a cell for which half a word is drawn
 _GUIDE = 14  # first bits of a uniform real that nearly always tell between which borders it lies
+_BLOCK = 1 << 16  # values drawn at a time: what a call costs by itself is then little, and they stay in the cache
 _SPARE = 7  # one value in 2^7 more is drawn than is wanted, for those that are refused,
 _FEW = 16  # and a few more
 _PRECISION = 128  # bits of the cumulative weights beyond those that are asked for
@@ -71,12 +71,19 @@ class GaussianTable:
         # A place is a word of as few bits as hold it: bits cost time.
         self._places = np.dtype(np.uint16 if self._shift <= _SHORT_PLACE else f"u{self._entries.itemsize}")
 
-    def draw(self, count: int, bits: BitSource) -> NDArray[Any]:
-        """``count`` independent integers: int32 if all are below 2^30, which the law's width decides but for freaks."""
-        values: NDArray[Any] = np.empty(count + (count >> _SPARE) + _FEW, self._entries.dtype)
-        scratch = np.empty(min(BLOCK, len(values)), np.intp)
-        open_parts = [part.start + self._fill(values[part], scratch, bits) for part in blocks(len(values))]
-        left_open = np.concatenate(open_parts)
+    def room(self, count: int) -> NDArray[Any]:
+        """Memory for ``count`` values, to draw in again and again: fresh memory costs time."""
+        return np.empty(count + (count >> _SPARE) + _FEW, self._entries.dtype)
+
+    def draw(self, count: int, bits: BitSource, *, room: NDArray[Any] | None = None) -> NDArray[Any]:
+        """``count`` independent integers: int32 if all are below 2^30, which the law's width decides but for freaks.
+
+        They are drawn in the ``room`` for them, if there is one, over what it held.
+        """
+        values = self.room(count) if room is None else room
+        scratch = np.empty(min(_BLOCK, len(values)), np.intp)
+        starts = range(0, len(values), _BLOCK)
+        left_open = np.concatenate([k + self._fill(values[k : k + _BLOCK], scratch, bits) for k in starts])
         found, kept = self._settle(len(left_open), bits)
         inside = int(np.searchsorted(left_open, count))
         # Values that are kept are alike whichever place they were drawn for, so those behind stand in for the refused.
@@ -193,7 +200,7 @@ class GaussianTable:
         chosen, offsets = halves[len(halves) - count :], halves[: len(halves) - count].view(kind)
         index = scratch[:count]
         np.copyto(index, chosen)
-        self._entries.take(index, out=out, mode="clip")  # no index is out of range: the mode saves a copy
+        self._entries.take(index, out=out, mode="wrap")  # no index is out of range: the mode saves a copy
         offsets &= kind.type((1 << self._shift) - 1)
         out += offsets if kind.itemsize < out.itemsize else offsets.view(out.dtype)
         return (chosen >= np.uint16(self._named)).nonzero()[0]

@@ -72,6 +72,35 @@ def test_short_vectors_do_not_wrap_around(entry: int) -> None:
     assert moved.tolist() == [entry] * 5
 
 
+@pytest.mark.parametrize("entry", [2**62 - 1, 1 - 2**62])
+def test_long_vectors_do_not_wrap_around(entry: int) -> None:
+    released = opened().release(Sealed(np.full(5, entry, np.int64), STEP))
+
+    assert released.dtype == np.int64
+    noise = [int(value) - entry for value in released]
+    assert noise == opened().release(Sealed(np.zeros(5, np.int64), STEP)).tolist()
+
+
+def test_vectors_of_any_length_are_added_as_python_integers() -> None:
+    released = opened().release(Sealed(np.array([2**70, -(2**70), 0, 1, -1], object), STEP))
+
+    moved = released - opened().release(Sealed(np.zeros(5, np.int64), STEP))
+    assert moved.tolist() == [2**70, -(2**70), 0, 1, -1]
+
+
+def test_noise_is_drawn_where_used_noise_was_and_never_given_twice() -> None:
+    stream = GaussianStream(2, STEP, size=1 << 18, bits=SeededBits(3))
+    zeros = Sealed(np.zeros(1 << 18, np.int32), STEP)
+
+    released = [stream.release(zeros) for _ in range(6)]  # three draws
+
+    values = np.concatenate(released)
+    assert abs(values.std() / 2000 - 1) < 0.005
+    for later in range(1, 6):
+        for earlier in range(later):
+            assert abs(np.corrcoef(released[earlier], released[later])[0, 1]) < 0.01
+
+
 @pytest.mark.parametrize(("multiplier", "kind"), [(2.0, np.int32), (2.0**19, np.int64)])
 def test_the_type_of_a_release_depends_on_the_noise_alone(multiplier: float, kind: type) -> None:
     for entry in (0, 2**30 - 1):

@@ -285,3 +285,15 @@ def test_zero_is_as_likely_as_it_should_be() -> None:
 
     assert abs(share - expected) < 5 * math.sqrt(expected / 400_000)
     assert p_value(sample, gaussian_cdf(256.0)) > 1e-6
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000, 150_000])
+def test_values_drawn_in_old_room_are_those_drawn_in_new(count: int) -> None:
+    table = GaussianTable(10**8)
+    room = table.room(count)
+    room[:] = 77
+
+    found = table.draw(count, SeededBits(4), room=room)
+
+    assert np.shares_memory(found, room) or not count
+    assert (found == table.draw(count, SeededBits(4))).all()

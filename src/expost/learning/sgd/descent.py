@@ -134,10 +134,13 @@ class Descent:
 
     def _heavy_ball(self, gradient: Floats, rate: float) -> None:
         rule = self.rule
-        self._velocity *= rule.momentum
-        self._velocity += gradient
         if rule.regularization:
-            self._velocity += rule.regularization * self.weights
+            gradient = gradient + rule.regularization * self.weights
+        if rule.momentum:
+            self._velocity *= rule.momentum
+            self._velocity += gradient
+        else:
+            self._velocity = gradient
         self.weights -= rate * self._velocity
 
     @property

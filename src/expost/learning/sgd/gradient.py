@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import Head, row_sums
+from expost.noise.gaussian_stream import SHORT
 
 __all__ = ["ClippedGradient", "Watcher", "chunks"]
 
@@ -34,6 +35,8 @@ _WIDE, _MANY = 256, 4  # columns and outputs from which on sums are taken by dig
 _BASE = 48  # of the digits
 _DIGIT_ROWS = 160  # added at a time: 160 rows of 2^12 times half the base are less than 2^24
 _LARGEST_SHORT = 4.9e6  # lattice units of the clip, so that the high digits do not pass 2^24 either
+_FEW_ROWS = 400  # of a small batch
+_LARGEST_NARROW = (SHORT - 1) // _FEW_ROWS  # lattice units of the clip, so that sums of so many rows are short
 _LARGEST_SCALE = 2.0**60  # of scores in float32, which cannot overflow then; differences beyond it are infinite anyway
 _LEAST_STEPS = 16  # lattice units, per root of the outputs, that the residuals of the longest row must have
 
@@ -58,6 +61,7 @@ class ClippedGradient:
     head: Head
     clip: float
     noise_multiplier: float
+    expected_rows: float = math.inf  # of a batch: public
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clip) and self.clip > 0):
@@ -73,13 +77,19 @@ class ClippedGradient:
         """Lattice units of a residual of 1, as fine as the noise sampler's range allows; a power of two if there is room."""
         room = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0) / (self.clip * self.grid.unit)
         if self._short:
-            return min(room, _LARGEST_SHORT / (self.clip * self.grid.unit), _FINEST)
+            largest = _LARGEST_NARROW if self._narrow else _LARGEST_SHORT
+            return min(room, largest / (self.clip * self.grid.unit), _FINEST)
         return min(2.0 ** math.floor(math.log2(room)), _FINEST)
 
     @cached_property
     def _short(self) -> bool:
         """Whether sums are taken in float32, by digits: faster where there is much to add, on a coarser lattice."""
         return self.grid.columns >= _WIDE and self.head.outputs >= _MANY
+
+    @cached_property
+    def _narrow(self) -> bool:
+        """Whether sums are kept in 32 bits: faster where batches are small, on a lattice on which they nearly always fit."""
+        return self._short and self.expected_rows + 8 * math.sqrt(self.expected_rows) <= _FEW_ROWS
 
     @cached_property
     def unit(self) -> float:
@@ -110,16 +120,29 @@ class ClippedGradient:
         watcher: Watcher | None = None,
     ) -> Sealed:
         """The sealed sum over the rows named by ``index``, one integer a weight, flat; a watcher is shown the scores."""
+        total = _added_up(self._parts(rows, targets, weights, index, watcher))
+        if self._narrow and total.dtype == np.int64:
+            # A batch much larger than expected. Cutting entries brings no two sums further apart.
+            np.clip(total, 1 - SHORT, SHORT - 1, out=total)
+        return Sealed(total.astype(np.int32 if self._narrow else np.int64, copy=False).ravel(), self.sensitivity)
+
+    def _parts(
+        self,
+        rows: GridRows,
+        targets: NDArray[Any],
+        weights: Floats,
+        index: NDArray[np.intp] | slice,
+        watcher: Watcher | None,
+    ) -> Iterator[NDArray[Any]]:
+        """The sums of some rows at a time."""
         rounded = _RoundedWeights.of(weights, self.grid, coarse=self._short)
-        total: Any = 0
         for part in chunks(index, len(rows), self.grid.columns):
             singles, inverses = rows.singles(part)
             scores, wanted = rounded.scores(singles), targets[part]
             if watcher is not None:
                 watcher(scores.astype(np.float64), wanted)
             residuals = self._integers(self.head.residuals(scores, wanted), inverses)
-            total += _sum_by_digits(residuals, singles) if self._short else _sum(residuals, singles)
-        return Sealed(total.ravel(), self.sensitivity)
+            yield _sum_by_digits(residuals, singles) if self._short else _sum(residuals, singles)
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
@@ -152,7 +175,7 @@ def _sum(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:
     return (residuals @ singles.astype(np.float64)).astype(np.int64)
 
 
-def _sum_by_digits(residuals: Reals, singles: NDArray[np.float32]) -> NDArray[np.int64]:
+def _sum_by_digits(residuals: Reals, singles: NDArray[np.float32]) -> NDArray[Any]:
     """The same, exact in float32: two digits of the residuals, and so few rows at a time that 2^24 is not passed."""
     outputs, rows = residuals.shape
     digits = np.empty((2 * outputs, rows), np.float32)
@@ -161,15 +184,27 @@ def _sum_by_digits(residuals: Reals, singles: NDArray[np.float32]) -> NDArray[np
     np.rint(high, out=high)
     np.multiply(high, np.float32(-_BASE), out=low)
     low += residuals
-    total: Any = 0
-    for start in range(0, max(rows, 1), 2 * _DIGIT_ROWS):
-        middle, stop = start + _DIGIT_ROWS, start + 2 * _DIGIT_ROWS
-        sums = (digits[:, start:middle] @ singles[start:middle]).astype(np.int32)
-        sums += (digits[:, middle:stop] @ singles[middle:stop]).astype(np.int32)
-        sums[:outputs] *= _BASE
-        sums[:outputs] += sums[outputs:]
-        total += sums[:outputs].astype(np.int64)
-    return np.asarray(total)
+    return _added_up(_two_sums(digits, singles, start) for start in range(0, max(rows, 1), 2 * _DIGIT_ROWS))
+
+
+def _two_sums(digits: NDArray[np.float32], singles: NDArray[np.float32], start: int) -> NDArray[np.int32]:
+    """The sum over twice as many rows as float32 can add, from a place on: they fit 32 bits."""
+    middle, stop = start + _DIGIT_ROWS, start + 2 * _DIGIT_ROWS
+    sums = (digits[:, start:middle] @ singles[start:middle]).astype(np.int32)
+    sums += (digits[:, middle:stop] @ singles[middle:stop]).astype(np.int32)
+    high, low = sums[: len(sums) // 2], sums[len(sums) // 2 :]
+    high *= _BASE
+    high += low
+    return high
+
+
+def _added_up(sums: Iterator[NDArray[Any]]) -> NDArray[Any]:
+    """The sum of sums; in 64 bits if there are several."""
+    total = next(sums)
+    for more in sums:
+        total = total.astype(np.int64, copy=False)
+        total += more
+    return total
 
 
 @dataclass(frozen=True)

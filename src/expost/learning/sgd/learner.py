@@ -135,7 +135,7 @@ class LinearLearner:
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: the lattice is as fine as the noise allows, the steps as long."""
         multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
-        self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier)
+        self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier, expected_size)
         self._scale = 1 / (self._gradient.unit * expected_size)
         self._stride = self._descent.rule.stride(
             noise=multiplier * self._clip / expected_size,

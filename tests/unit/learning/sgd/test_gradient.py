@@ -12,6 +12,7 @@ from expost.learning.sgd import head as heads
 from expost.learning.sgd.features import FeatureGrid
 from expost.learning.sgd.gradient import ClippedGradient
 from expost.learning.sgd.head import Huber, Logistic, Softmax, Squared
+from expost.noise.gaussian_stream import SHORT
 
 HEADS = [Softmax(10), Logistic(), Squared(), Huber(width=0.2)]
 
@@ -175,6 +176,35 @@ def test_wide_models_keep_to_their_sensitivity_and_to_the_sum_of_their_rows(clip
     assert all(sum(int(value) ** 2 for value in row if value) <= limit * limit for row in alone)
     if clip < 1:
         assert max(np.linalg.norm(row.astype(float)) for row in alone) > 0.97 * limit
+
+
+@pytest.mark.parametrize(("expected", "kind"), [(1.0, np.int32), (256.0, np.int32), (300.0, np.int64), (5e4, np.int64)])
+def test_the_type_of_a_sum_depends_on_public_numbers_alone(expected: float, kind: type) -> None:
+    case = Case(rows=1000, width=299)
+    case.rule = ClippedGradient(case.grid, HEADS[0], 0.05, 1.0, expected)
+
+    for size in (0, 1, 160, 161, 320, 321, 1000):
+        assert case.total(np.arange(size)).dtype == kind
+    alone = sum(case.total(np.array([row])).astype(np.int64) for row in range(1000))
+    assert (case.total() == alone).all()
+    assert int(case.rule.sensitivity.amount) * module._FEW_ROWS < SHORT or kind == np.int64
+
+
+def test_sums_of_batches_much_larger_than_expected_are_cut() -> None:
+    grid = FeatureGrid(299, bound=1.0, intercept=False)
+    rows = grid.encode(np.eye(1, 299).repeat(1000, axis=0))  # all of a row's gradient in one column
+    rule = ClippedGradient(grid, HEADS[0], 1e-3, 1.0, 256.0)
+    limit = int(rule.sensitivity.amount)
+
+    def total(count: int) -> np.ndarray:
+        sealed = rule.measure(rows, np.zeros(1000, np.intp), np.zeros((10, 299)), np.arange(count))
+        return unseal(sealed).astype(np.int64)
+
+    sums = [total(count) for count in (320, 400, 600, 601, 1000)]
+
+    assert np.abs(sums[0]).max() > 250 * limit and np.abs(sums[1]).max() < SHORT - 1
+    assert np.abs(sums[-1]).max() == SHORT - 1
+    assert np.linalg.norm((sums[3] - sums[2]).astype(float)) <= limit
 
 
 def test_a_row_alone_is_added_up_like_a_row_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
