@@ -1,6 +1,6 @@
 """What a process may tell beyond its bill when it may be stopped after any of its phases, by whatever rule.
 
-The worst rule is the answer of an optimal-stopping problem, solved backwards on a grid of privacy losses
+The worst rule is the answer of an optimal-stopping problem, solved backwards on grids of privacy losses
 (docs/proofs/sgd-stopping.md, Theorem 4). Importing this module needs the extra ``accounting``.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -18,98 +19,134 @@ from expost.accounting.rounding import Floats
 
 __all__ = ["StoppedLosses"]
 
-_REACH = 2.0  # how far losses are followed, over the largest bill; beyond it everything counts as told
-# Rounding of one convolution by Fourier transforms, of masses that add up to one with values up to one: below 2^-46 where
-# it was compared with plain sums on these grids; four times that is reserved.
+_BINS = 1024  # on either side of no loss; a multiple of four
+_REACH = 2.0  # how far losses are followed, over the bill; beyond it everything counts as told
+# Rounding of one convolution by Fourier transforms, of masses that add up to one with values up to one: below 2^-48 where
+# it was compared with plain sums on these grids; sixteen times that is reserved.
 _ERROR_PER_PHASE = 2.0**-44
-_TRIES, _CLOSE, _AIM = 8, 1.02, 0.99  # of the search for shares: two percent of delta are a thousandth of a price
-_TINY = 1e-300
+_TRIES, _ENOUGH, _AIM = 12, 0.97, 0.985  # of the search for shares: three percent of delta are a thousandth of a price
+_TINY, _SMALLEST = 1e-300, 1e-9  # of a delta, of a bill
 
 
 class StoppedLosses:
-    """The privacy losses of phases, one after the other, on one grid.
+    """The privacy losses of phases, one after the other, whose bills are expected to be about ``scale``.
 
     >>> from expost.accounting.events import GaussianEvent
     >>> from expost.accounting.loss_distribution import total
     >>> from expost.accounting.scenario import scenarios
-    >>> phase = total(scenarios(GaussianEvent(2))[0], interval=2.0**-8)
-    >>> round(StoppedLosses([phase, phase]).excess(np.array([2.0, 3.0])), 5)
+    >>> phase, bills = total(scenarios(GaussianEvent(2))[0], interval=2.0**-8), np.array([2.0, 3.0])
+    >>> round(StoppedLosses([phase, phase], bills).excess(bills), 5)
     2e-05
     """
 
-    def __init__(self, phases: Sequence[LossDistributionTotal]) -> None:
-        pairs = [(phase.distribution._pmf_remove, phase.distribution._pmf_add) for phase in phases]
-        alike = all(forward is backward for forward, backward in pairs)
-        self._directions = list(zip(*pairs, strict=True))[: 1 if alike else 2]
+    def __init__(self, phases: Sequence[LossDistributionTotal], scale: Floats) -> None:
+        directions = [[phase.distribution._pmf_remove for phase in phases]]
+        if any(phase.distribution._pmf_add is not phase.distribution._pmf_remove for phase in phases):
+            directions.append([phase.distribution._pmf_add for phase in phases])
+        # Bins are as narrow as their bills are small, and never become narrower.
+        reaches = _REACH * np.maximum.accumulate(np.maximum(scale, _SMALLEST))
+        widths = 2.0 ** np.ceil(np.log2(reaches / _BINS))
+        self._directions = [_stages(masses, widths) for masses in directions]
         self._error = sum(phase.error for phase in phases) + _ERROR_PER_PHASE * len(phases)
-        self._spectra: dict[tuple[int, int], list[_Spread]] = {}
 
     def excess(self, bills: Floats) -> float:
         """The largest delta that a rule of stopping can make of these bills, one for each phase."""
-        return max(self._worst(number, bills) for number in range(len(self._directions))) + self._error
+        return 1 - min(_kept(stages, bills) for stages in self._directions) + self._error
 
     def overlap(self, bills: Callable[[float], Floats], delta: float, *, most: float) -> float:
-        """How many times delta the shares behind the bills may add up to; ``bills`` falls with it, and is right at 1.
+        """How many times delta the shares behind the bills may add up to, at least once; ``bills`` falls with it.
 
-        Shares that add up to delta are always small enough. They may add up to more, because a loss that exceeds the bill
-        of one stop often exceeds those of others.
+        Shares that add up to delta are always small enough (docs/proofs/sgd-stopping.md, Theorem 1). They may add up to
+        more, because a loss that exceeds the bill of one stop often exceeds those of others.
         """
-        size, told, limit = 1.0, self.excess(bills(1.0)), most
+        good, bad, size = 1.0, math.inf, 1.0
         for _ in range(_TRIES):
-            # What is told is about proportional to the shares: the next try is aimed a little below delta.
-            tried = min(size * _AIM * delta / max(told, _TINY), limit)
-            if tried < size * _CLOSE:
+            told = self.excess(bills(size))
+            good, bad = (size, bad) if told <= delta else (good, size)
+            if told <= delta and (told >= _ENOUGH * delta or size >= most):
                 break
-            found = self.excess(bills(tried))
-            if found <= delta:
-                size, told = tried, found
-            else:
-                limit = (size + tried) / 2
-        return size
-
-    def _worst(self, direction: int, bills: Floats) -> float:
-        phases = self._directions[direction]
-        width = phases[0]._discretization
-        reach = _rounded(math.ceil(_REACH * float(bills.max()) / width))
-        losses = np.arange(-reach, reach + 1) * width
-        spreads = self._spread(direction, reach)
-        value = _told(losses, bills[-1])
-        for spread, bill in zip(reversed(spreads[1:]), reversed(bills[:-1]), strict=True):
-            value = np.maximum(_told(losses, bill), spread.mean(value))
-        return float(spreads[0].mean(value)[reach])
-
-    def _spread(self, direction: int, reach: int) -> list[_Spread]:
-        if (direction, reach) not in self._spectra:
-            phases = self._directions[direction]
-            different = {id(phase): _Spread(phase, 2 * reach + 1) for phase in phases}
-            self._spectra[direction, reach] = [different[id(phase)] for phase in phases]
-        return self._spectra[direction, reach]
+            # What is told is about proportional to the shares.
+            aimed = min(size * _AIM * delta / max(told, _TINY), most)
+            size = aimed if good < aimed < bad else (good + min(bad, most)) / 2
+        return good
 
 
-class _Spread:
-    """One phase: the mean of a function of the loss after it, as a function of the loss before it."""
+class _Stage:
+    """One phase, on a grid of losses: what happens to the loss in it, in one direction."""
 
-    def __init__(self, masses: LossMasses, size: int) -> None:
-        self._lost, self._size = float(masses._infinity_mass), size
-        self._low, self._high = masses._lower_loss, masses._lower_loss + len(masses._probs) - 1
-        self._below, self._above = max(0, -self._low), max(0, self._high)
-        self._length = next_fast_len(self._below + size + self._above + len(masses._probs), real=True)
-        self._spectrum = np.conj(rfft(np.maximum(masses._probs, 0.0), self._length))
+    def __init__(self, masses: LossMasses, width: float) -> None:
+        self.width = max(width, masses._discretization)
+        self._low, self._masses = _coarse(masses, self.width)
 
-    def mean(self, value: Floats) -> Floats:
-        """Values rise with the loss and are 1 at most: those beyond either end are bounded by what is nearest above."""
-        around = np.concatenate([np.full(self._below, value[0]), value, np.ones(self._above)])
-        found = irfft(rfft(around, self._length) * self._spectrum, self._length)
-        start = self._below + self._low
-        return np.clip(found[start : start + self._size] + self._lost, 0.0, 1.0)
+    @cached_property
+    def ratios(self) -> Floats:
+        """What the losses of the grid are the logarithms of."""
+        ratios: Floats = np.exp(self.width * np.arange(-_BINS, _BINS + 1))
+        return ratios
+
+    def covered(self, bill: float) -> Floats:
+        """The part of an outcome that the bill covers."""
+        return np.minimum(1.0, math.exp(bill) / self.ratios)
+
+    def before(self, kept: Floats) -> Floats:
+        """What is kept in the mean, as a function of the loss before the phase; nothing is beyond the grid."""
+        size, length = len(kept), len(self._masses)
+        fast = next_fast_len(size + length, real=True)
+        found: Floats = irfft(rfft(kept, fast) * np.conj(rfft(self._masses, fast)), fast)
+        # Entry m is the sum over j of masses[j] kept[m + j]; negative m are at the end.
+        place = np.arange(size) + self._low
+        inside = (place > -length) & (place < size)
+        return np.where(inside, found[place % fast], 0.0)
+
+    def refined(self, kept: Floats, later: _Stage) -> Floats:
+        """The values of a later stage on this one's grid, whose bins are as wide, or narrower by a power of two.
+
+        What is kept, times the ratio, is concave in the ratio: chords lie below it.
+        """
+        values, width = kept * later.ratios, later.width
+        while width > self.width:
+            values, width = _halved(values, width), width / 2
+        return values / self.ratios
 
 
-def _rounded(size: int) -> int:
-    """Up to two binary digits or so: bills that differ a little share a grid, and its transforms."""
-    step = 1 << max(size.bit_length() - 3, 0)
-    return -(-size // step) * step
+def _kept(stages: Sequence[_Stage], bills: Floats) -> float:
+    """How much of the mass of outcomes their bills cover under the worst rule, from the last phase backwards."""
+    later, kept = stages[-1], stages[-1].covered(float(bills[-1]))
+    kept = later.before(kept)
+    for stage, bill in zip(reversed(stages[:-1]), reversed(bills[:-1]), strict=True):
+        kept = np.minimum(stage.covered(float(bill)), stage.refined(kept, later))
+        kept, later = stage.before(kept), stage
+    return float(kept[_BINS])
 
 
-def _told(losses: Floats, bill: float) -> Floats:
-    """The part of an outcome of such a loss that the bill does not cover."""
-    return -np.expm1(np.minimum(bill - losses, 0.0))
+def _stages(masses: Sequence[LossMasses], widths: Floats) -> list[_Stage]:
+    """One a phase; phases that are alike share theirs."""
+    keys = [(id(one), float(width)) for one, width in zip(masses, widths, strict=True)]
+    known = {key: _Stage(one, key[1]) for key, one in zip(keys, masses, strict=True)}
+    return [known[key] for key in keys]
+
+
+def _halved(values: Floats, width: float) -> Floats:
+    """The middle half of a grid, with bins half as wide: chords between ratios e^x and e^(x + width)."""
+    middle = values[_BINS // 2 : 3 * _BINS // 2 + 1]
+    part = 1 / (1 + math.exp(width / 2))  # of the way between them, at which e^(x + width / 2) lies
+    found = np.empty_like(values)
+    found[::2], found[1::2] = middle, (1 - part) * middle[:-1] + part * middle[1:]
+    return found
+
+
+def _coarse(fine: LossMasses, width: float) -> tuple[int, Floats]:
+    """Wider bins: every mass is split between the two around it so that both laws keep theirs.
+
+    Of a mass at x between x0 and x0 + width a part c = (1 - e^(x0 - x)) / (1 - e^-width) goes up; the other law, e^-x times
+    as large, then has as much as before too. Merging the two again would give the old pair: the new one dominates it.
+    """
+    masses = np.maximum(fine._probs, 0.0)
+    losses = fine._discretization * (fine._lower_loss + np.arange(len(masses)))
+    below = np.floor(losses / width)
+    part = np.expm1(below * width - losses) / math.expm1(-width)
+    low = int(below[0])
+    place = (below - low).astype(np.intp)
+    size = int(place[-1]) + 2
+    found = np.bincount(place, masses * (1 - part), size) + np.bincount(place + 1, masses * part, size)
+    return low, found.astype(np.float64)

@@ -28,6 +28,7 @@ __all__ = ["ACCOUNTANTS", "PriceList", "last_price", "price_list"]
 ACCOUNTANTS = ("auto", "pld", "rdp")
 _BINS = 4096  # of a loss distribution, up to the largest price
 _LEAST = Fraction(1, 1000)  # prices below it are not worth finer bins
+_LARGEST = 100.0  # price at which shares overlap: larger ones protect nobody, and their exponentials are no floats
 _HUGE = 2.0**60  # a price that nobody wants, and whose bins are still floats
 _ROUNDING = Fraction(1, 10**11)  # relative; covers the lattice's factor exp(2.2e-34) a coordinate and step
 
@@ -243,13 +244,13 @@ def _parts(asked: _Asked, largest: float) -> list[Any] | None:
 def _overlapping(asked: _Asked, stops: Sequence[_Stop], parts: Sequence[Any]) -> _Found:
     """Prices at shares that add up to more than delta, as far as the worst rule of stopping allows (Theorem 4)."""
     safe = _at(asked.shares(), stops, "pld")
-    if len(stops) == 1 or not all(map(math.isfinite, safe.epsilons)):
+    if len(stops) == 1 or not max(safe.epsilons) <= _LARGEST:
         return safe
 
     def bills(size: float) -> Floats:
         return np.array(_at(asked.shares(size), stops, "pld").epsilons)
 
-    losses = _loaded("stopping").StoppedLosses(parts)
+    losses = _loaded("stopping").StoppedLosses(parts, bills(1.0))
     overlap = losses.overlap(bills, float_down(asked.delta), most=asked.most_overlap)
     return _at(asked.shares(overlap), stops, "pld")
 
