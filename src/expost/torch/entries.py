@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
-__all__ = ["known_entries"]
+__all__ = ["with_known_entries"]
 
 
-@contextmanager
-def known_entries(model: nn.Module) -> Iterator[None]:
-    """For a while, an entry that an embedding does not have stands for its last or first one.
+def with_known_entries(model: nn.Module) -> nn.Module:
+    """The model, in which an entry that an embedding does not have stands for its last or first one from now on.
 
     PyTorch would stop, and so tell that such a row is there.
 
     >>> import torch
-    >>> table = nn.Embedding(3, 2)
-    >>> with known_entries(table):
-    ...     bool((table(torch.tensor([7])) == table(torch.tensor([2]))).all())
+    >>> table = with_known_entries(nn.Embedding(3, 2))
+    >>> bool((table(torch.tensor([7])) == table(torch.tensor([2]))).all())
     True
     """
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)]
-    handles = [table.register_forward_pre_hook(_bounded) for table in tables]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.register_forward_pre_hook(_bounded)
+    return model
 
 
 def _bounded(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:

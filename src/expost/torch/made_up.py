@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from expost.core import InvalidRequest
-from expost.torch.row_gradients import Loss
+from expost.torch.loss_tap import Loss
 
 __all__ = ["made_up_numbers", "tried"]
 

@@ -19,10 +19,10 @@ from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally
 from expost.noise.gaussian_stream import SHORT
-from expost.torch.entries import known_entries
-from expost.torch.loss_tap import LossTap
+from expost.torch.entries import with_known_entries
+from expost.torch.loss_tap import Loss, LossTap
 from expost.torch.made_up import tried
-from expost.torch.row_gradients import ClippedRows, Loss, lattice_unit
+from expost.torch.row_gradients import ClippedRows, lattice_unit
 from expost.torch.rows import Batch, Rows
 from expost.torch.trial import clipped_rows
 
@@ -69,7 +69,7 @@ class ModuleProblem:
     def worker(self) -> nn.Module:
         """The copy that sees the rows."""
         try:
-            return copy.deepcopy(self.model)
+            return with_known_entries(copy.deepcopy(self.model))
         except Exception:
             raise InvalidRequest("Expected a model that can be copied", do="Try copy.deepcopy(model)") from None
 
@@ -124,6 +124,10 @@ class ModuleLearner:
         self._parameters = [parameter for parameter in problem.worker.parameters() if parameter.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)
+        # Gradients are overwritten in every step, as under zero_grad(set_to_none=False).
+        self._mean = torch.zeros(sum(self._sizes), device=problem.device)
+        parts = zip(torch.split(self._mean, self._sizes), self._parameters, strict=True)
+        self._gradients = [part.view(parameter.shape) for part, parameter in parts]
         # Without averaging the weights are their own average.
         self._average = [part.detach().clone() if problem.averaging else part.detach() for part in self._parameters]
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
@@ -176,8 +180,7 @@ class ModuleLearner:
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._table.batch(self._table.rows, chosen)
         terms: dict[str, Any] = {"stretch": stretch, "unit": self._unit, "rows": len(chosen)}
-        onlooker = partial(self._count, len(chosen)) if self._height else None
-        with known_entries(self._problem.worker), self._table.tap.shown_to(onlooker):
+        with self._table.tap.shown_to(partial(self._count, len(chosen)) if self._height else None):
             return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
 
     def _count(self, rows: int, *seen: Tensor) -> None:
@@ -203,10 +206,9 @@ class ModuleLearner:
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step of the optimiser along the released sum over its expected number of rows."""
-        mean = torch.from_numpy(noisy).to(self._problem.device, torch.float32).mul_(self._scale)
-        for parameter, part in zip(self._parameters, torch.split(mean, self._sizes), strict=True):
-            shaped = part.view(parameter.shape)
-            parameter.grad = shaped if parameter.dtype == torch.float32 else shaped.to(parameter.dtype)
+        self._mean.copy_(torch.from_numpy(noisy)).mul_(self._scale)
+        for parameter, part in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = part if parameter.dtype == torch.float32 else part.to(parameter.dtype)
         self._optimizer.step()
         self._steps += 1
         self._averaged()
@@ -233,7 +235,7 @@ class ModuleLearner:
 
     def _total(self, rule: ScoreRule, rows: Rows, index: NDArray[np.intp]) -> int:
         right = 0
-        with self._averaged_weights(), known_entries(self._problem.worker), torch.no_grad():
+        with self._averaged_weights(), torch.no_grad():
             for start in range(0, len(index), _CHUNK):
                 part = index[start : start + _CHUNK]
                 inputs, targets = self._table.batch(rows, part)

@@ -33,9 +33,8 @@ from expost.torch.checks import (
     checked_table,
     chosen_device,
 )
-from expost.torch.loss_tap import KnownLabels
+from expost.torch.loss_tap import KnownLabels, Loss
 from expost.torch.module_learner import ModuleProblem, ModuleTable
-from expost.torch.row_gradients import Loss
 from expost.torch.rows import read_rows
 from expost.torch.settings import settings_of
 

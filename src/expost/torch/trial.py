@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from expost.core import ExpostError, InvalidRequest
 from expost.torch.kept import kept_by, same_kept
-from expost.torch.row_gradients import ClippedRows, Loss, SampledGradients, SummedLayers
+from expost.torch.loss_tap import Loss
+from expost.torch.row_gradients import ClippedRows, SampledGradients, SummedLayers
 
 __all__ = ["clipped_rows"]
 
