@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +21,8 @@ __all__ = ["Batches", "Disjoint", "Full", "Poisson", "batches_named"]
 
 Index = NDArray[np.intp] | slice
 
-_COINS = 1 << 18  # thrown at a time: they stay in the cache
-_MOST_AHEAD = 32  # steps whose coins are thrown at a time
+_ROWS_AHEAD = 1 << 14  # about so many are sampled at a time: what a call costs by itself is then little
+_MOST_AHEAD = 32  # steps that are sampled at a time
 
 
 class Batches(Protocol):
@@ -86,7 +87,7 @@ class Poisson:
 
     def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Fresh coins for every row at every step; those of several steps are thrown at once, which is faster."""
-        steps = max(1, min(_COINS // max(rows, 1), _MOST_AHEAD))
+        steps = max(1, min(_ROWS_AHEAD // max(math.ceil(self.rate * rows), 1), _MOST_AHEAD))
         while True:
             places = poisson_sample(self.rate, steps * rows, bits=bits)
             borders = np.searchsorted(places, np.arange(steps + 1) * rows)
