@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
+from expost.core.rational import whole
 
 __all__ = ["BitSource", "SeededBits", "SystemBits", "source_of", "system_bits"]
 
@@ -22,6 +23,7 @@ _CHUNK = 1 << 18  # bytes enciphered at a time: stays in the cache
 _RESEED_AFTER = 1 << 26  # bytes drawn from one key before the operating system is asked for another
 _SPARE = 16  # bytes some versions of the cipher want behind the output
 _ZEROS = memoryview(bytes(_CHUNK))
+_MOST = 1 << 40  # words, or bits of an integer, in one call: more than any memory holds
 
 _forks = 0  # how often this process was born by fork; a stream keyed under another number is not ours
 
@@ -79,6 +81,8 @@ class BitSource(abc.ABC):
         kind = np.dtype(dtype)
         if kind.kind != "u":
             raise InvalidRequest("Expected an unsigned integer type", got=kind.name, do="Pass numpy.uint64")
+        if type(count) is not int or not 0 <= count <= _MOST:
+            count = whole(count, "the number of words", most=_MOST)
         raw = np.empty(count * kind.itemsize + _SPARE, np.uint8)
         self._fill(raw.data)
         return raw[:-_SPARE].view(kind)
@@ -89,6 +93,8 @@ class BitSource(abc.ABC):
         >>> SeededBits(1).integer(1) in (0, 1)
         True
         """
+        if type(length) is not int or not 0 <= length <= _MOST:
+            length = whole(length, "the number of bits", most=_MOST)
         raw = np.empty(-(-length // 8) + _SPARE, np.uint8)
         self._fill(raw.data)
         return int.from_bytes(raw[:-_SPARE].tobytes(), "little") >> (-length % 8)

@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 import subprocess
 import sys
@@ -139,6 +140,28 @@ def test_an_integer_has_the_length_asked_for() -> None:
 
 def test_no_words_are_no_words() -> None:
     assert system_bits().words(0).shape == (0,)
+
+
+@pytest.mark.parametrize("count", [-1, -3, True, np.True_, 2.0, np.float64(2), math.nan, "2", None, 1 << 63, 10**30])
+@pytest.mark.parametrize("draw", [SeededBits(1).words, system_bits().words, system_bits().integer])
+def test_a_count_that_is_none_is_refused(draw, count: object) -> None:
+    with pytest.raises(InvalidRequest, match=r"Expected the number of (words|bits) to be a whole number from 0 to"):
+        draw(count)
+
+
+def test_a_refused_count_uses_no_bits_up() -> None:
+    source = SeededBits(1)
+    for draw in (source.words, source.integer):
+        with pytest.raises(InvalidRequest):
+            draw(-1)
+
+    assert source.words(1) == SeededBits(1).words(1)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.intp])
+def test_integers_of_numpy_count_like_those_of_python(kind: type) -> None:
+    assert (SeededBits(1).words(kind(3)) == SeededBits(1).words(3)).all()
+    assert SeededBits(1).integer(kind(13)) == SeededBits(1).integer(13)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, bool])
