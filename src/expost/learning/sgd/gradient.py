@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ _MOST_ROWS = 1 << 13  # worked on at a time: so many gradients below 2^29 each a
 _CHUNK_VALUES = 300_000  # worked on at a time: they stay in the cache
 _MARGIN = 1 - 2.0**-40  # for the float products that decide how far weights are shortened
 _FLOAT_ERRORS = {np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-49}  # far above those of one operation
-_VANISHING = 1e-30  # residuals so short are zero on any lattice
+_VANISHING = 1e-30  # squared residuals so small are zero on any lattice
 _WIDE, _MANY = 256, 4  # columns and outputs from which on sums are taken by digits
 _BASE = 48  # of the digits
 _DIGIT_ROWS = 160  # added at a time: 160 rows of 2^12 times half the base are less than 2^24
@@ -157,14 +157,14 @@ class ClippedGradient:
         outputs = self.head.outputs
         slack = (outputs + 16) * _FLOAT_ERRORS[residuals.dtype]
         limits = inverses * self._limit
+        safe = limits * (1 - slack)
+        lengths = np.sqrt(row_sums(residuals * residuals, _VANISHING))
         # Rounding to nearest adds at most sqrt(outputs) / 2 to a row's length; there is room for 30 times as much.
-        allowed = limits * (1 - slack) - math.sqrt(outputs) / 2
-        lengths = np.sqrt(row_sums(residuals * residuals))
-        factors = np.minimum(allowed / np.maximum(lengths, _VANISHING), self.residual_unit)
+        factors = np.minimum((safe - math.sqrt(outputs) / 2) / lengths, self.residual_unit)
         found: Reals = residuals * factors.astype(residuals.dtype)
         np.rint(found, out=found)
-        # Cannot happen by the choice of ``allowed``; if it did, the row would count for nothing.
-        wrong = row_sums(found * found) > limits * limits * (1 - slack)
+        # Cannot happen by the choice of ``factors``; if it did, the row would count for nothing.
+        wrong = row_sums(found * found) > safe * limits
         if np.count_nonzero(wrong):
             found[:, wrong] = 0
         return found
@@ -207,8 +207,7 @@ def _added_up(sums: Iterator[NDArray[Any]]) -> NDArray[Any]:
     return total
 
 
-@dataclass(frozen=True)
-class _RoundedWeights:
+class _RoundedWeights(NamedTuple):
     """Public weights as one vector of integers, or two, so short that float32 adds their products exactly.
 
     In two pieces a weight is (2^gap high + low) / factor, which keeps about six decimal digits of the longest vector. A
@@ -224,7 +223,7 @@ class _RoundedWeights:
         # |x| |w| <= 2^24 for a row x and a piece w, each as long as it may be; rounding adds ``spare`` to a piece.
         room = 2.0**_SINGLE / math.sqrt(grid.longest) * _MARGIN
         spare = math.sqrt(grid.columns) / 2
-        longest = math.sqrt(np.vecdot(weights, weights).max()) + 2.0**-20
+        longest = math.sqrt(np.maximum.reduce(np.vecdot(weights, weights))) + 2.0**-20
         factor = (room - spare) / longest
         if coarse:
             coarse_pieces = np.rint(weights * factor).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,8 +18,8 @@ ABSENT = -1
 """The label index of a row whose label is none of the declared classes; such a row counts for nothing."""
 
 
-def row_sums(values: NDArray[Any]) -> NDArray[Any]:
-    """The sum over the outputs of each row (outputs x rows), taken one output after the other.
+def row_sums(values: NDArray[Any], start: float = 0.0) -> NDArray[Any]:
+    """The sum over the outputs of each row (outputs x rows), taken one output after the other, from a number on.
 
     NumPy adds so if the rows lie side by side and are two at least; a row alone would be added in another order, and
     its last bit would tell that it was alone.
@@ -27,7 +28,7 @@ def row_sums(values: NDArray[Any]) -> NDArray[Any]:
     [4.0, 6.0]
     """
     beside = np.repeat(values, 2, axis=1) if values.shape[1] == 1 else np.ascontiguousarray(values)
-    sums: NDArray[Any] = np.add.reduce(beside, axis=0)
+    sums: NDArray[Any] = np.add.reduce(beside, axis=0, initial=start)
     return sums[: values.shape[1]]
 
 
@@ -87,6 +88,10 @@ class Softmax:
         """One score a class."""
         return self.classes
 
+    @cached_property
+    def _numbers(self) -> NDArray[np.intp]:
+        return np.arange(self.classes)[:, None]
+
     @property
     def curvature(self) -> float:
         """The Hessian of the cross-entropy is at most 1/2 (Boe92, Theorem 1)."""
@@ -98,7 +103,7 @@ class Softmax:
         np.exp(odds, out=odds)
         # The odds of a row whose label is absent become zero, and it is no class's.
         odds *= (targets >= 0) / row_sums(odds)
-        odds -= np.arange(self.classes)[:, None] == targets
+        odds -= self._numbers == targets
         return odds
 
     def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:

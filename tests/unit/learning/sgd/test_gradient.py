@@ -219,8 +219,8 @@ def test_a_row_alone_is_added_up_like_a_row_among_others(monkeypatch: pytest.Mon
         return int(np.count_nonzero(case.total() != alone))
 
     assert differences() == 0
-    monkeypatch.setattr(module, "row_sums", lambda values: np.add.reduce(values, axis=0))
-    monkeypatch.setattr(heads, "row_sums", lambda values: np.add.reduce(values, axis=0))
+    monkeypatch.setattr(module, "row_sums", lambda values, start=0.0: np.add.reduce(values, axis=0, initial=start))
+    monkeypatch.setattr(heads, "row_sums", lambda values, start=0.0: np.add.reduce(values, axis=0, initial=start))
     assert differences() > 0
 
 

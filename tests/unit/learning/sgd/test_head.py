@@ -61,6 +61,7 @@ def test_sums_over_outputs_are_taken_one_after_the_other(kind: type) -> None:
     assert (row_sums(np.asfortranarray(values)) == expected).all()
     assert all(row_sums(values[:, [row]])[0] == expected[row] for row in range(40))
     assert row_sums(values[:, :0]).shape == (0,)
+    assert np.allclose(row_sums(values, 3.0), expected + 3)
     # What NumPy does with a row alone, and why it is not asked to.
     assert any(np.add.reduce(values[:, [row]], axis=0)[0] != expected[row] for row in range(40))
 
