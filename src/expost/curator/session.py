@@ -19,7 +19,7 @@ from expost.curator.price import Price, last_bill, likely_cost, public_terms_of,
 from expost.curator.questions import Questions
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, Protected, open_ledger
-from expost.ledger.account import checked_name
+from expost.ledger.account import checked_budget, checked_name
 from expost.ledger.opening import existing_ledger
 from expost.noise import BitSource
 from expost.stats import ByPrivateKeys
@@ -63,11 +63,12 @@ class Session(Questions):
                 do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
             )
         self.dataset = dataset
-        about = _Charged(f"dataset:{dataset.name or 'table'}", budget, "budget")
-        also = [] if analyst is None else [_Charged(f"analyst:{analyst}", analyst_budget, "analyst_budget")]
-        self._ledger: Ledger = _ledger_for([about, *also], ledger)
-        if self._ledger.durable and not dataset.name:
+        about = _Charged.checked(f"dataset:{dataset.name or 'table'}", budget, "budget")
+        also = [] if analyst is None else [_Charged.checked(f"analyst:{analyst}", analyst_budget, "analyst_budget")]
+        in_process = ledger is None or (isinstance(ledger, Ledger) and not ledger.durable)
+        if not (dataset.name or in_process):
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
+        self._ledger: Ledger = _ledger_for([about, *also], ledger)
         self._about: tuple[str, ...] = (self._open(about),)
         self._also = tuple(self._open(each) for each in also)
         self._root = self._about[0]
@@ -81,7 +82,7 @@ class Session(Questions):
         self._parts: dict[tuple[Any, ...], Session] = {}
 
     def _open(self, charged: _Charged) -> str:
-        name = checked_name(charged.account)
+        name = charged.account
         if charged.budget is not None:
             self._ledger.open_account(name, charged.budget)
         elif name not in self._ledger.accounts():
@@ -328,9 +329,13 @@ class _Charged:
     budget: Guarantee | None
     argument: str
 
+    @classmethod
+    def checked(cls, account: str, budget: Guarantee | None, argument: str) -> _Charged:
+        """What was typed, refused before a ledger is opened: a refusal leaves no file behind."""
+        return cls(checked_name(account), None if budget is None else checked_budget(budget), argument)
+
     def without_budget(self) -> InvalidRequest:
-        name = checked_name(self.account)
-        return InvalidRequest(f"Expected a budget for {name}", do=f"Pass {self.argument}=expost.epsilon(1.0)")
+        return InvalidRequest(f"Expected a budget for {self.account}", do=f"Pass {self.argument}=expost.epsilon(1.0)")
 
 
 def _ledger_for(charged: Sequence[_Charged], where: Any) -> Ledger:

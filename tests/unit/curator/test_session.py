@@ -98,6 +98,29 @@ def test_the_unit_of_an_account_stays_what_it_was(source, tmp_path) -> None:
         expost.Session(other, expost.epsilon(1), ledger=tmp_path / "l")
 
 
+@pytest.mark.parametrize(
+    ("name", "budget", "also"),
+    [
+        ("people", 1.0, {}),
+        ("people", PureLoss(1), {}),
+        ("people", None, {}),
+        (None, expost.epsilon(1), {}),
+        ("pe\nople", expost.epsilon(1), {}),
+        ("people", expost.epsilon(1), {"analyst": "*", "analyst_budget": expost.epsilon(1)}),
+        ("people", expost.epsilon(1), {"analyst": "ann", "analyst_budget": "1"}),
+        ("people", expost.epsilon(1), {"analyst": "ann"}),
+    ],
+)
+def test_a_refused_session_leaves_no_ledger_behind(name, budget, also, tmp_path) -> None:
+    dataset = expost.Dataset(pa.table({"age": [30]}), name=name, bounds={"age": (0, 120)})
+
+    for where in (tmp_path / "new.ledger", f"sqlite:///{tmp_path}/new.ledger"):
+        with pytest.raises(expost.InvalidRequest):
+            expost.Session(dataset, budget, ledger=where, **also)
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_price_is_the_worst_case_and_a_guess_from_receipts(source) -> None:
     session = expost.Session(people(source), expost.epsilon(1))
 
