@@ -111,7 +111,8 @@ class Mnist:
         took = time.perf_counter() - begin
         right = release.value.scores(self.x_test).argmax(1) == self.y_test
         score, on_public = float(right[scored].mean()), float(right[self.public].mean())
-        run = Run(release.receipt.epsilon, score, on_public, release.receipt.outcome.met, took)
+        on_training = float((release.value.scores(self.x).argmax(1) == self.y).mean())
+        run = Run(release.receipt.epsilon, score, on_public, on_training, release.receipt.outcome.met, took)
         print(f"MNIST {name:20} epsilon {run.epsilon:6.4f}   test accuracy {score:.4f}   {took:5.1f} s   "
               f"{release.receipt.outcome.value}", flush=True)  # fmt: skip
         return run
@@ -124,6 +125,8 @@ class Run:
     epsilon: float
     accuracy: float
     on_public: float
+    on_training: float
+    """Of the training file: the rows that a target speaks of. A run at a given epsilon has learned from them all."""
     met: bool
     seconds: float
 
@@ -151,14 +154,17 @@ def mnist(options: argparse.Namespace) -> dict[str, Any]:
 def compare(target: float, fixed: list[Run], proven: list[Run], aimed: list[Run], public: list[Run]) -> None:
     """Where accuracy-first runs stop, over the smallest epsilon that would have done in half of the runs or more.
 
-    Done means: has the accuracy on the test file; proves it by a private test; has it on the public rows.
+    Done means: has the accuracy on the test file; has it on the rows of the training file, which are harder and of which the
+    target speaks; proves it by a private test; has it on the public rows.
     """
     bare = least(fixed, lambda run: run.accuracy >= target)
+    alike = least(fixed, lambda run: run.on_training >= target)
     tested = least(proven, lambda run: run.met)
     shown = least(fixed, lambda run: run.on_public >= target)
     stop = statistics.median(run.epsilon for run in aimed)
     print(f"MNIST to {target:g} by private tests: median epsilon {stop:.3f}, {stop / tested:.2f}x the least fixed one that"
-          f" passes such a test, {stop / bare:.2f}x the least that has it on the test file")  # fmt: skip
+          f" passes such a test, {stop / alike:.2f}x the least that has it on the rows it learned from,"
+          f" {stop / bare:.2f}x the least that has it on the test file")  # fmt: skip
     stop = statistics.median(run.epsilon for run in public)
     print(f"MNIST to {target:g} by public rows:   median epsilon {stop:.3f}, {stop / shown:.2f}x the least fixed one that"
           f" has it on them")  # fmt: skip

@@ -125,10 +125,10 @@ class _Asked:
     def shares(self, overlap: float = 1.0) -> list[Fraction]:
         """The parts of delta that possible stops have, times how far they overlap (docs/proofs/sgd-stopping.md).
 
-        A stop in the middle is likelier than one at either end, so its share is larger, up to five times.
+        A stop in the middle is likelier than one at either end, so its share is larger, up to nine times.
         """
         stops = len(self.phases)
-        weights = [stops + 8 * min(number + 1, stops - number) for number in range(stops)]
+        weights = [stops + 16 * min(number + 1, stops - number) for number in range(stops)]
         shares = [self.delta * weight * Fraction(overlap) / sum(weights) for weight in weights]
         return shares if self.every else shares[-1:]
 
