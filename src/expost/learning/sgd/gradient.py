@@ -146,7 +146,7 @@ class ClippedGradient:
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
-        return _RoundedWeights.of(weights, self.grid).scores(rows.singles(part)[0])
+        return _RoundedWeights.of(weights, self.grid).scores(rows.integers()[part].astype(np.float32))
 
     def residuals(self, scores: Floats, targets: NDArray[Any], inverses: Floats) -> Floats:
         """The clipped residuals (outputs x rows) in lattice units, of rows with these inverse lengths: for sealed sums only."""

@@ -174,7 +174,9 @@ class LinearLearner:
 
     def descend(self, noisy: NDArray[Any]) -> None:
         """One step along the released sum over its expected number of rows."""
-        self._descent.apply(noisy.reshape(self._descent.weights.shape) * self._scale, self._stride)
+        gradient = noisy.reshape(self._descent.weights.shape).astype(np.float64)
+        gradient *= self._scale
+        self._descent.apply(gradient, self._stride)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         """The validation rows' score at the averaged weights."""
