@@ -173,11 +173,12 @@ class PrivateGradientModel(PrivateEstimator):
             )
         source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
         # An empty column of the declared kind: classes are learned from what is public, before any row is read.
-        self._targets(np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str))
+        nobody = np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str)
+        self._targets(nobody)
         self.n_features_in_ = source.width
 
         def gathered(rows: RowSource) -> tuple[Any, NDArray[Any]]:
-            matrix, labels = _gathered(rows)
+            matrix, labels = _gathered(rows, nobody)
             return matrix, self._targets(labels)
 
         return GivenRows(source, gathered, source.width, names=source.names)
@@ -344,11 +345,11 @@ def _positive(value: Any, name: str) -> int:
     return int(value)
 
 
-def _gathered(source: RowSource) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """All rows at once; training goes over them many times."""
+def _gathered(source: RowSource, nobody: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """All rows at once, as training goes over them many times; ``nobody`` are the labels of a table without rows."""
     parts = list(source.read())
     tables = [np.zeros((0, source.width)), *(np.asarray(table, np.float64) for table, _ in parts)]
-    return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else np.empty(0)
+    return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else nobody
 
 
 def _filled(matrix: Any, missing: Any) -> Any:

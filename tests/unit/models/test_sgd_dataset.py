@@ -42,6 +42,20 @@ def test_a_session_pays_for_chosen_columns() -> None:
     assert len(session.history()) >= 1
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_fit_to_a_table_that_nobody_is_in_is_no_refusal(rows: int) -> None:
+    """How many rows there are is private, and none is a number too."""
+    private, classes = SEEDED | {"simulation_seed": None}, ["no", "yes"]
+    certified = {"method": "absolute_loss", "score": ("log_loss", 0.69), "rows": 3000, "regularization": 0.1}
+    models = [
+        SGDClassifier(classes=classes, **private),
+        expost.LogisticRegression(classes=classes, feature_bound=1.5, max_epsilon=4.0, **certified),
+    ]
+    for model in models:
+        session = expost.Session(Dataset(TABLE[:rows]), budget=expost.approx(10, 1e-5))
+        assert session.fit(model, features=["a", "b"], target="kind").receipt_.epsilon <= 4
+
+
 def test_a_dataset_whose_rows_are_replaced_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="added or removed"):
         SGDClassifier(classes=["no", "yes"], **SEEDED).fit(described(adjacency="replace-one", rows=3000), "kind")
