@@ -28,7 +28,7 @@ from expost.stats.hypothesis.planned import chance_of, deviation_of, flag_of, sh
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.shares import NUISANCE, Shares
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.verdict import Verdict, released
 
 __all__ = ["AnovaTest", "anova_power", "anova_test"]
@@ -152,7 +152,8 @@ def anova_test(
     """
     if len(groups) < 2:
         raise InvalidRequest("Expected at least two groups", got=len(groups), do="Pass one array per group")
-    samples, limits, equal = samples_of(groups), group_bounds(bounds), flag_of(equal_spread, "equal_spread")
+    samples = samples_of(groups, fewest=fewest_rows(2, adjacency=adjacency))
+    limits, equal = group_bounds(bounds), flag_of(equal_spread, "equal_spread")
     sizes = [len(sample) for sample in samples]
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     size = TableSize.of(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)

@@ -17,7 +17,7 @@ from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.tulap import noisy_binomial_tail
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
@@ -118,7 +118,7 @@ def binomial_test(
     """
     design = _Design(null, alternative, confidence, effect)
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    values = truths(successes)
+    values = truths(successes, fewest=fewest_rows(1, adjacency=adjacency))
     size = TableSize.of(len(values), adjacency=adjacency, expected_rows=expected_rows)
     priced = design.price(ask, size)
     question = f"binomial test: null {float(design.null):.6g}, {design.alternative}"

@@ -152,8 +152,8 @@ def checked_rows(rows: int, *, fewest: int, most: int) -> int:
     return rows
 
 
-def truths(values: Any) -> NDArray[np.bool_]:
-    """An array of true/false values; zero and NaN are false, every other number is true.
+def truths(values: Any, *, fewest: int = 1) -> NDArray[np.bool_]:
+    """An array of at least ``fewest`` true/false values; zero and NaN are false, every other number is true.
 
     >>> truths([1, 0, True])
     array([ True, False,  True])
@@ -162,9 +162,10 @@ def truths(values: Any) -> NDArray[np.bool_]:
     try:
         given = np.asarray(values)
     except (TypeError, ValueError, OverflowError):  # lists of different lengths, say
-        given = np.empty(0)
-    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "biuf":
-        raise InvalidRequest("Expected a non-empty list of true/false values", do="Pass booleans, or zeros and ones")
+        given = np.empty((0, 0))
+    if given.ndim != 1 or given.size < fewest or given.dtype.kind not in "biuf":
+        some = "a non-empty list" if fewest else "a list"
+        raise InvalidRequest(f"Expected {some} of true/false values", do="Pass booleans, or zeros and ones")
     truth: NDArray[np.bool_] = np.nan_to_num(given) != 0
     return truth
 

@@ -18,7 +18,7 @@ from expost.stats.hypothesis.noise_reach import NUISANCE_SIZE, size_range
 from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.power_bound import bound_on_share, chance_kept, critical_value
 from expost.stats.hypothesis.price import SIMULATED, Ask, Priced
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.table import fit_statistic, noise_variance, shape_statistic
 from expost.stats.hypothesis.table_test import (
     TableTest,
@@ -114,7 +114,7 @@ def fit_test(
     >>> fit_test([300, 100, 100], [1 / 3] * 3, epsilon=0.5, bits=SeededBits(1)).value.rejects(0.01)
     True
     """
-    table, law = counts_of(counts, 1), chances_of(chances)
+    table, law = counts_of(counts, 1, fewest=fewest_rows(1, adjacency=adjacency)), chances_of(chances)
     if table.size != law.size:
         raise InvalidRequest("Expected one probability for each count", got=law.size, do="Pass equally many")
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)

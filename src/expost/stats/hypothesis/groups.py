@@ -139,11 +139,12 @@ def group_bounds(bounds: object) -> tuple[float, float]:
     return low, high
 
 
-def samples_of(groups: Sequence[Any]) -> list[NDArray[np.float64]]:
-    """Samples as one-dimensional float arrays of at least two values each."""
+def samples_of(groups: Sequence[Any], *, fewest: int = 2) -> list[NDArray[np.float64]]:
+    """Samples as one-dimensional float arrays of at least ``fewest`` values each."""
     samples = [floats_of(group) for group in groups]
-    if any(sample.ndim != 1 or sample.size < 2 for sample in samples):
-        raise InvalidRequest("Expected samples of at least two numbers each", do="Pass one-dimensional arrays")
+    if any(sample.ndim != 1 or sample.size < fewest for sample in samples):
+        least = f" of at least {fewest} each" if fewest else ""
+        raise InvalidRequest(f"Expected samples of numbers{least}", do="Pass one-dimensional arrays")
     return samples
 
 

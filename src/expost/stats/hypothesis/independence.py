@@ -12,7 +12,7 @@ from expost.noise import BitSource, SeededBits, system_bits
 from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
 from expost.stats.hypothesis.power_bound import bound_on_share, fewest_counted
 from expost.stats.hypothesis.price import SIMULATED, Ask, Priced
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.table import Table, independent_law, table_statistic
 from expost.stats.hypothesis.table_test import (
     TableTest,
@@ -97,7 +97,7 @@ def independence_test(
     >>> independence_test([[200, 50], [50, 200]], epsilon=0.5, bits=SeededBits(1)).value.rejects(0.01)
     True
     """
-    counts = counts_of(table, 2)
+    counts = counts_of(table, 2, fewest=fewest_rows(1, adjacency=adjacency))
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
     size = TableSize.of(int(counts.sum()), adjacency=adjacency, expected_rows=expected_rows)
     priced = _price(ask, size, effect, counts.shape)

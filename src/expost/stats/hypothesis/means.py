@@ -29,7 +29,7 @@ from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.shares import NUISANCE, Shares
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["MeanDifferenceTest", "mean_difference_power", "mean_difference_test"]
@@ -149,7 +149,8 @@ def mean_difference_test(
     """
     design = _Design(alternative, confidence, effect, deviation, equal_spread)
     ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    samples, limits = samples_of([first, second]), group_bounds(bounds)
+    samples = samples_of([first, second], fewest=fewest_rows(2, adjacency=adjacency))
+    limits = group_bounds(bounds)
     sizes = (len(samples[0]), len(samples[1]))
     size = TableSize.of(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
     public = size.rows is not None

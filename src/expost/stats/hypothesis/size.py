@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from expost.core import Adjacency, InvalidRequest
 from expost.data import Dataset
 
-__all__ = ["TableSize"]
+__all__ = ["TableSize", "fewest_rows"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,15 @@ class TableSize:
         if self.rows is not None:
             return {"rows": self.rows}
         return {"rows": "private"} | ({} if self.expected is None else {"rows expected": self.expected})
+
+
+def fewest_rows(wanted: int, *, adjacency: object) -> int:
+    """The fewest rows that a sample must have: none where their number is private, since a refusal would tell of it.
+
+    >>> fewest_rows(2, adjacency="replace-one"), fewest_rows(2, adjacency="add-remove")
+    (2, 0)
+    """
+    return wanted if Adjacency.parse(adjacency).public_size else 0
 
 
 def _whole(value: object) -> int | None:

@@ -19,7 +19,7 @@ from expost.stats.hypothesis.labels import labels_of
 from expost.stats.hypothesis.permutation import INNER_LEVEL, Relation, part_rejects, statistic_of
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
-from expost.stats.hypothesis.size import TableSize
+from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.verdict import Verdict, released
 
 __all__ = ["SplitTest", "split_power", "split_test"]
@@ -125,7 +125,7 @@ def split_test(
         labels_of(first) if kind == "independence" else _numbers_of(first),
         _numbers_of(second) if kind == "correlation" else labels_of(second),
     )
-    if x.ndim != 1 or x.shape != y.shape or x.size < 2:
+    if x.ndim != 1 or x.shape != y.shape or x.size < fewest_rows(2, adjacency=adjacency):
         raise InvalidRequest("Expected two lists of equal length", do="Pass one-dimensional arrays")
     ask, size = Ask(epsilon=epsilon), TableSize.of(len(x), adjacency=adjacency)
     priced = ask.fixed

@@ -98,15 +98,20 @@ def chances_of(values: Any, *, dimensions: int = 1) -> Floats:
     return total
 
 
-def counts_of(values: Any, dimensions: int) -> NDArray[np.int64]:
-    """Exact counts as an integer array."""
+def counts_of(values: Any, dimensions: int, *, fewest: int = 1) -> NDArray[np.int64]:
+    """Exact counts of at least ``fewest`` rows as an integer array."""
     check_unmasked(values)
     try:
         counts = np.asarray(values)
     except (TypeError, ValueError, OverflowError):  # lists of different lengths, say
         counts = np.empty(0)
     shape_ok = counts.ndim == dimensions and all(length >= 2 for length in counts.shape)
-    if not shape_ok or counts.dtype.kind not in "iu" or counts.min() < 0 or not 1 <= counts.sum(dtype=float) <= _MOST:
+    if (
+        not shape_ok
+        or counts.dtype.kind not in "iu"
+        or counts.min() < 0
+        or not fewest <= counts.sum(dtype=float) <= _MOST
+    ):
         raise InvalidRequest(f"Expected a table of counts with {dimensions} axis or axes", do="Pass whole numbers")
     return counts.astype(np.int64)
 

@@ -138,5 +138,5 @@ def test_a_column_needs_public_bounds():
 
 
 def test_a_sample_of_one_value_is_refused():
-    with pytest.raises(InvalidRequest, match="two numbers"):
+    with pytest.raises(InvalidRequest, match="at least 2 each"):
         samples_of([np.array([1.0]), np.array([1.0, 2.0])])

@@ -258,7 +258,7 @@ def test_an_empty_group_is_hardly_ever_called_different():
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: mean_difference_test([1], [1, 2], bounds=(0, 1), epsilon=1), "two numbers"),
+        (lambda: mean_difference_test([1], [1, 2], bounds=(0, 1), epsilon=1), "at least 2 each"),
         (lambda: mean_difference_test([1, 2], [1, 2], bounds=(1, 0), epsilon=1), "low < high"),
         (lambda: mean_difference_test([1, 2], [1, 2], bounds=(0, 1), power=0.8), "standard deviation"),
         (lambda: mean_difference_test([1, 2], [1, 2], bounds=(0, 1), epsilon=1, equal_spread=2), "equal_spread"),
