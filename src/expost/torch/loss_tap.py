@@ -73,7 +73,7 @@ class KnownLabels:
     """
 
     def __init__(self, loss: Loss) -> None:
-        self._loss = loss
+        self._loss, self._without_settings = loss, _is_without_settings(loss)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if targets.is_floating_point() or targets.dim() != 1:
@@ -85,21 +85,22 @@ class KnownLabels:
 
     def is_plain(self, outputs: Tensor, targets: Tensor) -> bool:
         """Whether this is the cross-entropy of one class number a row, as it is without settings."""
-        loss = self._loss
-        if type(loss) is not nn.CrossEntropyLoss or targets.is_floating_point() or targets.dim() != 1:
-            return False
-        settings = (loss.weight, loss.ignore_index, loss.label_smoothing, loss.reduction)
         # Half precision is left to autograd, whose roundings on the way are its own.
-        kind = outputs.dtype in (torch.float32, torch.float64)
-        return kind and outputs.dim() == 2 and settings == (None, -100, 0.0, "none")
+        kinds = outputs.dtype in (torch.float32, torch.float64) and not targets.is_floating_point()
+        return self._without_settings and kinds and (outputs.dim(), targets.dim()) == (2, 1)
 
     def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The derivatives of a plain loss: the probability of each class, less one for the right one; zeros if there is none.
 
         >>> from torch import tensor, zeros
         >>> KnownLabels(nn.CrossEntropyLoss(reduction="none")).errors(zeros(2, 2), tensor([1, 7])).tolist()
-        [[0.5, -0.5], [0.0, -0.0]]
+        [[0.5, -0.5], [0.0, 0.0]]
         """
-        bounded = targets.clamp(0, outputs.shape[1] - 1)
-        errors = outputs.softmax(1).scatter_(1, bounded[:, None], -1.0, reduce="add")
-        return errors.mul_((bounded == targets)[:, None])
+        right = (torch.arange(outputs.shape[1], device=outputs.device) == targets[:, None]).to(outputs.dtype)
+        return outputs.softmax(1).mul_(right.sum(1, keepdim=True)).sub_(right)
+
+
+def _is_without_settings(loss: Loss) -> bool:
+    if type(loss) is not nn.CrossEntropyLoss:
+        return False
+    return (loss.weight, loss.ignore_index, loss.label_smoothing, loss.reduction) == (None, -100, 0.0, "none")

@@ -180,7 +180,9 @@ class ModuleLearner:
     def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._table.batch(self._table.rows, chosen)
         terms: dict[str, Any] = {"stretch": stretch, "unit": self._unit, "rows": len(chosen)}
-        with self._table.tap.shown_to(partial(self._count, len(chosen)) if self._height else None):
+        if not self._height:
+            return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
+        with self._table.tap.shown_to(partial(self._count, len(chosen))):
             return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
 
     def _count(self, rows: int, *seen: Tensor) -> None:

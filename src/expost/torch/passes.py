@@ -98,10 +98,10 @@ class Chain:
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         """Forward, then back as far as the first layer that is trained."""
         for module in self._before:
-            inputs = module(inputs)
+            inputs = module.forward(inputs)  # there are no hooks to call
         values = [inputs]
         for module in self._modules:
-            values.append(module(values[-1]))
+            values.append(module.forward(values[-1]))
         errors = self._errors(values, loss.errors(values[-1], targets))
         seen = zip(self._modules, values[:-1], errors, strict=True)
         return [Seen(self._layers[module], given, error) for module, given, error in seen if module in self._layers]

@@ -110,15 +110,11 @@ def _check_lengths(parts: list[Tensor], inputs: Tensor) -> None:
 
 def _factors(parts: list[Tensor], clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
     """What rows whose squared norms have these parts are multiplied by; zero if not finite, and then also which are."""
-    squares = parts[0]
-    for part in parts[1:]:
-        squares = squares + part
+    squares = sum(parts[1:], parts[0])
+    finite = None if math.isfinite(squares.sum().item()) else squares.isfinite()
     # The root of zero leads to infinity, which is cut to the unit like all that is not clipped.
     factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
-    if math.isfinite(float(squares.sum())):
-        return factors, None
-    finite = squares.isfinite()
-    return torch.where(finite, factors, 0.0), finite
+    return factors if finite is None else torch.where(finite, factors, 0.0), finite
 
 
 def places_of(parameters: list[nn.Parameter]) -> dict[int, slice]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import torch
@@ -52,42 +51,34 @@ class Seen(NamedTuple):
 
 
 def parts_of(seen: Sequence[Seen]) -> list[Part]:
-    """Layers that see one vector a row together, those that see several one by one."""
-    flat = [each for each in seen if each.error.dim() == 2]
-    placed = [PlacedLayer(each) for each in seen if each.error.dim() != 2]
-    return [FlatLayers(flat), *placed] if flat else [*placed]
+    """A part for each layer."""
+    return [FlatLayer(each) if each.error.dim() == 2 else PlacedLayer(each) for each in seen]
 
 
-class FlatLayers:
-    """Linear layers that see one vector a row: a row's gradient is an outer product, as long as one side times the other."""
+class FlatLayer:
+    """A linear layer that sees one vector a row: a row's gradient is an outer product, as long as one side times the other."""
 
-    def __init__(self, seen: Sequence[Seen]) -> None:
-        self._layers = [each.layer for each in seen]
-        self._given = [_at_least_single(each.given) for each in seen]
-        self._errors = [_at_least_single(each.error) for each in seen]
+    def __init__(self, seen: Seen) -> None:
+        self._weight, self._bias = seen.layer.weight, seen.layer.bias
+        self._given, self._error = _at_least_single(seen.given), _at_least_single(seen.error)
 
     def squares(self) -> Tensor:
-        """The squared norms, summed over the layers; for all of them at once, because small tensors cost by their number."""
-        weighed = [
-            given if layer.weight is not None else given[:, :0]
-            for layer, given in zip(self._layers, self._given, strict=True)
-        ]
-        further = [float(layer.bias is not None) for layer in self._layers] + [0.0] * len(self._errors)
-        given, errors = _squared_lengths([*weighed, *self._errors], further).chunk(2)
-        return (given * errors).sum(0)
+        """The squared norms; a bias is the weight of a one that all rows have."""
+        given = self._given if self._weight is not None else self._given[:, :0]
+        one = 0.0 if self._bias is None else 1.0
+        return _squared_lengths(given, one).mul_(_squared_lengths(self._error))
 
     def keep(self, rows: Tensor) -> None:
         """Put zeros in place of the other rows."""
-        self._given = [_zeroed(values, rows) for values in self._given]
-        self._errors = [_zeroed(values, rows) for values in self._errors]
+        self._given, self._error = _zeroed(self._given, rows), _zeroed(self._error, rows)
 
     def add_to(self, sums: Sums, factors: Tensor) -> None:
-        """The sums of the layers' parameters."""
-        for layer, given, error in zip(self._layers, self._given, self._errors, strict=True):
-            if layer.weight is not None:
-                sums.put_products(layer.weight, error * factors, given)
-            if layer.bias is not None:
-                sums.put_products(layer.bias, factors, error)
+        """The sums of the layer's parameters."""
+        scaled = self._error * factors
+        if self._weight is not None:
+            sums.put_products(self._weight, scaled, self._given)
+        if self._bias is not None:
+            sums.put(self._bias, scaled)
 
 
 class PlacedLayer:
@@ -158,17 +149,27 @@ class Sums:
 
     def put_products(self, place: slice, left: Tensor, right: Tensor) -> None:
         """The sum over rows of outer products of left and right, a stretch at a time."""
-        self._missing.pop(place.start, None)
-        out = self._flat[place].view(-1, right.shape[1])
-        left, right = left.to(self.kind).T, right.to(self.kind)
-        stretch = self._stretch or len(right)
-        if stretch >= len(right):
-            torch.mm(left, right, out=out)
+        out = self._place(place).view(-1, right.shape[1])
+        if right.dtype is not self.kind:
+            left, right = left.to(self.kind), right.to(self.kind)
+        if self._stretch is None or self._stretch >= len(right):
+            torch.mm(left.T, right, out=out)
             return
-        torch.mm(left[:, :stretch], right[:stretch], out=out)
-        for start in range(stretch, len(right), stretch):
-            part = slice(start, start + stretch)
-            out += left[:, part] @ right[part]
+        out.zero_()
+        for some, others in zip(torch.split(left, self._stretch), torch.split(right, self._stretch), strict=True):
+            out += some.T @ others
+
+    def put(self, place: slice, rows: Tensor) -> None:
+        """The sum over rows, a stretch at a time."""
+        out = self._place(place)
+        if self._stretch is None or self._stretch >= len(rows):
+            torch.sum(rows, 0, out=out)
+            return
+        torch.sum(torch.stack([part.sum(0) for part in torch.split(rows, self._stretch)]), 0, out=out)
+
+    def _place(self, place: slice) -> Tensor:
+        self._missing.pop(place.start, None)
+        return self._flat[place]
 
     def whole(self) -> Tensor:
         """All sums; zeros, not whatever was there, where nothing was put: a layer may not be used."""
@@ -177,27 +178,17 @@ class Sums:
         return self._flat
 
 
-def _squared_lengths(parts: Sequence[Tensor], further: Sequence[float]) -> Tensor:
-    """Of the rows of each part; right to within the margin in any order of summation if they are short, else by pairs.
+def _squared_lengths(rows: Tensor, further: float = 0.0) -> Tensor:
+    """Of rows of numbers; right to within the margin in any order of summation if they are short, else by pairs.
 
     Squares that are too small for their type vanish; what is added is more than all of a row's could be. And a further
-    square, of a number that all rows of a part have.
+    square, of a number that all rows have.
     """
-    added = tuple(part.shape[1] * _VANISHING + more for part, more in zip(parts, further, strict=True))
-    return torch.stack([_lengths(part) for part in parts]).square_().add_(_column(added, parts[0].device))
-
-
-def _lengths(rows: Tensor) -> Tensor:
+    vanished = rows.shape[1] * _VANISHING + further
     if rows.shape[1] <= _SHORT:
-        found: Tensor = torch.linalg.vector_norm(rows, dim=1)
-        return found
-    return rows.square().sum(1).sqrt_()
-
-
-@lru_cache(maxsize=64)
-def _column(numbers: tuple[float, ...], device: torch.device) -> Tensor:
-    """Made once: a copy of numbers of Python costs as much as the sums of a small layer."""
-    return torch.tensor(numbers, dtype=torch.float32, device=device)[:, None]
+        lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+        return lengths.square_().add_(vanished)
+    return rows.square().sum(1).add_(vanished)
 
 
 def _zeroed(values: Tensor, rows: Tensor) -> Tensor:
