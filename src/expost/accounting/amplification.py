@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from expost.accounting.rounding import Floats, float_up
 from expost.accounting.typed import amount_of
@@ -36,6 +36,7 @@ _LARGEST_EXPONENT = 700.0  # whose exponential is a float
 _SMALLEST_RATE = 1e-290  # with which the value is still above 32 at that exponent
 _SMALLEST_VALUE = 1e-300  # products below it lose their digits
 _LOG_SLACK = 2.0**-44  # per unit of |log term|: 256 ulps for the handful of roundings in each of them
+_ORDERS_AT_A_TIME = 64  # with some hundred nodes each: stays in the cache
 _SMALLEST_NOISE = 0.05  # below it an order's integrand needs more than 10^4 nodes, and its epsilon is beyond use
 
 
@@ -111,40 +112,44 @@ def poisson_gaussian_renyi(orders: tuple[float, ...], rate: float, noise_multipl
     values = poisson_renyi_symmetric(orders, rate, curve)
     if noise_multiplier < _SMALLEST_NOISE:
         return values
-    for index, order in enumerate(orders):
-        if not order.is_integer():
-            log_moment = np.logaddexp(0.0, _gaussian_excess(order, rate, noise_multiplier))
-            values[index] = (log_moment * (1 + _LOG_SLACK)) / (order - 1)
+    between = np.flatnonzero(_array(orders) % 1)
+    for start in range(0, len(between), _ORDERS_AT_A_TIME):
+        places = between[start : start + _ORDERS_AT_A_TIME]
+        order = _array(orders)[places]
+        log_moments = np.logaddexp(0.0, _gaussian_excess(order, rate, noise_multiplier))
+        values[places] = (log_moments * (1 + _LOG_SLACK)) / (order - 1)
     return values
 
 
-def _gaussian_excess(order: float, rate: float, sigma: float) -> float:
+def _gaussian_excess(orders: Floats, rate: float, sigma: float) -> Floats:
     """Log of E[(1 + y)^order - 1 - order y], y = rate (likelihood ratio - 1), under the law without the unit."""
     step = min(sigma / 10, 0.4386 * sigma**2)
-    nodes = np.arange(-12 * sigma, order + 12 * sigma, step)
+    nodes = np.arange(-12 * sigma, orders.max() + 12 * sigma, step)
     log_ratio = (2 * nodes - 1) / (2 * sigma**2)
-    log_terms = _log_bernoulli_gap(order, rate, log_ratio) - nodes**2 / (2 * sigma**2)
+    log_terms = _log_bernoulli_gap(orders[:, None], rate, log_ratio) - nodes**2 / (2 * sigma**2)
     scale = math.log(step / (sigma * math.sqrt(2 * math.pi)))
-    # Every node's term is non-negative, so nothing cancels; the slack covers the size of the logarithms summed.
-    return float(logsumexp(log_terms)) + scale + _LOG_SLACK * (order + 12 * sigma) ** 2 / sigma**2
+    # Every node's term is non-negative, so nothing cancels, and nodes further out than a small order needs only add; the
+    # slack covers the size of the logarithms summed.
+    return _log_sums(log_terms) + scale + _LOG_SLACK * (orders + 12 * sigma) ** 2 / sigma**2
 
 
-def _log_bernoulli_gap(order: float, rate: float, log_ratio: Floats) -> Floats:
+def _log_bernoulli_gap(order: Floats, rate: float, log_ratio: Floats) -> Floats:
     """ln((1 + y)^order - 1 - order y) for y = rate (e^log_ratio - 1), accurate for tiny and for huge y."""
     log_base = np.logaddexp(math.log1p(-rate), math.log(rate) + log_ratio)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         y = rate * np.expm1(log_ratio)
         small = np.abs(order * y) < 0.02
         power = order * log_base
-        large = power + np.log1p(-np.exp(-power) - order * (np.exp(log_base - power) - np.exp(-power)))
+        inverse = np.exp(-power)
+        large = power + np.log1p(-inverse - order * (np.exp(log_base - power) - inverse))
         middle = np.log(np.expm1(order * np.log1p(y)) - order * y)
         series = np.log(order * (order - 1) / 2) + 2 * np.log(np.abs(y)) + np.log(_tail_series(order, y))
     return np.where(small, series, np.where(power > 1, large, middle))
 
 
-def _tail_series(order: float, y: Floats) -> Floats:
+def _tail_series(order: Floats, y: Floats) -> Floats:
     """((1 + y)^order - 1 - order y) / (order (order - 1) y^2 / 2) by ten terms of the binomial series."""
-    total = np.ones_like(y)
+    total: Floats = np.ones_like(y)
     for k in range(12, 2, -1):
         total = 1 + (order - k + 1) / k * y * total
     return total
@@ -198,10 +203,14 @@ def _sum_terms(whole: tuple[int, ...], log_terms: Floats, rate: float, more: Flo
     _, _, binomials, absent = _tables(whole)
     terms = binomials + log_terms + more
     terms[absent] = -np.inf  # powers above the order do not occur, however large (or infinite) their moments are
+    return _log_sums(terms) + _LOG_SLACK * (1 + np.array(whole) * (2 + abs(math.log(rate)) + abs(math.log1p(-rate))))
+
+
+def _log_sums(terms: Floats) -> Floats:
+    """Log of the sum of e^terms, row by row, also where a largest term is infinite."""
     largest = terms.max(axis=1)
-    slack = _LOG_SLACK * (1 + np.array(whole) * (2 + abs(math.log(rate)) + abs(math.log1p(-rate))))
     with np.errstate(invalid="ignore"):
-        total: Floats = np.log(np.exp(terms - largest[:, None]).sum(axis=1)) + largest + slack
+        total: Floats = np.log(np.exp(terms - largest[:, None]).sum(axis=1)) + largest
     return np.where(np.isfinite(largest), total, largest)
 
 

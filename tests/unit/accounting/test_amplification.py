@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from expost.accounting import GaussianEvent, PoissonSampled, PureEvent, SampledWithoutReplacement, amplified_epsilon
 from expost.accounting.amplification import poisson_gaussian_renyi, poisson_renyi_symmetric
-from expost.accounting.renyi import divergences
+from expost.accounting.renyi import ORDERS, divergences
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -50,6 +50,18 @@ def test_between_whole_orders_the_quadrature_is_below_the_chord() -> None:
 
     assert exact[[0, 2]] == pytest.approx(chords[[0, 2]], rel=1e-9)
     assert np.all(exact[[1, 3]] < chords[[1, 3]])
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.06, 0.8, 30.0])
+@pytest.mark.parametrize("rate", [1e-12, 0.01, 0.9])
+def test_orders_that_are_priced_at_once_cost_what_each_costs_alone(noise_multiplier: float, rate: float) -> None:
+    orders = (1.0001, 200.5, *ORDERS)  # more than are integrated at a time, and of very different reach
+
+    together = poisson_gaussian_renyi(orders, rate, noise_multiplier)
+    some = [0, 1, *range(2, len(orders), 6)]
+    alone = [poisson_gaussian_renyi((orders[place],), rate, noise_multiplier)[0] for place in some]
+
+    assert together[some] == pytest.approx(alone, rel=1e-12)
 
 
 def test_sampling_without_replacement_amplifies_too() -> None:
