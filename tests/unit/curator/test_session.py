@@ -1,12 +1,12 @@
 """What a session keeps between questions, and what it may not."""
 
-import multiprocessing
 import pickle
 import threading
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from tests.forked import told_by_a_fork
 
 import expost
 import expost.ledger
@@ -151,21 +151,11 @@ def test_a_session_that_lives_in_this_process_only_is_not_pickled(source) -> Non
         pickle.dumps(expost.Session(table, expost.epsilon(1)))
 
 
-def ask_in_a_fork(session, told) -> None:
-    told.put(session.count(epsilon=0.25).receipt.bill)
-
-
 def test_a_fork_pays_in_full_because_both_sides_know_the_same_path(source, tmp_path) -> None:
     with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
         session.count(epsilon=0.125)
-        context = multiprocessing.get_context("fork")
-        told = context.SimpleQueue()
-        child = context.Process(target=ask_in_a_fork, args=(session, told))
-        child.start()
-        bill = told.get()
-        child.join()
 
-        assert bill == PureLoss(0.25)
+        assert told_by_a_fork(lambda: session.count(epsilon=0.25).receipt.bill) == PureLoss(0.25)
         assert session.count(epsilon=0.25).receipt.bill == PureLoss(0.125)
 
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.unit.noise.law_fit import fits
+from tests.unit.noise.missed_best import seldom_missed
 
 from expost.audit.noise_laws import choice_law
 from expost.core import InvalidRequest, Norm, PureLoss, Sealed, Sensitivity
@@ -35,12 +36,7 @@ def test_the_exact_law_keeps_the_promise_for_all_moves_of_small_scores():
 
 
 def test_the_best_score_is_rarely_missed_by_more_than_the_shortfall():
-    mechanism, sensitivity = ExponentialMechanism(0.5), Sensitivity(1, Norm.LINF)
-    scores = np.arange(200)
-    found = mechanism.simulate(scores, sensitivity, runs=20_000, bits=SeededBits(2))
-    missed = np.mean(199 - scores[found] > mechanism.shortfall(sensitivity, 0.05, candidates=200))
-
-    assert missed <= 0.05
+    assert seldom_missed(ExponentialMechanism(0.5), np.arange(200), runs=20_000)
 
 
 def test_one_release_is_an_index_and_costs_epsilon():

@@ -10,6 +10,24 @@ from expost.stats.hypothesis.column import GRID
 from expost.stats.hypothesis.noisy_groups import NoisyGroups
 from expost.stats.hypothesis.shares import Shares
 
+SPREAD_STRENGTHS = [("0.5", True), ("5", True), ("5", False), ("50", True)]
+"""Strengths, and whether the sizes are public, at which groups that spread differently are simulated."""
+
+
+def of_unequal_spreads(rng, sizes, spreads, strength, *, public_sizes, runs):
+    """Groups of one mean and these spreads, under each relation by which their sizes are public or private."""
+    for adjacency in [Adjacency.REPLACE_ONE] if public_sizes else Adjacency:
+        groups, _ = simulated(
+            lambda shape: rng.normal(0.5, 0.04, shape),
+            sizes,
+            strength,
+            public_sizes=public_sizes,
+            runs=runs,
+            spreads=spreads,
+            adjacency=adjacency,
+        )
+        yield groups
+
 
 def simulated(
     law,

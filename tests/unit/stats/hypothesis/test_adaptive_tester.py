@@ -1,11 +1,11 @@
 import copy
-import multiprocessing
 import pickle
 import threading
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.forked import told_by_a_fork
 
 from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Release, Unit, epsilon
 from expost.holdout.max_information import chance_of_overfitting, max_information_of_privacy
@@ -209,22 +209,11 @@ def test_a_series_cannot_be_pickled(protocol: int):
         pickle.dumps(AdaptiveTester(400, max_tests=1), protocol)
 
 
-def _said(tester: AdaptiveTester, queue) -> None:
-    try:
-        queue.put(str(tester.run(fair, epsilon=0.1)))
-    except InvalidRequest as refusal:
-        queue.put(str(refusal))
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_does_not_continue_a_series():
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_said, args=(AdaptiveTester(400, max_tests=1), queue))
-    child.start()
+    tester = AdaptiveTester(400, max_tests=1)
 
-    assert "the process that opened the series of tests" in queue.get(timeout=30)
-    child.join()
+    assert "the process that opened the series of tests" in told_by_a_fork(lambda: str(tester.run(fair, epsilon=0.1)))
 
 
 def test_threads_share_the_tests_of_a_series():

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
-from tests.unit.stats.hypothesis.simulated_groups import simulated
+from tests.unit.stats.hypothesis.simulated_groups import SPREAD_STRENGTHS, of_unequal_spreads, simulated
 
 from expost.core import Adjacency, InvalidRequest, Outcome
 from expost.data import Dataset
@@ -41,19 +41,9 @@ def test_the_level_is_kept_when_nothing_about_the_sizes_is_public(name, strength
 @pytest.mark.parametrize(
     ("sizes", "spreads"), [((1000, 1000, 50), (1, 1, 4)), ((30, 10, 10), (1, 1, 6)), ((100,) * 4, (0.1, 1, 1, 4))]
 )
-@pytest.mark.parametrize(("strength", "public_sizes"), [("0.5", True), ("5", True), ("5", False), ("50", True)])
+@pytest.mark.parametrize(("strength", "public_sizes"), SPREAD_STRENGTHS)
 def test_the_level_is_kept_where_groups_differ_in_spread_and_size(sizes, spreads, strength, public_sizes, keeps_level):
-    for adjacency in Adjacency if not public_sizes else [Adjacency.REPLACE_ONE]:
-        groups, _ = simulated(
-            lambda shape: RNG.normal(0.5, 0.04, shape),
-            sizes,
-            strength,
-            public_sizes=public_sizes,
-            runs=600,
-            spreads=spreads,
-            adjacency=adjacency,
-        )
-
+    for groups in of_unequal_spreads(RNG, sizes, spreads, strength, public_sizes=public_sizes, runs=600):
         assert keeps_level(anova_p_values(groups, draws=299, bits=SeededBits(5)))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
-from tests.unit.stats.hypothesis.simulated_groups import simulated
+from tests.unit.stats.hypothesis.simulated_groups import SPREAD_STRENGTHS, of_unequal_spreads, simulated
 
 from expost.core import Adjacency, InvalidRequest, Outcome, PureLoss, epsilon
 from expost.curator import answer
@@ -44,19 +44,9 @@ UNEQUAL = [((1000, 50), (1, 4)), ((50, 1000), (4, 1)), ((50, 1000), (1, 4)), ((2
 
 
 @pytest.mark.parametrize(("sizes", "spreads"), UNEQUAL)
-@pytest.mark.parametrize(("strength", "public_sizes"), [("0.5", True), ("5", True), ("5", False), ("50", True)])
+@pytest.mark.parametrize(("strength", "public_sizes"), SPREAD_STRENGTHS)
 def test_the_level_is_kept_where_groups_differ_in_spread_and_size(sizes, spreads, strength, public_sizes, keeps_level):
-    for adjacency in Adjacency if not public_sizes else [Adjacency.REPLACE_ONE]:
-        groups, _ = simulated(
-            lambda shape: RNG.normal(0.5, 0.04, shape),
-            sizes,
-            strength,
-            public_sizes=public_sizes,
-            runs=2000,
-            spreads=spreads,
-            adjacency=adjacency,
-        )
-
+    for groups in of_unequal_spreads(RNG, sizes, spreads, strength, public_sizes=public_sizes, runs=2000):
         assert keeps_level(mean_difference_p_values(groups))
 
 
