@@ -164,7 +164,7 @@ def test_public_rows_stop_a_network_for_free() -> None:
     assert release.receipt.outcome is Outcome.CERTIFIED
     right = float((release.value(public[0]).argmax(1) == public[1]).float().mean())
     assert release.receipt.achieved == pytest.approx(right, abs=1e-6) and right >= 0.8
-    assert (release.receipt.rungs, release.receipt.terms["validation share"]) == (11, "0")
+    assert (release.receipt.rungs, release.receipt.terms["validation share"]) == (25, "0")
 
 
 @pytest.mark.parametrize(
