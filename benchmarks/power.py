@@ -12,6 +12,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ EPSILONS = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
 SHOWN = (0.05, 0.1, 0.3, 1.0)
 LEVEL, WANTED = 0.05, 0.8
 BOTH = ("replace-one", "add-remove")
+ALIKE = "replace-one, equal spreads"
 FIT, TABLE = [0.3, 0.2, 0.3, 0.2], [[0.3, 0.2], [0.2, 0.3]]
 WIDE = ((-3.0, 3.0), (-3.0, 3.0))
 
@@ -77,9 +79,17 @@ def contingency(first: Any, second: Any) -> float:
     return float(stats.chi2_contingency(counts, correction=False).pvalue)
 
 
+def powers_of_means(power: Callable[..., float]) -> dict[str, Callable[[float], float]]:
+    """The powers of a test of means for groups that may spread differently, and for groups known to spread alike."""
+    found: dict[str, Callable[[float], float]] = {a: lambda e, a=a: power(epsilon=e, adjacency=a) for a in BOTH}
+    return found | {ALIKE: lambda e: power(epsilon=e, equal_spread=True)}
+
+
 def questions() -> list[Question]:
     """The six effects of the page."""
-    means = {"deviation": 1.0, "bounds": (-2.5, 2.5), "equal_spread": True}  # as the samples that are drawn
+    means = {"deviation": 1.0, "bounds": (-2.5, 2.5)}
+    two = partial(mean_difference_power, (500, 500), 0.5, **means)
+    three = partial(anova_power, [300] * 3, [-0.25, 0.0, 0.25], **means)
     return [
         Question(
             "proportion 0.6 against 0.5, 500 rows",
@@ -89,19 +99,16 @@ def questions() -> list[Question]:
         ),
         Question(
             "means half a deviation apart, 2 x 500 rows, bounds 5 deviations wide",
-            {a: lambda e, a=a: mean_difference_power((500, 500), 0.5, epsilon=e, adjacency=a, **means) for a in BOTH},
+            powers_of_means(two),
             lambda rng: (rng.normal(size=500), rng.normal(0.5, size=500)),
-            lambda *x: float(stats.ttest_ind(*x).pvalue),
+            lambda *x: float(stats.ttest_ind(*x, equal_var=False).pvalue),
             lambda *x: (np.concatenate(x), np.repeat(np.arange(2), 500)),
         ),
         Question(
             "three means a quarter deviation apart, 3 x 300 rows",
-            {
-                a: lambda e, a=a: anova_power([300] * 3, [-0.25, 0.0, 0.25], epsilon=e, adjacency=a, **means)
-                for a in BOTH
-            },
+            powers_of_means(three),
             lambda rng: tuple(rng.normal(mean, size=300) for mean in (-0.25, 0, 0.25)),
-            lambda *x: float(stats.f_oneway(*x).pvalue),
+            lambda *x: float(stats.f_oneway(*x, equal_var=False).pvalue),
             lambda *x: (np.concatenate(x), np.repeat(np.arange(3), 300)),
         ),
         Question(
@@ -174,6 +181,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     looks = {
         "replace-one": (BLUE, "o", "-", "public number of rows (replace-one)"),
         "add-remove": (ORANGE, "s", "-", "private number of rows (add-remove)"),
+        ALIKE: (BLUE, "", ":", "public number of rows, equal_spread=True"),
         "split test": (GREEN, "^", "--", "split test"),
         "Kendall's": (BLUE, "D", "-", "Kendall's"),
         "Pearson's": (ORANGE, "v", "-", "Pearson's"),
