@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from expost.accounting.loss_distribution import LossDistributionTotal
 from expost.accounting.loss_masses import LossMasses
 from expost.accounting.rounding import Floats
 
-__all__ = ["StoppedLosses"]
+__all__ = ["StoppedLosses", "stage_width"]
 
 _BINS = 1024  # on either side of no loss; a multiple of four
 _REACH = 2.0  # how far losses are followed, over the bill; beyond it everything counts as told
@@ -25,7 +26,17 @@ _REACH = 2.0  # how far losses are followed, over the bill; beyond it everything
 # it was compared with plain sums on these grids; sixteen times that is reserved.
 _ERROR_PER_PHASE = 2.0**-44
 _TRIES, _ENOUGH, _AIM = 12, 0.97, 0.985  # of the search for shares: three percent of delta are a thousandth of a price
+_LARGEST_LOSS = 700.0  # whose exponential is a float
 _TINY, _SMALLEST = 1e-300, 1e-9  # of a delta, of a bill
+
+
+def stage_width(bill: float) -> float:
+    """How wide the bins are in which losses are followed up to a stop of this bill.
+
+    >>> stage_width(1.0)
+    0.001953125
+    """
+    return float(2.0 ** np.ceil(np.log2(_REACH * max(bill, _SMALLEST) / _BINS)))
 
 
 class StoppedLosses:
@@ -43,15 +54,15 @@ class StoppedLosses:
         directions = [[phase.distribution._pmf_remove for phase in phases]]
         if any(phase.distribution._pmf_add is not phase.distribution._pmf_remove for phase in phases):
             directions.append([phase.distribution._pmf_add for phase in phases])
-        # Bins are as narrow as their bills are small, and never become narrower.
-        reaches = _REACH * np.maximum.accumulate(np.maximum(scale, _SMALLEST))
-        widths = 2.0 ** np.ceil(np.log2(reaches / _BINS))
+        widths = [stage_width(bill) for bill in np.maximum.accumulate(scale)]  # bins never become narrower
         self._directions = [_stages(masses, widths) for masses in directions]
         self._error = sum(phase.error for phase in phases) + _ERROR_PER_PHASE * len(phases)
 
     def excess(self, bills: Floats) -> float:
         """The largest delta that a rule of stopping can make of these bills, one for each phase."""
-        return 1 - min(_kept(stages, bills) for stages in self._directions) + self._error
+        if any(stage.width * _BINS > _LARGEST_LOSS for stages in self._directions for stage in stages):
+            return 1.0
+        return 1 - float(np.min([_kept(stages, bills) for stages in self._directions])) + self._error
 
     def overlap(self, bills: Callable[[float], Floats], delta: float, *, most: float) -> float:
         """How many times delta the shares behind the bills may add up to, at least once; ``bills`` falls with it.
@@ -63,7 +74,7 @@ class StoppedLosses:
         for _ in range(_TRIES):
             told = self.excess(bills(size))
             good, bad = (size, bad) if told <= delta else (good, size)
-            if told <= delta and (told >= _ENOUGH * delta or size >= most):
+            if bad == 1 or (told <= delta and (told >= _ENOUGH * delta or size >= most)):
                 break
             # What is told is about proportional to the shares.
             aimed = min(size * _AIM * delta / max(told, _TINY), most)
@@ -77,6 +88,7 @@ class _Stage:
     def __init__(self, masses: LossMasses, width: float) -> None:
         self.width = max(width, masses._discretization)
         self._low, self._masses = _coarse(masses, self.width)
+        self._length = next_fast_len(2 * _BINS + 1 + len(self._masses), real=True)
 
     @cached_property
     def ratios(self) -> Floats:
@@ -90,13 +102,16 @@ class _Stage:
 
     def before(self, kept: Floats) -> Floats:
         """What is kept in the mean, as a function of the loss before the phase; nothing is beyond the grid."""
-        size, length = len(kept), len(self._masses)
-        fast = next_fast_len(size + length, real=True)
-        found: Floats = irfft(rfft(kept, fast) * np.conj(rfft(self._masses, fast)), fast)
+        found: Floats = irfft(rfft(kept, self._length) * self._spectrum, self._length)
         # Entry m is the sum over j of masses[j] kept[m + j]; negative m are at the end.
-        place = np.arange(size) + self._low
-        inside = (place > -length) & (place < size)
-        return np.where(inside, found[place % fast], 0.0)
+        place = np.arange(len(kept)) + self._low
+        inside = (place > -len(self._masses)) & (place < len(kept))
+        return np.where(inside, found[place % self._length], 0.0)
+
+    @cached_property
+    def _spectrum(self) -> NDArray[np.complex128]:
+        found: NDArray[np.complex128] = np.conj(rfft(self._masses, self._length))
+        return found
 
     def refined(self, kept: Floats, later: _Stage) -> Floats:
         """The values of a later stage on this one's grid, whose bins are as wide, or narrower by a power of two.
@@ -119,11 +134,11 @@ def _kept(stages: Sequence[_Stage], bills: Floats) -> float:
     return float(kept[_BINS])
 
 
-def _stages(masses: Sequence[LossMasses], widths: Floats) -> list[_Stage]:
+def _stages(masses: Sequence[LossMasses], widths: Sequence[float]) -> list[_Stage]:
     """One a phase; phases that are alike share theirs."""
-    keys = [(id(one), float(width)) for one, width in zip(masses, widths, strict=True)]
-    known = {key: _Stage(one, key[1]) for key, one in zip(keys, masses, strict=True)}
-    return [known[key] for key in keys]
+    pairs = {(id(one), width): one for one, width in zip(masses, widths, strict=True)}
+    known = {key: _Stage(one, key[1]) for key, one in pairs.items()}
+    return [known[id(one), width] for one, width in zip(masses, widths, strict=True)]
 
 
 def _halved(values: Floats, width: float) -> Floats:
@@ -141,7 +156,8 @@ def _coarse(fine: LossMasses, width: float) -> tuple[int, Floats]:
     Of a mass at x between x0 and x0 + width a part c = (1 - e^(x0 - x)) / (1 - e^-width) goes up; the other law, e^-x times
     as large, then has as much as before too. Merging the two again would give the old pair: the new one dominates it.
     """
-    masses = np.maximum(fine._probs, 0.0)
+    # Rounding leaves a few negative masses. They stay: cut off, what rounding adds elsewhere would pass for mass that is kept.
+    masses = fine._probs
     losses = fine._discretization * (fine._lower_loss + np.arange(len(masses)))
     below = np.floor(losses / width)
     part = np.expm1(below * width - losses) / math.expm1(-width)

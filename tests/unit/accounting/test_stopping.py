@@ -126,6 +126,27 @@ def test_wider_bins_keep_both_laws_and_dominate(finer: int) -> None:
         assert narrow - 1e-13 <= wide <= narrow + (1e-13 if finer == 1 else 1e-3)
 
 
+def test_rounding_adds_no_mass_that_bills_would_cover() -> None:
+    """Sums of tiny losses leave masses below zero: cutting these off would keep what rounding adds elsewhere."""
+    rare = Repeat(PoissonSampled(Fraction(1, 10**6), GaussianEvent(Fraction(22, 100))), 100)
+    whole = part(rare, 2.0**-13)
+    fine = whole.distribution._pmf_remove
+
+    added = _coarse(fine, WIDTH)[1].sum() - 1
+
+    assert np.maximum(fine._probs, 0.0).sum() - 1 > 2 * abs(added)
+    assert added < whole.error / 4
+
+
+def test_losses_whose_exponentials_are_no_floats_count_as_told() -> None:
+    step = LossMasses(1.0, -1, np.array([0.4, 0.0, 0.6]), 0.0, True)
+
+    stopped = StoppedLosses([LossDistributionTotal(PrivacyLossDistribution(step), 0.0)] * 2, np.array([1.0, 2.0]))
+
+    assert stopped.excess(np.array([5.0, 5.0])) == 1
+    assert stopped.overlap(lambda size: np.array([5.0, 5.0]) / size, 0.1, most=2.0) == 1
+
+
 def test_narrower_bins_for_smaller_bills_tell_no_less_than_one_grid() -> None:
     """Grids that change on the way bound what one fine grid says from above, closely."""
     phases = [Repeat(GaussianEvent(60), count) for count in (1, 3, 12, 48)]

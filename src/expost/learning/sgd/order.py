@@ -129,6 +129,12 @@ class Order:
             raise InvalidRequest("Expected a target, an epsilon or a noise_multiplier", do="Pass the one you need")
         if self.epsilon is not None and (self.noise_multiplier is not None or self.target is not None):
             raise InvalidRequest("Expected epsilon alone", do="Leave target and noise_multiplier out")
+        if self.phases is not None and self.phases > self.steps:
+            raise InvalidRequest(
+                "Expected phases of at least one step",
+                got=f"{self.phases} phases, {self.steps} steps",
+                do="Lower phases",
+            )
         if self.accountant not in ACCOUNTANTS:
             names = ", ".join(ACCOUNTANTS)
             raise InvalidRequest(f"Expected accountant to be one of {names}", got=self.accountant, do="Name one")
@@ -192,8 +198,7 @@ class Order:
     def _ladder(self, batches: Batches, delta: Fraction, target: Target, share: Fraction) -> tuple[Schedule, PriceList]:
         cap = rational(self.max_epsilon, "max_epsilon")
         lowest = self._lowest(cap, target, share)
-        most = _MOST_FREE_PHASES if self.public_test else _MOST_PHASES
-        phases = self.phases or min(most, 1 + math.ceil(math.log(cap / lowest) / math.log(self._growth)))
+        phases = self.phases or self._stops(float(cap / lowest), self.steps // batches.period)
         if self.noise_multiplier is None:
             return Schedule.ladder(
                 batches,
@@ -216,11 +221,17 @@ class Order:
             )
         return schedule, prices
 
-    @property
-    def _growth(self) -> float:
-        if self.public_test:
-            return _FREE_EVEN_GROWTH if self._even else _FREE_GROWTH
-        return _EVEN_GROWTH if self._even else _GROWTH
+    def _stops(self, spread: float, passes: int) -> int:
+        """How many phases prices have from the first to the cap: as many as there are passes, where these would not be enough."""
+        most = _MOST_FREE_PHASES if self.public_test else _MOST_PHASES
+        growth = _FREE_GROWTH if self.public_test else _GROWTH
+        usual = min(most, 1 + math.ceil(math.log(spread) / math.log(growth)))
+        if not self._even:
+            return usual
+        # A phase has one pass at least, so that more of them than there are would prolong the training.
+        growth = _FREE_EVEN_GROWTH if self.public_test else _EVEN_GROWTH
+        fine = min(most, 1 + math.ceil(math.log(spread) / math.log(growth)))
+        return max(usual, min(fine, passes))
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """The price of the first phase: below it, the test's margin eats a quarter of the errors that are allowed."""

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -81,7 +81,7 @@ def price_list(
     >>> from expost.accounting import Repeat
     >>> prices = price_list([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6))
     >>> [round(float(epsilon), 3) for epsilon in prices.epsilons]
-    [0.671, 0.972]
+    [0.685, 0.959]
     """
     found = _found(_Asked(tuple(phases), delta, accountant, bins, expected))
     if not all(map(math.isfinite, found.epsilons)):
@@ -98,7 +98,7 @@ def last_price(phases: Sequence[Event], delta: Fraction, **terms: Any) -> float:
 
     >>> from expost.accounting import Repeat
     >>> round(last_price([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6)), 3)
-    0.974
+    0.96
     """
     return _found(_Asked(tuple(phases), delta, every=False, **terms)).epsilons[-1]
 
@@ -125,10 +125,11 @@ class _Asked:
     def shares(self, overlap: float = 1.0) -> list[Fraction]:
         """The parts of delta that possible stops have, times how far they overlap (docs/proofs/sgd-stopping.md).
 
-        A stop in the middle is likelier than one at either end, so its share is larger, up to nine times.
+        A stop in the middle is likelier than an early one, and the last is what is held and what noise is made for: their
+        shares are up to twice as large.
         """
         stops = len(self.phases)
-        weights = [stops + 16 * min(number + 1, stops - number) for number in range(stops)]
+        weights = [*(stops + 2 * min(number, stops - 1 - number) for number in range(stops - 1)), 2 * stops]
         shares = [self.delta * weight * Fraction(overlap) / sum(weights) for weight in weights]
         return shares if self.every else shares[-1:]
 
@@ -175,10 +176,12 @@ def _gaussian(asked: _Asked) -> _Found:
     """Exact Gaussian DP at each stop, and shares that overlap as far as loss distributions show."""
     stops = _gaussian_stops(asked)
     safe = _at(asked.shares(), stops, "gdp")
-    if len(stops) == 1 or not _has_convolution():
+    if len(stops) == 1 or not _has_convolution() or not max(safe.epsilons) <= _LARGEST:
         return safe
-    parts = _parts(asked, _last(safe))
-    return safe if parts is None else _overlapping(asked, stops, parts)
+    # Nothing but the overlap is read from these, so each phase has bins of its own.
+    widths = map(_loaded("stopping").stage_width, accumulate(safe.epsilons, max))
+    parts = _totals(zip(asked.each, widths, strict=True))
+    return safe if parts is None else _overlapping(asked, stops, parts, safe)
 
 
 def _gaussian_stops(asked: _Asked) -> list[GaussianTotal]:
@@ -224,35 +227,39 @@ def _convolved(asked: _Asked) -> tuple[_Found, bool]:
     """
     if not _has_convolution():
         raise MissingExtra("accounting", package="dp-accounting")
-    least = asked.shares()[-1]
-    parts = _parts(asked, asked.expected or _by_orders(asked.each, least))
+    least = min(asked.shares())
+    rough = min(asked.expected or _by_orders(asked.each, least), _HUGE)
+    width = 2.0 ** math.floor(math.log2(max(rough, float(_LEAST)) / asked.bins))
+    phases = asked.each if asked.every else (_joined(asked.each),)
+    parts = _totals((phase, width) for phase in phases)
     if parts is None:
         return _Found([math.inf], "pld"), True
     stops = list(accumulate(parts, lambda before, phase: before.then(phase)))
-    found = _overlapping(asked, stops, parts)
+    found = _at(asked.shares(), stops, "pld")
+    if len(stops) > 1 and max(found.epsilons) <= _LARGEST:
+        found = _overlapping(asked, stops, parts, found)
     return found, not all(map(math.isfinite, found.epsilons)) or stops[-1].error > least / 2
 
 
-def _parts(asked: _Asked, largest: float) -> list[Any] | None:
-    """The loss distribution of each phase, or of all at once; None for too many steps, or exponentials that are no floats."""
-    width = 2.0 ** math.floor(math.log2(max(min(largest, _HUGE), float(_LEAST)) / asked.bins))
-    parts = asked.each if asked.every else (_joined(asked.each),)
-    found = {part: _loaded("loss_distribution").total(part, interval=width) for part in dict.fromkeys(parts)}
-    return None if None in found.values() else [found[part] for part in parts]
+def _totals(phases: Iterable[tuple[Scenario, float]]) -> list[Any] | None:
+    """Loss distributions of phases and widths of bins; None for too many steps, or exponentials that are no floats."""
+    asked = list(phases)
+    total = _loaded("loss_distribution").total
+    found = {(phase, width): total(phase, interval=width) for phase, width in dict.fromkeys(asked)}
+    return None if None in found.values() else [found[one] for one in asked]
 
 
-def _overlapping(asked: _Asked, stops: Sequence[_Stop], parts: Sequence[Any]) -> _Found:
+def _overlapping(asked: _Asked, stops: Sequence[_Stop], parts: Sequence[Any], safe: _Found) -> _Found:
     """Prices at shares that add up to more than delta, as far as the worst rule of stopping allows (Theorem 4)."""
-    safe = _at(asked.shares(), stops, "pld")
-    if len(stops) == 1 or not max(safe.epsilons) <= _LARGEST:
-        return safe
+    tried = {1.0: safe}
 
     def bills(size: float) -> Floats:
-        return np.array(_at(asked.shares(size), stops, "pld").epsilons)
+        if size not in tried:
+            tried[size] = _at(asked.shares(size), stops, safe.accountant)
+        return np.array(tried[size].epsilons)
 
     losses = _loaded("stopping").StoppedLosses(parts, bills(1.0))
-    overlap = losses.overlap(bills, float_down(asked.delta), most=asked.most_overlap)
-    return _at(asked.shares(overlap), stops, "pld")
+    return tried[losses.overlap(bills, float_down(asked.delta), most=asked.most_overlap)]
 
 
 def _loaded(name: str) -> Any:

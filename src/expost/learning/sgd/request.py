@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Loss, Outcome, Receipt, Release, Target
 from expost.learning.sgd.checkpoint import Progressed
+from expost.learning.sgd.fingerprint import fingerprint
 from expost.learning.sgd.learner import Learner
 from expost.learning.sgd.prices import PriceList
 from expost.learning.sgd.progress import Progress
@@ -106,6 +107,7 @@ class TrainingRequest:
             "noise multipliers": [str(phase.noise_multiplier) for phase in self.schedule.phases],
             "steps of a phase": [phase.steps for phase in self.schedule.phases],
             "accountant": self.prices.accountant,
+            "prices": fingerprint({"epsilons": [str(epsilon) for epsilon in self.prices.epsilons]}),
             "delta": str(self.prices.delta),
             "validation share": str(self.validation_share),
             "target": None if self.target is None else self.target.to_json(),

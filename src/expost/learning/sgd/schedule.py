@@ -134,7 +134,7 @@ class Schedule:
         >>> _, prices = Schedule.ladder(Full(1000), steps=40, phases=4, lowest=Fraction(1, 8), highest=Fraction(1),
         ...                             delta=Fraction(1, 10**6))
         >>> [round(float(epsilon), 2) for epsilon in prices.epsilons]
-        [0.11, 0.22, 0.47, 1.0]
+        [0.11, 0.23, 0.48, 1.0]
         """
         shape = (_Falling if falling else _Even)(batches, steps, phases, float(lowest / highest))
         return _laddered(shape, highest, delta, accountant)
@@ -224,7 +224,7 @@ def _laddered(shape: _Shape, highest: Fraction, delta: Fraction, accountant: str
         schedule = shape.schedule(size)
         prices = schedule.prices(delta, **terms)
         if prices.cap.epsilon <= highest:
-            best = (schedule, prices)
+            best = max(best or (schedule, prices), (schedule, prices), key=lambda plan: plan[1].cap.epsilon)
             if float(prices.cap.epsilon) * _NEAR >= highest or size == _LARGEST_SIZE:
                 break
         wanted, guess = wanted * float(highest / prices.cap.epsilon) / _AIM, size

@@ -128,10 +128,26 @@ def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> Non
 
 def test_networks_are_asked_as_often_as_their_growth_says() -> None:
     terms: dict[str, Any] = {"target": ("accuracy", 0.95), "falling": False, "batches": "poisson", "batch_size": 1000}
-    private, free = (order(public_test=public, **terms).plan() for public in (False, True))
+    private, free = (order(public_test=public, steps=60, **terms).plan() for public in (False, True))
 
     assert (len(private.prices.epsilons), len(free.prices.epsilons)) == (16, 25)
-    assert all(phase.steps >= 1 for plan in (private, free) for phase in plan.schedule.phases)
+    assert private.schedule.steps == free.schedule.steps == 60
+
+
+@pytest.mark.parametrize(("batches", "steps", "phases"), [("poisson", 13, 13), ("poisson", 6, 8), ("disjoint", 90, 10)])
+def test_networks_are_not_asked_so_often_that_their_training_grows(batches: str, steps: int, phases: int) -> None:
+    """Unless there would be fewer phases than prices that rise by a quarter need; here passes have nine batches."""
+    plan = order(
+        target=("accuracy", 0.95), falling=False, batches=batches, batch_size=1000, steps=steps, validation_share=0.1
+    ).plan()
+
+    assert len(plan.schedule.phases) == phases
+    assert plan.schedule.steps == max(steps, phases)
+
+
+def test_phases_without_a_step_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at least one step"):
+        order(target=("accuracy", 0.95), phases=21).plan()
 
 
 def test_free_tests_begin_low_and_stand_close() -> None:

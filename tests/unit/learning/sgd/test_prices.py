@@ -67,8 +67,8 @@ def test_shares_of_delta_overlap(step: Event) -> None:
 
     shares = [float(share * 10**5) for share in prices.shares]
     assert 1.4 < sum(shares) < 2.5
-    assert shares == shares[::-1] and max(shares) == shares[3] < 1
-    assert 2 < shares[3] / shares[0] < 5
+    assert shares[0] < shares[1] < shares[2] < shares[3] == shares[4] > shares[5] > shares[6] > shares[0]
+    assert shares[-1] == pytest.approx(2 * shares[0]) and max(shares) == shares[-1] < 1
 
 
 def test_the_overlap_of_shares_is_as_large_as_the_worst_rule_of_stopping_allows() -> None:
@@ -153,6 +153,14 @@ def test_losses_too_large_for_convolutions_are_priced_without_sampling() -> None
     assert float(prices.cap.epsilon) == pytest.approx(account(Repeat(step.event, 10)).epsilon(delta))
     with pytest.raises(InvalidRequest, match="can price"):
         price_list([Repeat(step, 10)], delta, accountant="pld")
+
+
+def test_prices_too_large_to_follow_their_losses_are_those_of_certain_shares() -> None:
+    large = price_list([Repeat(GaussianEvent(Fraction(1, 5)), 10)] * 3, Fraction(1, 10**6))
+    coarse = price_list([SAMPLED] * 3, Fraction(1, 10**6), expected=1e5)
+
+    assert float(large.epsilons[0]) > 100
+    assert sum(large.shares) == large.delta and sum(coarse.shares) == coarse.delta
 
 
 def test_each_phase_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

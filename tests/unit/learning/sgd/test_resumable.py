@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,18 @@ def test_other_settings_cannot_continue_a_checkpoint(desk: Desk, small: Small, m
 
     with pytest.raises(InvalidRequest, match="same training"):
         desk.train(small.surely_late(0.81), small)
+
+
+def test_other_prices_cannot_continue_a_checkpoint(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bills hold if they are fixed before the first step: another accountant may not choose among them later."""
+    Crash(monkeypatch, at=2)
+    with pytest.raises(EngineFailed):
+        desk.train(small.surely_late(), small)
+    request = small.surely_late()
+    dearer = replace(request.prices, epsilons=tuple(2 * epsilon for epsilon in request.prices.epsilons))
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        desk.train(replace(request, prices=dearer), small)
 
 
 def test_a_missed_target_is_settled_and_raised_with_its_model(desk: Desk, small: Small) -> None:
