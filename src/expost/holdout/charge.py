@@ -31,14 +31,20 @@ class Charge:
     """
 
     def __init__(
-        self, ledger: Ledger | str | None, account: str, *, budget: Budget, plan: HoldoutPlan, question: str
+        self,
+        ledger: Ledger | str | os.PathLike[str] | None,
+        account: str,
+        *,
+        budget: Budget,
+        plan: HoldoutPlan,
+        question: str,
     ) -> None:
         self._ledger: Ledger | None = None
         self._hold: Hold | None = None
         if ledger is None:
             return
         name = checked_name(account)
-        book = open_ledger(ledger) if isinstance(ledger, str) else ledger
+        book = open_ledger(ledger)
         if name not in book.accounts():
             book.open_account(name, budget if isinstance(budget, Guarantee) else plan.guarantee)
         # Losses add up for one notion of a person only: an account about another one refuses the session.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from fractions import Fraction
 from typing import Any
 
@@ -58,7 +59,7 @@ class PrivateBoard(Leaderboard, BilledSession):
         tolerance: object,
         failure_probability: object,
         budget: Budget = None,
-        ledger: Ledger | str | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         account: str = "dataset:leaderboard",
         loss: RowLoss | None = None,
         bits: BitSource | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from fractions import Fraction
 from typing import Any
@@ -63,7 +64,7 @@ class ReusableHoldout(BilledSession):
         failure_probability: object,
         max_queries: int,
         budget: Budget = None,
-        ledger: Ledger | str | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         account: str = "dataset:holdout",
         variant: Variant = "analysed",
         bits: BitSource | None = None,

@@ -41,6 +41,15 @@ def test_a_session_is_closed_once_and_answers_nothing_afterwards(opened):
 
 
 @pytest.mark.parametrize("opened", [board, holdout])
+def test_a_ledger_is_named_as_everywhere_else(opened, tmp_path):
+    for where in (tmp_path / "a.ledger", str(tmp_path / "b.ledger"), f"sqlite:///{tmp_path}/c.ledger"):
+        opened(where).close()
+        assert open_ledger(where, create=False).verify().entries > 1
+    with pytest.raises(InvalidRequest, match="Expected a ledger in a file"):
+        opened(3)
+
+
+@pytest.mark.parametrize("opened", [board, holdout])
 def test_a_session_whose_bill_could_not_be_written_stays_closed_and_charged(opened, monkeypatch):
     ledger = open_ledger(None)
     session = opened(ledger)
