@@ -73,6 +73,12 @@ class ModuleProblem:
         except Exception:
             raise InvalidRequest("Expected a model that can be copied", do="Try copy.deepcopy(model)") from None
 
+    def begin(self) -> None:
+        """The worker is as the model is: nothing of an earlier training is left in its weights."""
+        with torch.no_grad():
+            for mine, given in zip(self.worker.parameters(), self.model.parameters(), strict=True):
+                mine.copy_(given)
+
     @cached_property
     def _kind(self) -> torch.dtype:
         return next(self.model.parameters()).dtype
@@ -121,6 +127,7 @@ class ModuleLearner:
         problem = table.problem
         self._problem, self._table = problem, table
         self._training, self._validation = training, validation
+        problem.begin()
         self._parameters = [parameter for parameter in problem.worker.parameters() if parameter.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)

@@ -372,3 +372,21 @@ def test_an_unknown_label_counts_as_knowing_nothing() -> None:
     learner.measure(np.arange(2))
 
     assert unseal(learner.watched()).tolist() == [-200, 0]
+
+
+def test_a_training_begins_where_the_model_is_whatever_was_trained_before() -> None:
+    """One table may be learned from again, by an audit for one: what was released before is no part of it."""
+    model = nn.Linear(2, 2)
+    begun = model.weight.detach().clone()
+    problem = ModuleProblem(
+        model, _cross_entropy, 1.0, lambda weights: torch.optim.SGD(weights, lr=1.0), 0.0, torch.device("cpu")
+    )
+    table = problem.table(read_rows((torch.ones(4, 2), torch.zeros(4, dtype=torch.long))))
+    first = table.learner(slice(None), None)
+    first.open(Phase(1, Fraction(1)), 4.0)
+    first.descend(np.full(first.size, 1000))
+    assert not torch.equal(problem.worker.weight, begun)
+
+    table.learner(slice(None), None)
+
+    assert torch.equal(problem.worker.weight, begun)
