@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost.torch.loss_tap import LossTap  # noqa: E402
@@ -27,16 +28,6 @@ def layers_of(model: nn.Module) -> dict[nn.Module, Layer]:
         for module in model.modules()
         if isinstance(module, nn.Linear | nn.Conv2d) and module.weight.requires_grad
     }
-
-
-def by_hand(model: nn.Module, inputs: Any, targets: Any, clip: float) -> Any:
-    total = 0
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for row in range(len(inputs)):
-        value = _cross_entropy(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
-        flat = torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, parameters)]).double()
-        total = total + flat * min(1.0, clip / float(flat.norm()))
-    return total
 
 
 def frozen(model: nn.Sequential, *places: int) -> nn.Sequential:

@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
+from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost.core import InvalidRequest, unseal  # noqa: E402
@@ -57,16 +58,6 @@ def frozen() -> nn.Module:
 def batch(rows: int = 7) -> tuple["torch.Tensor", "torch.Tensor"]:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(rows, 1, 8, 8, generator=generator), torch.randint(0, 3, (rows,), generator=generator)
-
-
-def by_hand(model: nn.Module, inputs: "torch.Tensor", targets: "torch.Tensor", clip: float) -> "torch.Tensor":
-    total = 0
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for row in range(len(inputs)):
-        value = cross_entropy(model(inputs[row : row + 1]), targets[row : row + 1]).sum()
-        flat = torch.cat([part.reshape(-1) for part in torch.autograd.grad(value, parameters)]).double()
-        total = total + flat * min(1.0, clip / float(flat.norm()))
-    return total
 
 
 @pytest.mark.parametrize("make", [mlp, cnn, normed, frozen], ids=lambda make: make.__name__)

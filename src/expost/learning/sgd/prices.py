@@ -169,7 +169,7 @@ def _found(asked: _Asked) -> _Found:
     if asked.accountant == "pld" or not doubtful:
         return found
     # Where delta is near the rounding of convolutions, or losses are too large for them, others are cheaper.
-    return min([found, _mixture(asked), _at(asked.shares(), _gaussian_stops(asked), "gdp")], key=_last)
+    return min([found, _mixture(asked), _at(asked.shares(), _gaussian_stops(asked), "gdp")], key=_dearest)
 
 
 def _gaussian(asked: _Asked) -> _Found:
@@ -195,8 +195,9 @@ def _at(shares: Sequence[Fraction], stops: Sequence[_Stop], accountant: str) -> 
     return _Found(epsilons, accountant, tuple(shares))
 
 
-def _last(found: _Found) -> float:
-    return found.epsilons[-1]
+def _dearest(found: _Found) -> float:
+    """Nearly always the last; but an early stop may have no price where its share is within rounding and the last one's is not."""
+    return max(found.epsilons)
 
 
 def _mu_squared(phase: Scenario) -> Fraction:

@@ -144,6 +144,17 @@ def test_a_delta_within_the_rounding_of_convolutions_is_priced_by_orders(phases:
         price_list([SAMPLED] * phases, delta, accountant="pld")
 
 
+def test_an_early_stop_whose_share_is_within_rounding_is_priced_too() -> None:
+    """The last stop has twice the share of the first, and here hardly more rounding: it alone has a price by convolution."""
+    last = PoissonSampled(Fraction(1, 50), GaussianEvent(4))
+
+    prices = price_list([SAMPLED, last], Fraction(1, 10**11))
+
+    assert prices.accountant == "rdp"
+    with pytest.raises(InvalidRequest, match="can price"):
+        price_list([SAMPLED, last], Fraction(1, 10**11), accountant="pld")
+
+
 def test_losses_too_large_for_convolutions_are_priced_without_sampling() -> None:
     step, delta = PoissonSampled(Fraction(1, 2), GaussianEvent(Fraction(1, 1000))), Fraction(1, 10**6)
 
