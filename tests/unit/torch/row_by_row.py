@@ -2,10 +2,13 @@
 
 from typing import Any
 
-import torch
-from torch import nn
+import pytest
 
-from expost.torch.train import _cross_entropy
+torch = pytest.importorskip("torch", reason="the extra torch is not installed")
+
+from torch import nn  # noqa: E402
+
+from expost.torch.train import _cross_entropy  # noqa: E402
 
 
 def by_hand(model: nn.Module, inputs: Any, targets: Any, clip: float) -> Any:
