@@ -31,21 +31,21 @@ _MARGIN = 1 + 1e-9  # for logarithms taken in floats
 class RenewedThreshold:
     """Asks at most one query a rung whether it reaches zero; the first answer "above" ends the session.
 
-    A query is asked with noise Q - Z, both geometric and fresh: Q at the whole level of the rung, Z at what the level
-    has grown since the rung before. One unit must move all queries within one interval that contains 0 and is as long
-    as the sensitivity. Then an answer "above" and the answers "below" before it are dear in opposite directions, and
-    the session costs the dearer of the two, not their sum.
+    A query is asked with noise Q - Z, both geometric and fresh: Q at the whole level of the rung, Z at what answers
+    "below" may cost more than at the rung before. One unit must move all queries within one interval that contains 0 and
+    is ``span`` long. Then an answer "above" and the answers "below" before it are dear in opposite directions, and the
+    session costs the dearer of the two, not their sum.
 
     Guarantee: pure ex-post, known only after the run: the level of the last rung asked, whatever the answer. At most the
         cap of the ladder.
     Adjacency: whichever one the sensitivity was computed for.
-    Sensitivity: the length of the interval in which one unit moves every query; a query with a larger one is refused.
+    Sensitivity: the longer side of the interval in which one unit moves every query; a query with a larger one is refused.
     Accuracy: false_alarm_margin(...), from the exact law of the noise.
     Numerics: exact; integer noise, integer comparisons.
     Reference: docs/proofs/sgd-validation.md, Theorem 1.
 
     >>> from expost.noise import SeededBits
-    >>> rule = RenewedThreshold(sensitivity=Sensitivity(1), ladder=Ladder.of([0.1, 0.5, 1]))
+    >>> rule = RenewedThreshold(sensitivity=Sensitivity(1), span=1, ladder=Ladder.of([0.1, 0.5, 1]))
     >>> session = rule.open(bits=SeededBits(1))
     >>> session.ask(Sealed(-100, Sensitivity(1)), rung=0).above, session.loss
     (False, PureLoss(epsilon=Fraction(1, 10)))
@@ -54,7 +54,20 @@ class RenewedThreshold:
     """
 
     sensitivity: Sensitivity
+    span: int
     ladder: Ladder
+
+    def __post_init__(self) -> None:
+        if not self._reach <= self.span <= 2 * self._reach:
+            raise InvalidRequest(
+                "Expected a span between the sensitivity and twice as much",
+                got=self.span,
+                do="Pass the interval's length",
+            )
+
+    @property
+    def _reach(self) -> Fraction:
+        return distance_in(Norm.L1, self.sensitivity, 1)
 
     @property
     def guarantee(self) -> PureGuarantee:
@@ -64,13 +77,18 @@ class RenewedThreshold:
     def query_scale(self, rung: int) -> Fraction:
         """The scale of the noise that speaks for a query."""
         # docs/proofs/sgd-validation.md: an answer "above" costs the level of its rung.
-        return distance_in(Norm.L1, self.sensitivity, 1) / self.ladder[rung]
+        return self.span / self.ladder[rung]
 
     def threshold_scale(self, rung: int) -> Fraction:
         """The scale of the noise that speaks against it."""
-        # docs/proofs/sgd-validation.md: answers "below" cost the growth of their level each, so they add up to the last.
-        grown = self.ladder[rung] - (self.ladder[rung - 1] if rung else 0)
-        return distance_in(Norm.L1, self.sensitivity, 1) / grown
+        return self.span / (self._below(rung) - (self._below(rung - 1) if rung else 0))
+
+    def _below(self, rung: int) -> Fraction:
+        """What answers "below" up to this rung would cost a unit that moves them by the whole span."""
+        # docs/proofs/sgd-validation.md, Theorem 1: none moves them further than the sensitivity, and what is left to the next
+        # rung's answer "above" is dear in the other direction.
+        alone = self.ladder[rung] * self.span / self._reach
+        return min(alone, self.ladder[rung + 1]) if rung + 1 < len(self.ladder) else alone
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """The smallest m such that a query at -m or below is answered "above" with this probability at most."""
@@ -108,7 +126,7 @@ class RenewedThreshold:
 class RenewedSession:
     """One run; every rung is asked once at most, and rungs rise.
 
-    >>> RenewedThreshold(sensitivity=Sensitivity(1), ladder=Ladder.of([1])).open().loss
+    >>> RenewedThreshold(sensitivity=Sensitivity(1), span=2, ladder=Ladder.of([1])).open().loss
     PureLoss(epsilon=Fraction(0, 1))
     """
 

@@ -78,7 +78,7 @@ class TuningRequest:
 
     Guarantee: approximate ex-post, known only after the run: that of BlackBoxLadder at the level that succeeded.
     Adjacency: add/remove of one row.
-    Sensitivity: of each step that of its learner; of a score ``rule.span``.
+    Sensitivity: of each step that of its learner; of a score ``rule.sensitivity``.
     Accuracy: a model that misses the target on its validation rows is accepted with probability failure_probability at
         most, over all attempts.
     Numerics: exact noise, coins and integer sums; prices are rounded up.
@@ -116,7 +116,7 @@ class TuningRequest:
         """How far above the target a noisy score must be."""
         # Attempts are at most (1 - leave) / leave a level on average, so that many chances to err are shared out.
         chances = len(self.ladder.levels) * float((1 - self.ladder.leave) / self.ladder.leave)
-        share, scale = float(self.target.failure_probability) / chances, float(self.rule.span / level)
+        share, scale = float(self.target.failure_probability) / chances, float(self.rule.sensitivity.amount / level)
         # P(X >= m) = a^m / (1 + a) for discrete Laplace noise of decay a = exp(-1 / scale).
         return max(0, math.ceil(scale * -math.log(share * (1 + math.exp(-1 / scale))) * _MARGIN))
 

@@ -53,8 +53,8 @@ class ScoreRule:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one row can move the sum."""
-        return Sensitivity(self.span, Norm.L1, Adjacency.ADD_REMOVE)
+        """How far one row can move the sum: its interval's longer side."""
+        return Sensitivity(max(self.pass_mark, self.span - self.pass_mark), Norm.L1, Adjacency.ADD_REMOVE)
 
     def total(self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any]) -> int:
         """The exact sum over rows."""
@@ -78,7 +78,7 @@ class ValidationTest:
 
     Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
     Adjacency: add/remove of one row.
-    Sensitivity: ``rule.span``, of every query, all within one interval of that length.
+    Sensitivity: ``rule.sensitivity`` of every query, all within one interval of length ``rule.span``.
     Accuracy: a model that misses the target is accepted with probability ``failure_probability`` at most, over all rungs.
     Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
     Reference: docs/proofs/sgd-validation.md, Theorems 1 and 2.
@@ -86,7 +86,7 @@ class ValidationTest:
     >>> rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(9, 10), Fraction(1, 10)))
     >>> test = ValidationTest(rule, Ladder.of([0.5, 1, 2]), failure_probability=Fraction(1, 10))
     >>> [test.margin(rung) for rung in range(3)]
-    [55, 24, 12]
+    [56, 25, 13]
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ValidationTest:
         bits: BitSource | None = None,
     ) -> None:
         self.rule = rule
-        self.renewed = RenewedThreshold(sensitivity=rule.sensitivity, ladder=ladder)
+        self.renewed = RenewedThreshold(sensitivity=rule.sensitivity, span=rule.span, ladder=ladder)
         self._failure_share = failure_probability / len(ladder)
         self._before = ladder[first - 1] if first else Fraction(0)
         self._session = self.renewed.open(bits=bits)

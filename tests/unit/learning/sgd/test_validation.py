@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from expost.core import InvalidRequest, Ladder, Measure, Sealed, Target
+from expost.core import InvalidRequest, Ladder, Measure, Sealed, Sensitivity, Target
 from expost.learning.sgd.head import Logistic, Softmax, Squared
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.noise import SeededBits
+from expost.noise.renewed_threshold import RenewedThreshold
 
 FAILURE = Fraction(1, 10)
 ACCURACY = ScoreRule.of(Target(Measure.ACCURACY, Fraction(3, 4), FAILURE))
@@ -45,13 +46,21 @@ def test_an_rmse_counts_squared_errors_against_its_mark() -> None:
     assert rmse.total(Squared(), np.full((1, 10), 0.51), np.zeros(10)) < 0
 
 
-# Levels 1, 2, 3 in units of ln 2 for an interval [-1, 2]: decays a unit, so that three units are worth the level.
-def law(queries: tuple[int, ...], levels: tuple[int, ...] = (1, 2, 3), gaps: int = 12) -> dict[object, float]:
+# Levels in units of ln 2 for an interval [-1, 2]: decays a unit, so that three units are worth the level.
+RULE = RenewedThreshold(sensitivity=Sensitivity(2), span=3, ladder=Ladder.of([1, 2, 3]))
+BELOW = (Fraction(3, 2), Fraction(3), Fraction(9, 2))  # what answers "below" add up to
+
+
+def law(
+    queries: tuple[int, ...],
+    levels: tuple[float, ...] = (1, 2, 3),
+    below: tuple[float | Fraction, ...] = BELOW,
+    gaps: int = 12,
+) -> dict[object, float]:
     """Exact: the rung and gap of the answer "above", or None."""
     found, alive = {}, 1.0
     for rung, query in enumerate(queries):
-        before = levels[rung - 1] if rung else 0
-        a, b = 2.0 ** (-(levels[rung] - before) / 3), 2.0 ** (-levels[rung] / 3)
+        a, b = 2.0 ** (-float(below[rung] - (below[rung - 1] if rung else 0)) / 3), 2.0 ** (-levels[rung] / 3)
         both = (1 - a) * (1 - b) / (1 - a * b)
         mass = {gap: both * (b ** (gap - query) if gap >= query else a ** (query - gap)) for gap in range(gaps)}
         above = b**-query * (1 - a) / (1 - a * b) if query <= 0 else 1 - a ** (1 + query) * (1 - b) / (1 - a * b)
@@ -60,7 +69,27 @@ def law(queries: tuple[int, ...], levels: tuple[int, ...] = (1, 2, 3), gaps: int
     return found | {None: alive}
 
 
-def worst_excess(left: dict[object, float], right: dict[object, float], levels: tuple[int, ...] = (1, 2, 3)) -> float:
+def test_the_law_has_the_decays_of_the_mechanism() -> None:
+    grown = [BELOW[0], BELOW[1] - BELOW[0], BELOW[2] - BELOW[1]]
+
+    assert [RULE.threshold_scale(rung) for rung in range(3)] == [3 / growth for growth in grown]
+    assert [RULE.query_scale(rung) for rung in range(3)] == [3, Fraction(3, 2), 1]
+
+
+def test_answers_below_never_add_up_to_more_than_the_next_level() -> None:
+    close = RenewedThreshold(sensitivity=Sensitivity(2), span=3, ladder=Ladder.of([1, 1.25, 2]))
+
+    # 1 * 3/2 would be more than 1.25: the second rung's answer "above" and the answers before it would cost too much.
+    assert [3 / close.threshold_scale(rung) for rung in range(3)] == [Fraction(5, 4), Fraction(5, 8), Fraction(9, 8)]
+
+
+@pytest.mark.parametrize("span", [1, 5])
+def test_a_span_that_no_interval_of_this_sensitivity_has_is_refused(span: int) -> None:
+    with pytest.raises(InvalidRequest, match="span"):
+        RenewedThreshold(sensitivity=Sensitivity(2), span=span, ladder=Ladder.of([1]))
+
+
+def worst_excess(left: dict[object, float], right: dict[object, float], levels: tuple[float, ...] = (1, 2, 3)) -> float:
     """The largest loss above the bill, in units of ln 2."""
     bills = {key: levels[-1] if key is None else levels[key[0]] for key in left}
     return max(abs(math.log2(left[key] / right[key])) - bills[key] for key in left)
@@ -82,13 +111,28 @@ def test_a_wider_interval_than_declared_is_noticed_by_that_check() -> None:
     assert worst_excess(law((5, 5, 0)), law((8, 8, -3))) > 0.5
 
 
-def test_levels_that_do_not_rise_with_what_is_paid_are_noticed_by_that_check() -> None:
-    # Noise against of the whole level at every rung, as if each rung were the first.
-    first = [law((9,), levels=(level,)) for level in (1, 2, 3)]
-    moved = [law((11,), levels=(level,)) for level in (1, 2, 3)]
-    below = sum(abs(math.log2(one[None] / two[None])) for one, two in zip(first, moved, strict=True))
+CLOSE = (1, 1.25, 2)
 
-    assert below > 3
+
+@pytest.mark.parametrize(("queries", "move"), STREAMS, ids=str)
+def test_so_they_do_where_levels_are_close(queries: tuple[int, ...], move: tuple[int, ...]) -> None:
+    neighbour = tuple(query + by for query, by in zip(queries, move, strict=True))
+    left, right = (law(asked, CLOSE, (1.25, 1.875, 3.0)) for asked in (queries, neighbour))
+
+    assert worst_excess(left, right, CLOSE) <= 1e-9
+
+
+def test_answers_below_that_add_up_to_more_are_noticed_by_that_check() -> None:
+    # As much as a row alone could move them, whatever the next level is: the excess is a third of the difference.
+    left, right = (law(asked, CLOSE, (1.5, 1.875, 3.0)) for asked in ((9, -5, 0), (11, -6, 0)))
+
+    assert worst_excess(left, right, CLOSE) > 0.05
+
+
+def test_answers_below_that_add_up_to_more_than_a_row_can_do_are_noticed_by_that_check() -> None:
+    left, right = (law(asked, below=(1.65, 3.3, 4.95)) for asked in ((9, 9, 9), (11, 11, 11)))
+
+    assert worst_excess(left, right) > 0.2
 
 
 def test_the_session_follows_that_law() -> None:
@@ -96,7 +140,8 @@ def test_the_session_follows_that_law() -> None:
     stopped = test.renewed.simulate([-2, 1], runs=40_000, bits=SeededBits(5))
     levels = tuple(Fraction(level) for level in (0.5, 1))
     decays = [math.exp(-float(level) / 4) for level in levels]
-    above = decays[0] ** 2 * (1 - decays[0]) / (1 - decays[0] ** 2)  # the first rung's growth is its level
+    against = math.exp(-float(levels[0] / 3))  # a row moves an accuracy of 3/4 by 3 of the 4 at most
+    above = decays[0] ** 2 * (1 - against) / (1 - against * decays[0])
 
     assert abs((stopped[:, 0] == 0).mean() - above) < 4 * math.sqrt(0.25 / 40_000)
     assert abs((stopped[:, 0] == 0).mean() - above * 0.9) > 4 * math.sqrt(0.25 / 40_000)
