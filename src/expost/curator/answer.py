@@ -12,8 +12,9 @@ from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNo
 from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource, system_bits
+from expost.noise.bits import source_of
 
-__all__ = ["answer"]
+__all__ = ["answer", "placed", "randomness"]
 
 
 def answer(
@@ -38,7 +39,7 @@ def answer(
 
     See ``expost.Session`` for the friendly way in.
     """
-    source = _randomness(bits, simulation)
+    source = randomness(bits, simulation)
     request = in_currency_of(request, ledger, accounts)
     request.check(dataset)
     question = placed(request.question, place)
@@ -64,12 +65,13 @@ def placed(question: str, place: str | None) -> str:
     return question if place is None else f"{question} in {place}"
 
 
-def _randomness(bits: BitSource | None, simulation: bool) -> BitSource:
+def randomness(bits: BitSource | None, simulation: bool) -> BitSource:
+    """The source of an answer's noise: cryptographic, or seeded and then said to be a simulation."""
     if bits is None:
         if simulation:
             raise InvalidRequest("Expected a seeded source beside simulation=True", do="Pass bits=SeededBits(seed)")
         return system_bits()
-    if not bits.private and not simulation:
+    if not source_of(bits).private and not simulation:
         raise InvalidRequest(
             "Expected cryptographic randomness",
             got="a seeded source",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
-from expost.curator.answer import answer, placed
+from expost.curator.answer import answer, placed, randomness
 from expost.curator.currency import in_currency_of
 from expost.curator.desk import Desk
 from expost.curator.parts import Scope, column_part, time_windows
@@ -62,6 +62,7 @@ class Session(Questions):
                 got=dataset.name,
                 do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
             )
+        randomness(bits, simulation)  # refused before there is a ledger
         self.dataset = dataset
         about = _Charged.checked(f"dataset:{dataset.name or 'table'}", budget, "budget")
         also = [] if analyst is None else [_Charged.checked(f"analyst:{analyst}", analyst_budget, "analyst_budget")]

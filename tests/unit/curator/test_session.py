@@ -199,3 +199,11 @@ def test_private_keys_are_not_paid_for_where_their_question_does_not_fit():
         session.count(by=keys, epsilon=0.6)
     assert session.spent().amounts()["epsilon"] == 0
     assert session.count(by=keys, epsilon=0.4).receipt.outcome.met
+
+
+@pytest.mark.parametrize("wrong", [{"bits": 3}, {"bits": SeededBits(1)}, {"simulation": True}], ids=str)
+def test_wrong_randomness_is_refused_before_there_is_a_ledger(source, tmp_path, wrong) -> None:
+    with pytest.raises(expost.InvalidRequest, match="source|randomness"):
+        expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l", **wrong)
+
+    assert not list(tmp_path.glob("l*"))
