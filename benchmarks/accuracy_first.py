@@ -28,10 +28,12 @@ from threadpoolctl import threadpool_limits
 
 import tables
 from expost.accuracy.paper2017 import Task
+from expost.core import Ladder
 from expost.data.matrix import GRID_BITS, UnitBall, read_rows
 from expost.learning.aim import Aim
 from expost.learning.certified_ridge import CertifiedRidge
 from expost.learning.classification import TiltedClassifier, grid_labels
+from expost.learning.hypotheses import Hypotheses
 from expost.learning.losses import Logistic, TruncatedSquare
 from expost.learning.noise_reduction import NoiseReduction
 from expost.learning.objective import TiltedRisk
@@ -101,20 +103,19 @@ class Case:
         """The mean bill in the authors' convention, and the mean oracle on their path if every run has one."""
         fit = PaperFit(self.problem(tolerance, 1e6), self.task, self.labels)
         request = NoiseReduction(fit, authors=True)
-        rows = request.measure(self.source)
+        rows, ladder = request.measure(self.source), request._ladder
         bills, oracles = [], []
         for seed in range(seeds):
             bills.append(request.climb(rows, SeededBits(seed)).receipt.terms["epsilon as the authors count"])
-            oracles.append(self._first_good_rung(request, rows, tolerance, seed))
+            path = fit.hypotheses(rows, ladder, risk=self.risk, authors=True, bits=SeededBits(seed))
+            oracles.append(self._first_good_rung(path, ladder, tolerance))
         return float(np.mean(bills)), None if None in oracles else float(np.mean(oracles))
 
-    def _first_good_rung(self, request: NoiseReduction, rows: object, tolerance: float, seed: int) -> float | None:
-        hypotheses = request._hypotheses(rows, self.risk, SeededBits(seed))
-        for start in range(0, len(request._ladder), 32):
-            stop = min(start + 32, len(request._ladder))
-            good = np.flatnonzero(self.excess(hypotheses.block(start, stop)) <= tolerance)
+    def _first_good_rung(self, path: Hypotheses, ladder: Ladder, tolerance: float) -> float | None:
+        for start in range(0, len(ladder), 32):
+            good = np.flatnonzero(self.excess(path.block(start, min(start + 32, len(ladder)))) <= tolerance)
             if good.size:
-                return float(request._ladder[start + int(good[0])])
+                return float(ladder[start + int(good[0])])
         return None
 
     def numbers(self, tolerance: float, goal: float, seeds: int, paper_seeds: int) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def adult_table(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.hstack(columns), labels, (table["split"] == "train").to_numpy()
 
 
-def adult(options: argparse.Namespace) -> dict[str, object]:
+def adult(options: argparse.Namespace) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
 
     from expost.models.sgd import SGDClassifier
@@ -243,7 +243,7 @@ def adult(options: argparse.Namespace) -> dict[str, object]:
     x, y, train = adult_table(options.data / "adult.parquet")
     plain = LogisticRegression(C=10, max_iter=2000).fit(x[train], y[train]).score(x[~train], y[~train])
     print(f"Adult plain logistic           test accuracy {plain:.4f}")
-    found = {"plain": float(plain), "private": []}
+    found: dict[str, Any] = {"plain": float(plain), "private": []}
     for epsilon in (0.1, 0.3, 1.0):
         scores = [
             SGDClassifier(epsilon=epsilon, classes=[0, 1], rows=32_000, feature_bound=3.5, delta=DELTA)

@@ -12,10 +12,11 @@ import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
-Questions = dict[str, Callable[[], object]]
+Questions = dict[str, Callable[[], Any]]
 
 
 def numpy_questions(data: dict) -> Questions:

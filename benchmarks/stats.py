@@ -371,9 +371,9 @@ def main() -> None:
             sections["bounded totals, large"] = large_totals(folder)
     if "small" in wanted:
         sections["small query"] = small_query(options.rounds)
-    for title, rows in sections.items():
+    for title, lines in sections.items():
         print(f"\n{title}")
-        for row in rows:
+        for row in lines:
             print("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
     if options.json:
         options.json.write_text(json.dumps(sections, indent=1), encoding="utf-8")

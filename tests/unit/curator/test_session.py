@@ -203,7 +203,7 @@ def test_private_keys_are_not_paid_for_where_their_question_does_not_fit():
 
 @pytest.mark.parametrize("wrong", [{"bits": 3}, {"bits": SeededBits(1)}, {"simulation": True}], ids=str)
 def test_wrong_randomness_is_refused_before_there_is_a_ledger(source, tmp_path, wrong) -> None:
-    with pytest.raises(expost.InvalidRequest, match="source|randomness"):
+    with pytest.raises(expost.InvalidRequest, match=r"source|randomness"):
         expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l", **wrong)
 
     assert not list(tmp_path.glob("l*"))
