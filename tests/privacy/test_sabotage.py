@@ -21,6 +21,7 @@ from expost.noise import (
     randomized_response,
 )
 from expost.noise.jump_noise import JumpNoise
+from expost.noise.renewed_threshold import RenewedThreshold
 
 PROFILE = Profile(runs=40_000, slow_runs=100)
 
@@ -64,6 +65,13 @@ def test_too_little_noise_on_either_side_of_above_threshold_is_caught(monkeypatc
     monkeypatch.setattr(AboveThreshold, scale, scaled_property(AboveThreshold, scale, Fraction(1, 3)))
 
     assert row_of("noise.AboveThreshold").verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("threshold_scale", Fraction(9, 10)), ("query_scale", Fraction(3, 4))])
+def test_too_little_noise_on_either_side_of_a_test_of_scores_is_caught(monkeypatch, scale, factor):
+    monkeypatch.setattr(RenewedThreshold, scale, scaled(getattr(RenewedThreshold, scale), factor))
+
+    assert row_of("learning.sgd.validation.ValidationTest").verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize("name", ["SmoothNoise", "SmoothQuantile", "SmoothInterquartileRange", "SmoothVariance"])

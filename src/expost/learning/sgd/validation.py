@@ -54,6 +54,7 @@ class ScoreRule:
     @property
     def sensitivity(self) -> Sensitivity:
         """How far one row can move the sum: its interval's longer side."""
+        # docs/proofs/sgd-validation.md, Queries: a row's interval is [-pass_mark, span - pass_mark], or its mirror image.
         return Sensitivity(max(self.pass_mark, self.span - self.pass_mark), Norm.L1, Adjacency.ADD_REMOVE)
 
     def total(self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any]) -> int:
