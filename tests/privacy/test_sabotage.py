@@ -11,6 +11,7 @@ from expost.noise import (
     ExponentialQuantile,
     GaussianMechanism,
     GaussianPath,
+    GeometricPath,
     LaplaceMechanism,
     NoisyMax,
     PermuteAndFlip,
@@ -67,9 +68,24 @@ def test_too_little_noise_on_either_side_of_above_threshold_is_caught(monkeypatc
     assert row_of("noise.AboveThreshold").verdict is Verdict.VIOLATED
 
 
-@pytest.mark.parametrize(("scale", "factor"), [("threshold_scale", Fraction(9, 10)), ("query_scale", Fraction(3, 4))])
-def test_too_little_noise_on_either_side_of_a_test_of_scores_is_caught(monkeypatch, scale, factor):
-    monkeypatch.setattr(RenewedThreshold, scale, scaled(getattr(RenewedThreshold, scale), factor))
+@pytest.mark.parametrize(
+    ("kind", "scale", "factor"),
+    [
+        (RenewedThreshold, "threshold_scale", Fraction(9, 10)),
+        (RenewedThreshold, "query_scale", Fraction(3, 4)),
+        (ReducedAboveThreshold, "query_scale", Fraction(3, 4)),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_too_little_noise_on_either_side_of_a_test_of_scores_is_caught(monkeypatch, kind, scale, factor):
+    monkeypatch.setattr(kind, scale, scaled(getattr(kind, scale), factor))
+
+    assert row_of("learning.sgd.validation.ValidationTest").verdict is Verdict.VIOLATED
+
+
+def test_too_little_noise_that_such_a_test_keeps_is_caught(monkeypatch):
+    drawn = GeometricPath.at
+    monkeypatch.setattr(GeometricPath, "at", lambda path, rung: drawn(path, rung) * 3 // 4)
 
     assert row_of("learning.sgd.validation.ValidationTest").verdict is Verdict.VIOLATED
 

@@ -23,6 +23,7 @@ from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.learning.sgd.watch import Watch
 from expost.learning.sgd.watching import Watching
+from expost.noise import ReducedAboveThreshold
 from expost.noise.bits import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -163,26 +164,32 @@ def _watched_steps() -> Sequence[Pair]:
 
 def _validations() -> Sequence[Pair]:
     rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(2, 3), Fraction(1, 5)))
-    ladder = Ladder.of([Fraction(1), Fraction(2)])
-    # Sessions of the test's own rule, many at once.
-    renewed = ValidationTest(rule, ladder, failure_probability=Fraction(1, 5)).renewed
-    bills = np.array([*map(float, ladder), float(ladder.cap)])  # -1, not stopped, is the last entry
 
-    def asked(*queries: int) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            stopped = renewed.simulate(queries, runs=runs, bits=bits)
-            return Outcomes.of(np.minimum(stopped, 3), bills[stopped[:, 0]])
+    def pair(name: str, ladder: Ladder, with_row: tuple[int, int], without: tuple[int, int]) -> Pair:
+        # Sessions of the test's own rule, many at once.
+        threshold = ValidationTest(rule, ladder, failure_probability=Fraction(1, 5)).threshold
+        share = threshold.threshold_share if isinstance(threshold, ReducedAboveThreshold) else 1
+        bills = np.array([*map(float, ladder), float(ladder[1] * share)])  # -1, not stopped, is the last entry
 
-        return sampler
+        def asked(queries: tuple[int, int]) -> Sampler:
+            def sampler(runs: int, bits: BitSource) -> Outcomes:
+                stopped = threshold.simulate(queries, runs=runs, bits=bits)
+                return Outcomes.of(np.minimum(stopped, 3), bills[stopped[:, 0]])
+
+            return sampler
+
+        return Pair(name, ExPost(PureGuarantee(ladder.cap)), asked(with_row), asked(without))
 
     # One more row: right at the first rung and wrong at the second, the other way round, or wrong at both, where answers
     # "below" alone cost what they may.
-    claim = ExPost(PureGuarantee(ladder.cap))
     gained, lost = rule.counted(1, 1), rule.counted(0, 1)
+    fast, slow = Ladder.of([1, 2]), Ladder.of([Fraction(200 + rung, 100) for rung in range(4)])
     return (
-        Pair("right, then wrong", claim, asked(gained, lost), asked(0, 0)),
-        Pair("wrong, then right", claim, asked(lost, gained), asked(0, 0)),
-        Pair("wrong, both times", claim, asked(0, 0), asked(-lost, -lost)),
+        pair("right, then wrong", fast, (gained, lost), (0, 0)),
+        pair("wrong, then right", fast, (lost, gained), (0, 0)),
+        pair("wrong, both times", fast, (0, 0), (-lost, -lost)),
+        pair("wrong, then right, noise kept", slow, (0, 0), (-lost, -gained)),
+        pair("wrong, both times, noise kept", slow, (0, 0), (-lost, -lost)),
     )
 
 

@@ -141,9 +141,7 @@ class AboveThreshold:
         if self.two_sided:
             # P(query noise - threshold noise >= m): split m so that both tails exp(-./scale) are equal.
             return math.ceil((t + q) * math.log(2 / share) * _MARGIN)
-        # P(Q >= m + T) = b^m (1 - a) / (1 - a b), a and b the decays of threshold and query noise.
-        together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
-        return max(math.ceil(q * math.log(together / share) * _MARGIN), 0)
+        return one_sided_margin(self.threshold_scale, self.query_scale, share)
 
     def miss_margin(self, failure_probability: float | Fraction) -> int:
         """An m such that a query at threshold + m or above is answered "above"."""
@@ -269,6 +267,27 @@ def single_integer(sealed: Sealed) -> int:
     if values.size != 1:
         raise InvalidRequest("Expected a single integer a query", do="Ask one query after the other")
     return int(values.item())
+
+
+def one_sided_margin(threshold_scale: Fraction, query_scale: Fraction, share: float) -> int:
+    """The smallest m such that a query m below the threshold is answered "above" with probability ``share`` at most.
+
+    >>> one_sided_margin(Fraction(5), Fraction(2), 0.01)
+    7
+    """
+    t, q = float(threshold_scale), float(query_scale)
+    # P(Q >= m + T) = b^m (1 - a) / (1 - a b), a and b the decays of threshold and query noise.
+    together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
+    return max(math.ceil(q * math.log(together / share) * _MARGIN), 0)
+
+
+def check_span(span: int, sensitivity: Sensitivity) -> None:
+    """Refuse the length of an interval that contains 0 and whose longer side is not the sensitivity."""
+    reach = distance_in(Norm.L1, sensitivity, 1)
+    if isinstance(span, bool) or not isinstance(span, int | np.integer) or not reach <= span <= 2 * reach:
+        raise InvalidRequest(
+            "Expected a span between the sensitivity and twice as much", got=span, do="Pass the interval's length"
+        )
 
 
 def check_query(sealed: Sealed, declared: Sensitivity) -> None:

@@ -16,7 +16,7 @@ from expost.core.loss import PureLoss
 from expost.core.rational import probability
 from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
-from expost.noise.above_threshold import Crossing, check_query, single_integer
+from expost.noise.above_threshold import Crossing, check_query, check_span, one_sided_margin, single_integer
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.geometric_path import GeometricPath
@@ -33,13 +33,14 @@ class ReducedAboveThreshold:
 
     The noise on the threshold is one geometric path: at a higher rung it is the same noise with a part taken away,
     so the rungs passed cost nothing beyond the last one. The noise on a query is fresh. ``threshold_share`` of each
-    level goes to the threshold, the rest to the query.
+    level goes to the threshold, the rest to the query. ``monotone`` says that one unit moves all queries in the same
+    direction; ``span`` that it moves them within one interval that contains 0 and is so long, as counts of right and wrong are.
 
     Guarantee: pure ex-post, known only after the run: the level of the rung at which it stopped; if it has not
         stopped, the threshold's share of the last level used. At most the cap of the ladder.
-    Adjacency: whichever one the sensitivity was computed for; ``monotone`` must hold under it.
-    Sensitivity: of each single query, declared once; a query with a larger one is refused.
-    Accuracy: that of AboveThreshold at the level of the rung.
+    Adjacency: whichever one the sensitivity was computed for; ``monotone`` and ``span`` must hold under it.
+    Sensitivity: of each single query, declared once; a query with a larger one is refused. Of an interval its longer side.
+    Accuracy: that of AboveThreshold at the level of the rung; false_alarm_margin(...), from the exact law of the noise.
     Numerics: exact; integer noise, integer comparisons.
     Reference: WRWR22, section 4 (two-sided noise on reals); docs/proofs/above-threshold.md (one-sided, on integers).
 
@@ -59,6 +60,7 @@ class ReducedAboveThreshold:
     ladder: Ladder
     threshold_share: Fraction = Fraction(1, 2)
     monotone: bool = False
+    span: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold_share", probability(self.threshold_share, "threshold_share"))
@@ -66,6 +68,10 @@ class ReducedAboveThreshold:
             raise InvalidRequest(
                 "Expected threshold to be an integer", got=self.threshold, do="Pass it in lattice units"
             )
+        if self.span is not None:
+            check_span(self.span, self.sensitivity)
+            if self.monotone:
+                raise InvalidRequest("Expected a span or monotone queries", do="Leave one of them out")
 
     @property
     def guarantee(self) -> PureGuarantee:
@@ -74,10 +80,28 @@ class ReducedAboveThreshold:
 
     def query_scale(self, rung: int) -> Fraction:
         """The scale of the noise on a query asked at this rung."""
-        # docs/proofs/above-threshold.md, step 3: the threshold's shift and the query's own move, as in AboveThreshold.
-        moves = 1 if self.monotone else 2
-        level = (1 - self.threshold_share) * self.ladder[rung]
-        return moves * distance_in(Norm.L1, self.sensitivity, 1) / level
+        # docs/proofs/above-threshold.md, step 3: the threshold's shift and the query's own move, as in AboveThreshold;
+        # together no more than the span (Intervals).
+        return self._moves / ((1 - self.threshold_share) * self.ladder[rung])
+
+    def threshold_scale(self, rung: int) -> Fraction:
+        """The scale of the noise on the threshold at this rung."""
+        return self._reach / (self.threshold_share * self.ladder[rung])
+
+    @property
+    def _reach(self) -> Fraction:
+        return distance_in(Norm.L1, self.sensitivity, 1)
+
+    @property
+    def _moves(self) -> Fraction:
+        """How far the threshold's shift and a query's own move are together, at most."""
+        if self.span is not None:
+            return Fraction(self.span)
+        return self._reach if self.monotone else 2 * self._reach
+
+    def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
+        """The smallest m such that a query at threshold - m or below is answered "above" with this probability at most."""
+        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), float(failure_probability))
 
     def open(self, *, bits: BitSource | None = None) -> ReducedSession:
         """A session that answers queries."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +15,7 @@ from expost.core.ladder import Ladder
 from expost.core.loss import PureLoss
 from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
-from expost.noise.above_threshold import Crossing, check_query, single_integer
+from expost.noise.above_threshold import Crossing, check_query, check_span, one_sided_margin, single_integer
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.lattice import add_exactly, distance_in, integers
@@ -24,7 +23,6 @@ from expost.noise.lattice import add_exactly, distance_in, integers
 __all__ = ["RenewedSession", "RenewedThreshold"]
 
 _LARGEST_GAP = (1 << 62) - 1  # a gap above it is shown as this
-_MARGIN = 1 + 1e-9  # for logarithms taken in floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +56,7 @@ class RenewedThreshold:
     ladder: Ladder
 
     def __post_init__(self) -> None:
-        if not self._reach <= self.span <= 2 * self._reach:
-            raise InvalidRequest(
-                "Expected a span between the sensitivity and twice as much",
-                got=self.span,
-                do="Pass the interval's length",
-            )
+        check_span(self.span, self.sensitivity)
 
     @property
     def _reach(self) -> Fraction:
@@ -92,10 +85,7 @@ class RenewedThreshold:
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """The smallest m such that a query at -m or below is answered "above" with this probability at most."""
-        t, q = float(self.threshold_scale(rung)), float(self.query_scale(rung))
-        # P(Q >= m + Z) = b^m (1 - a) / (1 - a b), a and b the decays of Z and Q.
-        together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
-        return max(0, math.ceil(q * math.log(together / float(failure_probability)) * _MARGIN))
+        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), float(failure_probability))
 
     def open(self, *, bits: BitSource | None = None) -> RenewedSession:
         """A session that answers queries."""

@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss
 from expost.learning.sgd.file_lock import alone_with
+from expost.learning.sgd.stop_test import Verdict
 from expost.ledger import Hold
 
 __all__ = ["Checkpoint", "Progressed"]
 
-_FORMAT = 2
+_FORMAT = 3
 _META = "expost"
 
 
@@ -31,7 +32,7 @@ class Progressed:
 
     ``begun`` counts the stretches that were started: a stretch that was begun and not finished is paid for and lost,
     because nobody can know what became of its noise. ``split_key`` deals the rows to training and validation the same
-    way again; it is as secret as the rows' order.
+    way again; it is as secret as the rows' order. ``verdict`` is that of a test which was passed: there is nothing left to do.
 
     >>> Progressed(terms={"steps": 3}).begun
     0
@@ -43,6 +44,7 @@ class Progressed:
     split_key: int = field(default=0, repr=False)
     hold: Hold | None = None
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    verdict: Verdict | None = None
 
 
 class Checkpoint:
@@ -84,6 +86,7 @@ class Checkpoint:
             "finished": progressed.finished,
             "split_key": str(progressed.split_key),
             "hold": None if progressed.hold is None else _hold_to_json(progressed.hold),
+            "verdict": None if progressed.verdict is None else asdict(progressed.verdict),
         }
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
@@ -105,7 +108,8 @@ class Checkpoint:
                 "Expected a checkpoint of the same training", do="Use the settings it was made with, or another file"
             )
         hold = None if meta["hold"] is None else _hold_from_json(meta["hold"])
-        return Progressed(terms, meta["begun"], meta["finished"], int(meta["split_key"]), hold, arrays)
+        verdict = None if meta["verdict"] is None else Verdict(**meta["verdict"])
+        return Progressed(terms, meta["begun"], meta["finished"], int(meta["split_key"]), hold, arrays, verdict)
 
     def remove(self) -> None:
         """Delete the file; its run is settled."""

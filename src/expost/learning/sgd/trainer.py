@@ -118,18 +118,20 @@ class Trainer:
         self._steps = sum(part.steps for part in parts[: start.begun])
         phase, now = parts[max(start.begun - 1, 0)].phase, start
         batches = self._schedule.batches.draw(self._learner.rows, self._bits)
-        interrupted = False
+        interrupted, self._verdict = False, start.verdict
         with self._progress:
             try:
                 for number in range(start.begun, len(parts)):
+                    if self._verdict and self._verdict.passed:
+                        break
                     if parts[number].phase != phase:
                         phase = parts[number].phase
                         batches = self._schedule.batches.draw(self._learner.rows, self._bits)
                     now = self._begin(now, number)
                     self._stretch(parts[number], batches)
-                    if self._verdict and self._verdict.passed:
-                        break
                     now = replace(now, finished=number + 1, arrays=self._learner.state())
+                    if self._test is not None and parts[number].last:
+                        self._judge(self._test, phase, now)
             except KeyboardInterrupt:
                 interrupted = True
         return Trained(phase, self._steps, interrupted, self._verdict, self._reading)
@@ -155,9 +157,13 @@ class Trainer:
             self._learner.descend(noisy)
             self._steps += 1
             self._report(part.phase)
-        if self._test is not None and part.last:
-            self._verdict = self._test.judge(self._learner, part.phase)
-            self._report(part.phase)
+
+    def _judge(self, test: StopTest, phase: int, now: Progressed) -> None:
+        """Ask whether it is good enough; a yes is written down before anyone sees it, so that no restart asks on."""
+        self._verdict = test.judge(self._learner, phase)
+        if self._verdict.passed and self._save:
+            self._save(replace(now, verdict=self._verdict))
+        self._report(phase)
 
     def _report(self, phase: int) -> None:
         """Tell the person what is private by now: the price, the last reading, the last answer of the test."""

@@ -9,16 +9,19 @@ import pytest
 
 from expost.core import ApproxLoss, InvalidRequest
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
+from expost.learning.sgd.stop_test import Verdict
 from expost.ledger import Hold
 
 TERMS = {"steps": 3, "noise": ["1/2"]}
 HOLD = Hold("4-ab", ("dataset:t",), ApproxLoss(1, 1e-6), "train", request_id="r", ticket="secret")
 
+PASSED = Verdict(True, 7, 0.9, "rows held out about")
+
 
 def kept(path: Path) -> Checkpoint:
     checkpoint = Checkpoint(path / "run.npz")
     arrays = {"weights": np.arange(3.0), "velocity": np.ones((2, 2))}
-    checkpoint.write(Progressed(TERMS, 2, 1, 99, HOLD, arrays))
+    checkpoint.write(Progressed(TERMS, 2, 1, 99, HOLD, arrays, PASSED))
     return checkpoint
 
 
@@ -27,7 +30,7 @@ def test_it_gives_back_what_was_written(tmp_path: Path) -> None:
 
     assert found is not None
     assert (found.begun, found.finished, found.split_key) == (2, 1, 99)
-    assert found.hold == HOLD
+    assert (found.hold, found.verdict) == (HOLD, PASSED)
     assert found.arrays["weights"].tolist() == [0, 1, 2]
 
 

@@ -19,6 +19,7 @@ from expost.core import Adjacency, EngineFailed, InvalidRequest, LedgerUnsound, 
 from expost.learning.sgd import request as request_module
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.resumable import train_resumably
+from expost.learning.sgd.stop_test import PrivateTest, Verdict
 from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits, system_bits
 
@@ -245,6 +246,45 @@ def test_a_simulation_is_marked(desk: Desk, small: Small) -> None:
     release = desk.train(small.fixed(), small, bits=SeededBits(1), simulation=True)
 
     assert release.receipt.simulation
+
+
+def test_a_test_that_was_passed_is_not_asked_on_after_a_crash(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who sees the answer and kills the process gets a second one under the same bill."""
+    request = small.surely_late()
+    with monkeypatch.context() as crash:
+        crash.setattr(type(desk.ledger), "settle", _dying)
+        with pytest.raises(OSError):
+            desk.train(request, small)
+    saved = desk.checkpoint.read(request.public_terms())
+    assert saved is not None and saved.verdict is not None and saved.verdict.passed
+
+    monkeypatch.setattr(PrivateTest, "judge", _dying)
+    monkeypatch.setattr(request_module.Trainer, "_stretch", _dying)
+    release = desk.train(request, small)
+
+    assert release.receipt.outcome.met
+    assert release.receipt.terms["score, estimated"] == round(saved.verdict.score or 0, 4)
+    assert release.receipt.breakdown["validation (rows held out)"] == request.prices.epsilons[release.receipt.rung]
+    desk.check_charged(release)
+
+
+def test_so_it_is_where_it_was_passed_after_the_last_phase(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = small.aimed(0.8, phases=1)
+    monkeypatch.setattr(PrivateTest, "judge", lambda *_: Verdict(True, 3, 0.9))
+    with monkeypatch.context() as crash:
+        crash.setattr(type(desk.ledger), "settle", _dying)
+        with pytest.raises(OSError):
+            desk.train(request, small)
+
+    assert desk.train(request, small).receipt.outcome.met
+
+
+def _dying(*_: object, **__: object) -> Any:
+    raise OSError("disk on fire")
 
 
 def test_a_ledger_in_memory_is_charged_for_the_whole_run_after_a_restart(

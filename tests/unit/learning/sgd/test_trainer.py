@@ -11,7 +11,9 @@ from expost.core import Norm, Sealed, Sensitivity
 from expost.learning.sgd import trainer as module
 from expost.learning.sgd.batches import Disjoint, Full, Poisson
 from expost.learning.sgd.checkpoint import Progressed
+from expost.learning.sgd.progress import Quiet
 from expost.learning.sgd.schedule import Phase, Schedule
+from expost.learning.sgd.stop_test import Verdict
 from expost.learning.sgd.trainer import Trainer, stretches
 from expost.noise import SeededBits
 
@@ -117,6 +119,24 @@ def test_a_restart_goes_on_behind_what_was_begun() -> None:
     assert learner.restored == 2
     assert len(learner.steps) == 4
     assert (trained.phase, trained.steps) == (1, 7)
+
+
+def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
+    happened: list[Any] = []
+
+    class Passing:
+        def judge(self, learner: Any, phase: int) -> Verdict:
+            return Verdict(phase == 1, 5 if phase == 1 else None)
+
+    class Screen(Quiet):
+        def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+            happened.append(news)
+
+    run(TWO, Recorder(), test=Passing(), progress=Screen(), save=lambda progressed: happened.append(progressed.verdict))
+
+    assert happened[-2:] == [Verdict(True, 5), "target reached"]
+    assert "target reached" not in happened[:-1]
+    assert "target not reached yet" in happened
 
 
 def test_a_restart_with_nothing_left_runs_nothing() -> None:

@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from expost.audit.noise_laws import reduced_law
 from expost.core import InvalidRequest, Ladder, Measure, Sealed, Sensitivity, Target
 from expost.learning.sgd.head import Logistic, Softmax, Squared
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
-from expost.noise import SeededBits
+from expost.noise import ReducedAboveThreshold, SeededBits
 from expost.noise.renewed_threshold import RenewedThreshold
 
 FAILURE = Fraction(1, 10)
@@ -137,7 +138,7 @@ def test_answers_below_that_add_up_to_more_than_a_row_can_do_are_noticed_by_that
 
 def test_the_session_follows_that_law() -> None:
     test = ValidationTest(ACCURACY, Ladder.of([0.5, 1]), failure_probability=FAILURE)
-    stopped = test.renewed.simulate([-2, 1], runs=40_000, bits=SeededBits(5))
+    stopped = test.threshold.simulate([-2, 1], runs=40_000, bits=SeededBits(5))
     levels = tuple(Fraction(level) for level in (0.5, 1))
     decays = [math.exp(-float(level) / 4) for level in levels]
     against = math.exp(-float(levels[0] / 3))  # a row moves an accuracy of 3/4 by 3 of the 4 at most
@@ -202,6 +203,93 @@ def test_a_restarted_test_goes_on_where_it_was() -> None:
     after.ask(Sealed(10**6, ACCURACY.sensitivity), 1)
     assert after.spent == 1
     assert after.margin(1) == before.margin(1)
+
+
+SLOW = Ladder.of([0.5 * 1.1**rung for rung in range(16)])
+NINETY_FIVE = ScoreRule.of(Target(Measure.ACCURACY, Fraction(19, 20), FAILURE))
+
+
+def test_noise_is_kept_on_the_threshold_where_levels_rise_slowly() -> None:
+    slow = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE)
+    fast = ValidationTest(NINETY_FIVE, Ladder.of([0.5 * 1.25**rung for rung in range(16)]), failure_probability=FAILURE)
+    middle = 8
+
+    assert isinstance(slow.threshold, ReducedAboveThreshold) and isinstance(fast.threshold, RenewedThreshold)
+    # There fresh noise is larger, though what is kept has three tenths of the level.
+    renewed = RenewedThreshold(sensitivity=NINETY_FIVE.sensitivity, span=NINETY_FIVE.span, ladder=SLOW)
+    assert renewed.threshold_scale(middle) > 3 * slow.threshold.threshold_scale(middle)
+
+
+def test_answers_below_cost_less_then_and_one_above_the_level() -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, bits=SeededBits(1))
+
+    test.ask(Sealed(-(10**6), NINETY_FIVE.sensitivity), 3)
+    assert test.spent == SLOW[3] * Fraction(3, 10)
+    test.ask(Sealed(10**6, NINETY_FIVE.sensitivity), 7)
+    assert test.spent == SLOW[7]
+
+
+def test_every_rung_is_asked_once_then_too() -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, bits=SeededBits(1))
+    far_below = Sealed(-(10**6), NINETY_FIVE.sensitivity)
+    test.ask(far_below, 2)
+
+    for rung in (2, 1, 16):
+        with pytest.raises(InvalidRequest, match="rung"):
+            test.ask(far_below, rung)
+
+
+def test_a_model_that_misses_the_target_is_accepted_as_seldom_then() -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE)
+    queries = [-1 - test.margin(rung) for rung in range(16)]  # in whole units, so just below the target
+    found = {
+        shift: (
+            test.threshold.simulate([query + shift for query in queries], runs=20_000, bits=SeededBits(3))[:, 0] >= 0
+        )
+        for shift in (0, test.margin(8))
+    }
+
+    assert 0.05 < found[0].mean() < 0.1
+    assert found[test.margin(8)].mean() > 0.5  # without margins it would be accepted often
+
+
+def test_an_interrupted_test_goes_on_with_fresh_noise() -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, first=5)
+
+    assert isinstance(test.threshold, RenewedThreshold)
+    assert test.spent == SLOW[4]
+    with pytest.raises(InvalidRequest, match="rung"):
+        test.ask(Sealed(0, NINETY_FIVE.sensitivity), 4)
+
+
+def test_a_test_with_no_rung_left_answers_nothing() -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, first=16)
+
+    assert test.spent == SLOW.cap
+    with pytest.raises(InvalidRequest, match="rung"):
+        test.ask(Sealed(0, NINETY_FIVE.sensitivity), 16)
+
+
+def interrupted_law(queries: tuple[int, ...], share: float = 0.3) -> dict[object, float]:
+    """Exact: noise kept at the first two rungs, then a crash, then fresh noise at the third, as after two of its own."""
+    kept = [2.0 ** (-share * level / 2) for level in (1, 2)]
+    first = reduced_law(queries[:2], kept, [2.0 ** (-(1 - share) * level / 3) for level in (1, 2)], depth=160)
+    alone = law((-(10**3), -(10**3), queries[2]))  # the third rung after two answers that are surely "below"
+    after = {key: mass for key, mass in alone.items() if key is None or key[0] == 2}
+    return {(0, None): first[0], (1, None): first[1]} | {key: first[None] * mass for key, mass in after.items()}
+
+
+@pytest.mark.parametrize(("queries", "move"), STREAMS, ids=str)
+def test_an_interrupted_test_costs_the_level_of_its_last_rung(queries: tuple[int, ...], move: tuple[int, ...]) -> None:
+    neighbour = tuple(query + by for query, by in zip(queries, move, strict=True))
+
+    assert worst_excess(interrupted_law(queries), interrupted_law(neighbour)) <= 1e-6
+
+
+def test_a_share_that_is_the_whole_level_would_be_noticed_by_that_check() -> None:
+    left, right = (interrupted_law(asked, share=1.6) for asked in ((5, 5, 0), (7, 7, -1)))
+
+    assert worst_excess(left, right) > 0.2
 
 
 def test_senseless_targets_are_refused() -> None:
