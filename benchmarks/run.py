@@ -76,7 +76,7 @@ PEERS = (
 
 HEAD = """# Benchmarks
 
-Written by `scripts/bench`; `scripts/bench --short` runs all of it with fewer repetitions, in less than ten minutes. Times depend on
+Written by `scripts/bench`; `scripts/bench --short` runs all of it with fewer repetitions, in less than ten minutes (a quarter of an hour with torch). Times depend on
 the machine and on what else it does; rounds are interleaved, so that ratios within a table can be compared and columns of different
 tables cannot. No timing is a test. Numbers for machines are in [benchmarks.json](benchmarks.json).
 """
@@ -190,7 +190,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a benchmark")
     parser.add_argument("--pass", dest="words", default="", help="options for the benchmark named, in one string")
-    parser.add_argument("--short", action="store_true", help="fewer repetitions: less than ten minutes in all")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="fewer repetitions: less than ten minutes in all, with torch a quarter of an hour",
+    )
     options = parser.parse_args()
     sentences = benchmarks()
     if options.words and len(options.names) != 1:

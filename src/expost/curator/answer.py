@@ -11,10 +11,10 @@ from typing import Any
 from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
 from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
-from expost.noise import BitSource, system_bits
-from expost.noise.bits import source_of
+from expost.noise import BitSource
+from expost.noise.bits import randomness
 
-__all__ = ["answer", "placed", "randomness"]
+__all__ = ["answer", "placed"]
 
 
 def answer(
@@ -63,21 +63,6 @@ def placed(question: str, place: str | None) -> str:
     'count of rows in site=A'
     """
     return question if place is None else f"{question} in {place}"
-
-
-def randomness(bits: BitSource | None, simulation: bool) -> BitSource:
-    """The source of an answer's noise: cryptographic, or seeded and then said to be a simulation."""
-    if bits is None:
-        if simulation:
-            raise InvalidRequest("Expected a seeded source beside simulation=True", do="Pass bits=SeededBits(seed)")
-        return system_bits()
-    if not source_of(bits).private and not simulation:
-        raise InvalidRequest(
-            "Expected cryptographic randomness",
-            got="a seeded source",
-            do="Leave bits out, or pass simulation=True to get an answer that must not be published",
-        )
-    return bits
 
 
 def _run(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> Release[Any]:

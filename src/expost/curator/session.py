@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
 from expost.core.picture import draw
-from expost.curator.answer import answer, placed, randomness
+from expost.curator.answer import answer, placed
 from expost.curator.currency import in_currency_of
 from expost.curator.desk import Desk
 from expost.curator.parts import Scope, column_part, time_windows
@@ -22,6 +22,7 @@ from expost.ledger import Entry, Ledger, Protected, open_ledger
 from expost.ledger.account import checked_budget, checked_name
 from expost.ledger.opening import existing_ledger
 from expost.noise import BitSource
+from expost.noise.bits import randomness
 from expost.stats import ByPrivateKeys
 
 __all__ = ["Session"]

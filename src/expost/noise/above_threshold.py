@@ -21,6 +21,7 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.laplace import discrete_laplace
 from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.path import OneHolder
 
 __all__ = ["AboveThreshold", "Crossing", "ThresholdSession"]
 
@@ -207,7 +208,7 @@ class ThresholdSession:
     def __init__(self, rule: AboveThreshold, *, bits: BitSource | None = None) -> None:
         self.rule = rule
         self._batch = SessionBatch(rule, 1, source_of(bits))
-        self._open_segment = False
+        self._open_segment, self._holder = False, OneHolder()
 
     @property
     def hits_left(self) -> int:
@@ -227,9 +228,10 @@ class ThresholdSession:
         check_query(sealed, self.rule.sensitivity)
         if not self.hits_left:
             raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
-        answers, gaps = self._batch.step(single_integer(sealed))
-        above = bool(answers[0])
-        self._open_segment = not above
+        with self._holder:
+            answers, gaps = self._batch.step(single_integer(sealed))
+            above = bool(answers[0])
+            self._open_segment = not above
         return Crossing(above, int(gaps[0]) if above else None)
 
     def ask_until_above(self, queries: Sequence[Sealed]) -> tuple[int, Crossing] | None:
@@ -248,8 +250,9 @@ class ThresholdSession:
             raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
         if not queries:
             return None
-        found = self._batch.first_above(integers([single_integer(query) for query in queries]))
-        self._open_segment = found is None
+        with self._holder:
+            found = self._batch.first_above(integers([single_integer(query) for query in queries]))
+            self._open_segment = found is None
         return None if found is None else (found[0], Crossing(True, found[1]))
 
     def __repr__(self) -> str:
@@ -273,7 +276,7 @@ def one_sided_margin(threshold_scale: Fraction, query_scale: Fraction, share: fl
     """The smallest m such that a query m below the threshold is answered "above" with probability ``share`` at most.
 
     >>> one_sided_margin(Fraction(5), Fraction(2), 0.01)
-    7
+    8
     """
     t, q = float(threshold_scale), float(query_scale)
     # P(Q >= m + T) = b^m (1 - a) / (1 - a b), a and b the decays of threshold and query noise.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.core.rational import whole
 
-__all__ = ["BitSource", "SeededBits", "SystemBits", "source_of", "system_bits"]
+__all__ = ["BitSource", "SeededBits", "SystemBits", "randomness", "source_of", "system_bits"]
 
 W = TypeVar("W", bound=np.unsignedinteger[Any])
 
@@ -196,4 +196,19 @@ def source_of(bits: BitSource | None) -> BitSource:
         return _SYSTEM
     if not isinstance(bits, BitSource):
         raise InvalidRequest("Expected a source of bits", got=bits, do="Leave bits out, or pass SeededBits(seed)")
+    return bits
+
+
+def randomness(bits: BitSource | None, simulation: bool) -> BitSource:
+    """The source of an answer's noise: cryptographic, or seeded and then said to be a simulation."""
+    if bits is None:
+        if simulation:
+            raise InvalidRequest("Expected a seeded source beside simulation=True", do="Pass bits=SeededBits(seed)")
+        return system_bits()
+    if not source_of(bits).private and not simulation:
+        raise InvalidRequest(
+            "Expected cryptographic randomness",
+            got="a seeded source",
+            do="Leave bits out, or pass simulation=True to get an answer that must not be published",
+        )
     return bits

@@ -84,7 +84,7 @@ def narrowed(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class OneHolder:
-    """Lets one thread at a time, of the process that made a path, draw more of it.
+    """Lets one thread at a time, of the process that made a path or a session, draw more of it.
 
     A rung drawn twice, by two threads or by both sides of a fork, would be two answers billed as one.
     """
@@ -95,7 +95,8 @@ class OneHolder:
     def __enter__(self) -> None:
         if os.getpid() != self._process:
             raise InvalidRequest(
-                "Expected a path to be continued by the process that made it", do="Draw it there, or pass its state on"
+                "Expected noise to be drawn on by the process that began it",
+                do="Go on there, or pass a path's state on",
             )
         self._lock.acquire()
 

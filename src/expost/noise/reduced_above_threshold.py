@@ -21,6 +21,7 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.geometric_path import GeometricPath
 from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.path import OneHolder
 
 __all__ = ["ReducedAboveThreshold", "ReducedSession"]
 
@@ -151,7 +152,7 @@ class ReducedSession:
     def __init__(self, rule: ReducedAboveThreshold, *, bits: BitSource | None = None) -> None:
         self.rule = rule
         self._batch = ReducedBatch(rule, 1, source_of(bits))
-        self._rung = -1
+        self._rung, self._holder = -1, OneHolder()
 
     @property
     def loss(self) -> PureLoss:
@@ -169,8 +170,9 @@ class ReducedSession:
             raise InvalidRequest("Expected a session that has not stopped", do="Open a new one, which is billed anew")
         if not max(self._rung, 0) <= rung < len(self.rule.ladder):
             raise InvalidRequest("Expected a rung of the ladder, not below the last one", got=rung, do="Go up only")
-        above, gaps = self._batch.step(single_integer(sealed), rung)
-        self._rung = rung
+        with self._holder:
+            above, gaps = self._batch.step(single_integer(sealed), rung)
+            self._rung = rung
         return Crossing(bool(above[0]), int(gaps[0]) if above[0] else None)
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from expost.noise.above_threshold import Crossing, check_query, check_span, one_
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.path import OneHolder
 
 __all__ = ["RenewedSession", "RenewedThreshold"]
 
@@ -122,7 +123,7 @@ class RenewedSession:
 
     def __init__(self, rule: RenewedThreshold, *, bits: BitSource | None = None) -> None:
         self.rule, self._bits = rule, source_of(bits)
-        self._rung, self._stopped = -1, False
+        self._rung, self._stopped, self._holder = -1, False, OneHolder()
 
     @property
     def loss(self) -> PureLoss:
@@ -136,8 +137,9 @@ class RenewedSession:
             raise InvalidRequest("Expected a session that has not stopped", do="Open a new one, which is billed anew")
         if not self._rung < rung < len(self.rule.ladder):
             raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
-        gap = int(self.rule.gaps(single_integer(sealed), rung, 1, self._bits)[0])
-        self._rung, self._stopped = rung, gap >= 0
+        with self._holder:
+            gap = int(self.rule.gaps(single_integer(sealed), rung, 1, self._bits)[0])
+            self._rung, self._stopped = rung, gap >= 0
         return Crossing(self._stopped, gap if self._stopped else None)
 
     def __repr__(self) -> str:

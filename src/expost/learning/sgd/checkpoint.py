@@ -24,6 +24,7 @@ __all__ = ["Checkpoint", "Progressed"]
 
 _FORMAT = 3
 _META = "expost"
+_VERDICT = 256  # characters with its filler: a yes is as long as a no, so that no full disk tells them apart
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Progressed:
 
     ``begun`` counts the stretches that were started: a stretch that was begun and not finished is paid for and lost,
     because nobody can know what became of its noise. ``split_key`` deals the rows to training and validation the same
-    way again; it is as secret as the rows' order. ``verdict`` is that of a test which was passed: there is nothing left to do.
+    way again; it is as secret as the rows' order. ``verdict`` is the last answer of the test; if it was passed there is nothing left to do.
 
     >>> Progressed(terms={"steps": 3}).begun
     0
@@ -79,6 +80,7 @@ class Checkpoint:
 
     def write(self, progressed: Progressed) -> None:
         """Replace the file; it is on the disk when this returns."""
+        verdict = None if progressed.verdict is None else asdict(progressed.verdict)
         meta = {
             "format": _FORMAT,
             "terms": dict(progressed.terms),
@@ -86,7 +88,8 @@ class Checkpoint:
             "finished": progressed.finished,
             "split_key": str(progressed.split_key),
             "hold": None if progressed.hold is None else _hold_to_json(progressed.hold),
-            "verdict": None if progressed.verdict is None else asdict(progressed.verdict),
+            "verdict": verdict,
+            "filler": " " * (_VERDICT - len(json.dumps(verdict))),
         }
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
@@ -97,13 +100,18 @@ class Checkpoint:
         """What the file holds, or nothing if there is none; refused if it was written under other terms."""
         if not self.path.exists():
             return None
-        try:
-            with np.load(io.BytesIO(self.path.read_bytes()), allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
-        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):  # not a file of ours, or a torn one
-            meta, arrays = {}, {}
-        if meta.get("format") != _FORMAT or meta["terms"] != json.loads(json.dumps(dict(terms))):
+        wanted = json.loads(json.dumps(dict(terms)))
+        meta, arrays = _content(self._draft)
+        if _is_of(wanted, meta):  # written as a whole before a crash, so it is the newer one
+            os.replace(self._draft, self.path)
+        else:
+            meta, arrays = _content(self.path)
+        if "format" in meta and meta["format"] != _FORMAT:
+            raise InvalidRequest(
+                "Expected a checkpoint of this version of expost",
+                do="Finish the training with the version that began it, or use another file; its charge stays",
+            )
+        if not _is_of(wanted, meta):
             raise InvalidRequest(
                 "Expected a checkpoint of the same training", do="Use the settings it was made with, or another file"
             )
@@ -116,22 +124,40 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
     def _replace(self, content: bytes) -> None:
-        draft = self.path.with_name(self.path.name + ".part")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        handle = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             _write_all(handle, content)
             os.fsync(handle)
         finally:
             os.close(handle)
-        os.replace(draft, self.path)
+        os.replace(self._draft, self.path)
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
 
+    @property
+    def _draft(self) -> Path:
+        return self.path.with_name(self.path.name + ".part")
+
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
+
+
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What a file says and its arrays; nothing if it is none of ours, or a torn one."""
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        meta = json.loads(arrays.pop(_META, np.frombuffer(b"{}", np.uint8)).tobytes())
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
+        return {}, {}
+    return meta, arrays
+
+
+def _is_of(terms: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
+    return meta.get("format") == _FORMAT and meta["terms"] == terms
 
 
 def _write_all(handle: int, content: bytes) -> None:

@@ -256,7 +256,8 @@ def chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
     """The rows named by an index, a chunk at a time; an empty index is one empty chunk."""
     step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):
-        return (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
+        first, last, _ = index.indices(count)
+        return (slice(start, min(start + step, last)) for start in range(first, max(last, first + 1), step))
     if len(index) <= step:
         return (index,)
     return (index[start : start + step] for start in range(0, len(index), step))

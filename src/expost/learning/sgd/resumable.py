@@ -14,6 +14,7 @@ from expost.learning.sgd.request import TrainingRequest
 from expost.ledger import Hold, Ledger, Protected
 from expost.ledger.account import checked_name
 from expost.noise import BitSource
+from expost.noise.bits import randomness
 
 __all__ = ["train_resumably"]
 
@@ -27,7 +28,7 @@ def train_resumably(
     ledger: Ledger,
     accounts: Sequence[str],
     checkpoint: Checkpoint,
-    bits: BitSource,
+    bits: BitSource | None = None,
     simulation: bool = False,
     protected: Protected | None = None,
 ) -> Release[Any]:
@@ -39,11 +40,13 @@ def train_resumably(
     a checkpoint that another run works with is refused, for free.
     ``protected`` is what one of the accounts must have been about before.
     """
+    source = randomness(bits, simulation)
     request.check(dataset)
     checkpoint.check()
+    # What was drawn from a seed must not go on as if it were private.
+    terms = {**request.public_terms(), "simulation": simulation}
     with checkpoint.alone():
-        found = checkpoint.read(request.public_terms())
-        start = found or Progressed(request.public_terms(), split_key=bits.integer(_KEY_BITS) | 1)
+        start = checkpoint.read(terms) or Progressed(terms, split_key=source.integer(_KEY_BITS) | 1)
         # A ledger in memory died with its process: the whole run is charged to the new one.
         if start.hold is None or not ledger.durable:
             hold = ledger.hold(accounts, request.worst_case, question=request.question, protected=protected)
@@ -51,7 +54,7 @@ def train_resumably(
             hold = _taken_over(start, ledger, accounts, checkpoint)
         start = replace(start, hold=hold)
         checkpoint.write(start)
-        release = _run(replace(request, start=start, save=checkpoint.write), dataset, bits, simulation)
+        release = _run(replace(request, start=start, save=checkpoint.write), dataset, source, simulation)
         release = release.entered(ledger.settle(hold, release.receipt))
         checkpoint.remove()
     if not release.receipt.outcome.met:
@@ -81,7 +84,7 @@ def _run(request: TrainingRequest, dataset: Any, bits: BitSource, simulation: bo
         stopped = True
     if stopped:
         raise KeyboardInterrupt(
-            f"{request.question!r} was stopped before its first step; it stays charged, and its checkpoint can be continued."
+            f"{request.question!r} was stopped outside its steps; it stays charged, and its checkpoint can be continued."
         )
     raise EngineFailed(
         f"Expected to finish {request.question!r}",

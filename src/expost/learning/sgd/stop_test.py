@@ -51,6 +51,10 @@ class StopTest(Protocol):
         """Whether the model of this phase reaches the target."""
         ...
 
+    def recalled(self, verdict: Verdict, learner: Learner, phase: int) -> Verdict:
+        """The answer of a training that was interrupted after it passed."""
+        ...
+
 
 class PrivateTest:
     """``ValidationTest``, with its guarantee, on the rows that a learner holds out: about ``expected_rows`` of them."""
@@ -72,6 +76,10 @@ class PrivateTest:
         if crossing.gap is not None and self._expected_rows:
             score = self._test.accuracy(crossing.gap, phase, self._expected_rows)
         return Verdict(crossing.above, crossing.gap, score, f"{self.rows} about")
+
+    def recalled(self, verdict: Verdict, learner: Learner, phase: int) -> Verdict:
+        """What was answered: to ask again would cost again."""
+        return verdict
 
 
 class PublicTest:
@@ -96,3 +104,7 @@ class PublicTest:
         if self._rule.measure is Measure.ACCURACY:
             score = (self._rule.pass_mark + total / self.count) / self._rule.span
         return Verdict(total >= 0, None, score, self.rows)
+
+    def recalled(self, verdict: Verdict, learner: Learner, phase: int) -> Verdict:
+        """Asked anew, for it is free, and the rows may be others by now."""
+        return self.judge(learner, phase)

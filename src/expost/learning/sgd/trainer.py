@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -118,7 +119,9 @@ class Trainer:
         self._steps = sum(part.steps for part in parts[: start.begun])
         phase, now = parts[max(start.begun - 1, 0)].phase, start
         batches = self._schedule.batches.draw(self._learner.rows, self._bits)
-        interrupted, self._verdict = False, start.verdict
+        interrupted = False
+        if self._test is not None and start.verdict is not None and start.verdict.passed:
+            self._verdict = self._test.recalled(start.verdict, self._learner, phase)
         with self._progress:
             try:
                 for number in range(start.begun, len(parts)):
@@ -159,11 +162,18 @@ class Trainer:
             self._report(part.phase)
 
     def _judge(self, test: StopTest, phase: int, now: Progressed) -> None:
-        """Ask whether it is good enough; a yes is written down before anyone sees it, so that no restart asks on."""
+        """Ask whether it is good enough. The answer is written down before anyone sees it, so that no restart asks on."""
         self._verdict = test.judge(self._learner, phase)
-        if self._verdict.passed and self._save:
-            self._save(replace(now, verdict=self._verdict))
-        self._report(phase)
+        if self._recorded(replace(now, verdict=self._verdict)):
+            self._report(phase)
+
+    def _recorded(self, now: Progressed) -> bool:
+        """Whether it could be written down. A full disk must not stop a training: that it stopped would be the answer."""
+        with contextlib.suppress(OSError):
+            if self._save:
+                self._save(now)
+            return True
+        return False
 
     def _report(self, phase: int) -> None:
         """Tell the person what is private by now: the price, the last reading, the last answer of the test."""

@@ -106,18 +106,21 @@ class ValidationTest:
         bits: BitSource | None = None,
     ) -> None:
         self.rule = rule
-        self._failure_share, self._rungs = failure_probability / len(ladder), len(ladder)
+        self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
         self._before, self._last = (ladder[first - 1] if first else Fraction(0)), first - 1
         terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
         renewed = RenewedThreshold(**terms)
         kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
+        slow = self._hidden(renewed) > _CHANCES * self._hidden(kept)
         # Noise that an interrupted test kept is gone, and anew it would have to be paid for.
-        self.threshold = renewed if first or self._hidden(renewed) <= _CHANCES * self._hidden(kept) else kept
+        self.threshold = kept if slow and not first else renewed
+        self._blurred = slow and first > 0
         self._session = self.threshold.open(bits=bits)
+        self._lost = False
 
     def _hidden(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
         """About how far above the target a model must be to pass, in the middle of the ladder: noise and margin."""
-        middle = self._rungs // 2
+        middle = len(self._ladder) // 2
         return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
 
     def margin(self, rung: int) -> int:
@@ -126,16 +129,17 @@ class ValidationTest:
 
     def ask(self, sealed: Sealed, rung: int) -> Crossing:
         """Whether a score, less its margin, is above; every rung once, and rungs rise."""
-        if not self._last < rung < self._rungs:
+        if not self._last < rung < len(self._ladder):
             raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
+        self._last, self._lost = rung, True  # if someone stops it now, nobody may learn the answer from the bill
         answer = self._session.ask(sealed, rung=rung)
-        self._last = rung
+        self._lost = False
         return answer
 
     @property
     def spent(self) -> Fraction:
         """What the answers so far cost a validation row."""
-        return max(self._before, self._session.loss.epsilon)
+        return max(self._before, self._ladder[self._last] if self._lost else self._session.loss.epsilon)
 
     def estimate(self, gap: int, rung: int) -> float:
         """The score's excess over the target, in the rule's units, guessed from the released gap."""
@@ -143,7 +147,10 @@ class ValidationTest:
         return gap + self.margin(rung) + t - q
 
     def accuracy(self, gap: int, rung: int, rows: float) -> float | None:
-        """The accuracy guessed from the released gap, for a public number of validation rows; none for an rmse."""
-        if self.rule.measure is not Measure.ACCURACY:
+        """The accuracy guessed from the released gap, for a public number of validation rows; none for an rmse.
+
+        Nor is there one where an interrupted test goes on with much more noise: given that it passed, it had less than usual.
+        """
+        if self.rule.measure is not Measure.ACCURACY or self._blurred:
             return None
         return min(1.0, (self.rule.pass_mark + self.estimate(gap, rung) / rows) / self.rule.span)

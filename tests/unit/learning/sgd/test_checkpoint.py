@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from expost.core import ApproxLoss, InvalidRequest
+from expost.learning.sgd import checkpoint as module
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.stop_test import Verdict
 from expost.ledger import Hold
@@ -49,6 +50,49 @@ def test_it_holds_no_pickles(tmp_path: Path) -> None:
 def test_a_checkpoint_of_other_terms_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="same training"):
         kept(tmp_path).read(TERMS | {"steps": 4})
+
+
+def test_one_of_another_version_is_refused_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FORMAT", 2)
+    older = kept(tmp_path)
+    monkeypatch.undo()
+
+    with pytest.raises(InvalidRequest, match="this version"):
+        older.read(TERMS)
+
+
+def test_a_yes_is_as_long_as_a_no_and_as_nothing(tmp_path: Path) -> None:
+    checkpoint, sizes = Checkpoint(tmp_path / "run.npz"), set()
+    for verdict in (None, Verdict(False), PASSED, Verdict(True, (1 << 62) - 1, -2.2250738585072014e-308, PASSED.rows)):
+        checkpoint.write(Progressed(TERMS, hold=HOLD, verdict=verdict))
+        sizes.add(checkpoint.path.stat().st_size)
+
+    assert len(sizes) == 1
+
+
+def test_a_draft_that_was_written_as_a_whole_is_the_newer_file(tmp_path: Path) -> None:
+    checkpoint, draft = kept(tmp_path), tmp_path / "run.npz.part"
+    before = checkpoint.path.read_bytes()
+    checkpoint.write(Progressed(TERMS, 5, 5, 99, HOLD))
+    checkpoint.path.rename(draft)
+    checkpoint.path.write_bytes(before)
+
+    found = checkpoint.read(TERMS)
+
+    assert found is not None and found.begun == 5
+    assert not draft.exists()
+
+
+@pytest.mark.parametrize("torn", [True, False], ids=["torn", "of another training"])
+def test_a_draft_that_is_torn_or_another_trainings_is_not(tmp_path: Path, torn: bool) -> None:
+    checkpoint, draft = kept(tmp_path), tmp_path / "run.npz.part"
+    other = Checkpoint(tmp_path / "other.npz")
+    other.write(Progressed(TERMS if torn else TERMS | {"steps": 4}, 5, 5, 99, HOLD))
+    draft.write_bytes(other.path.read_bytes()[: -1 if torn else None])
+
+    found = checkpoint.read(TERMS)
+
+    assert found is not None and found.begun == 2
 
 
 def test_no_file_means_no_checkpoint(tmp_path: Path) -> None:

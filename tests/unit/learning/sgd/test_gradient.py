@@ -65,6 +65,7 @@ def test_chunks_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_MOST_ROWS", size)
         assert (case.total() == whole).all()
         assert (case.total(np.arange(300)) == whole).all()
+        assert (case.total(slice(5, 250)) == case.total(np.arange(5, 250))).all()
 
 
 def test_the_sum_is_the_clipped_gradient_up_to_rounding() -> None:

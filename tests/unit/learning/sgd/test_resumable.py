@@ -17,9 +17,9 @@ from tests.unit.learning.sgd.conftest import Small
 
 from expost.core import Adjacency, EngineFailed, InvalidRequest, LedgerUnsound, TargetNotMet, Unit, approx
 from expost.learning.sgd import request as request_module
-from expost.learning.sgd.checkpoint import Checkpoint
+from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.resumable import train_resumably
-from expost.learning.sgd.stop_test import PrivateTest, Verdict
+from expost.learning.sgd.stop_test import PrivateTest, PublicTest, Verdict
 from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits, system_bits
 
@@ -257,7 +257,7 @@ def test_a_test_that_was_passed_is_not_asked_on_after_a_crash(
         crash.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(OSError):
             desk.train(request, small)
-    saved = desk.checkpoint.read(request.public_terms())
+    saved = desk.checkpoint.read({**request.public_terms(), "simulation": False})
     assert saved is not None and saved.verdict is not None and saved.verdict.passed
 
     monkeypatch.setattr(PrivateTest, "judge", _dying)
@@ -281,6 +281,59 @@ def test_so_it_is_where_it_was_passed_after_the_last_phase(
             desk.train(request, small)
 
     assert desk.train(request, small).receipt.outcome.met
+
+
+def test_a_yes_that_cannot_be_written_down_is_settled_all_the_same(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that failed there, and could be continued, would tell the answer and then give a second one."""
+    write = Checkpoint.write
+
+    def full(checkpoint: Checkpoint, progressed: Progressed) -> None:
+        if progressed.verdict and progressed.verdict.passed:
+            raise OSError("no space left on device")
+        write(checkpoint, progressed)
+
+    monkeypatch.setattr(Checkpoint, "write", full)
+    release = desk.train(small.surely_late(), small)
+
+    assert release.receipt.outcome.met
+    desk.check_charged(release)
+
+
+def test_public_rows_are_asked_anew_after_a_crash(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    def aimed(labels: Any) -> Any:
+        private = small.aimed(0.8)
+        public = PublicTest(private.rule, (small.features, labels), len(labels))
+        return replace(private, public=public, validation_share=Fraction(0))
+
+    with monkeypatch.context() as crash:
+        crash.setattr(type(desk.ledger), "settle", _dying)
+        with pytest.raises(OSError):
+            desk.train(aimed(small.labels), small)
+
+    with pytest.raises(TargetNotMet):
+        desk.train(aimed(1 - small.labels), small)
+
+
+def test_a_simulation_cannot_go_on_as_a_private_training(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded = {"bits": SeededBits(1), "simulation": True}
+    with monkeypatch.context() as crash:
+        crash.setattr(type(desk.ledger), "settle", _dying)
+        with pytest.raises(OSError):
+            desk.train(small.surely_late(), small, **seeded)
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        desk.train(small.surely_late(), small)
+    assert desk.train(small.surely_late(), small, **seeded).receipt.simulation
+
+
+def test_a_seed_that_is_not_said_to_be_a_simulation_is_refused(desk: Desk, small: Small) -> None:
+    with pytest.raises(InvalidRequest, match="cryptographic"):
+        desk.train(small.fixed(), small, bits=SeededBits(1))
+    assert desk.spent == 0
 
 
 def _dying(*_: object, **__: object) -> Any:

@@ -11,7 +11,7 @@ from expost.audit.noise_laws import reduced_law
 from expost.core import InvalidRequest, Ladder, Measure, Sealed, Sensitivity, Target
 from expost.learning.sgd.head import Logistic, Softmax, Squared
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
-from expost.noise import ReducedAboveThreshold, SeededBits
+from expost.noise import ReducedAboveThreshold, ReducedSession, SeededBits
 from expost.noise.renewed_threshold import RenewedThreshold
 
 FAILURE = Fraction(1, 10)
@@ -253,9 +253,27 @@ def test_a_model_that_misses_the_target_is_accepted_as_seldom_then() -> None:
     assert found[test.margin(8)].mean() > 0.5  # without margins it would be accepted often
 
 
+@pytest.mark.parametrize("query", [-(10**6), 10**6])
+def test_an_answer_that_got_lost_costs_the_same_whatever_it_was(query: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE)
+    answered = ReducedSession.ask
+
+    def stopped(session: ReducedSession, sealed: Sealed, *, rung: int) -> None:
+        answered(session, sealed, rung=rung)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReducedSession, "ask", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        test.ask(Sealed(query, NINETY_FIVE.sensitivity), 4)
+
+    assert test.spent == SLOW[4]
+
+
 def test_an_interrupted_test_goes_on_with_fresh_noise() -> None:
     test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, first=5)
 
+    # Given that it passed, noise of this size was smaller than usual: a guess of the score would be far too high.
+    assert test.accuracy(3, 6, rows=1000.0) is None
     assert isinstance(test.threshold, RenewedThreshold)
     assert test.spent == SLOW[4]
     with pytest.raises(InvalidRequest, match="rung"):
