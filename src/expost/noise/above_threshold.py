@@ -21,7 +21,7 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.laplace import discrete_laplace
 from expost.noise.lattice import add_exactly, distance_in, integers
-from expost.noise.path import OneHolder
+from expost.noise.one_holder import OneHolder
 
 __all__ = ["AboveThreshold", "Crossing", "ThresholdSession"]
 
@@ -226,10 +226,13 @@ class ThresholdSession:
     def ask(self, sealed: Sealed) -> Crossing:
         """Whether a sealed integer reaches the threshold, and the gap if it does."""
         check_query(sealed, self.rule.sensitivity)
-        if not self.hits_left:
-            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
-        with self._holder:
-            answers, gaps = self._batch.step(single_integer(sealed))
+        query = single_integer(sealed)
+        with self._holder.alone():
+            self._check_hits_left()
+            self._open_segment = (
+                True  # before there is an answer: one that an interrupt kept from its caller is paid for
+            )
+            answers, gaps = self._batch.step(query)
             above = bool(answers[0])
             self._open_segment = not above
         return Crossing(above, int(gaps[0]) if above else None)
@@ -246,14 +249,19 @@ class ThresholdSession:
         """
         for query in queries:
             check_query(query, self.rule.sensitivity)
-        if not self.hits_left:
-            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
-        if not queries:
-            return None
-        with self._holder:
-            found = self._batch.first_above(integers([single_integer(query) for query in queries]))
+        exact = [single_integer(query) for query in queries]
+        with self._holder.alone():
+            self._check_hits_left()
+            if not queries:
+                return None
+            self._open_segment = True
+            found = self._batch.first_above(integers(exact))
             self._open_segment = found is None
         return None if found is None else (found[0], Crossing(True, found[1]))
+
+    def _check_hits_left(self) -> None:
+        if not self.hits_left:
+            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
 
     def __repr__(self) -> str:
         return f"<above-threshold session, {self.hits_left} hits left>"

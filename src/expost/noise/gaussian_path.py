@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss
 from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian import draw_gaussian
+from expost.noise.one_holder import OneHolder
 from expost.noise.parameter import LARGEST_SCALE, Parameter
 from expost.noise.path import (
-    OneHolder,
     check_block,
     check_norm,
     check_rung,
@@ -156,8 +156,10 @@ class GaussianPath:
         """Draw the releases not read before, all in one batch."""
         if rung < len(self._releases):
             return
-        with self._holder:
+        with self._holder.alone():
             new = range(len(self._releases), rung + 1)
+            if not new:  # another thread has drawn them
+                return
             table = [self._variance(each) for each in new]
             variances = Parameter.of_table(table, np.repeat(np.arange(len(new)), self.size))
             noise = draw_gaussian(variances, self._bits).reshape(len(new), self.size)

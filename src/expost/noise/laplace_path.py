@@ -15,8 +15,8 @@ from expost.noise.backward import draw_less_noise
 from expost.noise.bits import BitSource, source_of
 from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.laplace import draw_laplace
+from expost.noise.one_holder import OneHolder
 from expost.noise.path import (
-    OneHolder,
     check_block,
     check_norm,
     check_rung,
@@ -108,7 +108,7 @@ class DiscreteLaplacePath:
         (docs/proofs/lattice-laplace.md). Two refinements of one path are two rungs of one ladder, never two answers.
         """
         level = rational(to_epsilon, "to_epsilon")
-        with self._holder:
+        with self._holder.alone():
             return self._refine(level)
 
     def _refine(self, level: Fraction) -> int:

@@ -1,10 +1,8 @@
-"""What all paths share: sealed integers in, rungs by index, values out, and one holder."""
+"""What all paths share: sealed integers in, rungs by index, values out."""
 
 from __future__ import annotations
 
 import operator
-import os
-import threading
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -15,7 +13,6 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, unseal
 
 __all__ = [
-    "OneHolder",
     "check_block",
     "check_norm",
     "check_rung",
@@ -81,27 +78,6 @@ def narrowed(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
         return values.astype(np.int64)
     return values
-
-
-class OneHolder:
-    """Lets one thread at a time, of the process that made a path or a session, draw more of it.
-
-    A rung drawn twice, by two threads or by both sides of a fork, would be two answers billed as one.
-    """
-
-    def __init__(self) -> None:
-        self._process, self._lock = os.getpid(), threading.Lock()
-
-    def __enter__(self) -> None:
-        if os.getpid() != self._process:
-            raise InvalidRequest(
-                "Expected noise to be drawn on by the process that began it",
-                do="Go on there, or pass a path's state on",
-            )
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 def refuse_copies(*_: object) -> NoReturn:

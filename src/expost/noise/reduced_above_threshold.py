@@ -21,7 +21,8 @@ from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.geometric_path import GeometricPath
 from expost.noise.lattice import add_exactly, distance_in, integers
-from expost.noise.path import OneHolder
+from expost.noise.one_holder import OneHolder
+from expost.noise.path import check_rung
 
 __all__ = ["ReducedAboveThreshold", "ReducedSession"]
 
@@ -102,7 +103,9 @@ class ReducedAboveThreshold:
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """The smallest m such that a query at threshold - m or below is answered "above" with this probability at most."""
-        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), float(failure_probability))
+        check_rung(self.ladder, rung)
+        share = float(probability(failure_probability, "failure_probability"))
+        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), share)
 
     def open(self, *, bits: BitSource | None = None) -> ReducedSession:
         """A session that answers queries."""
@@ -155,6 +158,11 @@ class ReducedSession:
         self._rung, self._holder = -1, OneHolder()
 
     @property
+    def last(self) -> int:
+        """The rung asked last; -1 before the first."""
+        return self._rung
+
+    @property
     def loss(self) -> PureLoss:
         """What the answers given so far cost."""
         if self._rung < 0:
@@ -166,13 +174,16 @@ class ReducedSession:
     def ask(self, sealed: Sealed, *, rung: int) -> Crossing:
         """Whether a sealed integer reaches the threshold at the level of this rung, and the gap if it does."""
         check_query(sealed, self.rule.sensitivity)
-        if not self._batch.unfinished[0]:
-            raise InvalidRequest("Expected a session that has not stopped", do="Open a new one, which is billed anew")
-        if not max(self._rung, 0) <= rung < len(self.rule.ladder):
-            raise InvalidRequest("Expected a rung of the ladder, not below the last one", got=rung, do="Go up only")
-        with self._holder:
-            above, gaps = self._batch.step(single_integer(sealed), rung)
-            self._rung = rung
+        query = single_integer(sealed)
+        with self._holder.alone():
+            if not self._batch.unfinished[0]:
+                raise InvalidRequest(
+                    "Expected a session that has not stopped", do="Open a new one, which is billed anew"
+                )
+            if not max(self._rung, 0) <= rung < len(self.rule.ladder):
+                raise InvalidRequest("Expected a rung of the ladder, not below the last one", got=rung, do="Go up only")
+            self._rung = rung  # before there is an answer: one that an interrupt kept from its caller is paid for
+            above, gaps = self._batch.step(query, rung)
         return Crossing(bool(above[0]), int(gaps[0]) if above[0] else None)
 
     def __repr__(self) -> str:

@@ -13,13 +13,15 @@ from expost.core.errors import InvalidRequest
 from expost.core.guarantee import PureGuarantee
 from expost.core.ladder import Ladder
 from expost.core.loss import PureLoss
+from expost.core.rational import probability
 from expost.core.sealed import Sealed
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.above_threshold import Crossing, check_query, check_span, one_sided_margin, single_integer
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.lattice import add_exactly, distance_in, integers
-from expost.noise.path import OneHolder
+from expost.noise.one_holder import OneHolder
+from expost.noise.path import check_rung
 
 __all__ = ["RenewedSession", "RenewedThreshold"]
 
@@ -86,7 +88,9 @@ class RenewedThreshold:
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """The smallest m such that a query at -m or below is answered "above" with this probability at most."""
-        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), float(failure_probability))
+        check_rung(self.ladder, rung)
+        share = float(probability(failure_probability, "failure_probability"))
+        return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), share)
 
     def open(self, *, bits: BitSource | None = None) -> RenewedSession:
         """A session that answers queries."""
@@ -126,6 +130,11 @@ class RenewedSession:
         self._rung, self._stopped, self._holder = -1, False, OneHolder()
 
     @property
+    def last(self) -> int:
+        """The rung asked last; -1 before the first."""
+        return self._rung
+
+    @property
     def loss(self) -> PureLoss:
         """What the answers given so far cost."""
         return PureLoss(self.rule.ladder[self._rung] if self._rung >= 0 else Fraction(0))
@@ -133,13 +142,17 @@ class RenewedSession:
     def ask(self, sealed: Sealed, *, rung: int) -> Crossing:
         """Whether a sealed integer reaches zero at the level of this rung, and the gap if it does."""
         check_query(sealed, self.rule.sensitivity)
-        if self._stopped:
-            raise InvalidRequest("Expected a session that has not stopped", do="Open a new one, which is billed anew")
-        if not self._rung < rung < len(self.rule.ladder):
-            raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
-        with self._holder:
-            gap = int(self.rule.gaps(single_integer(sealed), rung, 1, self._bits)[0])
-            self._rung, self._stopped = rung, gap >= 0
+        query = single_integer(sealed)
+        with self._holder.alone():
+            if self._stopped:
+                raise InvalidRequest(
+                    "Expected a session that has not stopped", do="Open a new one, which is billed anew"
+                )
+            if not self._rung < rung < len(self.rule.ladder):
+                raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
+            self._rung = rung  # before there is an answer: one that an interrupt kept from its caller is paid for
+            gap = int(self.rule.gaps(query, rung, 1, self._bits)[0])
+            self._stopped = gap >= 0
         return Crossing(self._stopped, gap if self._stopped else None)
 
     def __repr__(self) -> str:

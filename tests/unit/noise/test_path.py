@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import threading
@@ -9,7 +8,7 @@ import pytest
 
 from expost.core import InvalidRequest, Ladder, Norm, SealBroken, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath, SeededBits
-from expost.noise.path import OneHolder, check_block, check_norm, check_rung, exact_column, ladder_of, narrowed
+from expost.noise.path import check_block, check_norm, check_rung, exact_column, ladder_of, narrowed
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
 
@@ -94,14 +93,6 @@ print("continued")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert result.stdout.split() == ["refused", "refused", "continued"]
-
-
-def test_a_holder_lets_one_thread_in_at_a_time() -> None:
-    holder = OneHolder()
-    with holder:
-        assert holder._lock.locked()
-    assert not holder._lock.locked()
-    assert holder._process == os.getpid()
 
 
 def test_a_path_keeps_its_seal() -> None:

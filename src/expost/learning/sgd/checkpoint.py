@@ -98,14 +98,11 @@ class Checkpoint:
 
     def read(self, terms: Mapping[str, Any]) -> Progressed | None:
         """What the file holds, or nothing if there is none; refused if it was written under other terms."""
+        wanted = json.loads(json.dumps(dict(terms)))
+        self._finish_writing(wanted)
         if not self.path.exists():
             return None
-        wanted = json.loads(json.dumps(dict(terms)))
-        meta, arrays = _content(self._draft)
-        if _is_of(wanted, meta):  # written as a whole before a crash, so it is the newer one
-            os.replace(self._draft, self.path)
-        else:
-            meta, arrays = _content(self.path)
+        meta, arrays = _content(self.path)
         if "format" in meta and meta["format"] != _FORMAT:
             raise InvalidRequest(
                 "Expected a checkpoint of this version of expost",
@@ -119,8 +116,15 @@ class Checkpoint:
         verdict = None if meta["verdict"] is None else Verdict(**meta["verdict"])
         return Progressed(terms, meta["begun"], meta["finished"], int(meta["split_key"]), hold, arrays, verdict)
 
+    def _finish_writing(self, wanted: Mapping[str, Any]) -> None:
+        """A draft that a crash kept from taking its place takes it now: an answer that it tells must not be asked again."""
+        draft, file = _content(self._draft)[0], _content(self.path)[0]
+        if _is_of(wanted, draft) and (not self.path.exists() or _follows(draft, file)):
+            os.replace(self._draft, self.path)
+
     def remove(self) -> None:
-        """Delete the file; its run is settled."""
+        """Delete the file, and what a crash may have left of a later one; its run is settled."""
+        self._draft.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
     def _replace(self, content: bytes) -> None:
@@ -158,6 +162,12 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def _is_of(terms: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
     return meta.get("format") == _FORMAT and meta["terms"] == terms
+
+
+def _follows(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Whether one is of the same run, and not older."""
+    ids = [(meta.get("hold") or {}).get("id") for meta in (later, earlier)]
+    return ids[0] == ids[1] is not None and later["begun"] >= earlier["begun"]
 
 
 def _write_all(handle: int, content: bytes) -> None:

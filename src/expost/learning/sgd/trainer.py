@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -162,18 +161,14 @@ class Trainer:
             self._report(part.phase)
 
     def _judge(self, test: StopTest, phase: int, now: Progressed) -> None:
-        """Ask whether it is good enough. The answer is written down before anyone sees it, so that no restart asks on."""
-        self._verdict = test.judge(self._learner, phase)
-        if self._recorded(replace(now, verdict=self._verdict)):
-            self._report(phase)
+        """Ask whether it is good enough. The answer is written down before anyone sees it, so that no restart asks on.
 
-    def _recorded(self, now: Progressed) -> bool:
-        """Whether it could be written down. A full disk must not stop a training: that it stopped would be the answer."""
-        with contextlib.suppress(OSError):
-            if self._save:
-                self._save(now)
-            return True
-        return False
+        Where it cannot be written the training ends, with a yes as with a no: nobody has seen which it was.
+        """
+        self._verdict = test.judge(self._learner, phase)
+        if self._save:
+            self._save(replace(now, verdict=self._verdict))
+        self._report(phase)
 
     def _report(self, phase: int) -> None:
         """Tell the person what is private by now: the price, the last reading, the last answer of the test."""

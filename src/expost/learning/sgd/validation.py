@@ -83,7 +83,7 @@ class ValidationTest:
     noise is fresh at every rung; where they rise slowly a part of it is kept on the threshold, which then hides less. A test that was
     interrupted goes on at rung ``first`` with fresh noise: what was kept is lost, nothing is paid twice.
 
-    Guarantee: pure ex-post, known only after the run: the level of the last rung asked, or less. At most the cap of the ladder.
+    Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
     Adjacency: add/remove of one row.
     Sensitivity: ``rule.sensitivity`` of every query, all within one interval of length ``rule.span``.
     Accuracy: a model that misses the target is accepted with probability ``failure_probability`` at most, over all rungs.
@@ -107,7 +107,7 @@ class ValidationTest:
     ) -> None:
         self.rule = rule
         self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
-        self._before, self._last = (ladder[first - 1] if first else Fraction(0)), first - 1
+        self._first = first
         terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
         renewed = RenewedThreshold(**terms)
         kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
@@ -116,7 +116,6 @@ class ValidationTest:
         self.threshold = kept if slow and not first else renewed
         self._blurred = slow and first > 0
         self._session = self.threshold.open(bits=bits)
-        self._lost = False
 
     def _hidden(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
         """About how far above the target a model must be to pass, in the middle of the ladder: noise and margin."""
@@ -131,15 +130,20 @@ class ValidationTest:
         """Whether a score, less its margin, is above; every rung once, and rungs rise."""
         if not self._last < rung < len(self._ladder):
             raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
-        self._last, self._lost = rung, True  # if someone stops it now, nobody may learn the answer from the bill
-        answer = self._session.ask(sealed, rung=rung)
-        self._lost = False
-        return answer
+        return self._session.ask(sealed, rung=rung)
+
+    @property
+    def _last(self) -> int:
+        """The rung asked last, by this test or the one that it goes on from; -1 before the first."""
+        return max(self._first - 1, self._session.last)
 
     @property
     def spent(self) -> Fraction:
-        """What the answers so far cost a validation row."""
-        return max(self._before, self._ladder[self._last] if self._lost else self._session.loss.epsilon)
+        """What the answers so far cost a validation row: the level of the last rung asked.
+
+        Answers "below" with noise that is kept cost less, but so the bill does not tell an answer that got lost on its way.
+        """
+        return self._ladder[self._last] if self._last >= 0 else Fraction(0)
 
     def estimate(self, gap: int, rung: int) -> float:
         """The score's excess over the target, in the rule's units, guessed from the released gap."""

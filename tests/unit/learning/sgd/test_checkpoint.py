@@ -2,6 +2,7 @@
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -83,16 +84,54 @@ def test_a_draft_that_was_written_as_a_whole_is_the_newer_file(tmp_path: Path) -
     assert not draft.exists()
 
 
-@pytest.mark.parametrize("torn", [True, False], ids=["torn", "of another training"])
-def test_a_draft_that_is_torn_or_another_trainings_is_not(tmp_path: Path, torn: bool) -> None:
+OTHER = [
+    (Progressed(TERMS, 5, 5, 99, HOLD), -1),
+    (Progressed(TERMS | {"steps": 4}, 5, 5, 99, HOLD), None),
+    (Progressed(TERMS, 5, 5, 99, replace(HOLD, id="9-b")), None),
+    (Progressed(TERMS, 1, 1, 99, HOLD), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("progressed", "end"), OTHER, ids=["torn", "of another training", "of another run", "of an earlier stretch"]
+)
+def test_a_draft_that_does_not_follow_the_file_is_not(tmp_path: Path, progressed: Progressed, end: int | None) -> None:
     checkpoint, draft = kept(tmp_path), tmp_path / "run.npz.part"
     other = Checkpoint(tmp_path / "other.npz")
-    other.write(Progressed(TERMS if torn else TERMS | {"steps": 4}, 5, 5, 99, HOLD))
-    draft.write_bytes(other.path.read_bytes()[: -1 if torn else None])
+    other.write(progressed)
+    draft.write_bytes(other.path.read_bytes()[:end])
 
     found = checkpoint.read(TERMS)
 
     assert found is not None and found.begun == 2
+
+
+def test_a_first_draft_keeps_its_hold(tmp_path: Path) -> None:
+    checkpoint = kept(tmp_path)
+    checkpoint.path.rename(tmp_path / "run.npz.part")
+
+    found = checkpoint.read(TERMS)
+
+    assert found is not None and found.hold == HOLD
+
+
+def test_a_draft_replaces_no_file_that_is_none_of_ours(tmp_path: Path) -> None:
+    checkpoint = kept(tmp_path)
+    checkpoint.path.rename(tmp_path / "run.npz.part")
+    checkpoint.path.write_bytes(b"somebody's work")
+
+    with pytest.raises(InvalidRequest, match="same training"):
+        checkpoint.read(TERMS)
+    assert checkpoint.path.read_bytes() == b"somebody's work"
+
+
+def test_nothing_is_left_of_a_run_that_is_settled(tmp_path: Path) -> None:
+    checkpoint = kept(tmp_path)
+    (tmp_path / "run.npz.part").write_bytes(checkpoint.path.read_bytes())
+    checkpoint.remove()
+
+    assert list(tmp_path.iterdir()) == []
+    assert checkpoint.read(TERMS) is None
 
 
 def test_no_file_means_no_checkpoint(tmp_path: Path) -> None:

@@ -283,22 +283,32 @@ def test_so_it_is_where_it_was_passed_after_the_last_phase(
     assert desk.train(request, small).receipt.outcome.met
 
 
-def test_a_yes_that_cannot_be_written_down_is_settled_all_the_same(
-    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_full_disk_does_not_tell_the_answer_it_could_not_hold(
+    desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch, passed: bool
 ) -> None:
-    """A training that failed there, and could be continued, would tell the answer and then give a second one."""
-    write = Checkpoint.write
+    """A yes that were settled without being written would be seen by how the training ends, and asked again after it."""
+    write, asked = Checkpoint.write, []
 
     def full(checkpoint: Checkpoint, progressed: Progressed) -> None:
-        if progressed.verdict and progressed.verdict.passed:
+        if asked:
             raise OSError("no space left on device")
         write(checkpoint, progressed)
 
-    monkeypatch.setattr(Checkpoint, "write", full)
-    release = desk.train(small.surely_late(), small)
+    def judge(_: object, learner: object, phase: int) -> Verdict:
+        asked.append(phase)
+        return Verdict(passed, 3 if passed else None)
 
-    assert release.receipt.outcome.met
-    desk.check_charged(release)
+    with monkeypatch.context() as disk:
+        disk.setattr(Checkpoint, "write", full)
+        disk.setattr(PrivateTest, "judge", judge)
+        disk.setattr(type(desk.ledger), "settle", _dying)
+        with pytest.raises(EngineFailed) as raised:
+            desk.train(small.surely_late(), small)
+
+    assert asked == [0]
+    assert "finish" in str(raised.value)
+    assert desk.train(small.surely_late(), small).receipt.rung > 0  # the rung counts as asked
 
 
 def test_public_rows_are_asked_anew_after_a_crash(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

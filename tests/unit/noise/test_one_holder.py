@@ -1,0 +1,124 @@
+"""One thread of one process draws the noise of a session: else one bill pays for two answers."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from tests.forked import told_by_a_fork
+
+from expost.core import InvalidRequest, Ladder, PureLoss, Sealed, Sensitivity
+from expost.noise import AboveThreshold, ReducedAboveThreshold
+from expost.noise.one_holder import OneHolder
+from expost.noise.renewed_threshold import RenewedThreshold
+
+ONE = Sensitivity(1)
+FAR_ABOVE, FAR_BELOW = Sealed(10**4, ONE), Sealed(-(10**4), ONE)
+LADDER = Ladder.of([Fraction(1, 10), 8])
+WAIT = 0.05  # seconds: more than a thread needs to come to the lock
+
+
+def renewed() -> Any:
+    return RenewedThreshold(sensitivity=ONE, span=1, ladder=LADDER).open()
+
+
+def reduced() -> Any:
+    return ReducedAboveThreshold(threshold=0, sensitivity=ONE, ladder=LADDER).open()
+
+
+def plain() -> Any:
+    return AboveThreshold(threshold=0, sensitivity=ONE, epsilon_threshold=1, epsilon_query=1).open()
+
+
+@contextmanager
+def together(session: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Iterator[list[Any]]:
+    """What two threads get that come to a session at once, the first one first."""
+    told: list[Any] = []
+
+    def ask(question: Callable[[], Any]) -> None:
+        try:
+            told.append(question())
+        except InvalidRequest:
+            told.append("refused")
+
+    threads = [threading.Thread(target=ask, args=(question,)) for question in (first, second)]
+    with session._holder.alone():
+        for thread in threads:
+            thread.start()
+            thread.join(WAIT)
+    for thread in threads:
+        thread.join()
+    yield told
+
+
+@pytest.mark.parametrize("begin", [renewed, reduced])
+def test_a_thread_that_waited_asks_no_rung_below_the_last_one(begin: Callable[[], Any]) -> None:
+    session = begin()
+    with together(
+        session, lambda: session.ask(FAR_BELOW, rung=1).above, lambda: session.ask(FAR_BELOW, rung=0).above
+    ) as told:
+        assert told == [False, "refused"]
+    assert session.last == 1
+
+
+@pytest.mark.parametrize("begin", [renewed, reduced])
+def test_a_thread_that_waited_asks_no_session_that_has_stopped(begin: Callable[[], Any]) -> None:
+    session = begin()
+    with together(
+        session, lambda: session.ask(FAR_ABOVE, rung=0).above, lambda: session.ask(FAR_BELOW, rung=1).above
+    ) as told:
+        assert told == [True, "refused"]
+    assert session.loss == PureLoss(LADDER[0])
+
+
+@pytest.mark.parametrize("second", ["ask", "ask_until_above"])
+def test_a_thread_that_waited_uses_no_hit_twice(second: str) -> None:
+    session = plain()
+    again = {"ask": lambda: session.ask(FAR_ABOVE), "ask_until_above": lambda: session.ask_until_above([FAR_ABOVE])}
+    with together(session, lambda: session.ask(FAR_ABOVE).above, again[second]) as told:
+        assert told == [True, "refused"]
+    assert session.loss == PureLoss(2)
+
+
+@pytest.mark.parametrize(
+    ("begin", "question"), [(renewed, {"rung": 0}), (reduced, {"rung": 0}), (plain, {})], ids=["renewed", "reduced", "plain"]
+)  # fmt: skip
+def test_a_fork_draws_nothing(begin: Callable[[], Any], question: dict[str, int]) -> None:
+    session = begin()
+
+    assert "Expected noise to be drawn on by the process that began it" in told_by_a_fork(
+        lambda: session.ask(FAR_BELOW, **question).above
+    )
+    assert not session.ask(FAR_BELOW, **question).above
+
+
+@pytest.mark.parametrize(("begin", "drawn"), [(reduced, "step"), (renewed, "gaps")])
+def test_an_answer_that_was_lost_on_its_way_is_paid_for(
+    begin: Callable[[], Any], drawn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = begin()
+    session.ask(FAR_BELOW, rung=0)
+    place = type(session._batch) if drawn == "step" else RenewedThreshold
+    answer = getattr(place, drawn)
+
+    def lost(*terms: Any) -> None:
+        answer(*terms)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, drawn, lost)
+    with pytest.raises(KeyboardInterrupt):
+        session.ask(FAR_ABOVE, rung=1)
+
+    assert session.last == 1
+    assert session.loss == PureLoss(LADDER[1])
+
+
+def test_the_lock_is_given_back_after_an_error() -> None:
+    holder = OneHolder()
+    with pytest.raises(KeyError), holder.alone():
+        raise KeyError
+    with holder.alone():
+        assert holder._lock.locked()
+    assert not holder._lock.locked()
