@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -155,12 +156,26 @@ def compare(target: float, found: dict[str, list[Run]]) -> None:
         ("aimed", "the rows it learned from", lambda run: run.on_training, 0.5),
         ("public", "the public rows", lambda run: run.on_public, 0.5),
     ]
+    for kind in ("aimed", "public"):
+        stops, on_line = [run.epsilon for run in found[kind]], half_way(found["fixed"], target)
+        mean, middle = statistics.geometric_mean(stops), statistics.median(stops)
+        print(f"to {target:g}, {kind}: epsilon {mean:.3f} in the geometric mean, {middle:.3f} in the median, {mean / on_line:.2f}x and"
+              f" {middle / on_line:.2f}x the {on_line:.3f} at which half of the fixed runs have it, on a line through all")  # fmt: skip
     for kind, rows, accuracy, share in measures:
         stop = statistics.median(run.epsilon for run in found[kind])
         fixed = least(found["fixed"], lambda run, accuracy=accuracy: accuracy(run) >= target, share)
         print(
             f"to {target:g}, {kind}: median epsilon {stop:.3f}, {stop / fixed:.2f}x the least fixed one that has it on {rows}"
         )
+
+
+def half_way(runs: list[Run], target: float) -> float:
+    """The epsilon at which a run has the target as often as not: on a line through all, by the logarithm of epsilon."""
+    sizes, scores = np.log([run.epsilon for run in runs]), np.array([run.accuracy for run in runs])
+    if np.ptp(sizes) == 0:
+        return math.nan
+    slope, height = np.polyfit(sizes, scores, 1)
+    return float(np.exp((target - height) / slope))
 
 
 def main() -> None:

@@ -27,14 +27,13 @@ _LARGEST_DELTA = Fraction(1, 10)  # more is no privacy, and prices fall to nothi
 _SMALLEST_DELTA = Fraction(1, 10**18)  # less is rounded up in a ledger, whose budgets it would exceed
 _FINEST = 10**6  # parts of an accuracy, in which rows are counted
 _LEEWAY = 12.0  # over the validation rows and the errors allowed: the price at which a test can first tell
-# Of prices from phase to phase. Stops overlap the more the closer they are, so that many cost little more than few; but where
-# noise falls each is made for its own phase, and where a test is private its margins grow a little with their number.
-_GROWTH, _EVEN_GROWTH = 1.25, 1.1
+# Of prices from phase to phase. Stops overlap the more the closer they are, so that many cost little more than few, and noise
+# that a test keeps hides no more for them; but where noise falls each is made for its own phase.
+_GROWTH, _EVEN_GROWTH = 1.25, 1.06
 _MOST_PHASES = 24
 # Where a test costs nothing stops are closer to each other, until their shares of delta eat that up, and begin earlier: where
 # the noise of a training's sums, a few over epsilon, is a hundredth of the rows. On MNIST 1.1 and 1.15 did alike, 1.25 worse.
 _FREE_GROWTH, _MOST_FREE_PHASES, _FREE_SPREAD, _FREE_LEEWAY = 1.15, 32, 64, 900
-_FREE_EVEN_GROWTH = 1.06
 _WORK = 1 << 25  # feature values a step may read before batches are sampled
 _LARGEST_SHARE, _SMALLEST_SHARE = Fraction(1, 5), Fraction(1, 50)  # of the rows that are held out for a target
 _HELD_OUT_ERRORS = 12.5  # over epsilon: the square of the share held out times all errors that are allowed, see _share
@@ -229,8 +228,7 @@ class Order:
         if not self._even:
             return usual
         # A phase has one pass at least, so that more of them than there are would prolong the training.
-        growth = _FREE_EVEN_GROWTH if self.public_test else _EVEN_GROWTH
-        fine = min(most, 1 + math.ceil(math.log(spread) / math.log(growth)))
+        fine = min(most, 1 + math.ceil(math.log(spread) / math.log(_EVEN_GROWTH)))
         return max(usual, min(fine, passes))
 
     def _lowest(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:

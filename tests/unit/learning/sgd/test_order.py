@@ -130,7 +130,7 @@ def test_networks_are_asked_as_often_as_their_growth_says() -> None:
     terms: dict[str, Any] = {"target": ("accuracy", 0.95), "falling": False, "batches": "poisson", "batch_size": 1000}
     private, free = (order(public_test=public, steps=60, **terms).plan() for public in (False, True))
 
-    assert (len(private.prices.epsilons), len(free.prices.epsilons)) == (16, 25)
+    assert (len(private.prices.epsilons), len(free.prices.epsilons)) == (24, 25)
     assert private.schedule.steps == free.schedule.steps == 60
 
 
