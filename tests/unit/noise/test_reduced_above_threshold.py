@@ -1,6 +1,7 @@
 import copy
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from tests.unit.noise.law_fit import fits
 from expost.audit.noise_laws import reduced_law
 from expost.core import InvalidRequest, Ladder, PureGuarantee, PureLoss, Sealed, Sensitivity
 from expost.noise import AboveThreshold, ReducedAboveThreshold, SeededBits
+from expost.noise.renewed_threshold import RenewedThreshold
 
 ONE = Sensitivity(1)
 LADDER = Ladder.of([1, 2, 4])
@@ -88,6 +90,29 @@ def test_that_check_notices(neighbour, powers):
     assert interval_excess([0, -6], neighbour, **powers) > 1.1
 
 
+def gap_excess(queries, neighbour, query_power=2.0):
+    """The same for a stop at the second rung together with its gap: as likely as that one is reached, but not the next."""
+    decays, query_decays = [u**3 for u in ROOTS], [u**query_power for u in ROOTS]
+
+    def masses(first, second):
+        reached = [reduced_law([first, second - gap], decays, query_decays, depth=40)[1] for gap in range(7)]
+        return [low - high for low, high in pairwise(reached)]
+
+    pairs = zip(masses(*queries), masses(*neighbour), strict=True)
+    return max(max(here / there, there / here) for here, there in pairs) / ROOTS[1] ** -12
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, -6), (0, 5), (-3, 3), (4, 1)])
+@pytest.mark.parametrize("move", [(2, -1), (-1, 2), (2, 2), (-1, -1), (0, 2)])
+def test_the_gap_costs_no_more(first, second, move):
+    assert gap_excess([first, second], [first + move[0], second + move[1]]) <= 1 + 1e-6
+
+
+def test_too_little_noise_on_a_query_is_noticed_by_the_gap_too():
+    assert 0.97 < gap_excess([0, -6], [2, -7]) <= 1 + 1e-6
+    assert gap_excess([0, -6], [2, -7], query_power=2.2) > 1.1
+
+
 def test_the_scales_of_an_interval_are_those_of_that_law():
     interval = rule(sensitivity=Sensitivity(2), span=3)
 
@@ -154,3 +179,12 @@ def test_monotone_queries_need_half_the_query_noise():
 def test_senseless_rules_are_refused(changes):
     with pytest.raises(InvalidRequest):
         rule(**changes)
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["kept", "fresh"])
+@pytest.mark.parametrize(("failure", "rung"), [(0, 0), (-0.1, 0), (1.5, 0), (float("nan"), 0), (0.1, -1), (0.1, 3)])
+def test_margins_of_no_probability_or_no_rung_are_refused(fresh, failure, rung):
+    margins = RenewedThreshold(sensitivity=ONE, span=1, ladder=LADDER) if fresh else rule()
+
+    with pytest.raises(InvalidRequest):
+        margins.false_alarm_margin(failure, rung=rung)
