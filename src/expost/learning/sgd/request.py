@@ -102,9 +102,10 @@ class TrainingRequest:
 
     def public_terms(self) -> dict[str, Any]:
         """Everything that fixes the training and its price, for receipts and checkpoints."""
+        noises = [str(phase.noise_multiplier) for phase in self.schedule.phases]
         return {
             **self.terms,
-            "noise multipliers": [str(phase.noise_multiplier) for phase in self.schedule.phases],
+            "noise multipliers": noises if len(set(noises)) > 1 else noises[:1],  # once, where all phases have the same
             "steps of a phase": [phase.steps for phase in self.schedule.phases],
             "accountant": self.prices.accountant,
             "prices": fingerprint({"epsilons": [str(epsilon) for epsilon in self.prices.epsilons]}),

@@ -195,3 +195,13 @@ def test_a_training_that_stopped_tells_a_private_estimate_of_its_score(small: Sm
     assert 0.8 < receipt.terms["score, estimated"] <= 1
     assert told[0] == "" and "score of the rows held out about" in told[-1]
     assert "score, estimated" not in trained(small.fixed(), small).receipt.terms
+
+
+@pytest.mark.parametrize(("noises", "said"), [((20, 20, 20), ["20"]), ((40, 20), ["40", "20"])])
+def test_a_noise_that_all_phases_have_is_said_once(small: Small, noises: tuple[int, ...], said: list[str]) -> None:
+    schedule = Schedule(Poisson(Fraction(1, 10), 1000), tuple(Phase(2, Fraction(noise)) for noise in noises))
+
+    terms = replace(small.fixed(), schedule=schedule).public_terms()
+
+    assert terms["noise multipliers"] == said
+    assert terms["steps of a phase"] == [2] * len(noises)
