@@ -1,8 +1,7 @@
 """One thread of one process draws the noise of a session: else one bill pays for two answers."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -32,8 +31,7 @@ def plain() -> Any:
     return AboveThreshold(threshold=0, sensitivity=ONE, epsilon_threshold=1, epsilon_query=1).open()
 
 
-@contextmanager
-def together(session: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Iterator[list[Any]]:
+def told_together(session: Any, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
     """What two threads get that come to a session at once, the first one first."""
     told: list[Any] = []
 
@@ -50,35 +48,29 @@ def together(session: Any, first: Callable[[], Any], second: Callable[[], Any]) 
             thread.join(WAIT)
     for thread in threads:
         thread.join()
-    yield told
+    return told
 
 
 @pytest.mark.parametrize("begin", [renewed, reduced])
-def test_a_thread_that_waited_asks_no_rung_below_the_last_one(begin: Callable[[], Any]) -> None:
-    session = begin()
-    with together(
-        session, lambda: session.ask(FAR_BELOW, rung=1).above, lambda: session.ask(FAR_BELOW, rung=0).above
-    ) as told:
-        assert told == [False, "refused"]
-    assert session.last == 1
+@pytest.mark.parametrize(
+    ("answer", "rungs"), [(False, (1, 0)), (True, (0, 1))], ids=["a rung below the last one", "after it has stopped"]
+)
+def test_a_thread_that_waited_asks_nothing_that_is_not_left(
+    begin: Callable[[], Any], answer: bool, rungs: tuple[int, int]
+) -> None:
+    session, query = begin(), FAR_ABOVE if answer else FAR_BELOW
+    first, second = (lambda rung=rung: session.ask(query, rung=rung).above for rung in rungs)
 
-
-@pytest.mark.parametrize("begin", [renewed, reduced])
-def test_a_thread_that_waited_asks_no_session_that_has_stopped(begin: Callable[[], Any]) -> None:
-    session = begin()
-    with together(
-        session, lambda: session.ask(FAR_ABOVE, rung=0).above, lambda: session.ask(FAR_BELOW, rung=1).above
-    ) as told:
-        assert told == [True, "refused"]
-    assert session.loss == PureLoss(LADDER[0])
+    assert told_together(session, first, second) == [answer, "refused"]
+    assert session.last == rungs[0]
 
 
 @pytest.mark.parametrize("second", ["ask", "ask_until_above"])
 def test_a_thread_that_waited_uses_no_hit_twice(second: str) -> None:
     session = plain()
     again = {"ask": lambda: session.ask(FAR_ABOVE), "ask_until_above": lambda: session.ask_until_above([FAR_ABOVE])}
-    with together(session, lambda: session.ask(FAR_ABOVE).above, again[second]) as told:
-        assert told == [True, "refused"]
+
+    assert told_together(session, lambda: session.ask(FAR_ABOVE).above, again[second]) == [True, "refused"]
     assert session.loss == PureLoss(2)
 
 
