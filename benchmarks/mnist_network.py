@@ -170,9 +170,14 @@ def compare(target: float, found: dict[str, list[Run]]) -> None:
         mean, middle = statistics.geometric_mean(stops), statistics.median(stops)
         print(f"to {target:g}, {kind}: epsilon {mean:.3f} in the geometric mean, {middle:.3f} in the median, {mean / on_line:.2f}x and"
               f" {middle / on_line:.2f}x the {on_line:.3f} at which half of the fixed runs have it, on a line through all")  # fmt: skip
-    tested = least(found["proven"], lambda run: run.met)
-    print(f"to {target:g}, aimed: {statistics.median(run.epsilon for run in found['aimed']) / tested:.2f}x the least fixed"
-          f" epsilon, {tested:.3f}, that passes one private test for it")  # fmt: skip
+    if found["proven"]:
+        stop, tested = (
+            statistics.median(run.epsilon for run in found["aimed"]),
+            least(found["proven"], lambda run: run.met),
+        )
+        print(
+            f"to {target:g}, aimed: median epsilon {stop:.3f}, {stop / tested:.2f}x the least fixed one that passes one private test for it"
+        )
     for kind, rows, accuracy, share in measures:
         stop = statistics.median(run.epsilon for run in found[kind])
         fixed = least(found["fixed"], lambda run, accuracy=accuracy: accuracy(run) >= target, share)
@@ -183,10 +188,9 @@ def compare(target: float, found: dict[str, list[Run]]) -> None:
 
 def half_way(runs: list[Run], target: float) -> float:
     """The epsilon at which a run has the target as often as not: on a line through all, by the logarithm of epsilon."""
-    sizes, scores = np.log([run.epsilon for run in runs]), np.array([run.accuracy for run in runs])
-    if np.ptp(sizes) == 0:
+    if len({run.epsilon for run in runs}) < 2:
         return math.nan
-    slope, height = np.polyfit(sizes, scores, 1)
+    slope, height = np.polyfit(np.log([run.epsilon for run in runs]), [run.accuracy for run in runs], 1)
     return float(np.exp((target - height) / slope))
 
 

@@ -229,9 +229,7 @@ class ThresholdSession:
         query = single_integer(sealed)
         with self._holder.alone():
             self._check_hits_left()
-            self._open_segment = (
-                True  # before there is an answer: one that an interrupt kept from its caller is paid for
-            )
+            self._open_segment = True  # before there is an answer: one that an interrupt loses is paid for
             answers, gaps = self._batch.step(query)
             above = bool(answers[0])
             self._open_segment = not above
