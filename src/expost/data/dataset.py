@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
@@ -20,6 +19,8 @@ from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.form import CountForm, Form
+from expost.data.frames import implied_types
+from expost.data.places import missing_cells
 from expost.data.records import found_keys, single_steps
 from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
@@ -41,9 +42,9 @@ class Dataset:
     Everything said here is public and must not be read off the rows. The number of rows is private under
     add/remove; under replace-one it is public and given as ``rows``. With an id as the unit, each id contributes at
     most ``max_rows_per_unit`` rows, and to at most ``max_groups_per_unit`` groups of a grouped question: a uniformly
-    random part is kept, drawn with a fresh secret for every question. ``types`` declares what the columns of a CSV file
-    hold (integer, real, boolean, text, time), so that not even that is read off its rows; ``lines_are_rows`` says that
-    none of its cells holds a line end.
+    random part is kept, drawn with a fresh secret for every question. ``types`` declares what columns of a CSV file, a
+    pandas or polars frame or Python lists hold (integer, real, boolean, text, time), so that no row decides it; a cell that
+    does not fit is missing. ``lines_are_rows`` says that no cell of a CSV file holds a line end.
 
     >>> people = Dataset(pa.table({"age": [41, 17, 65]}), name="people", bounds={"age": (0, 120)})
     >>> people
@@ -66,18 +67,19 @@ class Dataset:
         lines_are_rows: bool = False,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._engine, suggested = open_source(source, types=types, lines_are_rows=lines_are_rows)
-        self._mark = source_mark(source, types=types, lines_are_rows=lines_are_rows)
-        self.name = name if name is not None else suggested
-        self.schema = Schema.of(self._engine.schema)
         self.unit = _unit(unit)
-        self.adjacency = Adjacency.parse(adjacency)
-        self.max_rows_per_unit = _limit(max_rows_per_unit, "max_rows_per_unit")
-        self.max_groups_per_unit = _limit(max_groups_per_unit, "max_groups_per_unit")
         self.bounds = _by_column(bounds, "bounds")
         self.categories = {
             column: _listed(column, values) for column, values in _by_column(categories, "categories").items()
         }
+        implied = implied_types(self.bounds, self.categories, self.unit.time_column)
+        self._engine, suggested = open_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
+        self._mark = source_mark(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
+        self.name = name if name is not None else suggested
+        self.schema = Schema.of(self._engine.schema)
+        self.adjacency = Adjacency.parse(adjacency)
+        self.max_rows_per_unit = _limit(max_rows_per_unit, "max_rows_per_unit")
+        self.max_groups_per_unit = _limit(max_groups_per_unit, "max_groups_per_unit")
         self.rows = _limit(rows, "rows")
         self._memory_limit = memory_limit
         self._derived: dict[str, Expression] = {}
@@ -169,7 +171,8 @@ class Dataset:
                 f"Expected a public table of numbers, texts, truths and times with the key {on}, and a text as prefix",
                 do="Drop other columns",
             )
-        public = public.filter(pc.is_valid(public.column(on)))  # a row without a key finds nothing
+        keyed = ~missing_cells(public.column(on).combine_chunks())
+        public = public.filter(pa.array(keyed))  # a row without a key finds nothing
         keys = public_entries(public, on)
         if len(set(keys)) != len(keys) or not all(is_exact(key) for key in keys if isinstance(key, int | float)):
             raise InvalidRequest(
@@ -218,7 +221,9 @@ class Dataset:
         """The clamp of a number, from the bounds given here or declared for the column."""
         kind = kind_of(column, self.schema, self._derived)
         if kind is None or not kind.is_number:
-            raise InvalidRequest("Expected a column of numbers", got=repr(column), do="Name a numeric column")
+            raise InvalidRequest(
+                "Expected a column of numbers", got=repr(column), do="Name a numeric column, or declare it with types="
+            )
         if kind is Kind.BOOLEAN and bounds is None:
             bounds = (0, 1)
         if bounds is None and isinstance(column, ColumnName):

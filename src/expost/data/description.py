@@ -104,7 +104,7 @@ def template(source: str, columns: Iterable[tuple[str, str]]) -> str:
     # per = "week"                  # protect a person within a day, week or month of the time column
     # time = "TIME"
     <BLANKLINE>
-    [types]                         # of a CSV file, guessed: check them; what is not named is text
+    [types]                         # of a CSV file, guessed: check them; what is not named is guessed
     "age" = "integer"
     "city" = "text"
     <BLANKLINE>
@@ -147,7 +147,7 @@ def _types(source: str, columns: list[tuple[str, str]]) -> list[str]:
         return []
     lines = [f"{_quoted(name)} = {_quoted(kind)}" for name, kind in columns if kind != Kind.OTHER.value]
     return [
-        "[types]                         # of a CSV file, guessed: check them; what is not named is text",
+        "[types]                         # of a CSV file, guessed: check them; what is not named is guessed",
         *lines,
         "",
     ]

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation, as_utc
-from expost.data.values import Numbers, Texts, Times, Truths, Values, read_column
+from expost.data.canonical import canonical_column
+from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation
+from expost.data.places import missing_cells, moment, places
+from expost.data.values import Numbers, Texts, Times, Truths, Values, decoded, read_column
 
-__all__ = ["evaluate", "moment"]
+__all__ = ["cells", "evaluate", "moment"]
 
 # What Arrow's parser of floats is known to accept; everything else is missing before it can complain.
 _NUMBER = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?$"
@@ -31,6 +33,9 @@ class _Nulls:
     @property
     def missing(self) -> NDArray[np.bool_]:
         return np.ones(self.rows, bool)
+
+    def column(self) -> pa.Array:
+        return pa.nulls(self.rows, pa.float64())
 
 
 _Found = Values | _Nulls
@@ -49,6 +54,21 @@ def evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str
     return Numbers(_numbers(found)) if isinstance(found, _Nulls) else found
 
 
+def cells(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression] | None = None) -> pa.Array:
+    """Return the values of an expression as a canonical column, which is what every comparison for equality reads.
+
+    A stored column comes as it is, so that integers beyond 2^53, decimals and nanoseconds stay apart.
+    """
+    stored = _stored(expression, batch, derived or {})
+    return evaluate(expression, batch, derived).column() if stored is None else stored
+
+
+def _stored(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> pa.Array | None:
+    if not isinstance(expression, ColumnName) or expression.name in derived:
+        return None
+    return decoded(batch.column(expression.name))
+
+
 def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> _Found:
     if isinstance(expression, ColumnName):
         if expression.name in derived:
@@ -57,14 +77,52 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Mapping[st
     if isinstance(expression, Literal):
         return _constant(expression.value, batch.num_rows)
     if isinstance(expression, Lookup):
-        return _look_up(expression, _evaluate(expression.key, batch, derived))
+        return _look_up(expression, _cells(expression.key, batch, derived))
     assert isinstance(expression, Operation)
     if expression.name in ("AND", "OR"):
         return reduce(_APPLY[expression.name], (_evaluate(each, batch, derived) for each in expression.arguments))
-    arguments = [_evaluate(argument, batch, derived) for argument in expression.arguments]
     if expression.name == "IN":
-        return _is_in(arguments[0], expression.arguments[1:])
+        return _is_in(_cells(expression.arguments[0], batch, derived), expression.arguments[1:])
+    if expression.name in _COMPARISONS:
+        exact = _compare_exactly(expression, batch, derived)
+        if exact is not None:
+            return exact
+    arguments = [_evaluate(argument, batch, derived) for argument in expression.arguments]
     return _APPLY[expression.name](*arguments)
+
+
+def _cells(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> pa.Array:
+    stored = _stored(expression, batch, derived)
+    return _evaluate(expression, batch, derived).column() if stored is None else stored
+
+
+def _compare_exactly(expression: Operation, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> Truths | None:
+    """Compare what floats and microseconds would round: stored integers with whole numbers, others with a constant."""
+    sides = [_whole(each, batch, derived) for each in expression.arguments]
+    if all(side is not None for side in sides) and any(isinstance(each, ColumnName) for each in expression.arguments):
+        (left, known), (right, also) = (side for side in sides if side is not None)
+        return Truths(_COMPARISONS[expression.name](left, right), np.broadcast_to(known & also, batch.num_rows))
+    columns = [each for each in expression.arguments if not isinstance(each, Literal)]
+    constants = [each.value for each in expression.arguments if isinstance(each, Literal) and each.value is not None]
+    if expression.name not in ("=", "<>") or len(columns) != 1 or len(constants) != 1:
+        return None
+    stored = _stored(columns[0], batch, derived)
+    if stored is None:
+        return None
+    found = places(stored, constants) >= 0
+    return Truths(found if expression.name == "=" else ~found, ~missing_cells(stored))
+
+
+def _whole(expression: Expression, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> tuple[Any, Any] | None:
+    """Return a stored integer column or a whole constant as exact integers, and which of them are known."""
+    if isinstance(expression, Literal):
+        value = expression.value
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        return (int(value), np.True_) if is_whole else None
+    stored = _stored(expression, batch, derived)
+    if stored is None or not pa.types.is_integer(stored.type):
+        return None
+    return stored.fill_null(0).to_numpy(), ~missing_cells(stored)
 
 
 def _constant(value: Any, rows: int) -> _Found:
@@ -77,11 +135,6 @@ def _constant(value: Any, rows: int) -> _Found:
     if isinstance(value, str):
         return Texts(pa.repeat(pa.scalar(value, pa.large_string()), rows))
     return Numbers(np.full(rows, float(value)))
-
-
-def moment(value: datetime.date) -> np.datetime64:
-    """A public date or moment as columns of times hold it."""
-    return np.datetime64(as_utc(value), "us")
 
 
 def _numbers(values: _Found) -> NDArray[np.float64]:
@@ -145,19 +198,11 @@ def _is_null(value: _Found) -> Truths:
     return Truths(value.missing, np.ones(len(value.missing), bool))
 
 
-def _is_in(value: _Found, constants: tuple[Expression, ...]) -> Truths:
+def _is_in(column: pa.Array, constants: tuple[Expression, ...]) -> Truths:
     listed = [each.value for each in constants if isinstance(each, Literal) and each.value is not None]
-    if isinstance(value, Texts):
-        chosen = pa.array([each for each in listed if isinstance(each, str)], pa.large_string())
-        found = pc.is_in(value.texts, chosen).to_numpy(zero_copy_only=False)
-    elif isinstance(value, Times):
-        moments = [moment(each) for each in listed if isinstance(each, datetime.date)]
-        found = np.isin(value.moments, np.array(moments, dtype="datetime64[us]"))
-    else:
-        found = np.isin(_numbers(value), np.array([float(each) for each in listed if isinstance(each, int | float)]))
-    sure = np.asarray(found, bool)
+    sure = places(column, listed) >= 0
     # As in SQL: a value that is not found in a list with NULL might be equal to what is unknown there.
-    known = sure if len(listed) < len(constants) else ~value.missing
+    known = sure if len(listed) < len(constants) else ~missing_cells(column)
     return Truths(sure, known)
 
 
@@ -174,17 +219,17 @@ def _coalesce(value: _Found, other: _Found) -> _Found:
     return Numbers(np.where(missing, _numbers(other), _numbers(value)))
 
 
-def _look_up(lookup: Lookup, key: _Found) -> _Found:
-    if isinstance(key, _Nulls):
-        return read_column(pa.array(lookup.values).take(pa.nulls(key.rows, pa.int32())))
-    if isinstance(key, Texts):
-        places = pc.index_in(key.texts, pa.array(lookup.keys, pa.large_string()))
-    elif isinstance(key, Times):
-        moments = np.array([moment(each) for each in lookup.keys if isinstance(each, datetime.date)], "datetime64[us]")
-        places = pc.index_in(pa.array(key.moments), pa.array(moments))
-    else:
-        places = pc.index_in(pa.array(_numbers(key), from_pandas=True), pa.array(map(float, lookup.keys), pa.float64()))  # type: ignore[arg-type]
-    return read_column(pa.array(lookup.values).take(places))
+def _look_up(lookup: Lookup, key: pa.Array) -> _Found:
+    found = places(key, lookup.keys)
+    return read_column(_entries(lookup.values).take(pa.array(found, mask=found < 0)))
+
+
+def _entries(values: tuple[Any, ...]) -> pa.Array:
+    """Return the entries of a public table as a canonical column."""
+    try:
+        return canonical_column(pa.array(values))
+    except OverflowError:  # integers beyond 64 bits with a sign; a looked-up number is a float like every computed one
+        return canonical_column(pa.array([None if value is None else float(value) for value in values], pa.float64()))
 
 
 def _text(function: Callable[..., Any]) -> Callable[..., _Found]:
@@ -223,6 +268,14 @@ def _since(moments: Any, fine: str, coarse: str) -> Any:
     return (moments.astype(f"datetime64[{fine}]") - moments.astype(f"datetime64[{coarse}]")).astype(np.int64)
 
 
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "=": np.equal,
+    "<>": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
 _APPLY: dict[str, Callable[..., _Found]] = {
     "+": _arithmetic(np.add),
     "-": _arithmetic(np.subtract),

@@ -6,13 +6,15 @@ import datetime
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from expost.core import InvalidRequest
+from expost.data.canonical import canonical_value
 
 __all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_utc", "col", "is_exact", "lift"]
 
-Plain = str | int | float | bool | datetime.date | None
+Plain = str | int | float | bool | Decimal | datetime.date | None
 
 
 class Expression:
@@ -233,7 +235,7 @@ class Literal(Expression):
                 got=value,
                 do="Leave it out: compare with starts_with or contains what is around it",
             )
-        self.value = value
+        self.value = canonical_value(value)
 
     def __repr__(self) -> str:
         if self.value is None or isinstance(self.value, bool):

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Norm
 from expost.core.mask import check_unmasked
+from expost.data.canonical import canonical_column
 from expost.data.dataset import Dataset
-from expost.data.engines.readable import readable_column
-from expost.data.values import decoded
+from expost.data.places import label_codes
+from expost.data.schema import Kind
+from expost.data.values import float_cells
 
-__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_column", "plain_numbers", "read_rows"]
+__all__ = ["GRID_BITS", "RowSource", "UnitBall", "UnitRows", "plain_numbers", "read_rows", "typed_column"]
 
 GRID_BITS = 20
 """Fractional bits of a gridded value. Products have 40, so float64 adds 2^13 of them without rounding."""
@@ -157,30 +159,40 @@ class _Retargeted(UnitRows):
         return ((features, self._change(target)) for features, target in self._base.chunks())
 
 
-def plain_numbers(values: NDArray[Any]) -> Floats:
-    """Numbers as floats; among objects, one that is no number is a missing one: no error may tell of it.
+def plain_numbers(values: Any) -> Floats:
+    """Return numbers as floats. An object that is not a number is NaN; raising would reveal that such a row exists.
 
     >>> plain_numbers(np.array([1, None, "a", 10**400], object)).tolist()
     [1.0, nan, nan, inf]
     """
+    if isinstance(values, pa.Array):
+        if not Kind.of(values.type).is_number:
+            raise InvalidRequest("Expected numbers", do="Pass columns of numbers; encode text as numbers first")
+        return float_cells(values)
+    values = np.asarray(values)
     if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
+        return np.asarray(values, np.float64)
     if values.dtype.kind != "O":  # the type of a column is public
         raise InvalidRequest("Expected numbers", do="Pass columns of numbers; encode text as numbers first")
     return np.array([_plain_number(value) for value in values.ravel().tolist()], np.float64).reshape(values.shape)
 
 
-def plain_column(column: Any) -> Any:
-    """An Arrow column as an array, a text that is no UTF-8 a missing one: no error may tell of it; others as they are.
+def typed_column(values: Any) -> pa.Array | None:
+    """Return a column with a type of its own (Arrow's, polars's, a pandas extension's) in canonical form, else None.
 
-    >>> plain_column(pa.array([b"a", bytes([255])]).view(pa.string())).tolist()
+    As an array of NumPy's its type would depend on single cells: one null makes floats of integers.
+
+    >>> typed_column(pa.array([b"a", bytes([255])]).view(pa.string())).to_pylist()
     ['a', None]
     """
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if not isinstance(column, pa.Array):
-        return column
-    return decoded(readable_column(column)).to_numpy(zero_copy_only=False)
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        dtype = getattr(values, "dtype", None)
+        # Frames have no dtype, arrays and plain series one of NumPy's; pandas categories may be objects.
+        plain = dtype is None or isinstance(dtype, np.dtype) or hasattr(dtype, "categories")
+        if plain or not hasattr(values, "__arrow_c_stream__"):
+            return None
+        values = pa.chunked_array(values)
+    return canonical_column(values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
 
 
 def _plain_number(value: Any) -> float:
@@ -196,7 +208,7 @@ def grid_numbers(bound: float) -> Callable[[Any], Floats]:
     """Puts numeric targets, clipped to [-bound, bound], on the grid; missing ones count as zero."""
 
     def onto_grid(target: Any) -> Floats:
-        values = np.nan_to_num(plain_numbers(np.asarray(target)), nan=0.0)
+        values = np.nan_to_num(plain_numbers(target), nan=0.0)
         return np.trunc(np.clip(values, -bound, bound) / bound * 2.0**GRID_BITS)
 
     return onto_grid
@@ -208,19 +220,21 @@ def read_rows(
     *,
     names: tuple[str, ...] | None = None,
     declared_rows: int | None = None,
+    classes: Any = None,
 ) -> RowSource:
     """The rows of whatever the caller has: arrays, sparse matrices, frames, Arrow tables, datasets.
 
     With a ``Dataset``, ``target`` is the name of a column and ``names`` are the features, every other numeric column by
     default; the rows are then streamed from the source. ``declared_rows`` says that the number of rows is private and
-    stands for it: a dataset must then be one whose neighbours add or remove a row.
+    stands for it: a dataset must then be one whose neighbours add or remove a row. With ``classes`` the targets are read
+    as places among them, -1 for any other label.
     """
     if isinstance(features, Dataset):
-        return _read_dataset(features, target, names, declared_rows)
+        return _read_dataset(features, target, names, declared_rows, classes)
     names = names or column_names(features)
     matrix = _as_matrix(features)
     rows, width = matrix.shape
-    labels = None if target is None else _as_vector(target, rows)
+    labels = None if target is None else _as_vector(target, rows, classes)
     if rows == 0 or width == 0:
         raise InvalidRequest("Expected at least one row and one feature", do="Pass a matrix of shape (rows, features)")
 
@@ -232,7 +246,11 @@ def read_rows(
 
 
 def _read_dataset(
-    dataset: Dataset, target: Any, chosen: tuple[str, ...] | None, declared_rows: int | None
+    dataset: Dataset,
+    target: Any,
+    chosen: tuple[str, ...] | None,
+    declared_rows: int | None,
+    classes: Any,
 ) -> RowSource:
     if not isinstance(target, str):
         raise InvalidRequest("Expected the name of the target column beside a Dataset", got=target, do="Pass y='name'")
@@ -251,8 +269,8 @@ def _read_dataset(
     def read() -> Iterator[tuple[Any, Any]]:
         left: float = rows if declared_rows is None else math.inf
         for batch in dataset.batches([*names, target]):
-            *columns, labels = (decoded(batch.column(n)).to_numpy(zero_copy_only=False) for n in (*names, target))
-            table = np.column_stack(columns)
+            table = np.column_stack([float_cells(batch.column(name)) for name in names])
+            labels = _targets(batch.column(target), classes)
             kept = int(min(len(labels), left))
             for start, stop in _spans(kept, len(names)):
                 yield table[start:stop], labels[start:stop]
@@ -291,14 +309,25 @@ def _as_matrix(features: Any) -> Any:
     return matrix
 
 
-def _as_vector(target: Any, rows: int) -> NDArray[Any]:
+def _as_vector(target: Any, rows: int, classes: Any) -> NDArray[Any]:
     check_unmasked(target)
-    target = plain_column(target)
-    labels = target.to_numpy() if hasattr(target, "to_numpy") else np.asarray(target)
-    labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    typed = typed_column(target)
+    if typed is not None:
+        labels = _targets(typed, classes)
+    else:
+        labels = target.to_numpy() if hasattr(target, "to_numpy") else np.asarray(target)
+        labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        labels = labels if classes is None or labels.ndim != 1 else label_codes(labels, classes)
     if labels.ndim != 1 or len(labels) != rows:
         raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
     return labels
+
+
+def _targets(column: pa.Array, classes: Any) -> NDArray[Any]:
+    """Return a canonical target column as an array whose type depends on the column's type only."""
+    if classes is not None:
+        return label_codes(column, classes)
+    return float_cells(column) if Kind.of(column.type).is_number else column.to_numpy(zero_copy_only=False)
 
 
 def column_names(features: Any) -> tuple[str, ...] | None:

@@ -9,18 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from expost.data.axis import stored_integers
 from expost.data.bounding import Limits, bound
 from expost.data.engines import Engine
-from expost.data.evaluate import evaluate
+from expost.data.evaluate import cells, evaluate
 from expost.data.identity import unit_words
+from expost.data.places import missing_cells
 from expost.data.shards import Shards
 from expost.data.tally import Tally
-from expost.data.values import Numbers, Texts, Times, Truths
+from expost.data.values import Truths
 
 __all__ = ["found_keys", "single_steps"]
 
-_FIRST_DAY, _LAST_DAY = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31", "us")
 _STEP_BITS = 32  # steps and cells are both below 2^32 (2^31), so a pair fits in 64 bits and sorts as one word
 
 
@@ -57,15 +56,7 @@ def _keys(tally: Tally, expression: Any, batch: pa.RecordBatch) -> set[Any]:
         kept &= condition.certain if isinstance(condition, Truths) else False
     if not tally.unit.is_row:
         kept &= unit_words(tally.unit, batch, tally.derived, b"")[1]  # nobody's rows open no group
-    whole = stored_integers(expression, batch, tally.derived)
-    if whole is not None:
-        return set(pc.unique(whole.filter(pa.array(kept)).drop_null()).to_pylist())
-    values = evaluate(expression, batch, tally.derived)
-    kept &= ~values.missing
-    if isinstance(values, Texts):
-        return set(pc.unique(values.texts.filter(pa.array(kept))).to_pylist())
-    if isinstance(values, Times):
-        inside = (values.moments >= _FIRST_DAY) & (values.moments < _LAST_DAY)  # other years have no Python value
-        return set(np.unique(values.moments[kept & inside]).tolist())
-    column = values.numbers if isinstance(values, Numbers) else values.true
-    return set(np.unique(column[kept]).tolist())
+    # One equality for finding a key and for counting its rows: that of canonical cells.
+    column = cells(expression, batch, tally.derived)
+    kept &= ~missing_cells(column)
+    return set(pc.unique(column.filter(pa.array(kept))).to_pylist())

@@ -34,8 +34,8 @@ class Kind(enum.Enum):
 
     @classmethod
     def of(cls, arrow: pa.DataType) -> Kind:
-        """The kind of an Arrow type; a dictionary is what it encodes."""
-        if pa.types.is_dictionary(arrow):
+        """Return the kind of an Arrow type; an encoded column is of the kind that it encodes."""
+        if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
             return cls.of(arrow.value_type)
         for kind, tests in _TESTS.items():
             if any(test(arrow) for test in tests):

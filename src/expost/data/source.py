@@ -15,25 +15,37 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import pyarrow as pa
 
 from expost.core import ExpostError, InvalidRequest
+from expost.data.canonical import canonical_table
 from expost.data.engines import ArrowEngine, Engine, ParquetEngine
-from expost.data.engines.readable import ReadableEngine, readable
+from expost.data.engines.canonical_engine import CanonicalEngine
+from expost.data.frames import frame_table, is_frame, list_table, retyped
+from expost.data.schema import Kind
 
 __all__ = ["as_table", "open_source", "public_entries", "public_table", "source_mark"]
 
 T = TypeVar("T")
 
-_DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, or a DuckDB relation"
+_DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, Python lists, or a DuckDB relation"
 _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
+_MICROSECONDS = pa.timestamp("us")
 _DATABASE = re.compile(r"postgres(ql)?://")
 
 
 def open_source(
-    source: Any, *, types: Mapping[str, str] | None = None, lines_are_rows: bool = False
+    source: Any,
+    *,
+    types: Mapping[str, str] | None = None,
+    implied: Mapping[str, str] | None = None,
+    lines_are_rows: bool = False,
 ) -> tuple[Engine, str | None]:
-    """The engine that reads ``source``, and the name its file suggests; the rest says how a CSV file is read."""
+    """Return the engine that reads ``source``, its cells canonical, and the name its file suggests.
+
+    ``types`` declares what columns of a CSV file, a frame or Python lists hold, and ``implied`` what the description
+    implies of those that are not declared; ``lines_are_rows`` is about CSV files.
+    """
     with suppress(_NotOurs):
-        engine, name = _ours(lambda: _opened(source, types, lines_are_rows))
-        return ReadableEngine(engine), name
+        engine, name = _ours(lambda: _opened(source, types, implied, lines_are_rows))
+        return CanonicalEngine(engine), name
     file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
     # The end of a long path says which file it is.
     typed = Path(source).name or str(source) if file else type(source).__name__
@@ -58,23 +70,27 @@ def as_table(source: Any) -> pa.Table:
 
 
 def public_table(source: Any) -> pa.Table:
-    """A public table in memory, its texts readable."""
+    """Return a public table in memory, its cells in canonical form; times must be in years that Python knows."""
     table = as_table(source)
-    return pa.Table.from_batches(map(readable, table.to_batches()), table.schema)
+    canonical = canonical_table(table)
+    for name, before, after in zip(table.column_names, table.columns, canonical.columns, strict=True):
+        if Kind.of(after.type) is Kind.TIME and after.null_count > before.null_count:
+            raise InvalidRequest(
+                "Expected times in the years 1 to 9999 in the public table", got=name, do="Drop its other rows"
+            )
+    return canonical
 
 
 def public_entries(table: pa.Table, column: str) -> tuple[Any, ...]:
-    """The entries of a column of a public table as plain values; times must be in years that Python knows.
+    """Return the entries of a column of a public table as plain values; nanoseconds are cut off.
 
-    >>> public_entries(as_table({"age": [41, 17]}), "age")
+    >>> public_entries(public_table({"age": [41, 17]}), "age")
     (41, 17)
     """
-    try:
-        return tuple(table.column(column).to_pylist())
-    except (OverflowError, ValueError):
-        raise InvalidRequest(
-            "Expected times in the years 1 to 9999 in the public table", got=column, do="Drop its other rows"
-        ) from None
+    entries = table.column(column)
+    return tuple(
+        (entries.cast(_MICROSECONDS, safe=False) if pa.types.is_timestamp(entries.type) else entries).to_pylist()
+    )
 
 
 class _NotOurs(Exception):
@@ -92,11 +108,15 @@ def _ours(step: Callable[[], T]) -> T:
     raise _NotOurs
 
 
-def _opened(source: Any, types: Mapping[str, str] | None, lines_are_rows: bool) -> tuple[Engine, str | None]:
-    is_csv = isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))
-    if (types is not None or lines_are_rows) and not is_csv:
+def _opened(
+    source: Any, types: Mapping[str, str] | None, implied: Mapping[str, str] | None, lines_are_rows: bool
+) -> tuple[Engine, str | None]:
+    if lines_are_rows and not _is_csv(source):
+        raise InvalidRequest("Expected lines_are_rows only with a CSV file", do="Leave it out")
+    if types is not None and not (_is_csv(source) or _takes_types(source)):
         raise InvalidRequest(
-            "Expected types and lines_are_rows only beside a CSV file", do="Leave them out: the source stores its own"
+            "Expected types only with a CSV file, a data frame or Python lists",
+            do="Leave them out: the source stores its own",
         )
     if not isinstance(lines_are_rows, bool):
         raise InvalidRequest("Expected lines_are_rows to be true or false", got=lines_are_rows, do="Pass one of them")
@@ -105,27 +125,51 @@ def _opened(source: Any, types: Mapping[str, str] | None, lines_are_rows: bool) 
     if isinstance(source, str) and _QUERY.match(source):
         return _duck().DuckEngine.query(source), None
     if isinstance(source, str | Path):
-        return _open_path(str(source), types, lines_are_rows)
+        return _open_path(str(source), types, implied, lines_are_rows)
     if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
         return _duck().DuckEngine(source), None
     if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
         return importlib.import_module("expost.data.engines.spark").SparkEngine(source), None
     if hasattr(source, "batches") and hasattr(source, "map"):
         return source, None
+    return ArrowEngine(_in_memory(source, types, implied)), None
+
+
+def _in_memory(source: Any, types: Mapping[str, str] | None, implied: Mapping[str, str] | None) -> pa.Table:
+    if is_frame(source):
+        return frame_table(source, types, implied)
+    if isinstance(source, Mapping | list | tuple):
+        return list_table(source, types, implied)
+    if hasattr(source, "collect") and hasattr(source, "collect_async"):  # a lazy polars frame
+        source = source.collect()
     if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
-        return ArrowEngine(as_table(source)), None
-    if hasattr(source, "collect") and hasattr(source, "collect_schema"):  # a lazy polars frame
-        return ArrowEngine(as_table(source.collect())), None
+        return retyped(as_table(source), types)
     raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
 
 
-def source_mark(source: Any, *, types: Mapping[str, str] | None = None, lines_are_rows: bool = False) -> str | None:
+def _is_csv(source: Any) -> bool:
+    return isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))
+
+
+def _takes_types(source: Any) -> bool:
+    """Return whether types can be declared for a source: pandas and polars frames, and Python lists."""
+    return is_frame(source) or isinstance(source, Mapping | list | tuple) or hasattr(source, "collect_schema")
+
+
+def source_mark(
+    source: Any,
+    *,
+    types: Mapping[str, str] | None = None,
+    implied: Mapping[str, str] | None = None,
+    lines_are_rows: bool = False,
+) -> str | None:
     """A public mark of a file's present content and of how it is read, or None for what is not a file."""
     if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
         return None
     found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
     mark = ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
-    declared = f" {sorted(types.items())}" if types else ""  # decides what a line means
+    read_as = {**(implied or {} if _is_csv(source) else {}), **(types or {})}  # decides what a line means
+    declared = f" {sorted(read_as.items())}" if read_as else ""
     return mark + declared + (" lines" if lines_are_rows else "")
 
 
@@ -134,7 +178,9 @@ def _duck() -> Any:
     return importlib.import_module("expost.data.engines.duck")
 
 
-def _open_path(text: str, types: Mapping[str, str] | None, lines_are_rows: bool) -> tuple[Engine, str | None]:
+def _open_path(
+    text: str, types: Mapping[str, str] | None, implied: Mapping[str, str] | None, lines_are_rows: bool
+) -> tuple[Engine, str | None]:
     paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)
@@ -144,7 +190,7 @@ def _open_path(text: str, types: Mapping[str, str] | None, lines_are_rows: bool)
         return ParquetEngine(paths), name
     if suffixes <= {".csv", ".tsv"}:
         csv = importlib.import_module("expost.data.engines.csv")
-        return csv.open_csv(paths, types, lines_are_rows=lines_are_rows), name
+        return csv.open_csv(paths, types, implied, lines_are_rows=lines_are_rows), name
     if suffixes <= {".arrow", ".feather", ".ipc"}:
         return ArrowEngine(pa.concat_tables([_mapped(path) for path in paths])), name
     raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)

@@ -10,21 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from expost.data.canonical import canonical_column, canonical_type
 from expost.data.schema import Kind
 
-__all__ = ["Numbers", "Texts", "Times", "Truths", "Values", "decoded", "read_column"]
+__all__ = ["Numbers", "Texts", "Times", "Truths", "Values", "decoded", "float_cells", "read_column"]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Finite floats; NaN is missing."""
+    """Floats in canonical form; NaN is missing."""
 
     numbers: NDArray[np.float64]
 
     @classmethod
     def of(cls, numbers: NDArray[np.float64]) -> Numbers:
-        """Numbers whose NaNs and infinities all count as missing."""
-        return cls(np.where(np.isfinite(numbers), numbers, np.nan))
+        """Return computed numbers in canonical form: NaN and infinities are missing, and zero has no sign."""
+        return cls(np.where(np.isfinite(numbers), numbers + 0.0, np.nan))
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -90,37 +91,34 @@ Values = Numbers | Truths | Texts | Times
 
 
 def read_column(column: pa.Array) -> Values:
-    """An Arrow column as values; infinities stay numbers here, because clamping knows what to do with them."""
+    """Return a canonical column as values; infinities stay numbers here, because clamping knows what to do with them."""
     column = decoded(column)
     kind = Kind.of(column.type)
     if kind is Kind.BOOLEAN:
         return Truths(_flags(pc.fill_null(column, False)), _flags(column.is_valid()))
     if kind is Kind.TEXT:
-        return Texts(column.cast(pa.large_string()))
+        return Texts(column)
     if kind is Kind.TIME:
-        return Times(_moments(column))
-    if pa.types.is_floating(column.type) and column.null_count == 0:
-        return Numbers(column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False))
-    # safe=False: a whole number beyond 2^53 is rounded, never refused.
-    numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return Numbers(np.asarray(numbers, dtype=np.float64))
+        return Times(np.asarray(column.to_numpy(zero_copy_only=False)).astype("datetime64[us]"))
+    return Numbers(float_cells(column))
+
+
+def float_cells(column: pa.Array) -> NDArray[np.float64]:
+    """Return a column of numbers or truths as floats, NaN where a cell is missing.
+
+    Whole numbers beyond 2^53 and decimals are rounded, each cell by itself, whatever the others are.
+
+    >>> float_cells(pa.array([2**53 + 1, None])).tolist()
+    [9007199254740992.0, nan]
+    """
+    column = decoded(column)
+    wide = column if pa.types.is_floating(column.type) else column.cast(pa.float64(), safe=False)
+    return np.asarray(wide.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The column itself, or what a dictionary encodes."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    words = column.dictionary
-    # Arrow has no way yet to decode a dictionary of string views, which is what Polars makes of categories.
-    return (words.cast(pa.large_string()) if Kind.of(words.type) is Kind.TEXT else words).take(column.indices)
-
-
-def _moments(column: pa.Array) -> NDArray[np.datetime64]:
-    if pa.types.is_date32(column.type):
-        days = column.to_numpy(zero_copy_only=False)
-        return np.asarray(days, dtype="datetime64[D]").astype("datetime64[us]")
-    wide = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
-    return np.asarray(wide.to_numpy(zero_copy_only=False), dtype="datetime64[us]")
+    """Return a column in canonical form if its type is not canonical; engines hand out canonical columns only."""
+    return column if column.type == canonical_type(column.type) else canonical_column(column)
 
 
 def _flags(column: Any) -> NDArray[np.bool_]:

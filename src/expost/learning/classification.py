@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Outcome, Release
 from expost.core import Loss as Bill
 from expost.data.matrix import RowSource, UnitRows
+from expost.data.places import label_codes
 from expost.learning.losses import Loss
 from expost.learning.model import LinearModel
 from expost.learning.objective import Tilt, TiltedRisk
 from expost.learning.problem import Problem, bill_of
-from expost.learning.sgd.table import looked_up
 from expost.learning.tilt import GaussianTilt, pure_tilt
 from expost.noise import BitSource
 
-__all__ = ["TiltedClassifier", "grid_labels", "known_labels", "signs"]
+__all__ = ["TiltedClassifier", "code_signs", "grid_labels", "known_labels", "signs"]
 
 _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
 
@@ -133,10 +133,13 @@ def known_labels(classes: tuple[Any, Any]) -> Callable[[Any], NDArray[np.float64
     if len(classes) != 2 or classes[0] == classes[1]:
         raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
 
-    def onto_signs(target: Any) -> NDArray[np.float64]:
-        labels = np.asarray(target)
-        if labels.dtype.kind == "O":
-            return np.array([-1.0, 1.0, 0.0])[looked_up(labels.tolist(), {classes[0]: 0, classes[1]: 1})]
-        return np.where(labels == classes[1], 1.0, np.where(labels == classes[0], -1.0, 0.0))
+    return lambda target: code_signs(label_codes(target, list(classes)))
 
-    return onto_signs
+
+def code_signs(codes: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the places of labels among two classes as -1 and 1, and those of no class as 0.
+
+    >>> code_signs(np.array([1, 0, -1])).tolist()
+    [1.0, -1.0, 0.0]
+    """
+    return np.array([-1.0, 1.0, 0.0])[codes]

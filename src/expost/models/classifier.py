@@ -16,7 +16,7 @@ from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Re
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource
-from expost.learning.classification import TiltedClassifier, grid_labels, known_labels
+from expost.learning.classification import TiltedClassifier, code_signs, signs
 from expost.learning.doubling import Doubling
 from expost.learning.gradient_fit import GradientFit
 from expost.learning.losses import HuberHinge, Logistic, Loss
@@ -51,7 +51,7 @@ _METHODS: dict[str, _Way] = {
         model._loss(),
         model._labels(),
         validation=int(model.validation_every or 0),
-        known_target=known_labels(model._pair()),
+        known_target=code_signs,
     ),
 }
 
@@ -151,10 +151,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         return min(ways, key=lambda way: way.worst_case.amounts()["epsilon"])
 
     def _labels(self) -> Callable[[Any], NDArray[np.float64]]:
-        return grid_labels(self._pair())
+        return lambda codes: signs(code_signs(codes))
 
-    def _pair(self) -> tuple[Any, Any]:
-        return self.classes_[0], self.classes_[1]
+    def _public_classes(self) -> NDArray[Any]:
+        if self.classes_[0] == self.classes_[1]:
+            raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
+        return self.classes_
 
     def _read(self, X: Any, y: Any) -> RowSource:
         if self.classes is None:

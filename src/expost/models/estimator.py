@@ -94,11 +94,16 @@ class PrivateLinearModel(PrivateEstimator):
         """The rows; shapes are checked as scikit-learn does, values are not: they are private."""
         if isinstance(X, Dataset):
             chosen = getattr(self, "_chosen", None)
-            source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows())
+            source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows(), classes=self._public_classes())
             self.n_features_in_ = source.width
             return source
         matrix = self._matrix(X)
-        return read_rows(matrix, self._checked_target(y), names=column_names(X))
+        target = self._checked_target(y)
+        return read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
+
+    def _public_classes(self) -> NDArray[Any] | None:
+        """Return the classes among which targets are coded; None where targets are numbers."""
+        return None
 
     def _declared_rows(self) -> int | None:
         """The public number that stands for a private number of rows, where a method asks for it."""

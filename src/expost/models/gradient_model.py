@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +17,7 @@ from expost.core.rational import rational
 from expost.curator import answer
 from expost.data import Dataset
 from expost.data.matrix import RowSource, column_names, read_rows
+from expost.data.schema import Kind
 from expost.learning.sgd.checkpoint import Checkpoint
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid
@@ -38,6 +40,7 @@ from expost.models.private_estimator import PrivateEstimator, chosen_columns, on
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
 _CLIP = 0.3  # of feature_bound
+_STORED = {Kind.TEXT: pa.large_string(), Kind.TIME: pa.timestamp("us"), Kind.OTHER: pa.null()}  # others are numbers
 
 
 @dataclass(frozen=True)
@@ -173,15 +176,23 @@ class PrivateGradientModel(PrivateEstimator):
             )
         source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
         # An empty column of the declared kind: classes are learned from what is public, before any row is read.
-        nobody = np.empty(0, np.float64 if dataset.schema.kind(target).is_number else str)
-        self._targets(nobody)
+        nobody = self._targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
         self.n_features_in_ = source.width
+        classes = self._public_classes()
+        if classes is not None:
+            source = read_rows(
+                dataset, target, names=features, declared_rows=self._order(1, None).rows, classes=classes
+            )
 
         def gathered(rows: RowSource) -> tuple[Any, NDArray[Any]]:
             matrix, labels = _gathered(rows, nobody)
-            return matrix, self._targets(labels)
+            return matrix, self._targets(labels) if classes is None else labels
 
         return GivenRows(source, gathered, source.width, names=source.names)
+
+    def _public_classes(self) -> NDArray[Any] | None:
+        """Return the classes among which targets are coded; None where targets are numbers."""
+        return None
 
     def price(self, width: int = 1) -> PriceList:
         """What training can cost, phase by phase, before any data is seen; needs a public ``rows``.
@@ -346,7 +357,7 @@ def _positive(value: Any, name: str) -> int:
 
 
 def _gathered(source: RowSource, nobody: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """All rows at once, as training goes over them many times; ``nobody`` are the labels of a table without rows."""
+    """All rows at once, as training goes over them many times; ``nobody`` are the targets of a table without rows."""
     parts = list(source.read())
     tables = [np.zeros((0, source.width)), *(np.asarray(table, np.float64) for table, _ in parts)]
     return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else nobody

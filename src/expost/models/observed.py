@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import type_of_target
 
@@ -17,12 +18,14 @@ OBSERVED = "observed"
 """Said by a caller for whom a fact about the table is public."""
 
 
-def observed_classes(labels: NDArray[Any]) -> NDArray[Any]:
+def observed_classes(labels: Any) -> NDArray[Any]:
     """The labels that occur, in order; what cannot be classes is refused in our words, since a library's may repeat values.
 
     >>> observed_classes(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
+    if isinstance(labels, pa.Array):
+        labels = labels.to_numpy(zero_copy_only=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of casts, where a label is no number

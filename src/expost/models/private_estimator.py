@@ -16,8 +16,10 @@ from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Un
 from expost.core.mask import check_unmasked
 from expost.curator import answer
 from expost.data import Dataset
-from expost.data.matrix import plain_column, plain_numbers
+from expost.data.canonical import canonical_column
+from expost.data.matrix import plain_numbers, typed_column
 from expost.data.schema import Schema
+from expost.data.values import float_cells
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
 from expost.models.observed import OBSERVED
@@ -98,8 +100,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             )
         return InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
 
-    def _vector(self, y: Any) -> NDArray[Any]:
-        """One target a row, its shape checked."""
+    def _vector(self, y: Any) -> Any:
+        """Return one target for each row, its shape checked: a canonical Arrow column if it has a type, else an array."""
         if y is None:
             name = type(self).__name__
             raise InvalidRequest(
@@ -109,7 +111,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(y, list | tuple) and not self._labels_are_public:
             y = _listed(y)
         try:
-            vector: NDArray[Any] = column_or_1d(plain_column(y), warn=True)
+            typed = typed_column(y)
+            if typed is not None:
+                return typed
+            vector: NDArray[Any] = column_or_1d(y, warn=True)
         except Exception:  # another library's words may repeat a cell
             vector = np.empty(0, complex)
         if vector.dtype.kind in "cV":
@@ -198,11 +203,10 @@ def from_arrow(X: Any) -> Any:
     return X
 
 
-def _arrow_numbers(column: Any) -> NDArray[Any]:
-    exact = str(column.type).startswith("decimal")
-    values: NDArray[Any] = (column.cast("double") if exact else column).to_numpy(zero_copy_only=False)
-    # Truth values with a missing one come as objects; the type of the column says that they are numbers.
-    return plain_numbers(values) if str(column.type) == "bool" else values
+def _arrow_numbers(column: Any) -> NDArray[np.float64]:
+    """Return an Arrow column of numbers as floats, whatever its cells: a null must not decide the type of the matrix."""
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    return float_cells(canonical_column(whole))
 
 
 def _listed(labels: Sequence[Any]) -> NDArray[Any]:

@@ -80,7 +80,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
 
     _measure = Measure.ACCURACY
 
-    def _targets(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+    def _targets(self, labels: Any) -> NDArray[np.intp]:
         if self.classes is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",
@@ -95,7 +95,10 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         self.classes_ = classes
         return numbers
 
-    def _public_targets(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+    def _public_classes(self) -> NDArray[Any]:
+        return self.classes_
+
+    def _public_targets(self, labels: Any) -> NDArray[np.intp]:
         numbers = label_numbers(labels, self.classes_)
         if (numbers == ABSENT).any():
             raise InvalidRequest("Expected public labels among the classes", do="Name all classes, or drop those rows")
@@ -184,7 +187,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     _measure = Measure.RMSE
 
-    def _targets(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def _targets(self, numbers: Any) -> NDArray[np.float64]:
         return target_numbers(numbers, *self._bounds())
 
     def _bounds(self) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from expost.core import InvalidRequest, unseal
 from expost.data import Dataset
 from expost.data.description import Description
 
-TYPES = {"age": "integer", "x": "real", "ok": "boolean", "when": "time"}
+TYPES = {"age": "integer", "x": "real", "ok": "boolean", "when": "time", "city": "text"}
 HEADER = "age,x,ok,when,city"
 ROWS = ["41,1.5,true,2013-01-01 10:00:00,Rome", "old,?,maybe,then,Oslo", "7", '8,2,false,2013-01-02,"a,b",too,many', ""]
 
@@ -102,7 +102,7 @@ def test_headers_differ_or_are_missing_and_are_refused(tmp_path) -> None:
 
 def test_other_sources_have_types_of_their_own() -> None:
     for terms in ({"types": {"a": "text"}}, {"lines_are_rows": True}):
-        with pytest.raises(InvalidRequest, match="only beside a CSV"):
+        with pytest.raises(InvalidRequest, match="only with a CSV"):
             Dataset(pa.table({"a": [1]}), **terms)
 
 

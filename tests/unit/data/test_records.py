@@ -7,6 +7,7 @@ import pyarrow as pa
 from expost.core import Unit
 from expost.data import col
 from expost.data.engines import ArrowEngine
+from expost.data.engines.canonical_engine import CanonicalEngine
 from expost.data.records import found_keys
 from expost.data.tally import Tally
 
@@ -14,7 +15,7 @@ from expost.data.tally import Tally
 def keys(column: pa.Array, **parts) -> list[object]:
     table = pa.table({"k": column, "who": pa.array(["a", None] * (len(column) // 2) + ["a"] * (len(column) % 2))})
     tally = Tally(unit=parts.get("unit", Unit.row()), where=~col("k").is_missing())
-    return found_keys(ArrowEngine(table), tally, col("k"))
+    return found_keys(CanonicalEngine(ArrowEngine(table)), tally, col("k"))
 
 
 def test_large_whole_keys_are_told_apart() -> None:

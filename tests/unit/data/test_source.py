@@ -20,7 +20,7 @@ COLUMNS = {"age": [41, 17, 65], "city": ["a", None, "b"]}
     "source",
     [
         pa.table(COLUMNS),
-        pd.DataFrame(COLUMNS),
+        pd.DataFrame(COLUMNS).astype({"age": "Int64"}),
         pl.DataFrame(COLUMNS),
         pl.LazyFrame(COLUMNS),
         pa.table(COLUMNS).to_batches()[0],

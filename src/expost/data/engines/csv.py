@@ -29,16 +29,20 @@ _DELIMITERS = (",", "\t", ";", "|")
 
 
 def open_csv(
-    paths: Sequence[Path], types: Mapping[str, str] | None = None, *, lines_are_rows: bool = False
+    paths: Sequence[Path],
+    types: Mapping[str, str] | None = None,
+    implied: Mapping[str, str] | None = None,
+    *,
+    lines_are_rows: bool = False,
 ) -> CsvEngine:
     """An engine over CSV files of one layout.
 
     The header alone decides layout and names. Every cell is read as text and then cast: one that does not fit its
-    column's type, that is no UTF-8, that a line is too short for end as missing values. Without declared ``types`` these
-    are guessed from the first rows.
+    column's type, that is no UTF-8, that a line is too short for end as missing values. The type of a column that is
+    neither declared in ``types`` nor implied by the description is guessed from the first rows.
     """
     with suppress(Misquoted):  # raised again outside, so that no chain leads back to a row
-        return _opened(paths, types, lines_are_rows)
+        return _opened(paths, types, implied, lines_are_rows)
     raise InvalidRequest(
         "Expected a CSV file whose quotes enclose whole cells (RFC 4180)",
         got=paths[0].name,
@@ -46,13 +50,21 @@ def open_csv(
     )
 
 
-def _opened(paths: Sequence[Path], types: Mapping[str, str] | None, lines_are_rows: bool) -> CsvEngine:
+def _opened(
+    paths: Sequence[Path],
+    types: Mapping[str, str] | None,
+    implied: Mapping[str, str] | None,
+    lines_are_rows: bool,
+) -> CsvEngine:
     delimiter = _delimiter(paths[0], lines_are_rows)
     names = _names(paths, delimiter, lines_are_rows)
     texts = CsvEngine(paths, dict.fromkeys(names, "VARCHAR"), delimiter=delimiter, lines_are_rows=lines_are_rows)
     if not lines_are_rows:
         texts.check()
-    columns = _guess(texts) if types is None else _declared(names, types)
+    described = {name: _SQL[kind] for name, kind in (implied or {}).items() if name in names}
+    declared = described | _declared(names, types or {})
+    guessed = {} if len(declared) == len(names) else _guess(texts)  # whoever declares all lets no row decide
+    columns = {name: declared.get(name) or guessed[name] for name in names}
     return CsvEngine(paths, columns, delimiter=delimiter, lines_are_rows=lines_are_rows)
 
 
@@ -152,7 +164,7 @@ def _cast(text: str, kind: str) -> str:
 
 
 def _declared(names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
-    """The columns of the header; those without a type are texts."""
+    """Return the SQL types of the declared columns."""
     for name, kind in types.items():
         if name not in names or kind not in _SQL:
             raise InvalidRequest(
@@ -160,7 +172,7 @@ def _declared(names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
                 got=f"{name} = {kind}",
                 do="Correct it",
             )
-    return {name: _SQL[types.get(name, "text")] for name in names}
+    return {name: _SQL[kind] for name, kind in types.items()}
 
 
 def _guess(texts: CsvEngine) -> dict[str, str]:

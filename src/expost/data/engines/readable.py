@@ -1,45 +1,16 @@
-"""Texts that are no texts: Arrow and Parquet store any bytes, and no row of them may make a question fail."""
+"""Replace texts that are not UTF-8 by null: Arrow and Parquet store any bytes, and no row may make a question fail.
+
+Such a text becomes missing rather than repaired: two ids that were repaired to one text would be bounded as one unit.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from expost.data.engines.contract import ROWS_PER_BATCH, Engine
 from expost.data.schema import Kind
 
-__all__ = ["ReadableEngine", "readable", "readable_column"]
-
-T = TypeVar("T")
-
-
-class ReadableEngine:
-    """An engine whose texts are all UTF-8: a text that is not is a missing value, whatever other rows hold.
-
-    Missing rather than repaired: two ids that were repaired to one text would be bounded as one unit.
-
-    >>> from expost.data.engines.arrow import ArrowEngine
-    >>> bad = pa.array([b"Rome", bytes([255])]).view(pa.string())
-    >>> [batch.column(0).to_pylist() for batch in ReadableEngine(ArrowEngine(pa.table({"city": bad}))).batches(["city"])]
-    [['Rome', None]]
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._engine.schema
-
-    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-        for batch in self._engine.batches(columns, rows_per_batch=rows_per_batch):
-            yield readable(batch)
-
-    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
-        return self._engine.map(lambda batch: function(readable(batch)), columns)
+__all__ = ["readable", "readable_column"]
 
 
 def readable(batch: pa.RecordBatch) -> pa.RecordBatch:

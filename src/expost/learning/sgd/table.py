@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,16 +10,17 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data.matrix import plain_numbers
+from expost.data.places import label_codes
 from expost.learning.sgd.curvature import curved
 from expost.learning.sgd.descent import DescentRule
 from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.head import ABSENT, Head
+from expost.learning.sgd.head import Head
 from expost.learning.sgd.learner import LinearLearner
 from expost.learning.sgd.newton import NewtonLearner
 from expost.learning.sgd.schedule import Schedule
 from expost.learning.sgd.watch import Watch
 
-__all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "looked_up", "target_numbers"]
+__all__ = ["LinearProblem", "LinearTable", "default_steps", "label_numbers", "target_numbers"]
 
 _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
 # Of 10 to 100 Newton steps, 30 to 50 were the best or nearly so on most of 13 tables at four epsilons (docs/sgd.md); no rule
@@ -126,38 +126,13 @@ def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
     >>> label_numbers(["b", "a", "?"], ["a", "b"]).tolist()
     [1, 0, -1]
     """
-    known, given = np.asarray(classes), np.asarray(labels)
+    known = np.asarray(classes)
     if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known) or (known != known).any():
         got = "one class" if known.size == 1 else "some that are equal or missing"
         raise InvalidRequest(
             "Expected at least two different classes", got=got, do="Pass classes=[...], the public ones"
         )
-    if "O" not in (given.dtype.kind, known.dtype.kind) and _kind(given) != _kind(known):
-        raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
-    if given.dtype.kind == "O" or known.dtype.kind == "O":
-        return looked_up(given.tolist(), {name: place for place, name in enumerate(known.tolist())})
-    order = np.argsort(known, kind="stable")
-    place = np.searchsorted(known[order], given).clip(max=len(known) - 1)
-    found = order[place]
-    return np.where(known[found] == given, found, ABSENT).astype(np.intp)
-
-
-def _kind(values: NDArray[Any]) -> str:
-    """Numbers are one kind, whatever their type."""
-    return "number" if values.dtype.kind in "biuf" else values.dtype.kind
-
-
-def looked_up(labels: list[Any], places: dict[Any, int]) -> NDArray[np.intp]:
-    """The place of each label. Objects may be anything, a private value included that cannot be compared: no error tells of it.
-
-    >>> looked_up(["b", [], "?"], {"a": 0, "b": 1}).tolist()
-    [1, -1, -1]
-    """
-    try:
-        found = [places.get(label, ABSENT) for label in labels]
-    except TypeError:  # some label is a list or the like
-        found = [places.get(label, ABSENT) if isinstance(label, Hashable) else ABSENT for label in labels]
-    return np.array(found, np.intp)
+    return label_codes(labels, known)
 
 
 def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]:
@@ -169,6 +144,6 @@ def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]
     if not low < high:
         raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
     middle, half = (low + high) / 2, (high - low) / 2
-    values = np.nan_to_num(plain_numbers(np.asarray(targets)), nan=middle, posinf=high, neginf=low)
+    values = np.nan_to_num(plain_numbers(targets), nan=middle, posinf=high, neginf=low)
     centred: NDArray[np.float64] = (np.clip(values, low, high) - middle) / half
     return centred

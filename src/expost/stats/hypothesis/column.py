@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.core.mask import check_unmasked
 from expost.data import Dataset, Kind
-from expost.data.values import decoded
+from expost.data.places import places
+from expost.data.values import decoded, float_cells
 
 __all__ = [
     "GRID",
@@ -56,7 +57,8 @@ def check_values(dataset: Dataset, column: str, values: Iterable[Any]) -> None:
     kind = dataset.schema.kind(column)
     types = _HELD.get(kind, ())
     for value in values:
-        if not isinstance(value, types) or (isinstance(value, bool) and kind is not Kind.BOOLEAN):
+        odd = isinstance(value, float) and not math.isfinite(value)  # NaN is a missing cell, not a value
+        if odd or not isinstance(value, types) or (isinstance(value, bool) and kind is not Kind.BOOLEAN):
             raise InvalidRequest(
                 f"Expected a value of a column that holds {kind.value} values",
                 got=value,
@@ -71,14 +73,12 @@ def matches(batch: pa.RecordBatch, column: str, value: Any) -> int:
 
 def codes(batch: pa.RecordBatch, column: str, categories: Sequence[Any]) -> NDArray[np.int64]:
     """The position of each row's value among public categories; -1 where it is none of them."""
-    values = _plain(batch.column(column))
-    found = pc.index_in(values, value_set=pa.array(list(categories), type=values.type))
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+    return places(decoded(batch.column(column)), categories).astype(np.int64)
 
 
 def measured(batch: pa.RecordBatch, column: str) -> NDArray[np.float64]:
     """A numeric column as floats; nulls become NaN."""
-    return np.asarray(batch.column(column).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    return float_cells(batch.column(column))
 
 
 def bounded(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]:
@@ -170,17 +170,9 @@ def truths(values: Any, *, fewest: int = 1) -> NDArray[np.bool_]:
     return truth
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """The widest type of the column's kind, so that any public value of that kind can be compared with it."""
-    values = decoded(values)
-    wide = _WIDE.get(Kind.of(values.type))
-    return values if wide is None else values.cast(wide, safe=False)
-
-
 _HELD: dict[Kind, tuple[type, ...]] = {
     Kind.BOOLEAN: (bool,),
     Kind.INTEGER: (int,),
     Kind.REAL: (int, float),
     Kind.TEXT: (str,),
 }
-_WIDE = {Kind.INTEGER: pa.int64(), Kind.REAL: pa.float64(), Kind.TEXT: pa.large_string()}

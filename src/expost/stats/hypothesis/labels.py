@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.mask import check_unmasked
+from expost.data.matrix import typed_column
 
 __all__ = ["coded", "labels_of"]
 
@@ -25,6 +26,9 @@ def labels_of(values: Any) -> NDArray[Any]:
     """
     check_unmasked(values)
     try:
+        typed = typed_column(values)
+        if typed is not None:  # coded as stored: as an array, one null would make floats of whole numbers
+            return np.asarray(typed.dictionary_encode("encode").indices, np.int64)
         given = np.fromiter(values, object, len(values)) if isinstance(values, list | tuple) else np.asarray(values)
     except (TypeError, ValueError, OverflowError):  # the words may repeat a cell
         return np.empty((0, 0))
