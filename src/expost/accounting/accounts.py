@@ -25,14 +25,14 @@ from expost.accounting.events import (
     Sequence,
     checked_event,
 )
-from expost.accounting.rounding import Floats, float_down, float_up, sqrt_down
+from expost.accounting.rounding import Floats, float_up, sqrt_down
 from expost.accounting.scenario import Scenario, check_adjacency, scenarios
 from expost.accounting.tradeoff import TradeoffCurve, check_prior, grid_of, guess_rate
 from expost.accounting.typed import amount_of, delta_of
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest, MissingExtra
 from expost.core.guarantee import ApproxGuarantee, Guarantee, PureGuarantee
-from expost.core.meaning import posterior_bound
+from expost.core.meaning import explain_belief, percent_text, posterior_bound
 from expost.core.rational import decimal_text, probability, rational, round_up
 from expost.core.terms import ApproxTerms, GaussianTerms, PureTerms, RenyiTerms, Terms, ZeroConcentratedTerms
 
@@ -40,6 +40,8 @@ __all__ = ["CURRENCIES", "Account", "Total", "account", "account_report", "event
 
 _MOST_CONVOLVED = 8  # scenarios for which loss distributions are computed
 _SMALLEST_DELTA = Fraction(1, 10**12)  # how far a trade-off curve follows the profile
+_NEARLY = Fraction(1, 1024)
+_FAR = 2.0**60  # an epsilon at which a profile has come down to what never goes away
 
 
 class Total(Protocol):
@@ -51,6 +53,10 @@ class Total(Protocol):
 
     def delta(self, epsilon: Fraction) -> float:
         """The delta at this epsilon."""
+        ...
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """A privacy loss that is exceeded with this probability at most; infinite where the currency proves none."""
         ...
 
 
@@ -129,13 +135,20 @@ class Account:
         return PureGuarantee(max(known) if len(known) == len(sums) else round_up(epsilon))
 
     def tradeoff(self) -> TradeoffCurve:
-        """False alarms against missed detections of the best attacker."""
+        """False alarms against missed detections of the best attacker, before anything ran: ex-post events at their caps."""
         return self._curve
 
     def loss_bound(self, failure_probability: float | Fraction) -> float:
-        """A privacy loss that is exceeded with this probability at most."""
+        """A privacy loss that is exceeded with this probability at most, the smallest that any currency proves.
+
+        Infinite if none does. It holds for the outputs and for all that is computed from them
+        (docs/proofs/interpretation.md).
+
+        >>> round(account(GaussianEvent(1)).loss_bound(1e-6), 3)
+        5.432
+        """
         chance = rational(failure_probability, "failure_probability", positive=False)
-        return min(self.epsilon(0), self._curve.loss_bound(float_down(chance)))
+        return max(self._scenario_bound(scenario, chance) for scenario in self._scenarios)
 
     def posterior(self, prior: float = 0.5, *, failure_probability: float | Fraction = 0) -> float:
         """How sure someone with this prior can become that a unit is in the data, but for the failure probability.
@@ -147,8 +160,8 @@ class Account:
         return min(1.0, posterior_bound(prior, bound) * (1 + 2.0**-50))
 
     def guess_rate(self, prior: float = 0.5) -> float:
-        """The largest probability of guessing right whether a unit is in the data."""
-        return guess_rate(self.delta, prior)
+        """The largest probability, before anything ran, of guessing right whether a unit is in the data."""
+        return guess_rate(self._planned_delta, prior)
 
     def explain(
         self, delta: float | Fraction = 0, *, prior: float = 0.5, risk: float = 0.01, unit: str = "one row"
@@ -161,13 +174,11 @@ class Account:
         """
         exact = delta_of(delta)
         share = float(amount_of(risk, "risk"))
+        check_prior(prior)
         head = f"Epsilon is at most {_up(self.epsilon(exact))}" + (f" at delta {float(exact):.3g}" if exact else "")
-        sure = _percent(self.posterior(prior, failure_probability=exact))
-        but = f", except with probability {float(exact):.3g}" if exact else ""
         return (
-            f"{head}. Someone who knows everything but whether {unit} is yours, and thinks {_percent(prior)} % likely that "
-            f"it is, can be at most {sure} % sure after seeing all this{but}. Whatever has a risk of {_percent(share)} % "
-            f"without your data has at most {_percent(self.tradeoff().risk(share))} % with it."
+            f"{head}. {explain_belief(self.loss_bound, exact, prior=prior, unit=unit)}. Whatever has a risk of "
+            f"{percent_text(share)} % without your data has at most {percent_text(self.tradeoff().risk(share))} % with it."
         )
 
     def __repr__(self) -> str:
@@ -175,12 +186,35 @@ class Account:
 
     @functools.cached_property
     def _curve(self) -> TradeoffCurve:
-        """The pairs that are looked at, up to the pure epsilon or else to a very small delta."""
-        pure_bound = self.epsilon(0)
-        largest = pure_bound if math.isfinite(pure_bound) else self.epsilon(_SMALLEST_DELTA)
-        epsilons = grid_of(largest if math.isfinite(largest) else 0.0)
-        deltas = np.max([self._scenario_deltas(scenario, epsilons) for scenario in self._scenarios], axis=0)
+        """The pairs that are looked at: up to a very small delta, or to one that is nearly as small as it ever gets."""
+        remaining = max(self._scenario_delta(scenario, Fraction(_FAR)) for scenario in self._planned)
+        smallest = max(_SMALLEST_DELTA, Fraction(remaining) * (1 + _NEARLY))
+        if smallest >= 1:
+            return TradeoffCurve(np.zeros(1), np.ones(1))
+        largest = max(self._scenario_epsilon(scenario, smallest) for scenario in self._planned)
+        sums = [approx.total(scenario) for scenario in self._planned]
+        corners = [float_up(found.amount) for found in sums if found is not None]
+        epsilons = grid_of(largest if math.isfinite(largest) else _FAR, *corners)
+        deltas = np.max([self._scenario_deltas(scenario, epsilons) for scenario in self._planned], axis=0)
         return TradeoffCurve(epsilons, deltas)
+
+    @functools.cached_property
+    def _planned(self) -> tuple[Scenario, ...]:
+        """What could happen to a unit, seen before the run: ex-post parts are pure mechanisms at their caps.
+
+        A realised loss speaks of the outcome that was seen. The probability of an event, a guess or a risk, counts the
+        outcomes of larger losses too.
+        """
+        return tuple(
+            scenario
+            if not scenario.cap
+            else Scenario(scenario.leaves).joined(Scenario(((PureEvent(scenario.cap), 1),)))
+            for scenario in self._scenarios
+        )
+
+    def _planned_delta(self, epsilon: float) -> float:
+        exact = rational(epsilon, "epsilon", positive=False)
+        return max(self._scenario_delta(scenario, exact) for scenario in self._planned)
 
     def _names(self, delta: Fraction) -> list[str]:
         if self.currency != "auto":
@@ -206,6 +240,10 @@ class Account:
         if "pld" in names and len(names) > 1 and self._exact(scenario):
             names.remove("pld")
         return min(self._one(name, scenario, delta) for name in names)
+
+    def _scenario_bound(self, scenario: Scenario, chance: Fraction) -> float:
+        bounds = (found.loss_bound(chance) for found in self._profiles(scenario))
+        return _plus(min(bounds, default=math.inf), scenario.loss)
 
     def _scenario_delta(self, scenario: Scenario, epsilon: Fraction) -> float:
         left = epsilon - scenario.loss
@@ -320,8 +358,3 @@ def _plus(value: float, loss: Fraction) -> float:
 def _up(value: float) -> str:
     """A float for people, rounded up at the fourth digit of its shortest decimal."""
     return decimal_text(Fraction(str(value))) if math.isfinite(value) else "inf"
-
-
-def _percent(share: float) -> str:
-    """A probability in per cent, rounded up at the third digit."""
-    return f"{min(100.0, float(decimal_text(Fraction(str(share)) * 100, 3))):.3g}"

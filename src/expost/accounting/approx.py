@@ -11,6 +11,7 @@ from expost.accounting.amplification import amplified_epsilon
 from expost.accounting.events import ApproxEvent, Event, PoissonSampled, Repeat, SampledWithoutReplacement, Sequence
 from expost.accounting.rounding import float_up
 from expost.accounting.scenario import Scenario
+from expost.core.meaning import approx_loss_bound
 
 __all__ = ["ApproxTotal", "cost_of", "total"]
 
@@ -37,6 +38,10 @@ class ApproxTotal:
     def delta(self, epsilon: Fraction) -> float:
         """The delta at this epsilon."""
         return min(1.0, math.nextafter(float_up(self.failure) + pure.PureTotal(self.amount).delta(epsilon), math.inf))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most; infinite up to the total's own delta."""
+        return approx_loss_bound(self.amount, self.failure, chance)
 
 
 def cost_of(event: Event) -> Pair | None:

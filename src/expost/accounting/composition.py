@@ -14,6 +14,7 @@ from expost.accounting import approx
 from expost.accounting.gaussian import smallest_epsilon
 from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
+from expost.accounting.tails import bound_by_epsilons
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability, rational
 
@@ -93,6 +94,10 @@ class HomogeneousTotal:
     def delta(self, epsilon: Fraction) -> float:
         """The exact delta at this epsilon, rounded up."""
         return self._delta(float_down(epsilon))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most."""
+        return bound_by_epsilons(self.epsilon, self._failed(), chance)
 
     def _failed(self) -> Fraction:
         # 1 - (1 - d)^k, bounded by k d: exact powers of long fractions would be slow.

@@ -17,6 +17,7 @@ from expost.accounting.pure import summed
 from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up, sqrt_up
 from expost.accounting.scenario import Scenario
 from expost.accounting.typed import amount_of
+from expost.core.meaning import gaussian_loss_bound
 
 __all__ = ["GaussianTotal", "cost_of", "gaussian_delta", "pure_to_gdp", "smallest_epsilon", "total"]
 
@@ -44,6 +45,10 @@ class GaussianTotal:
     def delta(self, epsilon: Fraction) -> float:
         """The delta at this epsilon by the exact profile, rounded up."""
         return self._delta(float_down(epsilon))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most, by the exact tails."""
+        return gaussian_loss_bound(self.mu_squared, chance)
 
     def _delta(self, epsilon: float) -> float:
         if self.mu_squared == 0:

@@ -20,6 +20,7 @@ from expost.accounting.loss_masses import LossMasses
 from expost.accounting.profile import Curve, Profile, profile_of
 from expost.accounting.rounding import MARGIN, Floats, float_down
 from expost.accounting.scenario import Scenario
+from expost.accounting.tails import bound_by_pairs
 
 __all__ = ["LossDistributionTotal", "total"]
 
@@ -67,6 +68,16 @@ class LossDistributionTotal:
         """The deltas at increasing epsilons, in one pass."""
         found: Floats = self.distribution.get_delta_for_epsilon(epsilons)
         return np.minimum(1.0, found + self.error)
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most, in the worse of the two directions.
+
+        Delta is straight in e^epsilon between the losses of the grid, so the best pair is at one of them.
+        """
+        one, other = self.distribution._pmf_remove, self.distribution._pmf_add
+        profiles = [each.profile() for each in ((one,) if one is other else (one, other))]
+        allowed = float_down(chance)
+        return max(bound_by_pairs(losses, deltas + self.error, allowed) for losses, deltas in profiles)
 
 
 def total(scenario: Scenario, interval: float | None = None) -> LossDistributionTotal | None:

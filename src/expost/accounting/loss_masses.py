@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 from dp_accounting.pld.pld_pmf import DensePLDPmf
 from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import lfilter
 
 from expost.accounting.rounding import Floats
 
@@ -68,6 +69,25 @@ class LossMasses(DensePLDPmf):  # type: ignore[misc]
         # Epsilon lies between two losses: below the one just counted, not below the next; the last has none after it.
         stop = np.flatnonzero(found >= np.append(losses, 0.0)[known])
         return float(found[stop[0]]) if len(stop) else 0.0
+
+    def profile(self) -> tuple[Floats, Floats]:
+        """The losses of the grid from zero on, falling, and the deltas there; sums are rounded upwards.
+
+        Delta at a loss is the mass of all larger ones less e^loss times what these have without the unit. The latter is
+        summed as masses times e^(loss - theirs), which neither overflows nor underflows.
+        """
+        start = max(0, -self._lower_loss)
+        if start >= len(self._probs):
+            return np.zeros(1), np.array([self._infinity_mass])
+        masses = self._probs[start:][::-1]
+        losses = (np.arange(start, len(self._probs), dtype=np.float64) + self._lower_loss)[::-1] * self._discretization
+        larger = np.concatenate([[0.0], masses[:-1]])
+        above = self._infinity_mass + np.cumsum(larger)
+        decay = math.exp(-self._discretization)
+        without = lfilter([decay], [1.0, -decay], larger)
+        # Each of the two sums rounds at most twice a term.
+        rounding = 4 * len(masses) * 2.0**-53 * np.maximum(above, 0.0)
+        return losses, np.clip(above - without + rounding, self._infinity_mass, 1.0)
 
     def _like(self, found: DensePLDPmf) -> LossMasses:
         return LossMasses(

@@ -53,6 +53,10 @@ class PureTotal:
             return 0.0
         return -math.expm1(-float_up(gap)) / (1 + math.exp(-float_up(self.amount))) * (1 + 2.0**-50)
 
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is never exceeded."""
+        return float_up(self.amount)
+
 
 def cost_of(event: Event) -> Fraction | None:
     """The exact pure epsilon of a leaf, or None where it has none.

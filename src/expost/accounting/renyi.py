@@ -36,8 +36,10 @@ from expost.accounting.events import (
 )
 from expost.accounting.rounding import Floats, add_up, float_down, float_up, widen
 from expost.accounting.scenario import Scenario
+from expost.accounting.tails import bound_by_epsilons
 from expost.accounting.zcdp import amplifies, failure_of, rdp_to_delta, rdp_to_epsilon
 from expost.core.errors import InvalidRequest
+from expost.core.meaning import renyi_loss_bound
 
 __all__ = ["ORDERS", "RenyiTotal", "divergences", "ex_post_divergences", "total"]
 
@@ -84,6 +86,14 @@ class RenyiTotal:
             return float_up(self.failure)
         best = float(np.min(rdp_to_delta(np.array(self.orders), self.costs, float_down(epsilon))))
         return min(1.0, math.nextafter(best + float_up(self.failure), math.inf))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most: Chernoff's bound, where nothing else can fail."""
+        if self.failure:
+            return bound_by_epsilons(self.epsilon, self.failure, chance)
+        if not self.costs.any():
+            return 0.0
+        return renyi_loss_bound(zip(self.orders, self.costs.tolist(), strict=True), chance)
 
     def best_order(self, delta: Fraction) -> float:
         """The order that proves the epsilon at this delta."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from expost.accounting.rounding import Floats, float_down
+from expost.accounting.tails import bound_by_pairs
 from expost.accounting.typed import amount_of
 from expost.core.errors import InvalidRequest
 from expost.core.picture import draw
@@ -65,15 +66,11 @@ class TradeoffCurve:
     def loss_bound(self, failure_probability: float) -> float:
         """A loss that is exceeded with this probability at most: P[L > x] <= delta(e) / (1 - e^(e - x)) for any e < x.
 
-        The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does.
+        The epsilon of (epsilon, delta) does not bound the probability of a larger loss by delta; this does. Infinite where
+        every pair of the curve has a delta of the failure probability or more.
         """
-        failure_probability = float_down(amount_of(failure_probability, "failure_probability"))
-        if not np.any(self.epsilons):
-            return 0.0
-        ratios = self.deltas / failure_probability if failure_probability > 0 else np.where(self.deltas > 0, np.inf, 0)
-        with np.errstate(divide="ignore"):
-            bounds = np.where(ratios < 1, self.epsilons - np.log1p(-np.minimum(ratios, 1.0)) * (1 + _ROUNDING), np.inf)
-        return float(np.min(bounds))
+        allowed = float_down(amount_of(failure_probability, "failure_probability"))
+        return bound_by_pairs(self.epsilons, self.deltas, allowed)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
         """Draw the curve; to a PNG or SVG file if ``path`` is given."""
@@ -92,15 +89,16 @@ def plot_tradeoff(
     return draw("tradeoff", subject, path=path, **options)
 
 
-def grid_of(largest: float) -> Floats:
-    """Epsilons from 0 to ``largest``: every pair helps somewhere on the curve, small ones where alarms are frequent.
+def grid_of(largest: float, *corners: float) -> Floats:
+    """Epsilons from 0 to ``largest``, and ``corners``: small ones help where alarms are frequent, large ones where they are rare.
 
     >>> float(grid_of(2.0)[-1])
     2.0
     """
-    if largest <= 0:
-        return np.zeros(1)
-    return np.unique(np.concatenate([np.linspace(0, largest, _POINTS), np.geomspace(largest / 1000, largest, _POINTS)]))
+    found = [np.zeros(1), np.array(corners, dtype=np.float64)]
+    if largest > 0:
+        found += [np.linspace(0, largest, _POINTS), np.geomspace(largest / 1000, largest, _POINTS)]
+    return np.unique(np.concatenate(found))
 
 
 def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:

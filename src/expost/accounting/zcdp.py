@@ -23,7 +23,9 @@ from expost.accounting.events import (
 from expost.accounting.pure import summed
 from expost.accounting.rounding import SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
+from expost.accounting.tails import bound_by_epsilons
 from expost.accounting.typed import amount_of
+from expost.core.meaning import concentrated_loss_bound
 
 __all__ = [
     "ConcentratedTotal",
@@ -74,6 +76,12 @@ class ConcentratedTotal:
         centre = max((allowed - rho) / (2 * rho), 0.0) + math.sqrt(1 / (2 * rho))
         best = _best(lambda orders: rdp_to_delta(orders, rho * orders, allowed), centre)
         return min(1.0, math.nextafter(best + float_up(self.failure), math.inf))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """The loss that is exceeded with this probability at most: Chernoff's bound, where nothing else can fail."""
+        if self.failure:
+            return bound_by_epsilons(self.epsilon, self.failure, chance)
+        return concentrated_loss_bound(self.rho, chance)
 
 
 def rdp_to_epsilon(orders: Floats, costs: Floats, delta: float) -> Floats:

@@ -1,18 +1,44 @@
-"""What a bill means for one person, in a sentence."""
+"""What a bill means for one person: the one place where a privacy loss becomes a number and a sentence for people.
+
+Write L for the privacy loss, the logarithm of how much likelier the answer is with a person's data than without. Bayes'
+rule turns a bound on L into a bound on belief. Every bound x here comes with a probability b: what anybody sees, the answer
+or something computed from it, has L > x with probability b at most. Proofs: docs/proofs/interpretation.md.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from numbers import Real
+from statistics import NormalDist
 
 from expost.core.errors import InvalidRequest
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
-from expost.core.rational import finite
+from expost.core.rational import decimal_text, finite, rational
 
-__all__ = ["explain_loss", "posterior_bound"]
+__all__ = [
+    "approx_loss_bound",
+    "concentrated_loss_bound",
+    "explain_belief",
+    "explain_loss",
+    "gaussian_loss_bound",
+    "loss_bound",
+    "percent_text",
+    "posterior_bound",
+    "renyi_loss_bound",
+]
 
-_REPORT_DELTA = Fraction(1, 10**6)  # at which losses without an epsilon are put into words
+_REPORT_CHANCE = Fraction(1, 10**6)  # the exception that is allowed where a bill names no delta
+_WIDER = 100  # how many times delta the exception of an (epsilon, delta) bill is: the loss is then epsilon + 0.0101
+_LARGE_DELTA = Fraction(1, 10**4)  # from which on the square root of delta is less than a hundred times delta
+_MARGIN = 2.0**-40  # relative slack of a float formula, 4,096 units of 2^-52, as in accounting.rounding
+_LEAST_ORDER = math.nextafter(1.0, 2.0)  # what an order above 1 may be rounded to
+_FAR = 25.0  # from which on the normal tail is bounded by a fraction, off by less than 1e-9 of itself
+_LEAST_SURE_DIGITS, _MOST_SURE_DIGITS = 3, 9
+
+BoundAt = Callable[[Fraction], float]
+"""A privacy loss that is exceeded with the given probability at most."""
 
 
 def posterior_bound(prior: float, epsilon: float) -> float:
@@ -42,41 +68,174 @@ def _loss_of(epsilon: object) -> float:
     return found
 
 
+def loss_bound(loss: Loss, failure_probability: float | Fraction = 0) -> float:
+    """A privacy loss that an answer with this bill exceeds with this probability at most; infinite where none is known.
+
+    Epsilon is such a bound for pure bills only: other ones may exceed the epsilon of (epsilon, delta) far more often than
+    with probability delta.
+
+    >>> loss_bound(PureLoss(0.5)), loss_bound(ApproxLoss(1, 1e-6), 1e-6)
+    (0.5, inf)
+    >>> round(loss_bound(ApproxLoss(1, 1e-6), 1e-4), 4)
+    1.0101
+    """
+    chance = rational(failure_probability, "failure_probability", positive=False)
+    match loss:
+        case PureLoss(epsilon):
+            return approx_loss_bound(epsilon, Fraction(0), chance)
+        case ApproxLoss(epsilon, delta):
+            return approx_loss_bound(epsilon, delta, chance)
+        case ZeroConcentratedLoss(rho):
+            return concentrated_loss_bound(rho, chance)
+        case GaussianLoss(mu_squared):
+            return gaussian_loss_bound(mu_squared, chance)
+        case RenyiLoss(curve):
+            return renyi_loss_bound(((float(order), _up(cost)) for order, cost in curve), chance)
+    raise TypeError(f"Expected a known loss, got {type(loss).__name__}.")
+
+
+def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> float:
+    """The bound epsilon - ln(1 - delta/b), the smallest for all (epsilon, delta) mechanisms (interpretation.md, Theorem 2).
+
+    >>> approx_loss_bound(Fraction(1), Fraction(0), Fraction(0))
+    1.0
+    """
+    if not delta:
+        return _up(epsilon)
+    left = 1 - delta / chance if chance > delta else Fraction(0)
+    shown = math.nextafter(float(left), 0.0)
+    return math.inf if shown <= 0 else _widened(float(epsilon) - math.log(shown))
+
+
+def concentrated_loss_bound(rho: Fraction, chance: Fraction) -> float:
+    """The bound rho + 2 sqrt(rho ln(1/b)): Chernoff's, over all orders (BS16, Proposition 1.3; interpretation.md, Theorem 3).
+
+    >>> round(concentrated_loss_bound(Fraction(1, 2), Fraction(1, 10**6)), 3)
+    5.757
+    """
+    if not rho:
+        return 0.0
+    return _widened(float(rho) + 2 * math.sqrt(float(rho) * _log_inverse(chance)))
+
+
+def renyi_loss_bound(curve: Iterable[tuple[float, float]], chance: Fraction) -> float:
+    """The smallest of R_a + ln(1/b)/(a - 1) over pairs (a, R_a), Chernoff's bound at each order (interpretation.md, Theorem 3).
+
+    >>> round(renyi_loss_bound([(2.0, 0.1), (32.0, 1.6)], Fraction(1, 10**6)), 3)
+    2.046
+    """
+    log = _log_inverse(chance)
+    above = ((max(order, _LEAST_ORDER) - 1, cost) for order, cost in curve)
+    # The float of an order may be off by 2^-53 of it, which is more of the order minus one: hence the factor.
+    return min((_widened(cost + log / order * (1 + _MARGIN / order)) for order, cost in above), default=math.inf)
+
+
+def gaussian_loss_bound(mu_squared: Fraction, chance: Fraction) -> float:
+    """The bound ln(b / Q(z + mu)) with Q(z) = b, Q the normal upper tail: exact (interpretation.md, Theorem 1).
+
+    >>> round(gaussian_loss_bound(Fraction(1), Fraction(1, 10**6)), 3)
+    5.432
+    """
+    if not mu_squared or chance >= 1:
+        return 0.0
+    shown = float(chance)
+    if shown == 0:
+        return math.inf
+    mu = math.sqrt(float(mu_squared)) * (1 + _MARGIN)
+    z = -NormalDist().inv_cdf(shown)
+    far = z + 2.0**-48 * (1 + abs(z)) + mu  # a quantile of the standard library is right to a few units of 2^-52
+    slack = 16 * 2.0**-52 * (4 + far**2 + abs(math.log(shown)))
+    return _widened(max(0.0, math.log(shown) - _log_normal_tail(far)) + slack)
+
+
+def _log_normal_tail(far: float) -> float:
+    """The logarithm of Q(far), rounded but never above it where it is bounded by a fraction."""
+    if far < _FAR:
+        return math.log(math.erfc(far / math.sqrt(2)) / 2)
+    # The fourth convergent of Laplace's continued fraction of Mills' ratio, one of those below it (tested against exact tails).
+    square = 1 / far**2
+    ratio = (1 + 5 * square) / (1 + 6 * square + 3 * square**2) / far
+    return -(far**2) / 2 - math.log(2 * math.pi) / 2 + math.log(ratio)
+
+
 def explain_loss(loss: Loss, *, unit: str = "one row") -> str:
     """One plain sentence about what this bill means for a person in the data.
 
     >>> print(explain_loss(PureLoss(0.1)))
-    Someone who knows everything but whether one row is yours, and thinks that 50 % likely, can be at most 52.5 % sure after seeing this answer.
+    Someone who knows everything but whether one row is yours, and thinks 50 % likely that it is, can be at most 52.5 % sure after seeing this answer.
     """
-    epsilon, delta = _as_epsilon_delta(loss)
-    are = "are" if unit.startswith("all ") else "is"
-    percent = math.ceil(1000 * posterior_bound(0.5, float(epsilon)) - 1e-9) / 10
-    text = (
-        f"Someone who knows everything but whether {unit} {are} yours, and thinks that 50 % likely, "
-        f"can be at most {min(percent, 100.0):.3g} % sure after seeing this answer"
-    )
-    if delta:
-        text += f", except with probability about {float(delta):.1g}"
-    return text + "."
-
-
-def _as_epsilon_delta(loss: Loss) -> tuple[float, Fraction]:
     match loss:
-        case PureLoss(epsilon):
-            return float(epsilon), Fraction(0)
-        case ApproxLoss(epsilon, delta):
-            return float(epsilon), delta
-        case ZeroConcentratedLoss(rho):
-            return _zcdp_epsilon(float(rho)), _REPORT_DELTA
-        case GaussianLoss(mu_squared):
-            return _zcdp_epsilon(float(mu_squared) / 2), _REPORT_DELTA
-        case RenyiLoss(curve):
-            # Mir17, Proposition 3, at the best listed order.
-            log = math.log(1 / _REPORT_DELTA)
-            return min(float(e) + log / (float(order) - 1) for order, e in curve), _REPORT_DELTA
-    raise TypeError(f"Expected a known loss, got {type(loss).__name__}.")
+        case PureLoss():
+            stated = Fraction(0)
+        case ApproxLoss(_, delta):
+            stated = delta
+        case _:
+            stated = _REPORT_CHANCE
+    return explain_belief(lambda chance: loss_bound(loss, chance), stated, unit=unit, seen="this answer") + "."
 
 
-def _zcdp_epsilon(rho: float) -> float:
-    # BS16, Proposition 1.3; a loose but safe conversion, enough for a sentence.
-    return rho + 2 * math.sqrt(rho * math.log(1 / _REPORT_DELTA))
+def explain_belief(
+    bound_at: BoundAt, chance: Fraction, *, prior: float = 0.5, unit: str = "one row", seen: str = "all this"
+) -> str:
+    """Half a sentence: how sure anyone can become, and with which probability they may become surer.
+
+    Without an exception where one would not lower the bound; else with probability ``chance``; and where no loss is known
+    at ``chance``, as for a bill of which only this delta is known, at a hundred times that (its square root, if less).
+
+    >>> explain_belief(lambda chance: 1.0, Fraction(0)).split(", ")[-1]
+    'can be at most 73.2 % sure after seeing all this'
+    """
+    allowed, bound = _exception(bound_at, chance)
+    many = unit.startswith("all ")
+    are, they = ("are", "they are") if many else ("is", "it is")
+    but = f", except with probability {decimal_text(allowed, 3)}" if allowed else ""
+    return (
+        f"Someone who knows everything but whether {unit} {are} yours, and thinks {percent_text(prior)} % likely that {they}, "
+        f"can be at most {percent_text(posterior_bound(prior, bound))} % sure after seeing {seen}{but}"
+    )
+
+
+def _exception(bound_at: BoundAt, chance: Fraction) -> tuple[Fraction, float]:
+    """The exception that is stated, and the loss that is exceeded in it only."""
+    never = bound_at(Fraction(0))
+    for allowed in (chance, _wider(chance)) if chance else ():
+        bound = bound_at(allowed)
+        if math.isfinite(bound):
+            return (allowed, bound) if bound < never * (1 - _MARGIN) else (Fraction(0), never)
+    return Fraction(0), never
+
+
+def percent_text(share: float) -> str:
+    """A probability in per cent, rounded up at the third digit, or at a later one where that would make it 100.
+
+    >>> percent_text(0.52498), percent_text(0.99966), percent_text(1.0)
+    ('52.5', '99.97', '100')
+    """
+    if share >= 1:
+        return "100"
+    # A float by its shortest decimal: a caller who typed 0.1 reads 10.
+    exact = 100 * Fraction(str(float(share)))
+    texts = (decimal_text(exact, digits) for digits in range(_LEAST_SURE_DIGITS, _MOST_SURE_DIGITS + 1))
+    return next((text for text in texts if float(text) < 100), "100")
+
+
+def _wider(delta: Fraction) -> Fraction:
+    """The exception that is stated for a bill with this delta: a short number above it, at most 1."""
+    aimed = _WIDER * delta if delta <= _LARGE_DELTA else Fraction(math.sqrt(delta))
+    return min(Fraction(decimal_text(aimed, 2)), Fraction(1))
+
+
+def _log_inverse(chance: Fraction) -> float:
+    """ln(1/b) for b at most 1, not below it."""
+    shown = math.nextafter(float(min(chance, Fraction(1))), 0.0)
+    return math.inf if shown <= 0 else -math.log(shown)
+
+
+def _widened(value: float) -> float:
+    return value * (1 + _MARGIN)
+
+
+def _up(value: Fraction) -> float:
+    """The smallest float that is not below an exact number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

@@ -105,7 +105,8 @@ def test_what_an_answer_means_is_about_all_that_it_rests_on() -> None:
     assert REFINED.in_all == PureLoss(Fraction(21, 10))
     assert REFINED.meaning == receipt(promise=PureGuarantee(3), bill=PureLoss(Fraction(21, 10))).meaning
     assert BY_KEYS.in_all == ApproxLoss(1, 1e-6)
-    assert "73.2 % sure" in BY_KEYS.meaning and "except with probability about 1e-06" in BY_KEYS.meaning
+    # Not 73.2 % but for 1e-06: a Gaussian of this (epsilon, delta) exceeds that twenty times as often.
+    assert "73.4 % sure" in BY_KEYS.meaning and "except with probability 0.0001" in BY_KEYS.meaning
 
 
 def test_a_receipt_says_what_was_paid_now_before_and_in_all() -> None:

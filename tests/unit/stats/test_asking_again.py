@@ -187,5 +187,5 @@ def test_an_answer_by_private_keys_rests_on_the_keys() -> None:
 
     assert (first.bill, first.in_all) == (PureLoss(0.75), ApproxLoss(1, 1e-6))
     assert (again.bill, again.in_all) == (PureLoss(0), ApproxLoss(1, 1e-6))
-    assert first.meaning == again.meaning and "73.2 % sure" in first.meaning
+    assert first.meaning == again.meaning and "73.4 % sure" in first.meaning
     assert session.spent() == ApproxLoss(1.25, 2e-6)
