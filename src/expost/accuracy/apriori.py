@@ -80,7 +80,7 @@ class PerturbedObjective:
         return tilt, output
 
     def reach(self, epsilon: Fraction) -> float:
-        """Minima are cut to this length, which practically none exceeds."""
+        """Minima are cut to this length; a longer one has probability 1e-9 at most and counts as a failure."""
         tilt = self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows
         # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r.
         return 1.001 * (tilt + math.sqrt(tilt**2 + 2 * self.penalty * self.at_zero)) / self.penalty

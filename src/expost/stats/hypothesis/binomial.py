@@ -18,8 +18,8 @@ from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
 from expost.stats.hypothesis.size import TableSize, fewest_rows
-from expost.stats.hypothesis.tulap import noisy_binomial_tail
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
+from expost.stats.hypothesis.tulap import noisy_binomial_p_values, noisy_binomial_tail
+from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released
 
 __all__ = ["BinomialTest", "binomial_power", "binomial_test"]
 
@@ -169,7 +169,10 @@ def binomial_p_values(
     >>> binomial_p_values(np.array([50.0]), 100, 0.5, epsilon=1.0)
     array([1.])
     """
-    return two_sided(noisy_binomial_tail(statistic, rows, null, epsilon), alternative)
+    upper, lower = noisy_binomial_p_values(statistic, rows, null, epsilon)
+    if alternative == "two-sided":
+        return np.minimum(2 * np.minimum(upper, lower), 1.0)
+    return upper if alternative == "greater" else lower
 
 
 class _Design:
