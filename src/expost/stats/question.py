@@ -308,8 +308,14 @@ class Question(GroupedQuestion):
         if self._shelf is not None:
             target = replace(target, failure_probability=(1 - _GLANCE) * target.failure_probability)
         if design.reader.linear:
+            reader = design.reader
             climb = RelativeClimb(
-                target.tolerance, target.failure_probability, price, design.reader.unit, design.reader.slack
+                target.tolerance,
+                target.failure_probability,
+                price,
+                reader.unit,
+                reader.slack,
+                signed=reader.signed,
             )
             return climb.run(kept, amount, design.cells, bits)
         return LookClimb(design.reader, target, price).run(kept, amount, design.cells, bits)

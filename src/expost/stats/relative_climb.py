@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from expost.accuracy.interval import noise_radii
 from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, least_rate, predicted_rate, split_cap
-from expost.accuracy.interval_relative import RelativeRule, relative_ladder, relative_rule, rung_level
+from expost.accuracy.interval_relative import (
+    HIGHEST_LEVEL,
+    RelativeRule,
+    is_tiny,
+    relative_ladder,
+    relative_rule,
+    rung_level,
+)
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.ascent import Ascent
@@ -38,6 +45,8 @@ class RelativeClimb:
 
     ``slack`` is how far the integers can be from the answers, by rounding. A small part of the share is kept for it:
     the integers are climbed to a little less than the share, and what was met is checked with intervals that much wider.
+
+    Answers that are not ``signed`` cannot be negative: no negative noisy answer is accepted or released.
     """
 
     share: Fraction
@@ -45,6 +54,7 @@ class RelativeClimb:
     cap: Fraction
     unit: Fraction = Fraction(1)
     slack: Fraction = Fraction(0)
+    signed: bool = False
 
     def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
         """Climb all cells of a sealed vector; rungs that were read before cost nothing."""
@@ -70,17 +80,28 @@ class RelativeClimb:
             elif cells > 1:
                 kept.parts = (self._certified / cells,) * cells
         path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
-        rules = [relative_rule(self.share, level) for level in self._parts_of(kept.parts)]
+        rules = [self._rule(level) for level in self._parts_of(kept.parts)]
         table = _Table.of(rules, path.ladder, sensitivity)
-        highest = path.ladder.first_at_least(cap + Fraction(1, 10**15)) - 1
-        # Where the cap is below what was paid for already, the last rung read is looked at once more.
-        last = max(highest, kept.read)
-        lowest = path.ladder.first_at_least(Fraction(rules[0].lowest))
-        first = min(max(kept.first_rung(last), lowest), last)
-        found = self._climb(path, table, range(first, last + 1), kept.read)
+        found = self._climb(path, table, self._looks(kept, path.ladder, sensitivity, cap, rules[0]), kept.read)
         found = replace(found, scouted=scouted, paid=paid)
         reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
         return replace(found, met=found.met & reached) if self.slack else found
+
+    def _rule(self, level: Fraction) -> RelativeRule:
+        return relative_rule(self.share, level, signed=self.signed)
+
+    def _looks(self, kept: Kept, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule) -> range:
+        """The rungs to look at: never more than the rule allows for, wherever the path begins and ends.
+
+        They follow from public numbers, and from how far the path was read, which only adds rungs to the end.
+        """
+        highest = ladder.first_at_least(min(cap, Fraction(HIGHEST_LEVEL)) + Fraction(1, 10**15)) - 1
+        # Where the cap is below what was paid for already, rungs up to the last one read are looked at too; not from
+        # the rungs of a tiny cap on, which would be too many.
+        free = 0 if kept.climbed and is_tiny(sensitivity, cap) else kept.read
+        last = max(highest, free)
+        lowest = max(relative_ladder(sensitivity, cap)[0], Fraction(rule.lowest))
+        return range(min(max(kept.first_rung(last), ladder.first_at_least(lowest)), last), last + 1)
 
     def _parts_of(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
         """The cells' parts of the failure probability, scaled to this question's: together never more than it."""
@@ -99,9 +120,10 @@ class RelativeClimb:
         """The scout's price and each cell's part of the failure probability."""
         sensitivity = Fraction(sealed.sensitivity.amount)
         ladder = relative_ladder(sensitivity, most)
-        noisy = np.abs(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
+        rule, best = self._rule(self._certified), np.array([float(cap / sensitivity)])
+        noisy = rule.sizes(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
+        noisy = np.maximum(noisy, 0.0)
         share, failure = float(self.share), float(self._certified)
-        rule, best = relative_rule(self.share, self._certified), np.array([float(cap / sensitivity)])
         reach = int(rule.least(rule.radii(best))[0])  # the smallest count that the cap can serve
         for rung, level in enumerate(ladder):
             scale = float(sensitivity / level)
@@ -117,10 +139,10 @@ class RelativeClimb:
 
     def _climb(self, path: DiscreteLaplacePath, table: _Table, rungs: range, read: int) -> Ascent:
         values: NDArray[Any] = path.block(0, rungs.stop)
-        sizes = np.abs(values[rungs.start :])
+        sizes = table.rules[0].sizes(values[rungs.start :])
         accepted = sizes >= table.least[rungs.start : rungs.stop]
         scales = np.ceil(_HOPELESS / table.rates[rungs.start : rungs.stop])
-        hopeless = sizes + scales[:, None] < table.least[rungs.stop - 1]
+        hopeless = np.maximum(sizes, 0) + scales[:, None] < table.least[rungs.stop - 1]
         stop, given_up = _first(accepted), _first(hopeless)
         met = accepted.any(axis=0) & (stop <= given_up)
         # Whether a cell was met is known only from its rungs up to this one; all of them are paid for.
@@ -148,8 +170,9 @@ class RelativeClimb:
         level = rung_level(float(self.failure_probability * _RESERVE) / len(noisy), float(epsilon))
         radius, unit = noise_radii(level, rates), float(self.unit)
         value = noisy.astype(np.float64)
-        wide = radius * unit + float(self.slack)
-        return value * unit, value * unit - wide, value * unit + wide
+        wide, least = radius * unit + float(self.slack), -np.inf if self.signed else 0.0
+        low, middle, high = (np.maximum(value * unit + side * wide, least) for side in (-1, 0, 1))
+        return middle, low, high
 
     def _steps(self, values: NDArray[Any], table: _Table, top: int) -> tuple[Step, ...]:
         """The climb of a single cell, for the picture."""

@@ -30,6 +30,11 @@ class Reader(Protocol):
         ...
 
     @property
+    def signed(self) -> bool:
+        """Whether a linear statistic may be negative; public."""
+        ...
+
+    @property
     def slack(self) -> Fraction:
         """How far the exact integers of a linear statistic can be from its answer, by rounding; public."""
         ...
@@ -54,6 +59,7 @@ class ClimbedReader:
     """
 
     linear = False
+    signed = True
     unit = Fraction(1)
     slack = Fraction(0)
 

@@ -33,6 +33,11 @@ class TotalReader:
     slack: Fraction = Fraction(0)
     linear = True
 
+    @property
+    def signed(self) -> bool:
+        """Whether the exact answer may be negative."""
+        return self.least < 0
+
     def informed(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Whether the noisy number of rows is clear of the noise."""
         return np.asarray(np.abs(noisy[0]) > CLEAR * scale)
