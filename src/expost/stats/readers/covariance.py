@@ -47,15 +47,19 @@ class CovarianceReader(ClimbedReader):
         error = np.where(total <= 3 * radius, _HOPELESS, radius / safe)
         i, j = np.triu_indices(columns)
         second = np.empty((len(i), noisy.shape[1]))
-        second[i == j] = (shares[:, 0] - shares[:, 1] + shares[:, 2]) / safe
-        second[i != j] = products / safe
-        middles = (shares[:, 0] - shares[:, 2]) / safe
+        second[i == j] = shares[:, 0] - shares[:, 1] + shares[:, 2]
+        second[i != j] = products
+        # Means and second moments of values in [-1, 1]: moving them into their range brings them nearer to every exact
+        # one. A total that is not positive says nothing of them.
+        least = np.where(i == j, 0.0, -1.0)[:, None]
+        second = np.clip(np.where(total > 0, second / safe, 0.0), least, 1.0)
+        middles = np.clip(np.where(total > 0, (shares[:, 0] - shares[:, 2]) / safe, 0.0), -1.0, 1.0)
         # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises, or one of a third of
         # the weight, and the total's, 3 + 3.
         first_error, second_error = 5 * error, 6 * error
         spread = second_error + (np.abs(middles[i]) + np.abs(middles[j])) * first_error + first_error**2
         # No covariance of values in [-1, 1] is larger; cutting off brings the value nearer to every exact one.
-        covariance = np.clip(second - middles[i] * middles[j], np.where(i == j, 0.0, -1.0)[:, None], 1.0)
+        covariance = np.clip(second - middles[i] * middles[j], least, 1.0)
         area, rounding = self._units(i, j)
         value, width = covariance * area, np.minimum(spread, 2.0) * area + rounding
         return Reading(*(each.T.ravel() for each in (value, value - width, value + width)))

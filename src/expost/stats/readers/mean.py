@@ -35,14 +35,15 @@ class MeanReader(ClimbedReader):
     clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
-        """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
-        up, total = noisy[0].astype(np.float64), noisy.astype(np.float64).sum(axis=0)
-        share, error = share_interval(up, total, scale, level)
+        """Value and interval of each cell; where nothing is certain, the interval is the whole range.
+
+        The value is always the noisy ratio, moved into the bounds: every exact mean is nearer to it than before.
+        """
+        up, down = noisy.astype(np.float64)
+        share, low, high = share_interval(up, down, scale, level)
         width = float(self.clamp.high - self.clamp.low)
         rounding = float(self.clamp.rounding)
-        low, high = np.clip(share - error, 0, 1), np.clip(share + error, 0, 1)
-        ends = (float(self.clamp.low) + width * end for end in (np.clip(share, 0, 1), low, high))
-        value, low, high = ends
+        value, low, high = (float(self.clamp.low) + width * end for end in (share, low, high))
         return Reading(value, low - rounding, high + rounding)
 
 
@@ -65,7 +66,7 @@ class CentredMeanReader(ClimbedReader):
         return np.asarray(noisy[1] > CLEAR * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
-        """Value and interval of each cell; with a noisy count too small to tell, the whole range."""
+        """Value and interval of each cell, as ``MeanReader`` reads them."""
         centred, total = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
         known = total > 0
         safe = np.where(known, total, 1.0)
@@ -73,13 +74,13 @@ class CentredMeanReader(ClimbedReader):
         first = np.where(known, _centred_radius(np.ones_like(safe), scale, level) / safe, 2.0)
         # Whatever lies outside the first interval is excluded, and the radius grows with the size of the mean.
         farthest = np.minimum(np.abs(ratio) + first, 1.0)
-        error = np.where(known, _centred_radius(farthest, scale, level) / safe, 2.0)
-        # A mean that cannot be one shows that the noise is beyond its radius: then nothing is known.
-        possible = np.abs(ratio) - error <= 1
-        ratio, error = np.where(possible, ratio, 0.0), np.where(possible, error, 2.0)
+        error = _centred_radius(farthest, scale, level) / safe
+        # A mean that cannot be one shows that the noise is beyond its radius: then nothing is certain.
+        certain = known & (np.abs(ratio) - error <= 1)
+        value = 2 * _positive_share(total + centred, total - centred) - 1
+        low, high = np.where(certain, ratio - error, -1.0), np.where(certain, ratio + error, 1.0)
         middle, half = float(self.clamp.low + self.clamp.high) / 2, float(self.clamp.high - self.clamp.low) / 2
-        ends = (middle + half * np.clip(end, -1, 1) for end in (ratio, ratio - error, ratio + error))
-        value, low, high = ends
+        value, low, high = (middle + half * np.clip(end, -1, 1) for end in (value, low, high))
         rounding = float(self.clamp.rounding)
         return Reading(value, low - rounding, high + rounding)
 
@@ -89,19 +90,31 @@ def _centred_radius(size: Floats, scale: float, level: float) -> Floats:
     return (1 + size) * weighted_radius(size / (1 + size), scale, level)
 
 
-def share_interval(up: Floats, total: Floats, scale: float, level: float) -> tuple[Floats, Floats]:
-    """The share of the first number in the total, and its error at this level."""
+def share_interval(up: Floats, down: Floats, scale: float, level: float) -> tuple[Floats, Floats, Floats]:
+    """Return the share of the first number in the total, and the ends of its interval at this level."""
+    total = up + down
     known = total > 0
-    share = np.where(known, up / np.where(known, total, 1.0), 0.5)
+    safe = np.where(known, total, 1.0)
+    share = np.where(known, up / safe, 0.5)
     alone = scale * np.log(1 / level) + 1  # the radius of one noise alone, which no pair exceeds
-    bound = np.where(known, alone / np.where(known, total, 1.0), 1.0)
+    bound = np.where(known, alone / safe, 1.0)
     # Whatever lies outside this first interval is excluded; inside it the weights, and so the radius, are smaller.
     farthest = np.clip(np.maximum(np.abs(share - 0.5) + bound, 0.0), 0.0, 0.5)
-    radius = weighted_radius(0.5 - farthest, scale, level)
-    error = np.where(known, radius / np.where(known, total, 1.0), 1.0)
-    # A share that cannot be one shows that the noise is beyond its radius: then nothing is known.
-    possible = known & (share + error >= 0) & (share - error <= 1)
-    return np.where(possible, share, 0.5), np.where(possible, error, 1.0)
+    error = weighted_radius(0.5 - farthest, scale, level) / safe
+    # A share that cannot be one shows that the noise is beyond its radius: then nothing is certain.
+    certain = known & (share + error >= 0) & (share - error <= 1)
+    low, high = np.where(certain, share - error, 0.0), np.where(certain, share + error, 1.0)
+    return _positive_share(up, down), np.clip(low, 0, 1), np.clip(high, 0, 1)
+
+
+def _positive_share(up: Floats, down: Floats) -> Floats:
+    """Return up / (up + down) moved into [0, 1]; where the sum is not positive, the end that the larger number is for.
+
+    Only where neither number is positive there is nothing to choose by, and the middle is returned.
+    """
+    up, down = np.maximum(up, 0.0), np.maximum(down, 0.0)
+    total = up + down
+    return np.where(total > 0, up / np.where(total > 0, total, 1.0), 0.5)
 
 
 def weighted_radius(share: Floats, scale: float, level: float) -> Floats:

@@ -33,7 +33,7 @@ class VarianceReader(ClimbedReader):
     clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
-        """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
+        """Value and interval of each cell; where nothing is certain, the interval is the whole range."""
         shares, error = _shares(noisy, self.clamp, scale, level)
         middle = np.clip(shares[0] + shares[1] / 2, 0, 1)
         weights = np.stack([(1 - middle) ** 2, -middle * (1 - middle), middle**2])
@@ -55,7 +55,7 @@ class SquareMeanReader(ClimbedReader):
     clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> Reading:
-        """Value and interval of each cell; with a noisy total too small to tell, the whole range."""
+        """Value and interval of each cell; where nothing is certain, the interval is the whole range."""
         shares, error = _shares(noisy, self.clamp, scale, level)
         share = shares[0] + shares[1] / 2
         low, width, rounding = float(self.clamp.low), float(self.clamp.high - self.clamp.low), self.clamp.rounding
@@ -82,15 +82,18 @@ class DeviationReader(ClimbedReader):
 
 
 def _shares(noisy: NDArray[Any], clamp: Clamp, scale: float, level: float) -> tuple[Floats, Floats]:
-    """The three shares of the noisy total, and how far each noise can be from none, as a share of it."""
+    """Return the three shares of the noisy total, and how far each noise can be from none, as a share of it."""
     # All three noises stay within the radius except with ``level``: they are independent.
     radius = noise_radius(-np.expm1(np.log1p(-level) / 3), scale)
     floats = np.array(noisy / clamp.steps**2, dtype=np.float64)
-    total = floats.sum(axis=0)
     error = radius / clamp.steps**2
-    known = (total > error) & (floats >= -error).all(axis=0)  # no share is negative, whatever the rows
-    divisor = np.where(known, total, 1.0)
-    return np.where(known, floats / divisor, 1 / 3), np.where(known, error / divisor, 1.0)
+    # No share is negative, whatever the rows. Where one seems to be by more than the noise can do, nothing is certain: the
+    # interval is the whole range, and the value still what the noisy shares say.
+    certain = (floats.sum(axis=0) > error) & (floats >= -error).all(axis=0)
+    floats = np.where(floats.sum(axis=0) > 0, floats, np.maximum(floats, 0.0))
+    total = floats.sum(axis=0)
+    divisor = np.where(total > 0, total, 1.0)
+    return np.where(total > 0, floats / divisor, 1 / 3), np.where(certain, error / divisor, 1.0)
 
 
 def _spread(weights: Floats, variance: Floats) -> Floats:
