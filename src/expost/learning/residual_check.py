@@ -26,19 +26,26 @@ _FLOAT_ERROR = 1e-9  # more than float64 can be off in a residual of rows in the
 
 @dataclass(frozen=True)
 class Checked:
-    """How a check ended: the noisy hidden loss, the scale of its noise, and what reading it cost."""
+    """How a check ended: the noisy hidden loss, the scale of its noise, and what reading it cost.
+
+    ``rungs`` is the number of rungs that the reading may have stopped at, by looking at its noise.
+    """
 
     noisy: float
     scale: float
     epsilon: Fraction
     enough: bool
+    rungs: int = 1
 
     def hidden(self, failure_probability: float) -> float:
-        """An upper bound on the hidden loss, except with this probability."""
+        """Bound the hidden loss from above, except with this probability.
+
+        The rung was chosen by its noise, so every rung gets an even part of the probability: a union bound.
+        """
         if self.scale == 0:
             return 0.0
         # One-sided; two units for the grid.
-        tail = math.log(1 / min(2 * failure_probability, 1.0))
+        tail = math.log(1 / min(2 * failure_probability / self.rungs, 1.0))
         return max(self.noisy, 0.0) + self.scale * tail * (1 + 1e-9) + 2 * _GRID
 
 
@@ -95,7 +102,7 @@ class ResidualCheck:
             enough = noisy <= first * threshold - 1
             if enough or noisy > first * threshold + _HOPELESS * noise:
                 break
-        return Checked(noisy * _GRID, float(noise) * _GRID, ladder[rung], enough)
+        return Checked(noisy * _GRID, float(noise) * _GRID, ladder[rung], enough, len(ladder))
 
     def read(self, rows: UnitRows, epsilon: Fraction, *, bits: BitSource | None = None) -> Checked:
         """Reads the sum once, at a given price."""

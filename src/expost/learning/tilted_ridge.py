@@ -26,9 +26,11 @@ __all__ = ["TiltedRidge"]
 Floats = NDArray[np.float64]
 
 _REACH = 1.0  # in units of the target bound: a model that predicts 0 is never off by more
-# Shares of the failure probability: tilt and check of the first attempt together, then the tilts of wider ones.
+# Shares of the failure probability: tilt and check of the first attempt together, the tilts of wider ones, and what is
+# said of a first attempt that missed. Whether a wider one follows depends on the noise, so the shares add up.
 _FIRST_FAILURE = Fraction(98, 100)
-_WIDER_FAILURES = (Fraction(12, 1000), Fraction(6, 1000), Fraction(2, 1000))
+_WIDER_FAILURES = (Fraction(10, 1000), Fraction(4, 1000), Fraction(2, 1000))
+_MISSED_FAILURE = Fraction(4, 1000)
 _CHECK_SHARE, _CHECK_FAILURE = Fraction(1, 4), Fraction(1, 4)  # of a given epsilon and its failure probability
 _USUAL_COEFFICIENT = 1.5  # the largest coefficient, in units of bounds, for which tilt and check share the cost best
 _MOST_TILT, _SEARCHES = 3.0, 6  # the tilt costs at most so much more than one without a check; points of the search
@@ -161,8 +163,7 @@ class TiltedRidge:
             bound = self._bound(checked, Fraction(1))
         else:
             checked = check.climb(rows, scale=self._scale, cap=left, bits=bits)
-            # What is said of a miss is paid from the share of the attempts that then do not happen.
-            bound = self._goal if checked.enough else self._bound(checked, sum(_WIDER_FAILURES, Fraction(0)))
+            bound = self._goal if checked.enough else self._bound(checked, _MISSED_FAILURE)
         return _Attempt(theta, self._epsilon, checked.epsilon, bound, checked.enough)
 
     def _bound(self, checked: Checked, share: Fraction) -> float:

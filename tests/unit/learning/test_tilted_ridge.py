@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from expost import BudgetExceeded
-from expost.core import Outcome
+from expost.accuracy.noisy_remainder import THRESHOLDS
+from expost.core import Outcome, unseal
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning.aim import Aim
 from expost.learning.problem import Problem
-from expost.learning.residual_check import ResidualCheck
+from expost.learning.residual_check import Checked, ResidualCheck
 from expost.learning.tilted_ridge import TiltedRidge
 from expost.noise import SeededBits
 
@@ -139,6 +140,26 @@ def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
     check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2).norm, 1.0)
 
     assert check.needless
+
+
+@pytest.mark.parametrize("part", [0.4, 0.7, 1.0])
+def test_the_bound_of_a_missed_check_holds_at_the_rung_where_it_stopped(part: float) -> None:
+    x, y = np.tile(np.eye(4), (50, 1)), -np.ones(200)
+    check = ResidualCheck(np.array([1.0, 0.8, 0.6, 0.5]), 1.0, UnitBall(4).norm, 9.0)
+    rows = UnitRows(read_rows(x, y), UnitBall(4), lambda t: t * 2.0**GRID_BITS)
+    exact = unseal(check._measure(rows)) * 2.0**-GRID_BITS
+    bits, failure = SeededBits(3), 0.2
+    seen = [check.climb(rows, scale=exact * part, cap=Fraction(1000), bits=bits) for _ in range(500)]
+    missed = [each for each in seen if not each.enough]
+
+    below = np.sum([each.hidden(failure) < exact for each in missed]) / len(seen)
+    assert len(missed) > 50 and below <= failure
+
+
+def test_a_check_that_stops_by_its_noise_shares_the_failures_among_its_rungs() -> None:
+    one, many = (Checked(5.0, 2.0, Fraction(1), False, rungs) for rungs in (1, len(THRESHOLDS)))
+
+    assert many.hidden(0.06) == one.hidden(0.06 / len(THRESHOLDS)) > one.hidden(0.06)
 
 
 def truncated_minimum(x: np.ndarray, y: np.ndarray, tilt: np.ndarray) -> np.ndarray:
