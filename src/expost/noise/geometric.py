@@ -19,7 +19,8 @@ __all__ = ["geometric"]
 _HEAD_BITS = 14  # the float filter inverts scales up to 2^14; the rest of a scale goes into uniform low bits
 _HEAD_ERROR = 2.0**-42  # relative to the scale: MINUS_LOG_ERROR, plus 14 * 2^-50 for the scale, product and sum
 _SURE = np.uint64((1 << 64) - (1 << 51))  # 1 - 2^-13, as a 64-bit fraction
-_MOST_LOW_BITS = 62
+_MOST_SHARED_BITS = 51  # of one word: leaves the 13 digits of a coin that ``_SURE`` compares
+_MOST_LOW_BITS = 62  # of one word and of int64
 _WIDE = 1 << 62  # beyond this a value is kept as a Python integer
 
 
@@ -56,6 +57,8 @@ class _Inversion:
         if self._shift.size and self._shift.max() > _MOST_LOW_BITS:
             # One word would not hold the low bits, and noise without them protects nothing between its multiples.
             raise InvalidRequest("Expected noise narrower than 2^76 lattice units", do="Raise epsilon")
+        # The digits of a coin that are known at first: what its low bits leave of their word, or a whole word.
+        self._known = np.where(self._shift > _MOST_SHARED_BITS, 64, 64 - self._shift.astype(np.int32)).astype(np.int32)
         self._head = np.ldexp(fraction, np.minimum(exponent, _HEAD_BITS))
 
     def draw(self, part: slice, bits: BitSource) -> NDArray[Any]:
@@ -94,7 +97,8 @@ class _Inversion:
     def _draw_low(self, start: int, shift: NDArray[np.uint64], bits: BitSource) -> NDArray[np.int64]:
         """L < 2^m with P(L) proportional to exp(-L / t): uniform bits, drawn again where a coin rejects them.
 
-        One word holds both: its first m bits are L, the others begin the coin.
+        One word holds both: its first m bits are L, the others begin the coin. Where that leaves fewer than 13 digits
+        the coin gets a word of its own: its first 13 digits decide whether it is looked at more closely.
         """
         low = np.zeros(len(shift), np.int64)
         pending = np.flatnonzero(shift)
@@ -102,6 +106,9 @@ class _Inversion:
             words, shifts = bits.words(pending.size), shift[pending]
             low[pending] = (words >> (np.uint64(64) - shifts)).astype(np.int64)
             coins = words << shifts
+            alone = np.flatnonzero(shifts > _MOST_SHARED_BITS)
+            if alone.size:
+                coins[alone] = bits.words(alone.size)
             # exp(-L / t) > 1 - 2^-13: a coin that begins below that succeeds, whatever L.
             doubtful = np.flatnonzero(coins >= _SURE)
             pending = pending[doubtful]
@@ -111,15 +118,16 @@ class _Inversion:
     def _rejected(
         self, coins: NDArray[np.uint64], low: NDArray[np.int64], elements: NDArray[np.intp], bits: BitSource
     ) -> NDArray[np.bool_]:
-        """Which coins of probability exp(-L / t) fail; those of which only 64 - m digits are known may need more."""
+        """Which coins of probability exp(-L / t) fail; those of which only some digits are known may need more."""
         entries = np.zeros_like(elements) if self._scale.index is None else self._scale.index[elements]
+        known = self._known[entries]
         y = low / self._scale.floats[entries]
-        begin, room = coins * 2.0**-64, 2.0**-50 + np.ldexp(1.0, self._shift[entries].astype(np.int32) - 64)
+        begin, room = coins * 2.0**-64, 2.0**-50 + np.ldexp(1.0, -known)
         rejected: NDArray[np.bool_] = begin > 1 - y + y * y / 2 + room
         for place in np.flatnonzero(~rejected & (begin >= 1 - y - room)).tolist():
-            shift = int(self._shift[entries[place]])
+            digits = int(known[place])
             exact = partial(exp_minus, int(low[place]) / self._scale.exact(int(elements[place])))
-            rejected[place] = not is_below(int(coins[place]) >> shift, 64 - shift, exact, bits)
+            rejected[place] = not is_below(int(coins[place]) >> (64 - digits), digits, exact, bits)
         return rejected
 
     def _shift_of(self, element: int) -> int:

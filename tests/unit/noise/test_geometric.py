@@ -7,7 +7,7 @@ import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
 from expost.core import InvalidRequest
-from expost.noise import SeededBits, geometric
+from expost.noise import BitSource, SeededBits, discrete_laplace, geometric
 from expost.noise.parameter import Parameter
 
 module = sys.modules["expost.noise.geometric"]  # the package exports a function of that name
@@ -100,3 +100,64 @@ def test_noise_too_wide_for_its_low_bits_is_refused() -> None:
     assert min(widest) >= 0 and lowest.min() > 850
     with pytest.raises(InvalidRequest, match="narrower than 2\\^76"):
         module.draw_geometric(Parameter.of_table([Fraction(2**76)], None, (1,)), SeededBits(1))
+
+
+class _FewWords(BitSource):
+    """Hands out given words and fails when asked for more."""
+
+    private = False
+
+    def __init__(self, *script: int) -> None:
+        self._script = list(script)
+
+    def _fill(self, out: memoryview) -> None:
+        count = (len(out) - 16) // 8
+        if count > len(self._script):
+            raise EOFError
+        out[: 8 * count] = words(*self._script[:count]).tobytes()
+        del self._script[:count]
+
+
+def _low_or_none(scale: Fraction, *script: int) -> int | None:
+    """The low part drawn from these words alone; None where they do not decide it."""
+    inversion = module._Inversion(Parameter.of_table([scale], None, (1,)))
+    try:
+        return int(inversion._draw_low(0, inversion._shift, _FewWords(*script))[0])
+    except EOFError:
+        return None
+
+
+SHIFTS = [(Fraction(2**64), 51), (Fraction(2**65), 52), (Fraction(2**70), 57), (Fraction(2**76 - 2**23), 62)]
+
+
+@pytest.mark.parametrize(("scale", "m"), SHIFTS)
+def test_the_low_part_of_the_widest_noise_is_accepted_with_its_exact_probability(scale: Fraction, m: int) -> None:
+    """All beginnings of a coin are tried: none is accepted that could still fail, none rejected that could succeed."""
+    digits = 13
+    with mpmath.workprec(200):
+        for low in (0, 1, 2 ** (m - 1), 2**m - 1):
+            succeed = mpmath.exp(-mpmath.mpf(low) * scale.denominator / scale.numerator)
+            for begin in (0, 2**digits - 2, 2**digits - 1):
+                shared = m <= module._MOST_SHARED_BITS
+                free = (64 - m if shared else 64) - digits
+                for rest in (0, 2**free - 1):  # the coin lies in [coin, coin + 1) / 2^known
+                    coin, known = (begin << free) | rest, digits + free
+                    script = ((low << known) | coin,) if shared else (low << (64 - m), coin)
+                    drawn = _low_or_none(scale, *script)
+                    if drawn is not None:
+                        assert drawn == low
+                        assert mpmath.mpf(coin + 1) / 2**known <= succeed
+                    else:
+                        assert mpmath.mpf(coin + 1) / 2**known >= succeed
+
+
+@pytest.mark.parametrize(("scale", "m"), SHIFTS)
+def test_a_coin_of_ones_never_keeps_a_low_part_unseen(scale: Fraction, m: int) -> None:
+    assert _low_or_none(scale, 2**64 - 1) is None
+
+
+@pytest.mark.parametrize("scale", [2.0**70, 1e30, 2**70, Fraction(2**61)])
+@pytest.mark.parametrize("sampler", [geometric, discrete_laplace])
+def test_a_scale_beyond_the_largest_is_refused_however_it_is_typed(sampler: object, scale: object) -> None:
+    with pytest.raises(InvalidRequest, match="scale"):
+        sampler(scale, 3)  # type: ignore[operator]
