@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from expost.core import InvalidRequest
 from expost.data.canonical import canonical_value
 from expost.data.evaluate import cells, evaluate
 from expost.data.expression import Expression, Plain
+from expost.data.identity import label_words
 from expost.data.places import missing_cells, moment, places
 from expost.data.values import Numbers, Truths
 
@@ -64,6 +65,10 @@ class Categories:
         """What each place stands for."""
         return self.values
 
+    def words(self, key: bytes) -> NDArray[np.uint64]:
+        """One word per place, a function of its label alone."""
+        return label_words(self.labels, key)
+
     def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]:
         """The place of each row, or -1."""
         column = cells(self.expression, batch, derived)
@@ -107,6 +112,10 @@ class Bins:
         """The lower edge of each bin."""
         return self.edges[:-1]
 
+    def words(self, key: bytes) -> NDArray[np.uint64]:
+        """One word per place, a function of its label alone."""
+        return label_words(self.labels, key)
+
     def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
         """The bin of each row, or -1."""
         values = evaluate(self.expression, batch, derived)
@@ -147,6 +156,10 @@ class LogBins:
         ends = [self.scale * 2.0**i for i in range(self.count)]
         return (*(-end for end in reversed(ends)), *ends)
 
+    def words(self, key: bytes) -> NDArray[np.uint64]:
+        """One word per place, a function of its label alone."""
+        return label_words(self.labels, key)
+
     def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
         """The bin of each row, or -1."""
         values = evaluate(self.expression, batch, derived)
@@ -160,4 +173,14 @@ class LogBins:
         return np.where(values.missing, -1, np.where(numbers < 0, self.count - 1 - place, self.count + place))
 
 
-Axis = Categories | Bins | LogBins
+class Axis(Protocol):
+    """Tells rows apart: ``codes`` gives each row one of ``size`` places, or -1; ``words`` are hashes of the labels."""
+
+    @property
+    def expression(self) -> Expression: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def labels(self) -> tuple[Any, ...]: ...
+    def words(self, key: bytes) -> NDArray[np.uint64]: ...
+    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from expost.data.identity import Words, mix, widened
 __all__ = ["Limits", "bound"]
 
 Indices = NDArray[np.intp]
+GroupWords = Callable[[NDArray[Any]], NDArray[np.uint64]]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the odd number next to 2^64 over the golden ratio (SLF14, Section 4)
 _DIGITS = np.uint64(29)  # of a group's priority in a packed word; the others are of the unit's name
@@ -34,12 +36,14 @@ class Limits:
     once: bool = False
 
 
-def bound(atoms: Atoms, limits: Limits, secret: bytes) -> Atoms:
+def bound(atoms: Atoms, limits: Limits, secret: bytes, group_words: GroupWords = widened) -> Atoms:
     """The atoms that each unit keeps: at most ``groups`` groups, then at most ``rows`` rows, both drawn uniformly.
 
     All rows of a unit must be present. For every secret the choice of a unit depends on its own rows only, as a
     multiset, so adding or removing a unit leaves what the others keep untouched (docs/proofs/contribution-bounding.md);
     and it does not depend on order. Priorities are keyed hashes of a row's content and its number among equal rows.
+    ``group_words`` gives the content of cells, one word each (``Tally.group_words``). By default it is their number, which
+    is right only where cells have the same numbers whatever the rows.
 
     >>> atoms = Atoms([np.array([7, 7, 7, 8], np.uint64)], np.array([0, 1, 2, 0]), np.zeros((0, 4), np.int64))
     >>> len(bound(atoms, Limits(rows=2), b"secret").cell)
@@ -48,11 +52,11 @@ def bound(atoms: Atoms, limits: Limits, secret: bytes) -> Atoms:
     keys = _keys(secret)
     name = _names(atoms.words, keys[0])
     if limits.once or limits.groups is not None:
-        chosen, unit = _choose_groups(atoms, name, keys[1], limits)
+        chosen, unit = _choose_groups(atoms, name, group_words, keys[1], limits)
     else:
         chosen, unit = _by_unit(atoms.words)
     if limits.rows is not None:
-        chosen = _choose_rows(atoms, chosen, unit, name, keys[2:], limits.rows)
+        chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:], limits.rows)
     return atoms.take(chosen)
 
 
@@ -76,21 +80,25 @@ def _names(words: list[Words], key: int) -> NDArray[np.uint64]:
 
 
 def _scattered(part: NDArray[Any], name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """The scattered word of a unit and a small integer: that entry of the sequence of SplitMix64 that starts at the name."""
+    """The scattered word of a unit and a part of it: that entry of the sequence of SplitMix64 that starts at the name."""
     return mix(name + widened(part) * _GOLDEN, key)
 
 
 def _sorted_within(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> Indices:
-    """The order by unit, then priority: one fast sort of packed words unless the packing was too coarse."""
+    """An order by unit, then priority: one fast sort of packed words unless these were too coarse."""
+    order, packed = _packed_order(unit, priority)
+    equal = np.flatnonzero(packed[1:] == packed[:-1])
+    if (priority[order[equal]] != priority[order[equal + 1]]).any():
+        return np.lexsort((priority, unit))
+    return order
+
+
+def _packed_order(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint64]]:
     shift = np.uint64(int(unit[-1]).bit_length()) if len(unit) else np.uint64(0)
     packed = priority >> shift
     packed |= unit.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
     order = np.argsort(packed)
-    ordered = packed[order]
-    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if (priority[order[equal]] != priority[order[equal + 1]]).any():
-        return np.lexsort((priority, unit))
-    return order
+    return order, packed[order]
 
 
 def _starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
@@ -108,13 +116,13 @@ def _rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _choose_groups(
-    atoms: Atoms, name: NDArray[np.uint64], key: int, limits: Limits
+    atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int, limits: Limits
 ) -> tuple[Indices, NDArray[np.int64]]:
     """The rows of each unit's groups of lowest priority, in an order by unit, and the number of each row's unit.
 
     One row a group where a group counts a unit only once.
     """
-    order, new_unit, new_group = _by_unit_and_group(atoms, name, key)
+    order, new_unit, new_group = _by_unit_and_group(atoms, name, group_words, key)
     kept = new_group if limits.once else np.ones(len(order), bool)
     if limits.groups is not None:
         group = np.cumsum(new_group)
@@ -124,14 +132,14 @@ def _choose_groups(
 
 
 def _by_unit_and_group(
-    atoms: Atoms, name: NDArray[np.uint64], key: int
+    atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int
 ) -> tuple[Indices, NDArray[np.bool_], NDArray[np.bool_]]:
     """The order by unit, then by a group's priority, then by group, and where units and groups begin in it.
 
     One sort of words that hold the first digits of a unit's name and of the priority. Should two units, or two groups
     of a unit, agree in these digits, the order is found the long way.
     """
-    priority = _scattered(atoms.cell, name, key)
+    priority = _scattered(group_words(atoms.cell), name, key)
     packed = (name & ~_LOW_DIGITS) | (priority >> (np.uint64(64) - _DIGITS))
     order = np.argsort(packed)
     packed = packed[order]
@@ -149,25 +157,51 @@ def _unit_and_group_starts(atoms: Atoms, order: Indices) -> tuple[NDArray[np.boo
 
 
 def _choose_rows(
-    atoms: Atoms, chosen: Indices, unit: NDArray[np.int64], name: NDArray[np.uint64], keys: list[int], most: int
+    atoms: Atoms,
+    chosen: Indices,
+    unit: NDArray[np.int64],
+    name: NDArray[np.uint64],
+    group_words: GroupWords,
+    keys: list[int],
+    most: int,
 ) -> Indices:
     """The ``most`` rows of lowest priority in each unit; units within the limit keep all and are not sorted."""
     full = np.bincount(unit)[unit] > most
     if not full.any():
         return chosen
     over, unit = chosen[full], unit[full]
-    content = _content(atoms.take(over), name[over], keys[0])
-    order = _sorted_within(unit, content)
+    content = _content(atoms.take(over), name[over], group_words, keys[0])
+    order = _by_content(atoms, over, unit, content)
     over, unit, content = over[order], unit[order], content[order]
     # Equal rows are told apart by their number, or they would go together.
     number = _rank_in_run(_starts(unit, content))
-    order = _sorted_within(unit, mix(content + number.astype(np.uint64), keys[1]))
+    order = _by_priority(unit, mix(content + number.astype(np.uint64), keys[1]))
     kept = over[order[_rank_in_run(_starts(unit[order])) < most]]
     return np.concatenate([chosen[~full], kept])
 
 
-def _content(atoms: Atoms, name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    content = _scattered(atoms.cell, name, key)
+def _by_content(atoms: Atoms, rows: Indices, unit: NDArray[np.int64], content: NDArray[np.uint64]) -> Indices:
+    """An order by unit and content. Rows of one unit whose contents share a hash are ordered by the contents.
+
+    Without that their order would be the sort's, which may depend on rows of other units.
+    """
+    order = _sorted_within(unit, content)
+    alike = np.flatnonzero(~_starts(unit[order], content[order]))
+    here, before = (atoms.take(rows[order[places]]) for places in (alike, alike - 1))
+    if (here.cell != before.cell).any() or (here.steps != before.steps).any():
+        every = atoms.take(rows)
+        return np.lexsort((*every.steps, every.cell, content, unit))
+    return order
+
+
+def _by_priority(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> Indices:
+    """The order by unit, then priority, then as it was."""
+    order, packed = _packed_order(unit, priority)
+    return np.lexsort((priority, unit)) if (packed[1:] == packed[:-1]).any() else order
+
+
+def _content(atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int) -> NDArray[np.uint64]:
+    content = _scattered(group_words(atoms.cell), name, key)
     for column in atoms.steps:
         content = mix(content ^ column.astype(np.uint64), key)
     return content

@@ -20,8 +20,9 @@ from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
 from expost.data.form import CountForm, Form
 from expost.data.frames import implied_types
+from expost.data.keys import FoundKeys, found_keys
 from expost.data.places import missing_cells
-from expost.data.records import found_keys, single_steps
+from expost.data.records import rows_per_cell, single_steps
 from expost.data.rows import matrix_batches
 from expost.data.schema import Kind, Schema
 from expost.data.sensitivity import unit_sensitivity
@@ -301,23 +302,22 @@ class Dataset:
         amount = 1 if limits is None or limits.rows is None else limits.rows
         return Sensitivity(amount, adjacency=self.adjacency, unit=self.unit)
 
-    def keys(self, column: Expression, tally: Tally) -> list[Any]:
-        """The values of a column that occur. SECRET: they may leave only after thresholding."""
+    def keys(self, column: Expression, tally: Tally) -> FoundKeys:
+        """The values of a column that occur, as an axis. SECRET: they may leave only after thresholding."""
         return found_keys(self._engine, tally, column)
 
     def occupied(
-        self, tally: Tally, keys: Sequence[Any], *, secret: bytes, under: Sensitivity, once: bool = False
-    ) -> tuple[Sealed, tuple[Any, ...]]:
-        """The exact counts of those keys that have rows after contribution bounding, sealed, and the keys. SECRET.
+        self, tally: Tally, *, secret: bytes, under: Sensitivity, once: bool = False
+    ) -> tuple[Sealed, NDArray[np.intp]]:
+        """The exact row counts of the cells that have rows after contribution bounding, sealed, and the cells. SECRET.
 
         A key whose rows were all left out must not open a group: a unit may have any number of such keys.
         """
         keyed = replace(tally, key=secret)
         limits = self.limits(tally, once=once)
-        sums = exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
-        counts = CountForm().coordinates(sums).T.ravel()
-        found = np.flatnonzero(counts > 0)
-        return Sealed(counts[found], under), tuple(keys[place] for place in found.tolist())
+        rows = rows_per_cell(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        found = np.flatnonzero(rows)
+        return Sealed(rows[found], under), found
 
     def row_sensitivity(self) -> Sensitivity:
         """How far one unit can move the number of rows."""

@@ -18,7 +18,7 @@ from expost.data.axis import Axis
 from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression
-from expost.data.identity import unit_words
+from expost.data.identity import mix, unit_words
 from expost.data.sums import PowerSums
 from expost.data.values import Numbers, Truths
 
@@ -62,7 +62,7 @@ class Tally:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The source's columns that are read."""
-        expressions = [each.expression for each in (*self.measured, *self.axes)]
+        expressions = [*(each.expression for each in self.measured), *(axis.expression for axis in self.axes)]
         named = {name for each in expressions for name in each.columns()}
         named |= self.where.columns() if self.where is not None else set()
         named |= {name for name in (self.unit.column, self.unit.time_column) if name is not None}
@@ -109,6 +109,23 @@ class Tally:
             cell = codes if cell is None else cell.astype(np.int64, copy=False) * axis.size + codes
         assert cell is not None
         return cell
+
+    def group_words(self, cell: NDArray[Any]) -> NDArray[np.uint64]:
+        """One word per row for its group, a function of the group's own labels.
+
+        Contribution bounding ranks groups by it. The number of a cell will not do: among keys that occur it depends on
+        the keys of other units.
+        """
+        group = np.zeros(len(cell), np.uint64)
+        places = self.cells
+        for axis, words in zip(self.axes, self._label_words, strict=True):
+            places //= axis.size
+            group = mix(group, 0) + words[cell // places % axis.size]
+        return group
+
+    @cached_property
+    def _label_words(self) -> list[NDArray[np.uint64]]:
+        return [axis.words(self.key) for axis in self.axes]
 
     def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
         expression = each.expression

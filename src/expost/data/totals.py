@@ -35,4 +35,4 @@ def exact_sums(
 
 
 def _bounded_sums(tally: Tally, limits: Limits, secret: bytes, atoms: Atoms) -> PowerSums:
-    return tally.sums(bound(atoms, limits, secret))
+    return tally.sums(bound(atoms, limits, secret, tally.group_words))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from expost.core import (
     ApproxGuarantee,
     ApproxLoss,
@@ -20,7 +22,7 @@ from expost.core import (
 )
 from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression, Kind
-from expost.data.axis import Categories
+from expost.data.axis import Axis, Categories
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
 from expost.noise.level import check_level
@@ -63,7 +65,12 @@ class _FoundKeys:
     """Exact counts with the keys they belong to; secret until the threshold has chosen."""
 
     sealed: Sealed
-    keys: tuple[Any, ...]
+    column: pa.Array
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys as Python values."""
+        return tuple(self.column.to_pylist())
 
     def __reduce__(self) -> Any:
         raise TypeError("Expected keys to stay where they are; they may leave only after thresholding.")
@@ -118,8 +125,9 @@ class PrivateKeys:
         """The keys as public categories."""
         return Categories.of(dataset.expression(self.column), keys)
 
-    def _tally(self, dataset: Dataset, keys: tuple[Any, ...] = ("",)) -> Tally:
-        return dataset.tally(axes=(self.axis(dataset, keys),), where=dataset.condition(self.where))
+    def _tally(self, dataset: Dataset, axis: Axis | None = None) -> Tally:
+        axes = (self.axis(dataset, ("",)) if axis is None else axis,)
+        return dataset.tally(axes=axes, where=dataset.condition(self.where))
 
     def check(self, dataset: Dataset) -> None:
         """Fit the question to the dataset; reads no rows."""
@@ -137,12 +145,11 @@ class PrivateKeys:
 
     def measure(self, dataset: Dataset) -> _FoundKeys:
         """Exact counts of the keys that occur, sealed with their keys."""
-        keys = tuple(dataset.keys(dataset.expression(self.column), self._tally(dataset))) or ("",)
+        keys = dataset.keys(dataset.expression(self.column), self._tally(dataset))
         under = Sensitivity(self._limits[0], adjacency=dataset.adjacency, unit=dataset.unit)
         secret = system_bits().words(4).tobytes()
-        return _FoundKeys(
-            *dataset.occupied(self._tally(dataset, keys), keys, secret=secret, under=under, once=self._once)
-        )
+        sealed, found = dataset.occupied(self._tally(dataset, keys), secret=secret, under=under, once=self._once)
+        return _FoundKeys(sealed, keys.column.take(pa.array(found)))
 
     def climb(self, found: _FoundKeys, bits: BitSource | None = None) -> Release[tuple[Any, ...]]:
         """The keys whose noisy count reaches the threshold, in order."""
@@ -150,7 +157,7 @@ class PrivateKeys:
         noisy = DiscreteLaplacePath(found.sealed, Ladder((self.epsilon,)), bits=bits).at(0)
         scale, (rows, groups) = float(sensitivity.amount / self.epsilon), self._limits
         threshold = key_threshold(self.delta, scale, rows=rows, groups=groups, once=self._once)
-        shown = tuple(key for key, count in zip(found.keys, noisy.tolist(), strict=True) if count >= threshold)
+        shown = tuple(found.column.filter(pa.array((noisy >= threshold).astype(bool))).to_pylist())
         receipt = Receipt(
             question=self.question,
             method="discrete Laplace above a threshold",

@@ -179,3 +179,19 @@ def test_an_id_keeps_the_same_rows_however_wide_its_column_is(width) -> None:
     wide = Atoms([units.astype(np.int64)], cells.astype(np.uint64), np.zeros((1, 2000)))
 
     assert rows(bound(narrow, Limits(groups=3, rows=5), b"s")) == rows(bound(wide, Limits(groups=3, rows=5), b"s"))
+
+
+@pytest.mark.parametrize("limits", [Limits(rows=3), Limits(groups=2), Limits(groups=2, rows=3)])
+def test_contents_that_share_a_hash_are_chosen_by_the_units_own_rows(limits: Limits) -> None:
+    """All groups get one word: what is left to decide is decided by contents, not by where a sort left the rows."""
+    rng = np.random.default_rng(3)
+    table = [(int(u), int(c), 0) for u, c in zip(rng.integers(0, 50, 900), rng.integers(0, 12, 900), strict=True)]
+
+    def kept(some: list[tuple[int, int, int]]) -> Counter:
+        return rows(bound(atoms(*zip(*some, strict=True)), limits, b"s", lambda cell: np.zeros(len(cell), np.uint64)))
+
+    everyone = kept(table)
+    assert kept([table[place] for place in rng.permutation(900)]) == everyone
+    for unit in (0, 7, 49):
+        alone, others = ([row for row in table if (row[0] == unit) is mine] for mine in (True, False))
+        assert kept(alone) + kept(others) == everyone

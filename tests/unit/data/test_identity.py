@@ -1,6 +1,7 @@
 """Rows get the same words if and only if their ids are equal."""
 
 import datetime
+import hashlib
 from decimal import Decimal
 
 import numpy as np
@@ -8,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from expost.core import Unit
-from expost.data.identity import mix, unit_words, widened
+from expost.data import identity
+from expost.data.identity import content_words, mix, text_words, unit_words, widened
 
 NOW = 1_700_000_000_000_000_000
 
@@ -45,3 +47,60 @@ def test_an_integer_has_one_word_whatever_the_width_of_its_column() -> None:
     for kind in (np.int8, np.int16, np.int32, np.int64):
         assert mix(np.array([-3, 7], kind), 5).tolist() == mix(np.array([-3, 7], np.int64), 5).tolist()
     assert widened(np.array([7], np.uint8)).tolist() == widened(np.array([7], np.int64)).tolist() == [7]
+
+
+def _reference(text: bytes, key: bytes) -> tuple[int, int]:
+    """The two words by the formula of the proof, piece by piece."""
+    if len(text) >= identity._LONG:
+        secret = hashlib.sha256(b"expost long text" + key).digest()
+        digest = hashlib.blake2b(text, digest_size=16, key=secret).digest()
+        return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+    pieces = [int.from_bytes(text[k : k + 4], "little") for k in range(0, len(text), 4)]
+    keys = identity._keys(key, len(pieces) + 2).tolist()
+    lanes = [
+        (keys[0][lane] + keys[1][lane] * len(text) + sum(k[lane] * p for k, p in zip(keys[2:], pieces, strict=True)))
+        % 2**64
+        >> 32
+        for lane in range(4)
+    ]
+    return lanes[0] << 32 | lanes[1], lanes[2] << 32 | lanes[3]
+
+
+@pytest.mark.parametrize("run", [7, 1 << 20])
+def test_a_text_has_the_words_of_the_formula_whatever_stands_around_it(run: int, monkeypatch) -> None:
+    monkeypatch.setattr(identity, "_RUN", run)
+    lengths = [0, 1, 3, 4, 5, 7, 63, 64, 65, 66, 68, 69, 200, 1003, 4095, 4096, 4097, 9001]
+    texts = [("ab\0ü9" * 4000).encode()[:length].decode("utf-8", "ignore") for length in lengths]
+    around = [*texts, *(f"p{k}" for k in range(200)), *reversed(texts)]
+    column = pa.array([None, *around, "end"], pa.large_string())[1:-1]
+
+    first, second = text_words(column, b"key")
+
+    assert list(zip(first.tolist(), second.tolist(), strict=True)) == [_reference(t.encode(), b"key") for t in around]
+
+
+def test_a_long_text_costs_time_for_its_own_bytes_only(monkeypatch) -> None:
+    """Structure: however long one text is, the others are not read again for it."""
+    read = 0
+    whole = identity._piece
+
+    def counted(data, starts, lengths, piece):
+        nonlocal read
+        read += np.broadcast(starts, piece).size
+        return whole(data, starts, lengths, piece)
+
+    monkeypatch.setattr(identity, "_piece", counted)
+    short = [f"p{k:06}" for k in range(5000)]
+    for length in (10, 100, 1000, 4000, 100_000, 1_000_000):
+        read = 0
+        text_words(pa.array([*short, "x" * length], pa.large_string()), b"key")
+        pieces = 2 * len(short) + (length // 4 if length < identity._LONG else 0)
+        assert read <= 2 * pieces
+
+
+def test_the_content_word_of_a_cell_does_not_depend_on_its_column() -> None:
+    for cells in (["b", "", "x" * 5000], [3, -1, 2**62], [0.5, -0.0, 1e300], [True, False]):
+        column = pa.array(cells)
+        alone = [int(content_words(column[k : k + 1], b"s")[0]) for k in range(len(cells))]
+        assert content_words(column, b"s").tolist() == alone
+    assert content_words(pa.array([0.0, -0.0]), b"s").tolist()[0] == content_words(pa.array([-0.0]), b"s").tolist()[0]

@@ -8,14 +8,14 @@ from expost.core import Unit
 from expost.data import col
 from expost.data.engines import ArrowEngine
 from expost.data.engines.canonical_engine import CanonicalEngine
-from expost.data.records import found_keys
+from expost.data.keys import found_keys
 from expost.data.tally import Tally
 
 
 def keys(column: pa.Array, **parts) -> list[object]:
     table = pa.table({"k": column, "who": pa.array(["a", None] * (len(column) // 2) + ["a"] * (len(column) % 2))})
     tally = Tally(unit=parts.get("unit", Unit.row()), where=~col("k").is_missing())
-    return found_keys(CanonicalEngine(ArrowEngine(table)), tally, col("k"))
+    return list(found_keys(CanonicalEngine(ArrowEngine(table)), tally, col("k")).labels)
 
 
 def test_large_whole_keys_are_told_apart() -> None:

@@ -50,6 +50,7 @@ class DuckEngine:
                 "temp_directory": folder,
                 "max_temp_directory_size": _SPILL,
                 "preserve_insertion_order": "false",
+                "arrow_large_buffer_size": "true",  # texts of a batch beyond 2 GiB would fail, which tells of them
             }
         )
         try:
