@@ -6,7 +6,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -44,15 +44,20 @@ def canonical(value: Any) -> str:
 
 
 def now() -> str:
-    """The time of day for people to read; no decision rests on it, so a jumping clock changes nothing."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    """The minute, for people to read; no decision rests on it, so a jumping clock changes nothing.
+
+    A finer time would tell how long a question ran, which depends on the data, to everyone who may read the ledger. The order
+    of lines is that of their numbers.
+    """
+    return datetime.now(UTC).isoformat(timespec="minutes")
 
 
 @dataclass(frozen=True)
 class Entry:
     """One line: what happened, after which line, and the hash over both.
 
-    ``text`` is the body as canonical JSON, ``previous`` the hash of the line before.
+    ``text`` is the body as canonical JSON, ``previous`` the hash of the line before. ``recorded`` is the time as stored;
+    ledgers of version 0.1 have milliseconds there, which the hash covers. ``at`` is what may be shown.
 
     >>> first = Entry.after(None, Kind.BEGIN, {"format": 1})
     >>> second = Entry.after(first, Kind.OPEN, {"account": "dataset:flights"})
@@ -62,7 +67,7 @@ class Entry:
 
     sequence: int
     kind: Kind
-    at: str
+    recorded: str = field(repr=False)
     text: str
     previous: str
     hash: str
@@ -75,9 +80,14 @@ class Entry:
         return cls(sequence, kind, at, text, previous, _hash(sequence, kind, at, text, previous))
 
     @property
+    def at(self) -> str:
+        """The minute of this line, whatever was stored."""
+        return _minute(self.recorded)
+
+    @property
     def is_intact(self) -> bool:
         """Whether the hash still fits the content."""
-        return self.hash == _hash(self.sequence, self.kind, self.at, self.text, self.previous)
+        return self.hash == _hash(self.sequence, self.kind, self.recorded, self.text, self.previous)
 
     @property
     def id(self) -> str:
@@ -130,6 +140,18 @@ def sequence_of(entry_id: str) -> int:
     if not (dash and digest and number.isascii() and number.isdigit() and len(number) <= 18):
         raise InvalidRequest("Expected the id of a ledger entry", got=entry_id, do="Copy it from a receipt or history")
     return int(number)
+
+
+def _minute(recorded: str) -> str:
+    """A stored time without its seconds.
+
+    >>> _minute("2026-11-17T04:25:57.123+00:00")
+    '2026-11-17T04:25+00:00'
+    """
+    try:
+        return datetime.fromisoformat(recorded).isoformat(timespec="minutes")
+    except ValueError:  # not a time that a ledger wrote
+        return recorded[:16]
 
 
 def _storable(text: str) -> str:

@@ -64,8 +64,8 @@ class SqlPage(Page):
         return (_read(row, _entry) for row in self._connection.execute(_CHAIN))
 
     def append(self, entry: Entry) -> None:
-        values = {name: getattr(entry, name) for name in ("sequence", "at", "text", "previous", "hash")}
-        self._connection.execute(_APPEND, values | {"kind": entry.kind.value})
+        values = {name: getattr(entry, name) for name in ("sequence", "text", "previous", "hash")}
+        self._connection.execute(_APPEND, values | {"kind": entry.kind.value, "at": entry.recorded})
         self._last = entry
 
     def account(self, name: str) -> Account | None:
@@ -144,8 +144,8 @@ def _read(row: Row[Any], build: Callable[[Row[Any]], T]) -> T:
 
 
 def _entry(row: Row[Any]) -> Entry:
-    sequence, kind, at, text, previous, digest = tuple(row)
-    return Entry(sequence, Kind(kind), at, text, previous, digest)
+    sequence, kind, recorded, text, previous, digest = tuple(row)
+    return Entry(sequence, Kind(kind), recorded, text, previous, digest)
 
 
 def _account(row: Row[Any]) -> Account:

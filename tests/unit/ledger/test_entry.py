@@ -1,4 +1,5 @@
 import hashlib
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ def chain():
     [
         {"sequence": 7},
         {"kind": Kind.HOLD},
-        {"at": "2001"},
+        {"recorded": "2001"},
         {"text": "{}"},
         {"previous": "0" * 64},
         {"hash": "0" * 64},
@@ -67,6 +68,24 @@ def test_a_line_without_charges_names_its_account_or_none():
 
 def test_the_hash_is_over_canonical_json():
     entry = Entry.after(None, Kind.BEGIN, {"a": 'ü " \\ \n \u2028 😀'})
-    line = canonical([entry.sequence, entry.kind.value, entry.at, entry.text, entry.previous])
+    line = canonical([entry.sequence, entry.kind.value, entry.recorded, entry.text, entry.previous])
 
     assert entry.hash == hashlib.sha256(line.encode()).hexdigest()
+
+
+def test_a_line_tells_the_minute_and_no_more():
+    entry = chain()[1]
+
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d\+00:00", entry.recorded)
+    assert entry.at == entry.recorded
+
+
+def test_a_line_of_version_0_1_stays_intact_and_shows_its_minute_only():
+    text = '{"format":1}'
+    line = canonical([0, "begin", "2026-11-17T04:25:57.123+00:00", text, ""])
+    old = Entry(0, Kind.BEGIN, "2026-11-17T04:25:57.123+00:00", text, "", hashlib.sha256(line.encode()).hexdigest())
+
+    assert old.is_intact
+    assert old.at == "2026-11-17T04:25+00:00"
+    assert "57" not in repr(old).replace(old.hash, "")
+    assert Entry.after(old, Kind.OPEN, {"account": "dataset:a"}).previous == old.hash
