@@ -21,7 +21,7 @@ from expost.noise import SeededBits
 from expost.plots.style import BLUE, GREY, ORANGE
 from expost.robustness import Certificates, certify
 from expost.robustness.certificate import expected_scores
-from expost.robustness.score import as_scores
+from expost.robustness.score import as_votes
 
 __all__ = ["run"]
 
@@ -136,7 +136,7 @@ def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> Certi
             sigma=sigma,
             bits=bits,
         )
-        votes = expected_scores(as_scores(model), moved, "gaussian", sigma, size.checks, votes=True, bits=bits)
+        votes = expected_scores(as_votes(model), moved, "gaussian", sigma, size.checks, bits=bits)
         flipped.append(float((votes.argmax(1) != found.prediction[certain]).mean()))
     steps.told(f"attacked at sigma {sigma:g}")
     return Certified(sigma, found, np.array(flipped), len(certain))

@@ -20,7 +20,7 @@ from expost.robustness.radius import (
     pixeldp_radius,
     smoothing_radius,
 )
-from expost.robustness.score import Scores, as_scores
+from expost.robustness.score import Scores, as_scores, as_votes
 
 __all__ = ["Certificates", "certify", "expected_scores"]
 
@@ -34,7 +34,7 @@ class Certificates:
     """Predictions of a noisy classifier with the radii within which they provably stay, one for each input.
 
     ``radius`` is the largest known, ``pixeldp_radius`` the published one, both in ``norm``; 0 means no statement. Each
-    input's statement fails with at most the failure probability. ``prediction`` is the position of the class among the
+    input's statement fails with at most the failure probability; with ``simultaneous``, any of them does. ``prediction`` is the position of the class among the
     scores; ``classes`` are the labels that a scikit-learn classifier knows them by, and ``labels`` the predicted ones.
 
     >>> found = certify(lambda x: np.stack([x[:, 0] > 0, x[:, 0] <= 0], axis=1), [[2.0], [-2.0]], sigma=0.5)
@@ -50,6 +50,7 @@ class Certificates:
     scores: NDArray[np.float64]
     norm: Literal["l1", "l2"]
     classes: NDArray[Any] | None = None
+    simultaneous: bool = False
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -78,15 +79,19 @@ def certify(
     samples: int = 1000,
     failure_probability: object = 0.001,
     average: Average = "votes",
+    simultaneous: bool = False,
     bits: BitSource | None = None,
 ) -> Certificates:
     """Predict each row of ``x`` under noise and certify how far it may be moved without changing the prediction.
 
-    ``predict_scores`` is a callable from inputs to scores in [0, 1], a scikit-learn classifier or a torch module. The
-    noisy classifier averages the scores (``average="scores"``, PixelDP's expected scores) or the votes for the top
-    class over ``samples`` noisy copies of the input; noise has standard deviation ``sigma`` in every coordinate.
+    ``predict_scores`` is a callable from inputs to one score per class, a scikit-learn classifier or a torch module. The
+    noisy classifier averages votes for the predicted class, or scores (``average="scores"``, PixelDP's expected scores),
+    over ``samples`` noisy copies of the input; noise has standard deviation ``sigma`` in every coordinate.
+    Votes go to what a scikit-learn classifier predicts and to the largest output of any other model, logits included;
+    expected scores need outputs in [0, 1], and others are refused.
     ``"gaussian"`` certifies l2 radii, ``"laplace"`` l1 radii. All inputs share the same noise draws: each statement is
-    right by itself, but their failures are not independent.
+    right by itself, but their failures are not independent. ``simultaneous=True`` makes all statements true at once,
+    except with the failure probability, which is divided by the number of inputs for that (Bonferroni).
 
     The prediction that is certified is that of the *expected* scores; a finite average agrees with it whenever the
     radius is positive. The model reads float32 where ``x`` has that type or the model is a torch module of it, else
@@ -104,13 +109,17 @@ def certify(
     samples = whole(samples, "samples", least=1, most=_MOST_SAMPLES, do="Pass 1000")
     if not isinstance(average, str) or average not in ("votes", "scores"):
         raise InvalidRequest("Expected average to be 'votes' or 'scores'", got=average, do="Name one of them")
+    if not isinstance(simultaneous, bool | np.bool_):
+        raise InvalidRequest("Expected simultaneous to be True or False", got=simultaneous, do="Pass one of them")
     votes, inputs = average == "votes", as_floats(x)
-    means = expected_scores(as_scores(predict_scores), inputs, kind, spread, samples, votes=votes, bits=bits)
-    low, high = _bounds(means, samples, failure, votes=votes)
+    scores = as_votes(predict_scores) if votes else as_scores(predict_scores)
+    means = expected_scores(scores, inputs, kind, spread, samples, bits=bits)
+    # The union bound needs no independence, and shared draws have none.
+    low, high = _bounds(means, samples, failure / (len(inputs) if simultaneous else 1), votes=votes)
     slack = inputs[0].size * SAMPLER_ERROR
     found = _certified(means, low - slack, high + slack, kind, spread, votes=votes)
     classes = getattr(predict_scores, "classes_", None)
-    return found if classes is None else replace(found, classes=np.asarray(classes))
+    return replace(found, classes=None if classes is None else np.asarray(classes), simultaneous=bool(simultaneous))
 
 
 def expected_scores(
@@ -120,17 +129,13 @@ def expected_scores(
     sigma: float,
     samples: int,
     *,
-    votes: bool,
     bits: BitSource | None = None,
 ) -> NDArray[np.float64]:
-    """The mean score or vote of each class over noisy copies of each input; a copy without scores counts for none."""
+    """Average the scores or votes of each class over noisy copies of each input; a copy without any counts for none."""
     total: NDArray[np.float64] | float = 0.0
     for noisy in noisy_copies(inputs, noise=noise, sigma=sigma, samples=samples, bits=bits):
         found = scores(noisy.reshape(-1, *inputs.shape[1:])).reshape(*noisy.shape[:2], -1)
-        missing = np.isnan(found[:, :, 0])
-        if votes:
-            found = np.eye(found.shape[2])[found.argmax(2)]
-        found[missing] = 0.0
+        found[np.isnan(found[:, :, 0])] = 0.0
         total = total + found.sum(1)
     return np.asarray(total) / samples
 

@@ -12,6 +12,8 @@ __all__ = ["score_bounds", "vote_bounds"]
 
 Floats = NDArray[np.float64]
 
+_CLOSE = 1e-4  # relative, far above the error of the inverse incomplete beta function
+
 
 def vote_bounds(votes: Any, samples: int, *, failure_probability: float) -> tuple[Floats, Floats]:
     """Lower and upper bounds on the chance of a vote; each fails with at most this probability (CP34).
@@ -21,9 +23,14 @@ def vote_bounds(votes: Any, samples: int, *, failure_probability: float) -> tupl
     (0.9333, 1.0)
     """
     k = np.asarray(votes, np.float64)
-    low = np.where(k > 0, special.betaincinv(np.maximum(k, 1), samples - k + 1, failure_probability), 0.0)
-    high = np.where(k < samples, special.betaincinv(k + 1, np.maximum(samples - k, 1), 1 - failure_probability), 1.0)
-    return low, high
+    # The upper bound is the mirror of the lower one: 1 - failure_probability would round away what is left.
+    return _least_chance(k, samples, failure_probability), 1 - _least_chance(samples - k, samples, failure_probability)
+
+
+def _least_chance(votes: Floats, samples: int, failure_probability: float) -> Floats:
+    """The chance at which this many votes or more have the failure probability, rounded down; 0 where none is found."""
+    found = special.betaincinv(np.maximum(votes, 1), samples - votes + 1, failure_probability * (1 - _CLOSE))
+    return np.where((votes > 0) & np.isfinite(found), found, 0.0)
 
 
 def score_bounds(means: Any, samples: int, *, failure_probability: float) -> tuple[Floats, Floats]:
@@ -37,7 +44,7 @@ def score_bounds(means: Any, samples: int, *, failure_probability: float) -> tup
     (0.8611, 0.9316)
     """
     mean = np.clip(np.asarray(means, np.float64), 0.0, 1.0)
-    limit = np.log(1 / failure_probability) / samples
+    limit = -np.log(failure_probability) / samples if failure_probability > 0 else np.inf
     return _root(mean, limit, np.zeros_like(mean)), _root(mean, limit, np.ones_like(mean))
 
 

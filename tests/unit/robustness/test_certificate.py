@@ -8,7 +8,7 @@ from expost.core import InvalidRequest
 from expost.noise import SeededBits
 from expost.robustness import certify
 from expost.robustness.certificate import expected_scores
-from expost.robustness.score import as_scores
+from expost.robustness.score import as_scores, as_votes
 
 
 def half_space(x):
@@ -88,6 +88,57 @@ def test_the_failure_probability_holds():
     assert np.mean(exceeded) <= 0.1 + 3 * np.sqrt(0.09 / runs)
 
 
+def test_simultaneous_certificates_hold_together():
+    """Shared draws make all inputs of one margin fail together; those of several margins hold at once."""
+    margins, runs = np.linspace(0.1, 0.9, 9), 400
+    inputs = margins[:, None]
+
+    def wrong(seed, **options):
+        found = certify(
+            half_space, inputs, sigma=0.5, samples=100, failure_probability=0.2, bits=SeededBits(seed), **options
+        )
+        return found.radius > margins
+
+    alone = np.array([wrong(seed) for seed in range(runs)])
+    together = np.array([wrong(seed, simultaneous=True) for seed in range(runs)])
+
+    assert (alone.mean(0) <= 0.2 + 3 * np.sqrt(0.16 / runs)).all()
+    assert together.any(1).mean() <= 0.2 + 3 * np.sqrt(0.16 / runs)
+    assert together.any(1).sum() < alone.any(1).sum()
+
+
+@pytest.mark.parametrize("average", ["votes", "scores"])
+def test_simultaneous_divides_the_failure_probability_by_the_inputs(average):
+    inputs = np.linspace(-1, 1, 8)[:, None]
+    options = {"sigma": 0.5, "samples": 500, "average": average}
+
+    together = certify(half_space, inputs, failure_probability=0.08, simultaneous=True, bits=SeededBits(2), **options)
+    alone = certify(half_space, inputs, failure_probability=0.01, bits=SeededBits(2), **options)
+
+    np.testing.assert_allclose(together.radius, alone.radius)
+    assert (together.simultaneous, alone.simultaneous) == (True, False)
+
+
+def test_logits_are_certified_for_the_prediction_the_model_makes():
+    inputs = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+
+    def logits(x):
+        return x @ np.array([[4.0, -4.0]]) - 3.0
+
+    def shown(x):
+        return special.softmax(logits(x), axis=1)
+
+    raw, soft = (certify(each, inputs, sigma=0.2, bits=SeededBits(3)) for each in (logits, shown))
+    logs = certify(lambda x: special.log_softmax(logits(x), axis=1), inputs, sigma=0.2, bits=SeededBits(3))
+    large = certify(lambda x: 1000 + logits(x), inputs, sigma=0.2, bits=SeededBits(3))
+
+    for found in (raw, logs, large):
+        assert found.prediction.tolist() == logits(inputs).argmax(1).tolist()
+        np.testing.assert_array_equal(found.radius, soft.radius)
+    with pytest.raises(InvalidRequest, match=r"scores in \[0, 1\]"):
+        certify(logits, inputs, sigma=0.2, average="scores", bits=SeededBits(3))
+
+
 def test_too_few_noise_draws_certify_nothing():
     found = certify(half_space, [[0.3]], sigma=0.5, samples=3, bits=SeededBits(1))
 
@@ -106,9 +157,7 @@ def test_an_attack_within_the_radius_never_flips_a_certified_prediction():
     signs = np.where(found.prediction == 1, -1.0, 1.0)
     attacked = points + (0.999 * found.radius * signs)[:, None] * direction
 
-    truth = expected_scores(
-        as_scores(model), attacked.astype(np.float32), "gaussian", 0.5, 20_000, votes=True, bits=SeededBits(4)
-    )
+    truth = expected_scores(as_votes(model), attacked.astype(np.float32), "gaussian", 0.5, 20_000, bits=SeededBits(4))
 
     certified = found.radius > 0
     assert certified.sum() > 20
@@ -118,7 +167,7 @@ def test_an_attack_within_the_radius_never_flips_a_certified_prediction():
 def test_the_noisy_score_is_the_convolution():
     exact = special.ndtr(0.3 / 0.5)
     scores = expected_scores(
-        as_scores(half_space), np.array([[0.3]], np.float32), "gaussian", 0.5, 100_000, votes=False, bits=SeededBits(5)
+        as_scores(half_space), np.array([[0.3]], np.float32), "gaussian", 0.5, 100_000, bits=SeededBits(5)
     )
 
     assert scores[0, 0] == pytest.approx(exact, abs=0.006)
@@ -158,6 +207,8 @@ def test_images_keep_their_shape():
         {"noise": "uniform"},
         {"average": "median"},
         {"x": [1.0]},
+        {"simultaneous": 1},
+        {"simultaneous": "yes"},
     ],
 )
 def test_nonsense_is_refused(changes):

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from expost.robustness.confidence import score_bounds, vote_bounds
 
@@ -36,3 +36,21 @@ def test_score_bounds_are_never_wider_than_hoeffdings():
     assert (high <= means + reach + 1e-9).all()
     assert low[0] == 0
     assert high[-1] == 1
+
+
+@pytest.mark.parametrize("failure", [1e-300, 1e-100, 1e-18, 1e-15, 1e-9, 1e-3, 0.5])
+@pytest.mark.parametrize("samples", [1, 7, 1000, 10**9])
+def test_bounds_of_rare_failures_are_numbers_on_their_side(samples, failure):
+    votes = np.unique(np.rint(np.linspace(0, samples, 9)))
+    for low, high in (
+        vote_bounds(votes, samples, failure_probability=failure),
+        score_bounds(votes / samples, samples, failure_probability=failure),
+    ):
+        assert np.isfinite([low, high]).all()
+        assert (low >= 0).all()
+        assert (high <= 1).all()
+        assert (low <= votes / samples).all()
+        assert (high >= votes / samples).all()
+    low, high = vote_bounds(votes, samples, failure_probability=failure)
+    inner = (low > 0) & (votes > 0)
+    assert (special.betainc(votes[inner], samples - votes[inner] + 1, low[inner]) <= failure).all()
