@@ -104,6 +104,8 @@ class Leaderboard(OneProcess, ABC):
     def _losses(self, predictions: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of every row in [0, 1]; one that is not a number is the worst."""
         losses = np.asarray(filled(self._row_loss(self._labels, predictions), 1), np.float64)
+        if losses.shape != (self._rows,):
+            raise InvalidRequest("Expected a loss with one value for each row", do="Return an array of that length")
         return np.clip(np.nan_to_num(losses, nan=1.0), 0.0, 1.0)
 
     def _mean(self, predictions: NDArray[Any]) -> float:
@@ -160,16 +162,25 @@ class LadderBoard(Leaderboard):
         return Bound(_capped(self._error(self.step)), "BH15, Theorem 3.1 (counted)")
 
     def _error(self, step: Fraction) -> float:
-        # Histories of a falling value on floor(1/step) + 1 levels, over all submissions they may lead to.
-        levels = math.floor(1 / step) + 1
-        histories = log_binomial(self._most + levels, levels + 1)
-        return float(step) + math.sqrt((math.log(2 / self._failure) + histories) / (2 * self._rows))
+        share = math.log(2 / self._failure) + self._log_histories(step)
+        # Losses are rounded to the lattice before they are averaged: half a unit.
+        return float(step) + math.sqrt(share / (2 * self._rows)) + 0.5 / GRID
+
+    def _log_histories(self, step: Fraction) -> float:
+        """Count the shown values that can precede any submission, over all submissions (docs/proofs/generalization.md, 3).
+
+        A submission is shown as k step with k <= floor(1/step); with the first value that is floor(1/step) + 2
+        values, and the value shown never rises.
+        """
+        values = math.floor(1 / step) + 2
+        return log_binomial(self._most + values - 1, values)
 
 
 class ParameterFreeBoard(Leaderboard):
     """The Ladder without a step: a loss counts as better when it is better by one paired standard error.
 
-    What is shown is within ``bound`` of the population loss *of the submission that set it*; the bound grows with the
+    What is shown is within ``bound`` of the population loss *of the submission that set it*, whatever the row loss in
+    [0, 1]; the bound grows with the
     number of improvements so far, which is small as long as people do not chase the board (BH15, Section 3.2;
     docs/proofs/generalization.md). Not private.
 
@@ -194,10 +205,17 @@ class ParameterFreeBoard(Leaderboard):
 
     def _bound(self) -> Bound:
         done, better = self._submitted, self._improved
-        histories = log_binomial(done, better) + log_binomial(self._rows + 1, min(better, self._rows + 1))
         share = math.log(2 * self._most * (better + 1) * (better + 2) / self._failure)
-        error = math.sqrt((histories + share) / (2 * self._rows)) + 0.5 / self._rows
+        error = math.sqrt((self._log_histories(done, better) + share) / (2 * self._rows)) + 0.5 / self._rows
         return Bound(_capped(error), "BH15, Section 3.2 (counted)")
+
+    def _log_histories(self, done: int, better: int) -> float:
+        """Count the histories of so many submissions and improvements (docs/proofs/generalization.md, 3).
+
+        Which submissions improved, and the rounded losses they showed: a sequence over rows + 1 values that never
+        rises. It may repeat a value, since an improvement by less than 1/rows rounds to it.
+        """
+        return log_binomial(done, better) + log_binomial(self._rows + better, better)
 
 
 def _zero_one(labels: NDArray[Any], predictions: NDArray[Any]) -> NDArray[np.bool_]:
