@@ -9,6 +9,7 @@ from expost.core.errors import (
     LedgerUnsound,
     MissingExtra,
     SealBroken,
+    TableChanged,
     TargetNotMet,
 )
 from expost.core.guarantee import (
@@ -59,6 +60,7 @@ __all__ = [
     "RenyiLoss",
     "Request",
     "SealBroken",
+    "TableChanged",
     "Sealed",
     "Sensitivity",
     "Step",

@@ -6,6 +6,7 @@ ExpostError
 ├── BudgetExceeded    worst case does not fit   nothing spent, data untouched
 ├── TargetNotMet      no rung accurate enough   spent: see .receipt
 ├── EngineFailed      data source broke         worst case charged
+│   └── TableChanged  rows differ between readings  worst case charged
 ├── LedgerUnsound     record does not add up    everything refused
 └── SealBroken        code asked for an exact   nothing leaves
                       value outside ``noise``
@@ -30,6 +31,7 @@ __all__ = [
     "LedgerUnsound",
     "MissingExtra",
     "SealBroken",
+    "TableChanged",
     "TargetNotMet",
 ]
 
@@ -183,6 +185,25 @@ class EngineFailed(_Sentence):
     code = "engine_failed"
     cost = "worst case charged"
     exit_code = 5
+
+
+class TableChanged(EngineFailed):
+    """The table had other rows in a later reading than in the first; nothing leaves, and the worst case stays charged.
+
+    >>> str(TableChanged())[:52]
+    'Cannot finish because the rows of the table changed '
+    """
+
+    code = "table_changed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Cannot finish because the rows of the table changed between two readings",
+            do="Read a table that does not change, such as a snapshot or a copy",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class LedgerUnsound(_Sentence):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Release, Request, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Release, Request, TableChanged, TargetNotMet
 from expost.curator.currency import in_currency_of
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource
@@ -70,15 +70,20 @@ def _run(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> 
     if simulation:
         release = steps()
         return replace(release, receipt=replace(release.receipt, simulation=True))
-    stopped = False
+    stopped = changed = False
     try:
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning may depend on a single row
-            return steps()
+            try:
+                return steps()
+            except TableChanged:  # says nothing but that
+                changed = True
     except KeyboardInterrupt:
         stopped = True
     if stopped:
         raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; its worst case stays charged.")
+    if changed:
+        raise TableChanged
     raise EngineFailed(
         f"Expected to finish {question!r}", do="Check the source; the worst case of this request stays charged"
     )

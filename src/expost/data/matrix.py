@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any, NoReturn
@@ -13,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Norm
+from expost.core import InvalidRequest, Norm, TableChanged
 from expost.core.mask import check_unmasked
 from expost.data.canonical import canonical_column
 from expost.data.dataset import Dataset
 from expost.data.places import label_codes
+from expost.data.row_identity import Mark, RowIdentity
 from expost.data.schema import Kind
 from expost.data.values import float_cells
 
@@ -36,7 +38,10 @@ Chunk = tuple[Floats, Floats]
 
 @dataclass(frozen=True)
 class RowSource:
-    """Rows that can be read again and again, in chunks; the number of rows and columns is public.
+    """Rows that can be read again and again, in chunks, in any order; the number of rows and columns is public.
+
+    ``rows`` is the number that sums are divided by, and the most that a reading has. ``fixed`` says that no reading can differ
+    from the one before it but in order: arrays in this process, and parts that check it themselves.
 
     >>> source = read_rows(np.ones((3, 2)), np.zeros(3))
     >>> source.rows, source.width
@@ -47,6 +52,12 @@ class RowSource:
     width: int
     names: tuple[str, ...] | None
     read: Callable[[], Iterator[tuple[Any, Any]]]
+    fixed: bool = False
+
+    def retargeted(self, change: Callable[[Any], Any]) -> RowSource:
+        """The same rows with targets made of theirs."""
+        read = self.read
+        return replace(self, read=lambda: ((features, change(target)) for features, target in read()))
 
     def __repr__(self) -> str:
         return f"RowSource({self.rows} rows of {self.width} features)"
@@ -120,22 +131,34 @@ class UnitRows:
         self.rows, self.ball = source.rows, ball
         self._source, self._grid_target = source, grid_target
         self._cache: list[Chunk] | None = None
+        # Draws no noise and hides nothing: the key only keeps whoever wrote the rows from knowing what they add up to.
+        self._identity = None if source.fixed else RowIdentity(os.urandom(32))
+        self._mark: Mark | None = None
 
     def chunks(self) -> Iterator[Chunk]:
-        """All rows, as (features, targets) in grid units; at most 2^13 rows at a time, so that sums are exact."""
+        """All rows, as (features, targets) in grid units; at most 2^13 rows at a time, so that sums are exact.
+
+        Rows may come in another order each time; a reading that ends with other rows than the first one is refused.
+        """
         if self._cache is not None:
             yield from self._cache
             return
         keep = self.rows * self.ball.dimension <= _CACHED_VALUES
         kept: list[Chunk] = []
+        mark = Mark()
         for features, target in self._source.read():
             # Cut toward zero: a sum of cut magnitudes is an integer not above the bound (docs/proofs/moments.md).
             chunk = np.trunc(self.ball.into(features) * 2.0**GRID_BITS), self._grid_target(target)
             if keep:
                 kept.append(chunk)
+            elif self._identity is not None:
+                mark = mark.with_names(self._identity.names(chunk))
             yield chunk
         if keep:
             self._cache = kept
+        elif self._mark is not None and self._mark != mark:
+            raise TableChanged()
+        self._mark = mark
 
     def retargeted(self, change: Callable[[Floats], Floats]) -> UnitRows:
         """The same rows with other targets; what is kept of them is kept once."""
@@ -242,7 +265,7 @@ def read_rows(
         for start, stop in _spans(rows, width):
             yield matrix[start:stop], None if labels is None else labels[start:stop]
 
-    return RowSource(rows, width, names, read)
+    return RowSource(rows, width, names, read, fixed=True)
 
 
 def _read_dataset(
@@ -338,34 +361,6 @@ def column_names(features: Any) -> tuple[str, ...] | None:
     if columns is None or not all(isinstance(name, str) for name in columns):
         return None
     return tuple(columns)
-
-
-def split_rows(source: RowSource, every: int) -> tuple[RowSource, RowSource]:
-    """Two disjoint parts of a table by row number alone: each ``every``-th row is in the second part.
-
-    >>> first, second = split_rows(read_rows(np.ones((10, 1)), np.zeros(10)), 5)
-    >>> first.rows, second.rows
-    (8, 2)
-    """
-    if not 2 <= every <= source.rows:
-        raise InvalidRequest("Expected a split that leaves rows on both sides", got=every, do="Take a larger table")
-
-    def part(second: bool) -> Callable[[], Iterator[tuple[Any, Any]]]:
-        def read() -> Iterator[tuple[Any, Any]]:
-            start = 0
-            for features, target in source.read():
-                count = features.shape[0]
-                chosen = ((np.arange(start, start + count) % every) == every - 1) == second
-                start += count
-                yield features[chosen], target[chosen]
-
-        return read
-
-    later = source.rows // every
-    return (
-        RowSource(source.rows - later, source.width, source.names, part(False)),
-        RowSource(later, source.width, source.names, part(True)),
-    )
 
 
 def summation_error(rows: int) -> float:

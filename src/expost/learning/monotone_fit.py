@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from expost.accuracy.apriori import PerturbedObjective
 from expost.core import Adjacency, InvalidRequest, Measure, Release
-from expost.data.matrix import RowSource, UnitRows
+from expost.data.matrix import RowSource
 from expost.learning.losses import Loss
 from expost.learning.model import LinearModel
 from expost.learning.newton import solver_distance
 from expost.learning.objective import TiltedRisk
 from expost.learning.score_query import ScoreQuery
-from expost.learning.tested_fit import TestedFit
+from expost.learning.tested_fit import Parts, TestedFit
 from expost.learning.tilt import pure_tilt
 from expost.noise import ReducedAboveThreshold
 
@@ -64,7 +64,7 @@ class MonotoneFit(TestedFit):
         if not isinstance(source, RowSource) or source.width != self._problem.ball.width:
             raise InvalidRequest("Expected the declared number of features", do="Describe the table again")
 
-    def measure(self, source: RowSource) -> tuple[UnitRows, UnitRows]:
+    def measure(self, source: RowSource) -> Parts | RowSource:
         """All rows, for fits and tests; sums are divided by the declared number."""
         return super().measure(replace(source, rows=self._problem.rows))
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Ladder, Measure, Outcome, PureGuarantee, PureLoss, Release
+from expost.core import InvalidRequest, Ladder, Measure, Outcome, PureGuarantee, PureLoss, Release
 from expost.core import Loss as Bill
-from expost.data.matrix import GRID_BITS, RowSource, UnitRows, split_rows
+from expost.data.matrix import GRID_BITS, RowSource, UnitRows
+from expost.data.row_split import KeyedRows, split_rows
 from expost.learning.classification import signs
 from expost.learning.hypotheses import onto_ball
 from expost.learning.losses import Loss, TruncatedSquare
@@ -22,9 +23,10 @@ from expost.learning.objective import TiltedRisk
 from expost.learning.problem import Problem
 from expost.learning.score_query import ScoreQuery
 from expost.noise import BitSource, ReducedAboveThreshold
+from expost.noise.bits import source_of
 from expost.noise.level import LARGEST_RATE
 
-__all__ = ["TestedFit"]
+__all__ = ["Parts", "TestedFit"]
 
 Floats = NDArray[np.float64]
 
@@ -35,22 +37,27 @@ _CITATIONS = (
     "docs/proofs/score-tests.md",
     "docs/proofs/above-threshold.md",
 )
+_SPLIT_CITATION = "docs/proofs/row-identity.md"
+
+Parts = tuple[UnitRows, UnitRows]
 
 
 class TestedFit:
     """Tilted minima at levels that double, each tested for the score by reduced above-threshold.
 
     A low level comes with a noisy, cheap test, a high one with a sharp test; the first hit ends the run. With
-    ``validation`` k > 0 every k-th row is kept for the tests alone, and a row pays for either fitting or testing.
+    ``validation`` k > 0 about one row in k, by a keyed coin of its content, is kept for the tests alone; a row pays for either
+    fitting or testing.
     ``known_target`` makes the signs that an accuracy is counted with, 0 for a label that is no class; fits take it for -1.
 
-    Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level (the
-        larger of the two with ``validation``); at most the cap.
+    Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level; with
+        ``validation`` the sum of the levels fitted, which tests stay below; at most the cap.
     Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: see TiltedRisk for the fits and ScoreQuery for the tests.
+    Sensitivity: see TiltedRisk for the fits and ScoreQuery for the tests. With ``validation`` a replaced row stays in its part, or
+        leaves one and joins the other.
     Accuracy: the score is reached, on the rows tested, except with the failure probability.
     Numerics: exact noise; scores are integers, rounded against the model.
-    Reference: docs/proofs/score-tests.md; docs/proofs/objective-perturbation.md; WRWR22, section 4.
+    Reference: docs/proofs/score-tests.md; docs/proofs/objective-perturbation.md; docs/proofs/row-identity.md; WRWR22, section 4.
     """
 
     __test__ = False  # not a test of ours, whatever pytest thinks of the name
@@ -67,16 +74,23 @@ class TestedFit:
         self._problem, self._grid_target, self._validation = problem, grid_target, validation
         self._known_target = known_target or grid_target
         self._regression = isinstance(loss, TruncatedSquare)
-        later = problem.rows // validation if validation else problem.rows
-        self._tested_rows = later
-        self._risk = self._build_risk(loss, problem.rows - later if validation else problem.rows)
+        if validation and not 2 <= validation <= problem.rows:
+            raise InvalidRequest(
+                "Expected a split that leaves rows on both sides",
+                got=validation,
+                do="Pass validation_every=5, or fewer",
+            )
+        self._risk = self._build_risk(loss, problem.rows)
         self._levels = self._build_levels()
         self._rule = self._build_rule()
 
     # What it can cost ---------------------------------------------------------------------------------------------
 
     def _build_risk(self, loss: Loss, rows: int) -> TiltedRisk:
-        return TiltedRisk(loss, self._problem.ball, rows, self._problem.penalty)
+        # A row of the other part counts as one without a loss, so that the number of rows stays public; the penalty is then
+        # relative to the losses that are expected (docs/proofs/row-identity.md, Lemma 2).
+        fitted = 1 - 1 / self._validation if self._validation else 1.0
+        return TiltedRisk(loss, self._problem.ball, rows, self._problem.penalty * fitted)
 
     def _build_levels(self) -> tuple[Fraction, ...]:
         """Fitting levels; with levels that double, fits up to one cost less than twice it, and its test once more."""
@@ -89,7 +103,13 @@ class TestedFit:
         return tuple(sorted(level for level in levels if level >= least or level == top))
 
     def _test_level(self, index: int) -> Fraction:
-        return sum(self._levels[: index + 1], Fraction(0)) if self._validation else self._levels[index]
+        """With rows kept for tests, the most that makes no bill dearer, wherever the two forms of a replaced row are."""
+        if not self._validation:
+            return self._levels[index]
+        fitted = self._levels[: index + 1]
+        # A row that leaves the fitted part spares half of each tilt, which is left for joining the tested part.
+        spared = sum((self._risk.prices.split(level)[0] for level in fitted), Fraction(0)) / 2
+        return min(sum(fitted, Fraction(0)), spared / self._query.added_share(_THRESHOLD_SHARE))
 
     @property
     def _query(self) -> ScoreQuery:
@@ -98,7 +118,7 @@ class TestedFit:
         goal = float(target.tolerance)
         if target.measure is Measure.RMSE:
             goal /= self._problem.target_bound
-        return ScoreQuery(target.measure, goal, self._tested_rows, self._radius)
+        return ScoreQuery(target.measure, goal, None if self._validation else self._problem.rows, self._radius)
 
     @property
     def _radius(self) -> float:
@@ -136,22 +156,31 @@ class TestedFit:
     def check(self, source: RowSource) -> None:
         self._problem.check(source)
 
-    def measure(self, source: RowSource) -> tuple[UnitRows, UnitRows]:
-        """The rows to fit and the rows to test; the same unless some are kept for validation."""
-        ball, by_accuracy = self._problem.ball, self._query.measure is Measure.ACCURACY
-        scored = self._known_target if by_accuracy else self._grid_target
+    def measure(self, source: RowSource) -> Parts | RowSource:
+        """The rows to fit and the rows to test, which are the same; or all rows, where a climb deals them to two parts."""
         if self._validation:
-            first, second = split_rows(source, self._validation)
-            return UnitRows(first, ball, self._grid_target), UnitRows(second, ball, scored)
-        rows = UnitRows(source, ball, scored)
-        return rows if scored is self._grid_target else rows.retargeted(signs), rows
+            return source.retargeted(self._scored_target)
+        rows = UnitRows(source, self._problem.ball, self._scored_target)
+        return rows if self._scored_target is self._grid_target else rows.retargeted(signs), rows
 
-    def climb(self, rows: tuple[UnitRows, UnitRows], bits: BitSource | None) -> Release[LinearModel]:
-        fitted, tested = rows
+    @property
+    def _scored_target(self) -> Callable[[Any], Floats]:
+        return self._known_target if self._query.measure is Measure.ACCURACY else self._grid_target
+
+    def _dealt(self, source: RowSource, bits: BitSource | None) -> Parts:
+        """Two disjoint parts, under a fresh secret key; targets are numbers by now."""
+        ball, key = self._problem.ball, source_of(bits).words(4).tobytes()
+        first, second = split_rows(KeyedRows.of(source, key), self._validation)
+        fitted = UnitRows(first, ball, np.asarray if self._scored_target is self._grid_target else signs)
+        return fitted, UnitRows(second, ball, np.asarray)
+
+    def climb(self, rows: Parts | RowSource, bits: BitSource | None) -> Release[LinearModel]:
+        fitted, tested = self._dealt(rows, bits) if isinstance(rows, RowSource) else rows
         session = self._rule.open(bits=bits)
         scale = 2.0**-GRID_BITS if self._regression else 1.0
         for index, level in enumerate(self._levels):
             theta = onto_ball(self._risk.release(fitted, level, target_scale=scale, bits=bits), self._radius)
+            theta = self._query.exact(theta, self._problem.ball)
             if session.ask(self._query.ask(tested, theta, minus=self._margin(index)), rung=index).above:
                 return self._release(theta, index, session.loss.epsilon, met=True)
         return self._release(theta, index, session.loss.epsilon, met=False)
@@ -170,8 +199,9 @@ class TestedFit:
             rung=index,
             rungs=len(self._levels),
             breakdown={"generation": fitting, "testing": testing},
-            citations=_CITATIONS,
-            terms=problem.terms | ({"rows kept for tests": self._tested_rows} if self._validation else {}),
+            citations=(*_CITATIONS, _SPLIT_CITATION) if self._validation else _CITATIONS,
+            terms=problem.terms
+            | ({"rows kept for tests": f"about 1 in {self._validation}"} if self._validation else {}),
         )
         model = problem.model(theta)
         return Release(replace(model, limit=problem.target_bound) if self._regression else model, receipt)

@@ -199,7 +199,8 @@ class LogisticRegression(PrivateClassifier):
     gives public limits column by column instead (columns are then scaled to [0, 1], and the penalty is that of the
     scaled problem). ``classes`` are public; a label that is neither is fitted as the first one, and no prediction gets it
     right where an accuracy is tested. With ``validation_every`` k
-    scores are tested on every k-th row, which is then not fitted: a row pays for one of the two, not for both. With
+    scores are tested on about one row in k, chosen by a keyed hash of its content, which is then not fitted: a row pays for one of
+    the two, not for both. With
     ``delta`` Gaussian noise is taken where it costs less; the bill is then an (epsilon, delta) pair.
     ``method="absolute_loss"`` tests for a log loss under neighbours that add or remove a row, with half the noise; the
     number of rows is then private, and ``rows`` says in public about how many there are.

@@ -22,12 +22,16 @@ _GUIDE = 16  # bits of a distance's uniform real that nearly always tell it
 _REACH = 512  # the largest distance that is told at once
 
 
-def poisson_sample(rate: Fraction, rows: int, *, bits: BitSource | None = None) -> NDArray[np.intp]:
+def poisson_sample(
+    rate: Fraction, rows: int, *, bits: BitSource | None = None, words: NDArray[np.uint64] | None = None
+) -> NDArray[np.intp]:
     """The places, in order, of the rows that are in: each of ``rows`` independently, with probability exactly ``rate``.
 
     Row i is in if its uniform real is below the rate. One byte decides that for all but one row in 256; the others
     get more digits until they differ from the rate's. At small rates the distances between the rows that are in are
     drawn instead, which has the same law (docs/proofs/poisson-distances.md) and takes time for those rows only.
+    ``words`` are uniform 64-bit words that rows have of their own; a row is then in by its word, wherever it stands, with
+    the rate rounded down to a multiple of 2^-64.
 
     >>> from expost.noise.bits import SeededBits
     >>> sample = poisson_sample(Fraction(1, 3), 3000, bits=SeededBits(1))
@@ -39,6 +43,8 @@ def poisson_sample(rate: Fraction, rows: int, *, bits: BitSource | None = None) 
     source = source_of(bits)
     if rate == 1:
         return np.arange(rows)
+    if words is not None:
+        return np.flatnonzero(words < np.uint64((rate.numerator << 64) // rate.denominator))
     if _SPARSE[0] <= rate <= _SPARSE[1] and rate.denominator.bit_length() <= _LONGEST:
         return _distances(rate).sample(rows, source)
     return _by_coins(rate, rows, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -29,6 +29,7 @@ from expost.torch.trial import clipped_rows
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
+_CONTENTS = 1 << 12  # rows named at a time
 _BLOCK = 16  # of which kernels always see a multiple: they treat very short batches otherwise, and some models no batch
 _FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
 _MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
@@ -112,6 +113,12 @@ class ModuleTable:
         """A learner of some rows, tested on others."""
         index = np.arange(len(self.rows)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
+
+    def contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
+        """Inputs and targets as numbers, all rows once."""
+        for start in range(0, len(self.rows), _CONTENTS):
+            index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
+            yield tuple(column for part in self.rows.take(index) for column in _numbers(part))
 
 
 class ModuleLearner:
@@ -345,3 +352,16 @@ def _memories(state: Mapping[str, NDArray[Any]]) -> dict[int, dict[str, Tensor]]
             _, number, name = key.split("/")
             found.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
     return found
+
+
+def _numbers(part: Tensor) -> Iterator[NDArray[np.float64]]:
+    """One or two tables of floats, from which a tensor could be made again; whole numbers in halves."""
+    flat = part.detach().reshape(len(part), -1)
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(len(part), -1)
+    if flat.is_floating_point():
+        yield flat.double().cpu().numpy()
+        return
+    whole = flat.long()
+    yield (whole >> 32).double().cpu().numpy()
+    yield (whole & 0xFFFFFFFF).double().cpu().numpy()

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss
+from expost.data.row_identity import Mark
 from expost.learning.sgd.file_lock import alone_with
 from expost.learning.sgd.stop_test import Verdict
 from expost.ledger import Hold
 
 __all__ = ["Checkpoint", "Progressed"]
 
-_FORMAT = 3
+_FORMAT = 4
 _META = "expost"
 _VERDICT = 256  # characters with its filler: a yes is as long as a no, so that no full disk tells them apart
 
@@ -33,7 +34,9 @@ class Progressed:
 
     ``begun`` counts the stretches that were started: a stretch that was begun and not finished is paid for and lost,
     because nobody can know what became of its noise. ``split_key`` deals the rows to training and validation the same
-    way again; it is as secret as the rows' order. ``verdict`` is the last answer of the test; if it was passed there is nothing left to do.
+    way again, and ``mark`` tells whether they are the same rows, in any order; both are as secret as the rows: who knows them and all
+    rows but one can confirm a guess of that one. ``verdict`` is the last answer of the test; if it was passed there is nothing
+    left to do.
 
     >>> Progressed(terms={"steps": 3}).begun
     0
@@ -46,12 +49,14 @@ class Progressed:
     hold: Hold | None = None
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
     verdict: Verdict | None = None
+    mark: Mark | None = field(default=None, repr=False)
 
 
 class Checkpoint:
     """One file, replaced as a whole: arrays in NumPy's own format and a JSON text, no pickles.
 
-    It holds weights, which are already private, and the ledger's ticket for this run, so only its owner may read it.
+    It holds weights, which are already private, the ledger's ticket for this run, and the key and the mark of the private rows, so
+    only its owner may read it. No position of a row is kept.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +91,8 @@ class Checkpoint:
             "terms": dict(progressed.terms),
             "begun": progressed.begun,
             "finished": progressed.finished,
-            "split_key": str(progressed.split_key),
+            "split_key": f"{progressed.split_key:032x}",
+            "mark": None if progressed.mark is None else progressed.mark.to_text(),
             "hold": None if progressed.hold is None else _hold_to_json(progressed.hold),
             "verdict": verdict,
             "filler": " " * (_VERDICT - len(json.dumps(verdict))),
@@ -114,7 +120,9 @@ class Checkpoint:
             )
         hold = None if meta["hold"] is None else _hold_from_json(meta["hold"])
         verdict = None if meta["verdict"] is None else Verdict(**meta["verdict"])
-        return Progressed(terms, meta["begun"], meta["finished"], int(meta["split_key"]), hold, arrays, verdict)
+        mark = None if meta["mark"] is None else Mark.from_text(meta["mark"])
+        key = int(meta["split_key"], 16)
+        return Progressed(terms, meta["begun"], meta["finished"], key, hold, arrays, verdict, mark)
 
     def _finish_writing(self, wanted: Mapping[str, Any]) -> None:
         """A draft that a crash kept from taking its place takes it now: an answer that it tells must not be asked again."""

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Loss, Outcome, Receipt, Release, Target
+from expost.core import (
+    Adjacency,
+    ApproxLoss,
+    InvalidRequest,
+    Ladder,
+    Loss,
+    Outcome,
+    Receipt,
+    Release,
+    TableChanged,
+    Target,
+)
+from expost.data.row_identity import KEY_BITS, row_coins
 from expost.learning.sgd.checkpoint import Progressed
 from expost.learning.sgd.fingerprint import fingerprint
 from expost.learning.sgd.learner import Learner
@@ -22,7 +34,7 @@ from expost.learning.sgd.stop_test import PrivateTest, PublicTest, StopTest
 from expost.learning.sgd.trainer import Trained, Trainer, stretches
 from expost.learning.sgd.validation import ScoreRule, ValidationTest
 from expost.learning.sgd.watch import Watch
-from expost.noise import BitSource, SeededBits
+from expost.noise import BitSource
 from expost.noise.poisson_sample import poisson_sample
 
 __all__ = ["Table", "TrainingRequest"]
@@ -32,6 +44,7 @@ _CITATIONS = (
     "docs/proofs/sgd-gradient.md",
     "docs/proofs/sgd-stopping.md, Theorems 1, 2 and 4",
     "docs/proofs/discrete-gaussian-calibration.md",
+    "docs/proofs/row-identity.md",
 )
 
 
@@ -44,13 +57,17 @@ class Table(Protocol):
         """A learner of some rows, tested on others."""
         ...
 
+    def contents(self) -> Iterator[Sequence[NDArray[Any]]]:
+        """All that is read of the rows, in numbers, as tables and columns side by side; in chunks, in the rows' order."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
     """What the curator needs to know of a training.
 
-    Without a target the schedule runs to its end. With one, each row goes by its own coin to a validation part
-    (``validation_share`` of them), and training stops after the first phase whose model passes a private test there; or
+    Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation part
+    (``validation_share`` of them), so that it goes there again after a restart, wherever it stands then; and training stops after the first phase whose model passes a private test there; or
     all rows are learned from and the test is on ``public`` rows.
     """
 
@@ -86,7 +103,7 @@ class TrainingRequest:
     def climb(self, sealed: Table, bits: BitSource) -> Release[Any]:
         """Train, and stop as soon as the target is reached."""
         start = self.start or Progressed(self.public_terms())
-        learner, test = self._split(sealed, start, bits)
+        start, learner, test = self._split(sealed, start, bits)
         trainer = Trainer(
             learner,
             self.schedule,
@@ -115,15 +132,21 @@ class TrainingRequest:
             **({} if self.public is None else {"public validation rows": self.public.count}),
         }
 
-    def _split(self, table: Table, start: Progressed, bits: BitSource) -> tuple[Learner, StopTest | None]:
+    def _split(
+        self, table: Table, start: Progressed, bits: BitSource
+    ) -> tuple[Progressed, Learner, StopTest | None]:
         if not self.validation_share:
-            return table.learner(slice(None), None), self.public
-        # The same key deals the same parts after a restart, so that they stay disjoint.
-        coins = SeededBits(start.split_key) if start.split_key else bits
-        held_out = poisson_sample(self.validation_share, len(table), bits=coins)
+            return start, table.learner(slice(None), None), self.public
+        # The same key deals the same rows to the same parts after a restart (docs/proofs/row-identity.md).
+        key = start.split_key or bits.integer(KEY_BITS) | 1
+        coins, mark = row_coins(table.contents(), key)
+        if start.mark is not None and start.mark != mark:
+            raise TableChanged
+        held_out = poisson_sample(self.validation_share, len(table), words=coins)
         kept = np.ones(len(table), bool)
         kept[held_out] = False
-        return table.learner(np.flatnonzero(kept), held_out), self._test(start, bits)
+        learner = table.learner(np.flatnonzero(kept), held_out)
+        return replace(start, split_key=key, mark=mark), learner, self._test(start, bits)
 
     def _test(self, start: Progressed, bits: BitSource) -> StopTest | None:
         asked = sum(part.last for part in stretches(self.schedule)[: start.begun])

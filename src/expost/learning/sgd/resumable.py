@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import EngineFailed, InvalidRequest, Release, TargetNotMet
+from expost.core import EngineFailed, InvalidRequest, Release, TableChanged, TargetNotMet
+from expost.data.row_identity import KEY_BITS
 from expost.learning.sgd.checkpoint import Checkpoint, Progressed
 from expost.learning.sgd.request import TrainingRequest
 from expost.ledger import Hold, Ledger, Protected
@@ -17,8 +18,6 @@ from expost.noise import BitSource
 from expost.noise.bits import randomness
 
 __all__ = ["train_resumably"]
-
-_KEY_BITS = 128
 
 
 def train_resumably(
@@ -46,7 +45,7 @@ def train_resumably(
     # What was drawn from a seed must not go on as if it were private.
     terms = {**request.public_terms(), "simulation": simulation}
     with checkpoint.alone():
-        start = checkpoint.read(terms) or Progressed(terms, split_key=source.integer(_KEY_BITS) | 1)
+        start = checkpoint.read(terms) or Progressed(terms, split_key=source.integer(KEY_BITS) | 1)
         # A ledger in memory died with its process: the whole run is charged to the new one.
         if start.hold is None or not ledger.durable:
             hold = ledger.hold(accounts, request.worst_case, question=request.question, protected=protected)
@@ -75,13 +74,18 @@ def _run(request: TrainingRequest, dataset: Any, bits: BitSource, simulation: bo
     if simulation:
         release = request.climb(request.measure(dataset), bits)
         return replace(release, receipt=replace(release.receipt, simulation=True))
-    stopped = False
+    stopped = changed = False
     try:
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning may depend on a single row
-            return request.climb(request.measure(dataset), bits)
+            try:
+                return request.climb(request.measure(dataset), bits)
+            except TableChanged:  # says nothing but that
+                changed = True
     except KeyboardInterrupt:
         stopped = True
+    if changed:
+        raise TableChanged
     if stopped:
         raise KeyboardInterrupt(
             f"{request.question!r} was stopped outside its steps; it stays charged, and its checkpoint can be continued."

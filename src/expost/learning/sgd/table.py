@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,6 +99,10 @@ class LinearTable:
             training=self._part(training),
             validation=None if validation is None else self._part(validation),
         )
+
+    def contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """The encoded rows and their targets."""
+        yield self.features.integers(), self.targets
 
     def _part(self, index: NDArray[np.intp] | slice) -> tuple[GridRows, NDArray[Any]]:
         if isinstance(index, slice):

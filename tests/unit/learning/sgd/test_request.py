@@ -145,6 +145,9 @@ def test_the_same_key_deals_the_same_validation_rows(small: Small) -> None:
             dealt.append((training, validation))
             return table.learner(training, validation)
 
+        def contents(self) -> Any:
+            return table.contents()
+
     for seed in (1, 2):
         start = Progressed(request.public_terms(), split_key=77)
         _with(request, start=start).climb(Watched(), SeededBits(seed))

@@ -71,7 +71,7 @@ def test_it_stops_after_the_first_phase_whose_model_reaches_the_target(small: Sm
 
 def test_all_private_rows_are_learned_from(small: Small) -> None:
     request = on_public(small)
-    learner, test = request._split(request.measure(small.data), Progressed(request.public_terms()), SeededBits(1))
+    _, learner, test = request._split(request.measure(small.data), Progressed(request.public_terms()), SeededBits(1))
 
     assert learner.rows == 4000
     assert test is request.public
