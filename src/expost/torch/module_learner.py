@@ -118,7 +118,7 @@ class ModuleTable:
         """Inputs and targets as numbers, all rows once."""
         for start in range(0, len(self.rows), _CONTENTS):
             index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
-            yield tuple(column for part in self.rows.take(index) for column in _numbers(part))
+            yield tuple(column for part in self.rows.take(index) for column in _as_floats(part))
 
 
 class ModuleLearner:
@@ -354,7 +354,7 @@ def _memories(state: Mapping[str, NDArray[Any]]) -> dict[int, dict[str, Tensor]]
     return found
 
 
-def _numbers(part: Tensor) -> Iterator[NDArray[np.float64]]:
+def _as_floats(part: Tensor) -> Iterator[NDArray[np.float64]]:
     """One or two tables of floats, from which a tensor could be made again; whole numbers in halves."""
     flat = part.detach().reshape(len(part), -1)
     if flat.is_complex():

@@ -112,7 +112,7 @@ class Checkpoint:
         if "format" in meta and meta["format"] != _FORMAT:
             raise InvalidRequest(
                 "Expected a checkpoint of this version of expost",
-                do="Finish the training with the version that began it, or use another file; its charge stays",
+                do="Use another file and begin anew; what was charged stays charged",
             )
         if not _is_of(wanted, meta):
             raise InvalidRequest(

@@ -132,9 +132,7 @@ class TrainingRequest:
             **({} if self.public is None else {"public validation rows": self.public.count}),
         }
 
-    def _split(
-        self, table: Table, start: Progressed, bits: BitSource
-    ) -> tuple[Progressed, Learner, StopTest | None]:
+    def _split(self, table: Table, start: Progressed, bits: BitSource) -> tuple[Progressed, Learner, StopTest | None]:
         if not self.validation_share:
             return start, table.learner(slice(None), None), self.public
         # The same key deals the same rows to the same parts after a restart (docs/proofs/row-identity.md).
