@@ -21,7 +21,7 @@ KEY_BITS = 128
 
 _LANES = 4  # hashes of 32 bits a row
 _NAME = 16  # bytes
-_BLOCK = 1 << 19  # values hashed at a time: the wide copies of them stay small
+_BLOCK = 1 << 16  # values hashed at a time: the wide copies of them stay small, which is also fastest
 _HALF = np.uint64(32)
 
 
@@ -76,7 +76,7 @@ class RowIdentity:
         self._naming, self._dealing = (
             Cipher(algorithms.AES(part), modes.ECB()).encryptor() for part in (stream[:32], stream[32:])
         )
-        self._keys: NDArray[np.uint64] = np.empty((0, _LANES), np.uint64)
+        self._keys: NDArray[np.uint64] = np.empty((_LANES, 0), np.uint64)
 
     def names(self, blocks: Sequence[Any]) -> Names:
         """The names of rows that are given as tables and columns of numbers side by side.
@@ -103,13 +103,14 @@ class RowIdentity:
         numbers = np.concatenate([_canonical(table) for table in tables], axis=1)
         pieces = numbers.view(np.uint32).astype(np.uint64)
         keys = self._lane_keys(pieces.shape[1])
-        hashed: NDArray[np.uint64] = np.einsum("ij,jk->ik", pieces, keys[1:]) + keys[0]
+        hashed: NDArray[np.uint64] = np.einsum("ij,kj->ik", pieces, keys[:, 1:]) + keys[:, 0]
         return hashed
 
     def _lane_keys(self, pieces: int) -> NDArray[np.uint64]:
-        if len(self._keys) != pieces + 1:
+        """One row of keys a lane: both factors of a sum then lie in a row."""
+        if self._keys.shape[1] != pieces + 1:
             stream = hashlib.shake_256(b"expost row hashes" + self._key).digest(8 * _LANES * (pieces + 1))
-            self._keys = np.frombuffer(stream, np.uint64).reshape(pieces + 1, _LANES)
+            self._keys = np.frombuffer(stream, np.uint64).reshape(_LANES, pieces + 1)
         return self._keys
 
     def __repr__(self) -> str:

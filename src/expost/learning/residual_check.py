@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from expost.accuracy.noisy_remainder import RATIO, THRESHOLDS
 from expost.core import Adjacency, Ladder, Norm, Sealed, Sensitivity
 from expost.data.matrix import GRID_BITS, UnitRows
+from expost.learning.sgd.head import row_sums
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.level import LARGEST_RATE
 
@@ -119,7 +120,8 @@ class ResidualCheck:
     def _measure(self, rows: UnitRows) -> Sealed:
         total = 0
         for features, target in rows.chunks():
-            residual = np.abs(features @ self.theta - target) * _GRID
+            # Added one product after the other, so that no residual depends on where in a chunk its row stands.
+            residual = np.abs(row_sums((features * self.theta).T) - target) * _GRID
             outside = np.flatnonzero(residual > self.reach - _FLOAT_ERROR)
             beyond = residual[outside] - self.reach + _FLOAT_ERROR
             length = np.linalg.norm(features[outside], axis=1) * _GRID

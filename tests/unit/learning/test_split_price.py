@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.core import Measure, unseal
+from expost.core import InvalidRequest, Measure, unseal
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.learning import tested_fit
 from expost.learning.aim import Aim
@@ -190,6 +190,12 @@ def test_scores_of_exact_coefficients_do_not_depend_on_where_a_row_stands() -> N
         alone = np.array([row @ theta for row in features])
         backwards = (features[::-1, ::-1] @ theta[::-1])[::-1]
         assert (together == alone).all() and (together == backwards).all()
+
+
+@pytest.mark.parametrize("every", [1, -3, 4001])
+def test_a_split_without_rows_on_both_sides_is_refused_before_it_costs_anything(every: int) -> None:
+    with pytest.raises(InvalidRequest, match="leaves rows on both sides"):
+        fit_for(("accuracy", 0.85), every=every)
 
 
 def test_the_rows_tested_are_those_that_were_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
