@@ -14,7 +14,7 @@ FITTED = {entry.short_name for entry in fits()}
 def test_no_violation_is_found_in(entry):
     (row,) = audit_table(FITS if entry.short_name in FITTED else SMALL, entries=[entry])
 
-    assert row.verdict is Verdict.HOLDS
+    assert row.verdict is not Verdict.VIOLATED
     assert row.pairs >= 1
     assert row.samples >= 200
 

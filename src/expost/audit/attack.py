@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from expost.audit.claim import bound_from_event
-from expost.audit.confidence import at_least, at_most
 from expost.audit.event import Event, find_events
 from expost.audit.pair import Outcomes, Pair
 from expost.core import InvalidRequest
@@ -76,6 +74,4 @@ def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float
 
 def _measure(pair: Pair, event: Event, likely: Outcomes, rare: Outcomes, risk: float) -> Finding:
     """The bound that fresh outcomes give for an event chosen before."""
-    p = at_least(event.hits(likely), len(likely), failure_probability=risk)
-    q = at_most(event.hits(rare), len(rare), failure_probability=risk)
-    return Finding(pair.name, float(bound_from_event(pair.claim, p[None], q[None])[0]), event.allowed)
+    return Finding(pair.name, event.bound(pair.claim, likely, rare, failure_probability=risk), event.allowed)

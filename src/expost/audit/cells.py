@@ -15,6 +15,7 @@ __all__ = ["Features", "Partition", "partitions"]
 _MOST_CELLS = 2000  # among more distinct outcomes than this, single ones are too rare to say much
 _LEAST_SEEN = 20  # an outcome seen less often would be chosen for its luck
 _LEAVES = 64
+_LEVELS = 200
 
 Features = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -41,6 +42,8 @@ def partitions(left: NDArray[np.float64], right: NDArray[np.float64], features: 
         yield distinct
     if len(left) and len(right):
         yield _Tree.learn(values, np.r_[np.zeros(len(left)), np.ones(len(right))], features)
+    if len(values) and features is not None:
+        yield _Levels.learn(values, features)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,26 @@ class _Whole:
 
     def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         return np.zeros(len(values), dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Outcomes by the first of the pair's own features, such as a likelihood ratio: between two quantiles a cell."""
+
+    edges: NDArray[np.float64]
+    features: Features
+
+    @property
+    def count(self) -> int:
+        return len(self.edges) + 1
+
+    @classmethod
+    def learn(cls, values: NDArray[np.float64], features: Features) -> _Levels:
+        first = features(values).reshape(len(values), -1)[:, 0]
+        return cls(np.unique(np.quantile(first, np.linspace(0, 1, _LEVELS))), features)
+
+    def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+        return np.searchsorted(self.edges, self.features(values).reshape(len(values), -1)[:, 0])
 
 
 @dataclass(frozen=True)

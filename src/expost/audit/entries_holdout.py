@@ -9,6 +9,7 @@ import numpy as np
 
 from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
+from expost.audit.noises import ABOVE_THRESHOLD, LAPLACE
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.holdout.noise_level import GRID, NoiseLevel
 from expost.holdout.plan import HoldoutPlan, Variant
@@ -23,7 +24,7 @@ _RISE, _FALL = [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]  # all totals rise but the last,
 def entries() -> Iterable[Entry]:
     """Thresholdout in both variants; what is built on it asks the same session."""
     wrappers = ("expost.holdout.ReusableHoldout", "expost.holdout.PrivateBoard")
-    return (Entry("expost.holdout.Thresholdout", _pairs, also=wrappers),)
+    return (Entry("expost.holdout.Thresholdout", _pairs, also=wrappers, noise=(*ABOVE_THRESHOLD, *LAPLACE)),)
 
 
 def small_plan(variant: Variant, *, hits: int = 1) -> HoldoutPlan:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.audit.entry import Entry
+from expost.audit.noises import PATHS
 from expost.audit.pair import Pair, Sampler, repeat
 from expost.core import PureGuarantee
 from expost.data import Dataset
@@ -71,7 +72,7 @@ def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) ->
             found.append(Pair("one row removed", _CLAIM, left, right, slow=True))
         return found
 
-    return Entry(_PREFIX + name, pairs)
+    return Entry(_PREFIX + name, pairs, noise=PATHS)
 
 
 def _released(request: Any, columns: dict[str, list[Any]], *, public: bool = True) -> Sampler:

@@ -20,6 +20,7 @@ from expost.audit.noise_laws import (
     proposed_law,
     response_law,
 )
+from expost.audit.noises import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, RECORDS, RESPONSE, SMOOTH, SPHERICAL
 from expost.audit.pair import Outcomes, Pair, Sampler
 from expost.core import Adjacency, Guarantee, Norm, Sensitivity, approx, zcdp
 from expost.noise import (
@@ -58,20 +59,25 @@ class _Mechanism(Protocol):
 def entries() -> Iterable[Entry]:
     """One entry a mechanism."""
     return (
-        Entry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws),
-        Entry("expost.noise.GaussianMechanism", _gaussian),
-        Entry("expost.noise.SphericalLaplaceMechanism", _spherical),
-        Entry("expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law)),
-        Entry("expost.noise.PermuteAndFlip", _permute_and_flip, lambda: _selection_laws(permute_and_flip_law)),
-        Entry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws),
-        Entry("expost.noise.ExponentialQuantile", _exponential_quantile),
-        Entry("expost.noise.RandomizedResponse", _response, _response_laws),
-        Entry("expost.noise.SmoothNoise", _smooth_noise),
-        Entry("expost.noise.SmoothQuantile", _smooth_quantile),
-        Entry("expost.noise.SmoothInterquartileRange", _smooth_range),
-        Entry("expost.noise.SmoothVariance", _smooth_variance),
-        Entry("expost.noise.StableMode", _stable_mode, _stable_mode_laws),
-        Entry("expost.noise.ProposedQuantile", _proposed_quantile, _proposed_quantile_laws),
+        Entry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws, noise=LAPLACE),
+        Entry("expost.noise.GaussianMechanism", _gaussian, noise=GAUSSIAN),
+        Entry("expost.noise.SphericalLaplaceMechanism", _spherical, noise=SPHERICAL),
+        Entry("expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law), noise=CHOICES),
+        Entry(
+            "expost.noise.PermuteAndFlip",
+            _permute_and_flip,
+            lambda: _selection_laws(permute_and_flip_law),
+            noise=CHOICES,
+        ),
+        Entry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws, noise=CHOICES),
+        Entry("expost.noise.ExponentialQuantile", _exponential_quantile, noise=RECORDS),
+        Entry("expost.noise.RandomizedResponse", _response, _response_laws, noise=RESPONSE),
+        Entry("expost.noise.SmoothNoise", _smooth_noise, noise=SMOOTH),
+        Entry("expost.noise.SmoothQuantile", _smooth_quantile, noise=SMOOTH),
+        Entry("expost.noise.SmoothInterquartileRange", _smooth_range, noise=SMOOTH),
+        Entry("expost.noise.SmoothVariance", _smooth_variance, noise=SMOOTH),
+        Entry("expost.noise.StableMode", _stable_mode, _stable_mode_laws, noise=PROPOSED),
+        Entry("expost.noise.ProposedQuantile", _proposed_quantile, _proposed_quantile_laws, noise=PROPOSED),
     )
 
 

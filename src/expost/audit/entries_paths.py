@@ -13,6 +13,7 @@ from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.law import Law, LawPair
 from expost.audit.noise_laws import laplace_path_law
+from expost.audit.noises import GAUSSIAN_PATH, GAUSSIAN_STREAM, PATHS, RADIAL
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.core import Ladder, Norm, Sealed, Sensitivity, epsilon, zcdp
 from expost.noise import DiscreteLaplacePath, GaussianPath, GeometricPath, RadialLaplacePath
@@ -30,11 +31,11 @@ Blocks = Callable[[int, BitSource], NDArray[Any]]  # runs and bits to an array o
 def entries() -> Iterable[Entry]:
     """One entry a path."""
     return (
-        Entry("expost.noise.DiscreteLaplacePath", _laplace, _laplace_laws),
-        Entry("expost.noise.GaussianPath", _gaussian),
-        Entry("expost.noise.GeometricPath", _geometric),
-        Entry("expost.noise.RadialLaplacePath", _radial),
-        Entry("expost.noise.gaussian_stream.GaussianStream", _stream),
+        Entry("expost.noise.DiscreteLaplacePath", _laplace, _laplace_laws, noise=PATHS),
+        Entry("expost.noise.GaussianPath", _gaussian, noise=GAUSSIAN_PATH),
+        Entry("expost.noise.GeometricPath", _geometric, noise=PATHS),
+        Entry("expost.noise.RadialLaplacePath", _radial, noise=RADIAL),
+        Entry("expost.noise.gaussian_stream.GaussianStream", _stream, noise=GAUSSIAN_STREAM),
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
+from expost.audit.noises import GAUSSIAN_STREAM, REDUCED
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Target
 from expost.learning.sgd.batches import Batches, Disjoint, Full, Poisson
@@ -38,15 +39,26 @@ _CANARY = np.array([[1.0]])  # one that pulls as hard as it can
 def entries() -> Iterable[Entry]:
     """Whole trainings, and the private test that stops them."""
     return (
-        Entry("expost.learning.sgd.trainer.Trainer", _trainings, also=("expost.learning.sgd.prices.PriceList",)),
+        Entry(
+            "expost.learning.sgd.trainer.Trainer",
+            _trainings,
+            also=("expost.learning.sgd.prices.PriceList",),
+            noise=GAUSSIAN_STREAM,
+        ),
         Entry(
             "expost.learning.sgd.validation.ValidationTest",
             _validations,
             also=("expost.noise.renewed_threshold.RenewedThreshold",),
+            noise=REDUCED,
         ),
-        Entry("expost.learning.sgd.newton.NewtonLearner", _newton_steps),
-        Entry("expost.learning.sgd.tuning.TuningRequest", _tunings),
-        Entry("expost.learning.sgd.watching.Watching", _watched_steps, also=("expost.learning.sgd.watch.Watch",)),
+        Entry("expost.learning.sgd.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
+        Entry("expost.learning.sgd.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
+        Entry(
+            "expost.learning.sgd.watching.Watching",
+            _watched_steps,
+            also=("expost.learning.sgd.watch.Watch",),
+            noise=GAUSSIAN_STREAM,
+        ),
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from expost.audit.claim import Claim, ExPost
 from expost.audit.entry import Entry
+from expost.audit.noises import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.core import PureGuarantee, Release
 from expost.data import Dataset
@@ -41,6 +42,7 @@ __all__ = ["EQUAL", "entries", "question_pair", "trials_pair"]
 
 Build = Callable[..., Any]
 
+_NOISE = (*LAPLACE, *PATHS, *CHOICES, *RECORDS, *SMOOTH)  # whatever a question draws
 _RUNS = 250  # a question takes milliseconds, however small the table
 _TRIAL_RUNS = 3000  # a trial takes microseconds: groups of one question
 _FAR = 60.0  # released numbers beyond this tell nothing more on tables of a few rows
@@ -58,25 +60,25 @@ _TRIAL = pa.field("trial", pa.int32())
 def entries() -> Iterable[Entry]:
     """One entry a statistic."""
     return (
-        Entry("expost.stats.Count", _counts),
-        Entry("expost.stats.CountDistinct", _pairs(CountDistinct)),
-        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1]))),
-        Entry("expost.stats.ContingencyTable", _tables),
-        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1))),
-        Entry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x"))),
-        Entry("expost.stats.Mean", _pairs(partial(Mean, "x"))),
-        Entry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL)),
-        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL)),
-        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL)),
-        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL)),
-        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1))),
-        Entry("expost.stats.Quantile", _quantiles),
-        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"))),
-        Entry("expost.stats.ApproximateBounds", _approximate_bounds),
-        Entry("expost.stats.PrivatelyBounded", _privately_bounded),
-        Entry("expost.stats.PrivateKeys", _private_keys),
-        Entry("expost.stats.ByPrivateKeys", _by_private_keys),
-        Entry("expost.stats.CountByPrivateKeys", _counts_by_private_keys),
+        Entry("expost.stats.Count", _counts, noise=_NOISE),
+        Entry("expost.stats.CountDistinct", _pairs(CountDistinct), noise=_NOISE),
+        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE),
+        Entry("expost.stats.ContingencyTable", _tables, noise=_NOISE),
+        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1)), noise=_NOISE),
+        Entry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x")), noise=_NOISE),
+        Entry("expost.stats.Mean", _pairs(partial(Mean, "x")), noise=_NOISE),
+        Entry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL), noise=_NOISE),
+        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL), noise=_NOISE),
+        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE),
+        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
+        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
+        Entry("expost.stats.Quantile", _quantiles, noise=_NOISE),
+        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key")), noise=_NOISE),
+        Entry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
+        Entry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
+        Entry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
+        Entry("expost.stats.ByPrivateKeys", _by_private_keys, noise=_NOISE),
+        Entry("expost.stats.CountByPrivateKeys", _counts_by_private_keys, noise=_NOISE),
     )
 
 

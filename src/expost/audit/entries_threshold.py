@@ -12,6 +12,7 @@ from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.law import Law, LawPair
 from expost.audit.noise_laws import above_threshold_law, reduced_law
+from expost.audit.noises import ABOVE_THRESHOLD, REDUCED
 from expost.audit.pair import Outcomes, Pair, Sampler
 from expost.core import Ladder, Sensitivity
 from expost.noise import AboveThreshold, ReducedAboveThreshold
@@ -26,8 +27,8 @@ _RISING = [0] * 8 + [0], [1] * 8 + [1]
 def entries() -> Iterable[Entry]:
     """One entry a form."""
     return (
-        Entry("expost.noise.AboveThreshold", _above, _above_laws),
-        Entry("expost.noise.ReducedAboveThreshold", _reduced, _reduced_laws),
+        Entry("expost.noise.AboveThreshold", _above, _above_laws, noise=ABOVE_THRESHOLD),
+        Entry("expost.noise.ReducedAboveThreshold", _reduced, _reduced_laws, noise=REDUCED),
     )
 
 

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Iterable, Sequence
 
 from expost.audit.entry import Entry
+from expost.audit.noises import GAUSSIAN_STREAM
 from expost.audit.pair import Pair
 
 __all__ = ["entries"]
@@ -14,7 +15,7 @@ __all__ = ["entries"]
 
 def entries() -> Iterable[Entry]:
     """One entry, or none without the extra."""
-    return (Entry("expost.torch.train", _pairs),) if importlib.util.find_spec("torch") else ()
+    return (Entry("expost.torch.train", _pairs, noise=GAUSSIAN_STREAM),) if importlib.util.find_spec("torch") else ()
 
 
 def _pairs() -> Sequence[Pair]:

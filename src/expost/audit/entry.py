@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from expost.audit.law import LawPair
 from expost.audit.pair import Pair
+from expost.audit.plant import Noise
 
 __all__ = ["Entry"]
 
@@ -20,7 +21,8 @@ class Entry:
     """A mechanism by its dotted name, with its worst-case pairs and, where they can be written out, its laws.
 
     ``pairs`` and ``laws`` are called when the audit runs, so that listing the entries costs nothing. ``also`` names
-    further public objects that this entry attacks through the same code (an alias, a thin wrapper).
+    further public objects that this entry attacks through the same code (an alias, a thin wrapper). ``noise`` is where the
+    mechanism decides how much noise it draws: planting faults there measures what the attack would notice.
 
     >>> Entry("expost.noise.LaplaceMechanism", pairs=lambda: ()).short_name
     'noise.LaplaceMechanism'
@@ -30,6 +32,7 @@ class Entry:
     pairs: Callable[[], Sequence[Pair]]
     laws: Callable[[], Sequence[LawPair]] = _none
     also: tuple[str, ...] = ()
+    noise: tuple[Noise, ...] = ()
 
     @property
     def short_name(self) -> str:

@@ -36,6 +36,8 @@ class Outcomes:
         paid = None if bills is None else np.asarray(bills).astype(np.float64)
         if paid is not None and paid.shape != (len(table),):
             raise InvalidRequest("Expected one bill a run", do="Pass as many bills as outcomes")
+        if paid is not None and np.isnan(paid).any():
+            raise InvalidRequest("Expected bills that are numbers", got="nan", do="Bill in the unit of the claim")
         return cls(table, paid)
 
     def __len__(self) -> int:
@@ -54,8 +56,8 @@ class Pair:
     """A mechanism on two neighbouring inputs, chosen to be as bad as possible, and what it claims there.
 
     ``left`` and ``right`` are called with a number of runs and a source of bits. ``slow`` says that they loop in
-    Python, so that a profile asks for fewer runs; ``most_runs`` caps them for mechanisms that take long (at least
-    100 are needed to say anything). ``one_way`` claims only that nothing is much likelier on the left.
+    Python, so that a profile asks for fewer runs; ``most_runs`` caps them in the quick profile, which larger
+    profiles lift (at least 100 are needed to say anything). ``one_way`` claims only that nothing is much likelier on the left.
     ``features`` adds columns to what the search for a bad event sees.
 
     >>> from expost.core import PureGuarantee

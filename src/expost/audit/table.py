@@ -5,25 +5,37 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from expost.audit.attack import Finding, attack
 from expost.audit.claim import unit_of
 from expost.audit.entry import Entry
 from expost.audit.law import compare
+from expost.audit.measured import measured_power
 from expost.audit.pair import Pair
 from expost.audit.registry import all_entries
 from expost.core import InvalidRequest
 from expost.noise.bits import BitSource, SeededBits, system_bits
 
-__all__ = ["PROFILES", "Profile", "Row", "Verdict", "audit_entry", "audit_table"]
+__all__ = [
+    "PROFILES",
+    "Profile",
+    "Row",
+    "Verdict",
+    "audit_entry",
+    "audit_table",
+    "bits_of",
+    "profile_of",
+    "strength_of",
+]
 
+_STRONG = 0.5  # of the claim: an attack that finds less is called weak
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How many runs a side: for batched pairs, and for those that loop in Python.
+    """How many runs a side: for batched pairs, and for those that loop in Python; ``lift`` multiplies the caps of pairs.
 
     >>> PROFILES["quick"].runs
     100000
@@ -31,24 +43,27 @@ class Profile:
 
     runs: int
     slow_runs: int
+    lift: int = 1
 
     def runs_of(self, pair: Pair) -> int:
         """The runs a side of one pair."""
         runs = self.slow_runs if pair.slow else self.runs
-        return runs if pair.most_runs is None else min(runs, pair.most_runs)
+        return runs if pair.most_runs is None else min(runs, self.lift * pair.most_runs)
 
 
-PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000)}
+PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000, lift=20)}
 
 
 class Verdict(enum.Enum):
-    """How one mechanism fared.
+    """How one mechanism fared, and how much the attack could have seen.
 
     >>> Verdict.HOLDS.value
     'no violation found'
     """
 
     HOLDS = "no violation found"
+    WEAK = "weak"
+    SILENT = "says nothing"
     VIOLATED = "VIOLATED"
 
 
@@ -57,10 +72,13 @@ class Row:
     """One mechanism: its claim, the largest loss found against it, and how hard it was attacked.
 
     ``found`` and ``allowed`` are those of a violation if there is one, else of the sampled pair that came closest to
-    its claim. ``laws`` of the pairs were decided by their exact output law, the others by ``samples`` runs.
+    its claim. ``laws`` of the pairs were decided by their exact output law, the others by ``samples`` runs. ``catches`` is
+    the smallest share of missing noise that this attack was measured to notice (``expost.audit.power``), 0 if it noticed
+    none of the faults planted, ``None`` if none was planted at this profile.
 
-    >>> Row("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=Verdict.HOLDS).text
-    ('noise.Coin', 'epsilon 1', '0.9 of 1 epsilon', '2 (1 exact)', '1,000', 'no violation found')
+    >>> row = Row("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=Verdict.HOLDS)
+    >>> row.text
+    ('noise.Coin', 'epsilon 1', '0.9 of 1 epsilon', '2 (1 exact)', '1,000', 'not measured', 'no violation found')
     """
 
     mechanism: str
@@ -72,13 +90,42 @@ class Row:
     laws: int
     samples: int
     verdict: Verdict
+    catches: float | None = None
 
     @property
     def text(self) -> tuple[str, ...]:
-        """The cells of the printed table: mechanism, claim, bound found, pairs, samples, verdict."""
+        """The cells of the printed table: mechanism, claim, bound found, pairs, samples, smallest fault, verdict."""
         pairs = f"{self.pairs} ({self.laws} exact)" if self.laws else str(self.pairs)
         found = f"{self.found:.3g} of {self.allowed:.3g} {self.unit}"
-        return self.mechanism, self.claim, found, pairs, f"{self.samples:,}", self.verdict.value
+        return self.mechanism, self.claim, found, pairs, f"{self.samples:,}", self.fault, self.judgement
+
+    @property
+    def fault(self) -> str:
+        """The smallest planted fault that was caught, in words."""
+        if self.catches is None:
+            return "not measured"
+        return f"{self.catches:.0%} less noise" if self.catches else "none planted"
+
+    @property
+    def judgement(self) -> str:
+        """The verdict in words; a weak one says what it would miss."""
+        if self.verdict is not Verdict.WEAK:
+            return self.verdict.value
+        missed = f"would miss less than {self.fault}" if self.catches else "would miss most faults"
+        return f"weak: found {self.found / self.allowed:.0%} of its claim, {missed}"
+
+
+def strength_of(finding: Finding) -> Verdict:
+    """The verdict on the finding that decides a row.
+
+    >>> strength_of(Finding("pair", found=0.2, allowed=1.0)).value
+    'weak'
+    """
+    if finding.violated:
+        return Verdict.VIOLATED
+    if not finding.found > 0:
+        return Verdict.SILENT
+    return Verdict.HOLDS if finding.share >= _STRONG else Verdict.WEAK
 
 
 def audit_table(
@@ -100,7 +147,8 @@ def audit_table(
     >>> [row.verdict.value for row in audit_table(Profile(2000, 100), entries=laplace)]
     ['no violation found']
     """
-    settings = _profile(profile)
+    settings = profile_of(profile)
+    measured = measured_power(profile) if isinstance(profile, str) else {}
     chosen = all_entries() if entries is None else tuple(entries)
     pairs = {entry.mechanism: tuple(entry.pairs()) for entry in chosen}
     tries = max(1, sum(map(len, pairs.values())))
@@ -108,9 +156,10 @@ def audit_table(
     for done, entry in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen), entry.short_name)
-        bits = system_bits() if seed is None else _bits_of(entry, seed)
+        bits = system_bits() if seed is None else bits_of(entry, seed)
         risk = (1 - confidence) / tries
-        rows.append(audit_entry(entry, settings, bits=bits, failure_probability=risk, pairs=pairs[entry.mechanism]))
+        row = audit_entry(entry, settings, bits=bits, failure_probability=risk, pairs=pairs[entry.mechanism])
+        rows.append(replace(row, catches=measured.get(entry.short_name)))
     if progress is not None:
         progress(len(chosen), len(chosen), "done")
     return rows
@@ -137,7 +186,7 @@ def audit_entry(
         pairs=len(judged),
         laws=len(judged) - len(sampled),
         samples=sum(item.samples for item, _, _ in judged),
-        verdict=Verdict.VIOLATED if finding.violated else Verdict.HOLDS,
+        verdict=strength_of(finding),
     )
 
 
@@ -159,13 +208,14 @@ def _judged(
         )
 
 
-def _bits_of(entry: Entry, seed: int) -> SeededBits:
+def bits_of(entry: Entry, seed: int) -> SeededBits:
     """Bits of its own for each mechanism, so that a new entry does not change the others' numbers."""
     digest = hashlib.sha256(f"{seed} {entry.mechanism}".encode()).digest()
     return SeededBits(int.from_bytes(digest, "big"))
 
 
-def _profile(profile: str | Profile) -> Profile:
+def profile_of(profile: str | Profile) -> Profile:
+    """The profile of this name, or the one given."""
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:

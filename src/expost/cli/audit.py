@@ -22,6 +22,7 @@ def audit(
 
     Example: [bold]expost audit --profile quick[/bold]
     """
+    from expost.audit.measured import measured_on
     from expost.audit.table import Verdict, audit_table
 
     with Progress(console=err, transient=True) as bar:
@@ -35,8 +36,12 @@ def audit(
     if as_json:
         emit([asdict(row) | {"verdict": row.verdict.value} for row in rows])
     else:
-        columns = ("mechanism", "claim", "bound found", "pairs", "samples", "verdict")
+        columns = ("mechanism", "claim", "bound found", "pairs", "samples", "smallest fault it catches", "verdict")
         print_table("audit", columns, (row.text for row in rows))
-        out.print(f"{len(rows)} mechanisms attacked, {len(broken)} violations found")
+        weak = [row for row in rows if row.verdict in (Verdict.WEAK, Verdict.SILENT)]
+        out.print(
+            f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
+        )
+        out.print(f"smallest faults: measured by planting them, {measured_on()}")
     if broken:
         raise typer.Exit(1)

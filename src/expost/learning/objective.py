@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -31,8 +32,8 @@ _FAR = 2.0**50  # times every other gradient: beyond it only the direction of a 
 class Tilt(TiltLaw, Protocol):
     """A law that can be drawn from."""
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """One tilt, a sum over rows."""
+    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+        """One tilt, a sum over rows; or one in each of so many rows."""
         ...
 
 
@@ -88,9 +89,19 @@ class TiltedRisk:
         tilt = self._draw_tilt(epsilon, bits) / self.rows
         return self._hide(self._cut_minimum(rows, tilt, epsilon, target_scale), epsilon, bits)
 
-    def _draw_tilt(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
+    def simulate(
+        self, minima: Callable[[Floats], Floats], epsilon: Fraction, *, runs: int, bits: BitSource | None = None
+    ) -> Floats:
+        """Independent releases, one a row, for rows the caller knows anyway: ``minima`` solves for a table of tilts."""
+        found = minima(self._draw_tilt(epsilon, bits, runs) / self.rows)
+        reach = self.prices.reach(epsilon)
+        length = np.linalg.norm(found, axis=1, keepdims=True)
+        return self._hide(found * np.minimum(1.0, reach / np.maximum(length, reach)), epsilon, bits)
+
+    def _draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         assert self.law is not None
-        return self.law.draw(self.prices.split(epsilon)[0], bits)
+        level = self.prices.split(epsilon)[0]
+        return self.law.draw(level, bits) if runs is None else self.law.draw(level, bits, runs)
 
     def _cut_minimum(self, rows: UnitRows, tilt: Floats, epsilon: Fraction, target_scale: float) -> Floats:
         """The minimum as the solver finds it, scaled down to the reach where it is longer."""
@@ -104,14 +115,14 @@ class TiltedRisk:
         return minimum * min(1.0, reach / max(float(np.linalg.norm(minimum)), reach))
 
     def _hide(self, minimum: Floats, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """Adds what hides the difference between the solver's point and the exact minimum."""
+        """Adds what hides the difference between the solver's point and the exact minimum; a table has one in each row."""
         _, share = self.prices.split(epsilon)
         distance = self.prices.output_sensitivity(epsilon)
         step = math.ldexp(1.0, math.floor(math.log2(distance)) - _OUTPUT_BITS)
         # Rounding moves each of two neighbouring outputs by at most half a step.
-        units = math.ceil(distance / step * (1 + 1e-9)) + len(minimum)
-        gridded = np.rint(minimum / step).astype(np.int64)
+        units = math.ceil(distance / step * (1 + 1e-9)) + self.ball.dimension
+        gridded = np.rint(minimum.ravel() / step).astype(np.int64)
         sealed = Sealed(gridded, Sensitivity(units, adjacency=Adjacency.REPLACE_ONE))
         level = min(share, Fraction(LARGEST_RATE * units))  # beyond it there is no noise left to shrink
         released = DiscreteLaplacePath(sealed, Ladder((level,)), bits=bits).at(0)
-        return np.asarray(released, dtype=np.float64) * step
+        return np.asarray(released, dtype=np.float64).reshape(minimum.shape) * step

@@ -45,12 +45,22 @@ def grid_below(scale: Fraction | float, bits: int = _GRID_BITS) -> Fraction:
 def shortened(draws: NDArray[np.int64], grid: Fraction) -> Floats:
     """Integer draws in units of the grid, as floats; a vector too long for floats keeps its direction only.
 
+    One vector, or a table with a vector in each row.
+
     >>> shortened(np.array([3, -4]), Fraction(1, 2))
     array([ 1.5, -2. ])
     """
+    if draws.ndim > 1 and draws.dtype == np.int64:
+        return draws * float(grid)  # the grid is a power of two, and a vector of 64-bit integers is never too long
+    if draws.ndim > 1:
+        return np.array([shortened(each, grid) for each in draws])
     whole = [int(draw) for draw in draws]
     excess = max(0, max(draw.bit_length() for draw in whole) - _LONGEST)
     return np.array([float((draw >> excess) * grid) for draw in whole])
+
+
+def _shape(runs: int | None, dimension: int) -> tuple[int, ...]:
+    return (dimension,) if runs is None else (runs, dimension)
 
 
 @dataclass(frozen=True)
@@ -82,11 +92,11 @@ class LaplaceTilt:
         # A discrete Laplace variable can be drawn together with a real one less than a grid unit away.
         return math.sqrt(self.dimension) * float(grid_below(self.scale(epsilon)))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """One tilt."""
+    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+        """One tilt, or one in each of so many rows."""
         scale = self.scale(epsilon)
         grid = grid_below(scale)
-        return shortened(discrete_laplace(scale / grid, self.dimension, bits=bits), grid)
+        return shortened(discrete_laplace(scale / grid, _shape(runs, self.dimension), bits=bits), grid)
 
 
 @dataclass(frozen=True)
@@ -122,10 +132,10 @@ class SphericalTilt:
         """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
         return math.sqrt(self.dimension) * float(self._grid(epsilon))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """One tilt."""
-        draws = spherical_laplace(self.scale(epsilon), self.dimension, 1, bits=bits)[0]
-        return shortened(draws, self._grid(epsilon))
+    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+        """One tilt, or one in each of so many rows."""
+        draws = spherical_laplace(self.scale(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
+        return shortened(draws.reshape(_shape(runs, self.dimension)), self._grid(epsilon))
 
 
 @dataclass(frozen=True)
@@ -168,11 +178,11 @@ class GaussianTilt:
         """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
         return _NEAR * math.sqrt(self.dimension) * float(self._grid(epsilon))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """One tilt."""
+    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+        """One tilt, or one in each of so many rows."""
         grid = self._grid(epsilon)
         variance = (Fraction(self.deviation(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
-        return shortened(discrete_gaussian(variance, self.dimension, bits=bits), grid)
+        return shortened(discrete_gaussian(variance, _shape(runs, self.dimension), bits=bits), grid)
 
 
 @lru_cache(maxsize=1024)

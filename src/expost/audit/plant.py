@@ -1,0 +1,94 @@
+"""Faults planted on purpose: the noise of a mechanism made smaller, to see whether its attack would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, wraps
+from importlib import import_module
+from typing import Any
+
+from expost.core import InvalidRequest
+
+__all__ = ["Noise", "planted"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A place in the package that decides how much noise is drawn.
+
+    ``where`` is the dotted name of a function, a method or a property whose result is a scale (``power`` 1), a variance
+    (2) or a rate (-1). With ``argument`` it is not the result but that argument of the call, counted without ``self``.
+
+    >>> from expost.core import Sensitivity
+    >>> from expost.noise import LaplaceMechanism
+    >>> with planted([Noise("expost.noise.laplace_mechanism.LaplaceMechanism.scale")], Fraction(1, 2)):
+    ...     LaplaceMechanism(1).scale(Sensitivity(1))
+    Fraction(1, 2)
+    """
+
+    where: str
+    power: int = 1
+    argument: int | None = None
+
+    @contextmanager
+    def scaled(self, factor: Fraction) -> Iterator[None]:
+        """While this lasts, noise is drawn with its scale multiplied by the factor."""
+        owner, name = self.place
+        kept = vars(owner)[name]
+        setattr(owner, name, self._changed(kept, factor**self.power))
+        try:
+            yield
+        finally:
+            setattr(owner, name, kept)
+
+    @property
+    def place(self) -> tuple[Any, str]:
+        """The module or class that holds it, and its name there."""
+        parts = self.where.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            try:
+                owner: Any = import_module(".".join(parts[:length]))
+            except ModuleNotFoundError:
+                continue
+            for part in parts[length:-1]:
+                owner = getattr(owner, part)
+            if parts[-1] in vars(owner):
+                return owner, parts[-1]
+        raise InvalidRequest("Expected the dotted name of what decides a noise", got=self.where, do="Name its module")
+
+    def _changed(self, kept: Any, times: Fraction) -> Any:
+        if isinstance(kept, property):
+            assert kept.fget is not None
+            return property(self._wrapped(kept.fget, times))
+        if isinstance(kept, cached_property):
+            return property(self._wrapped(kept.func, times))
+        if isinstance(kept, classmethod):
+            return classmethod(self._wrapped(kept.__func__, times, skip=1))
+        return self._wrapped(kept, times, skip=int(isinstance(self.place[0], type)))
+
+    def _wrapped(self, function: Callable[..., Any], times: Fraction, skip: int = 0) -> Callable[..., Any]:
+        @wraps(function)
+        def changed(*arguments: Any, **options: Any) -> Any:
+            if self.argument is None:
+                return _times(function(*arguments, **options), times)
+            place = self.argument + skip
+            moved = (*arguments[:place], _times(arguments[place], times), *arguments[place + 1 :])
+            return function(*moved, **options)
+
+        return changed
+
+
+def _times(value: Any, factor: Fraction) -> Any:
+    return value * float(factor) if isinstance(value, float) else value * factor
+
+
+@contextmanager
+def planted(noises: Sequence[Noise], factor: Fraction) -> Iterator[None]:
+    """All these noises multiplied by a factor at once: 9/10 is a tenth too little noise."""
+    with ExitStack() as stack:
+        for noise in noises:
+            stack.enter_context(noise.scaled(Fraction(factor)))
+        yield
