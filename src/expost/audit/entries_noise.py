@@ -22,7 +22,7 @@ from expost.audit.noise_laws import (
 )
 from expost.audit.noises import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, RECORDS, RESPONSE, SMOOTH, SPHERICAL
 from expost.audit.pair import Outcomes, Pair, Sampler
-from expost.core import Adjacency, Guarantee, Norm, Sensitivity, approx, zcdp
+from expost.core import Adjacency, Guarantee, Norm, PureGuarantee, Sensitivity, approx, zcdp
 from expost.noise import (
     Bounds,
     ExponentialMechanism,
@@ -40,7 +40,7 @@ from expost.noise import (
     SphericalLaplaceMechanism,
     StableMode,
 )
-from expost.noise.bits import BitSource
+from expost.noise.bits import BitSource, SeededBits
 
 __all__ = ["entries"]
 
@@ -200,11 +200,13 @@ def _noisy_max_laws() -> Sequence[LawPair]:
 def _exponential_quantile() -> Sequence[Pair]:
     median = ExponentialQuantile(_one(), Bounds(0, 6))
     lower = ExponentialQuantile(_one(), Bounds(0, 6), Fraction(1, 4))
+    top = ExponentialQuantile(Fraction(2), Bounds(0, 100))
     even = [0] * 4 + [6] * 4
     return (
         _both(median, "a record arrives", even, [*even, 6], _ADD),
         _both(median, "a record crosses", even, [*even[:-1], 0], _REPLACE),
         _both(lower, "lower quartile, a record arrives", even, [0, *even], _ADD),
+        _both(top, "the top rises, all else falls", 3 * [99], [*3 * [99], 100], _ADD),
     )
 
 
@@ -233,8 +235,24 @@ def _response_laws() -> Sequence[LawPair]:
 # ------------------------------------------------------------------------------------------------------ smoothness
 
 
+# Of epsilon, by the proof: how far the answer may move in units of the scale (a second copy, on purpose).
+_SLIDES = {2: 0.7071, 4: 0.27}
+_FOUR = Fraction(4)  # a larger loss, which a sample sees more of
+
+
 def _smooth_noise() -> Sequence[Pair]:
-    return [pair for power in (2, 4) for pair in _smooth_noise_of(SmoothNoise(_one(), power))]
+    small = [pair for power in (2, 4) for pair in _smooth_noise_of(SmoothNoise(_one(), power))]
+    return [*small, *(_smooth_slide(SmoothNoise(_FOUR, power)) for power in (2, 4))]
+
+
+def _smooth_slide(noise: SmoothNoise) -> Pair:
+    bound, wide = 1000, Bounds(-(1 << 40), 1 << 40)
+
+    def runs_of(exact: int) -> Sampler:
+        return lambda runs, bits: Outcomes.of(noise.add(exact, bound, wide, runs=runs, bits=bits))
+
+    claim = _allowed_by_proof(noise, bound, bound, bound)
+    return Pair(f"power {noise.power}, the answer moves, by its proof", claim, runs_of(0), runs_of(bound))
 
 
 def _smooth_noise_of(noise: SmoothNoise) -> Sequence[Pair]:
@@ -260,25 +278,71 @@ def _smooth_quantile() -> Sequence[Pair]:
         _both(SmoothQuantile(_one(), wide, power=2), "the same under Cauchy", torn, crossed, _REPLACE),
         _both(SmoothQuantile(_one(), wide), "a hole, a record leaves", torn, torn[1:], _ADD),
         _both(SmoothQuantile(_one(), wide), "a crowd, one outlier", crowded, [*crowded[1:], 3000], _REPLACE),
+        _by_proof(SmoothQuantile(_FOUR, Bounds(-(10**6), 10**6)), "a hole, by its proof", torn, crossed),
     )
 
 
 def _smooth_range() -> Sequence[Pair]:
     torn, spread = [0] * 10 + [100] * 30, SmoothInterquartileRange(_one(), Bounds(0, 100))
+    lower = [0] * 40 + [1000] * 40 + [10**5] * 80
+    sharp = SmoothInterquartileRange(_FOUR, Bounds(-(10**6), 10**6))
     return (
         _both(spread, "a record crosses at the lower quartile", torn, [*torn[1:], 100], _REPLACE),
         _both(spread, "a record leaves", [0, *torn], torn, _ADD),
+        _by_proof(sharp, "a hole at the lower quartile, by its proof", lower, [*lower[1:], 1000]),
     )
 
 
 def _smooth_variance() -> Sequence[Pair]:
     middle = [5] * 20
+    low, more = [0] * 90 + [100] * 10, [0] * 89 + [100] * 11
     return (
         _both(
             SmoothVariance(_one(), Bounds(0, 10)), "from the middle to the edge", middle, [*middle[1:], 10], _REPLACE
         ),
         _both(SmoothVariance(_one(), Bounds(0, 10)), "at the edge", [0] * 20, [0] * 19 + [10], _REPLACE),
+        _by_proof(SmoothVariance(_FOUR, Bounds(0, 100)), "one more at the edge, by its proof", low, more),
     )
+
+
+def _by_proof(mechanism: Any, name: str, left: Sequence[int], right: Sequence[int]) -> Pair:
+    """Two tables at which the proof allows less than epsilon: what noise of its law costs at these two answers."""
+    (ours, at), (theirs, there) = (_answer_and_bound(mechanism, records) for records in (left, right))
+    return _both(mechanism, name, left, right, _REPLACE, _allowed_by_proof(mechanism.noise, theirs - ours, at, there))
+
+
+def _allowed_by_proof(noise: SmoothNoise, move: int, at: float, there: float) -> PureGuarantee:
+    """The loss of the law that the proof speaks of when the answer moves so far and the bound from ``at`` to ``there``.
+
+    docs/proofs/smooth-sensitivity.md bounds the loss by the worst move of the answer and of the scale; few tables have
+    both. What it allows at given moves is the largest ratio of the two densities 1 / (scale^power + |x|^power).
+    """
+    power, slide = noise.power, _SLIDES[noise.power] * float(noise.epsilon)
+    x = np.linspace(-1, 1, 2_000_001) * 40 * max(at, there) / slide
+
+    def log_density(center: float, bound: float) -> Any:
+        scale = bound / slide
+        return (power - 1) * np.log(scale) - np.log(scale**power + np.abs(x - center) ** power)
+
+    worst = float(np.abs(log_density(0.0, at) - log_density(move, there)).max())
+    return PureGuarantee(min(noise.epsilon, Fraction(math.ceil(worst * 10**4) + 1, 10**4)))
+
+
+def _answer_and_bound(mechanism: Any, records: Sequence[int]) -> tuple[int, float]:
+    """The exact answer and its smooth bound, as the mechanism hands them to its noise."""
+    noted: list[tuple[int, float]] = []
+    kept = SmoothNoise.add
+
+    def noting(noise: SmoothNoise, exact: int, bound: float, *rest: Any, **options: Any) -> Any:
+        noted.append((exact, bound))
+        return kept(noise, exact, bound, *rest, **options)
+
+    SmoothNoise.add = noting  # type: ignore[method-assign, assignment]
+    try:
+        mechanism.simulate(records, _REPLACE, runs=1, bits=SeededBits(1))
+    finally:
+        SmoothNoise.add = kept  # type: ignore[method-assign]
+    return noted[0]
 
 
 # -------------------------------------------------------------------------------------------- propose-test-release

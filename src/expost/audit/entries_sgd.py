@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from expost.audit.claim import ExPost
 from expost.audit.entry import Entry
 from expost.audit.noises import GAUSSIAN_STREAM, REDUCED
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
+from expost.audit.replay import stream_pair
 from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Target
 from expost.learning.sgd.batches import Batches, Disjoint, Full, Poisson
 from expost.learning.sgd.descent import DescentRule
@@ -28,7 +30,7 @@ from expost.noise import ReducedAboveThreshold
 from expost.noise.bits import BitSource
 from expost.noise.gaussian_stream import GaussianStream
 
-__all__ = ["canary_pair", "entries", "newton_vector_pair", "watched_pair"]
+__all__ = ["canary_pair", "entries", "newton_vector_pair", "step_pair", "watched_pair"]
 
 _RUNS = 400  # a training takes milliseconds, however small
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
@@ -74,17 +76,8 @@ def canary_pair(
     solver: str = "gradient",
 ) -> Pair:
     """A training with and without the canary beside ``others``; it pulls the one weight, which is the outcome, up."""
-    schedule = Schedule(batches, (Phase(steps, noise),) * phases)
-    prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
-    rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
-    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule, solver=solver)
-    request = TrainingRequest(
-        question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data)
-    )
-    claim = prices.cap.promise()
-    assert isinstance(claim, ApproxGuarantee)
-    without, targets = _PLAIN[:others], np.append(np.zeros(others), 1.0)
-    with_canary = np.vstack([without, _CANARY])
+    request, claim = _training(batches, steps=steps, noise=noise, phases=phases, solver=solver)
+    without, with_canary, targets = _tables(others)
     return Pair(
         name,
         claim,
@@ -95,6 +88,38 @@ def canary_pair(
     )
 
 
+def _training(
+    batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, solver: str = "gradient"
+) -> tuple[TrainingRequest, ApproxGuarantee]:
+    schedule = Schedule(batches, (Phase(steps, noise),) * phases)
+    prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
+    rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule, solver=solver)
+    request = TrainingRequest(
+        question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data)
+    )
+    claim = prices.cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    return request, claim
+
+
+def _tables(others: int = 2) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    without = _PLAIN[:others]
+    return without, np.vstack([without, _CANARY]), np.append(np.zeros(others), 1.0)
+
+
+def step_pair(name: str, *, noise: Fraction = Fraction(1), solver: str = "gradient") -> Pair:
+    """What one step on all rows releases, with and without the canary, many runs at once."""
+    request, claim = _training(Full(4), steps=1, noise=noise, solver=solver)
+    without, with_canary, targets = _tables()
+
+    def trained(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+        table = request.measure((features, targets[: len(features)]))
+        return lambda bits: request.climb(table, bits)
+
+    return stream_pair(name, claim, trained(with_canary), trained(without))
+
+
 def _weights(request: TrainingRequest, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Sampler:
     table = request.measure((features, targets[: len(features)]))
     return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
@@ -102,6 +127,7 @@ def _weights(request: TrainingRequest, features: NDArray[np.float64], targets: N
 
 def _trainings() -> Sequence[Pair]:
     return (
+        step_pair("what one step releases"),
         canary_pair("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
         canary_pair("four steps on all rows", Full(4), steps=4, noise=Fraction(2)),
         canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
@@ -135,8 +161,7 @@ def newton_vector_pair(name: str, *, gradient: float, curvature: float, noise: F
 
 def _newton_steps() -> Sequence[Pair]:
     return (
-        newton_vector_pair("a released curvature", gradient=0.0, curvature=1.0),
-        newton_vector_pair("a released gradient and curvature", gradient=-2.0, curvature=1.0),
+        step_pair("what one Newton step releases", solver="newton"),
         canary_pair("one Newton step on all rows", Full(4), steps=1, noise=Fraction(1), solver="newton"),
         canary_pair("four Newton steps on all rows", Full(4), steps=4, noise=Fraction(2), solver="newton"),
         canary_pair("sampled Newton steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1), solver="newton"),
@@ -167,9 +192,29 @@ def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction =
     return Pair(name, claim, seen(np.vstack([_PLAIN, _CANARY])), seen(_PLAIN), slow=True, most_runs=_RUNS)
 
 
+def _watched_step() -> Pair:
+    """The gradient and the count of one watched step, together; at weight 0 the canary is counted as right."""
+    claim = Schedule(Full(4), (Phase(1, Fraction(1)),)).prices(_DELTA).cap.promise()
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
+
+    def stepped(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+        labels = np.zeros(len(features), np.intp)
+        learner = problem.table(features, labels).learner(slice(None), None)
+
+        def step(bits: BitSource) -> None:
+            watching = Watching(Watch(share=Fraction(1)), learner, Full(4), bits)
+            joined = watching.open(Phase(1, Fraction(1)))
+            GaussianStream(Fraction(1), joined, size=learner.size, bits=bits).release(learner.measure(slice(None)))
+            watching.look()
+
+        return step
+
+    return stream_pair("what one watched step releases", claim, stepped(np.vstack([_PLAIN, _CANARY])), stepped(_PLAIN))
+
+
 def _watched_steps() -> Sequence[Pair]:
     return (
-        watched_pair("a released count", gradient=0.0, number=-1.0),
+        _watched_step(),
         watched_pair("a released gradient and count", gradient=-1.0, number=-1.0),
     )
 
@@ -234,4 +279,14 @@ def _tunings() -> Sequence[Pair]:
 
         return repeat(run)
 
-    return (Pair("one of two settings", claim, tuned(with_canary), tuned(without), slow=True, most_runs=_RUNS),)
+    def one_training(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+        table = request.measure((features, np.array([0, 1, 1][: len(features)])))[0]
+        every = np.arange(len(features))
+        return lambda bits: request._train(table.learner(every, every), 0, level, bits)
+
+    level = request.ladder.levels[-1]
+    attempt = ApproxGuarantee(level, request.ladder.delta)
+    return (
+        stream_pair("what one training releases", attempt, one_training(with_canary), one_training(without)),
+        Pair("one of two settings", claim, tuned(with_canary), tuned(without), slow=True, most_runs=_RUNS),
+    )

@@ -14,7 +14,8 @@ from expost.audit.claim import Claim, ExPost
 from expost.audit.entry import Entry
 from expost.audit.noises import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.core import PureGuarantee, Release
+from expost.audit.replay import replay_pair
+from expost.core import PureGuarantee, Release, Sensitivity
 from expost.data import Dataset
 from expost.noise.bits import BitSource
 from expost.stats import (
@@ -53,6 +54,8 @@ _ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1}, {"who": 2, "key": "b", "x": 1, 
 _ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
 # Where a spread is asked for, so many equal rows that their number is known, and one that differs stands out.
 EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
+_MANY = 60 * _ROWS  # so many rows of each key that no noise hides it
+_TOP = 100  # the highest of so many steps is chosen rarely
 _SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
 _TRIAL = pa.field("trial", pa.int32())
 
@@ -64,7 +67,7 @@ def entries() -> Iterable[Entry]:
         Entry("expost.stats.CountDistinct", _pairs(CountDistinct), noise=_NOISE),
         Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE),
         Entry("expost.stats.ContingencyTable", _tables, noise=_NOISE),
-        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1)), noise=_NOISE),
+        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
         Entry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x")), noise=_NOISE),
         Entry("expost.stats.Mean", _pairs(partial(Mean, "x")), noise=_NOISE),
         Entry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL), noise=_NOISE),
@@ -73,7 +76,7 @@ def entries() -> Iterable[Entry]:
         Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
         Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
         Entry("expost.stats.Quantile", _quantiles, noise=_NOISE),
-        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key")), noise=_NOISE),
+        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
         Entry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
         Entry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
         Entry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
@@ -83,7 +86,12 @@ def entries() -> Iterable[Entry]:
 
 
 def trials_pair(
-    name: str, build: Build, *, epsilon: int = 1, billed: int | None = None, rows: Sequence[dict[str, Any]] = _ROWS
+    name: str,
+    build: Build,
+    *,
+    epsilon: int = 1,
+    billed: int | None = None,
+    rows: Sequence[dict[str, Any]] = _ROWS,
 ) -> Pair:
     """Thousands of independent runs at once: every trial is a group with the same few rows, or with one row more.
 
@@ -97,7 +105,9 @@ def trials_pair(
             all_rows = few.take(np.tile(np.arange(len(rows)), runs))
             table = all_rows.append_column(_TRIAL, pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows))))
             data = Dataset(
-                table, bounds={"x": (0, 1), "y": (0, 1)}, categories={"key": _KEYS, "trial": list(range(runs))}
+                table,
+                bounds={"x": (0, 1), "y": (0, 1)},
+                categories={"key": _KEYS, "trial": list(range(runs))},
             )
             question = build(epsilon=epsilon, by="trial")
             question.check(data)
@@ -142,6 +152,24 @@ def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | 
     return Pair(name, promise, _runs(build, more), _runs(build, fewer), slow=True, most_runs=_RUNS)
 
 
+def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _ROWS, added: Any = None) -> Pair:
+    """All noisy numbers that a question makes its answer of, before it does; a row more on the left."""
+    question = build()
+    more, fewer = ([*rows, _ADDED if added is None else added], rows)
+
+    def asked(table: Sequence[dict[str, Any]]) -> Callable[[BitSource], Any]:
+        def ask(bits: BitSource) -> Any:
+            question = build()
+            dataset = _dataset(table, "row")
+            question.check(dataset)
+            return question.climb(question.measure(dataset), bits)
+
+        return ask
+
+    question.check(_dataset(rows, "row"))
+    return replay_pair(name, question.worst_case.promise(), asked(more), asked(fewer))
+
+
 def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
     limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": 1}
     return Dataset(
@@ -184,13 +212,17 @@ def _numbers(release: Release[Any]) -> Any:
     return [_KEYS.index(value)] if isinstance(value, str) else value
 
 
-def _pairs(build: Build, *climbs: Build, rows: Sequence[dict[str, Any]] = _ROWS) -> Callable[[], Sequence[Pair]]:
-    """Many trials of one statistic, a few runs of it alone, and a few of its climbs."""
+def _pairs(
+    build: Build, *climbs: Build, rows: Sequence[dict[str, Any]] = _ROWS, noisy: bool = True
+) -> Callable[[], Sequence[Pair]]:
+    """Many trials of one statistic, its noisy numbers where it has some, a few runs of it alone, and of its climbs."""
 
     def pairs() -> Sequence[Pair]:
         alone = [question_pair(f"one row more, {place + 1}", each) for place, each in enumerate(climbs)]
+        released = [released_pair("its noisy numbers", partial(build, epsilon=1), rows=rows)] if noisy else []
         return [
             trials_pair("one row more, many trials", build, rows=rows),
+            *released,
             question_pair("one row more", partial(build, epsilon=1)),
             *alone,
         ]
@@ -206,11 +238,16 @@ def _tables() -> Sequence[Pair]:
 
 
 def _approximate_bounds() -> Sequence[Pair]:
-    return [question_pair("one row more", partial(ApproximateBounds, "x", epsilon=1, largest=4))]
+    build = partial(ApproximateBounds, "x", epsilon=1, largest=4)
+    return [released_pair("its noisy numbers", build), question_pair("one row more", build)]
 
 
 def _privately_bounded() -> Sequence[Pair]:
-    return [question_pair("one row more", partial(Mean, "x", bounds="private", epsilon=1, largest=4))]
+    build = partial(Mean, "x", bounds="private", epsilon=1, largest=4)
+    return [
+        released_pair("its noisy numbers", build, rows=100 * _ROWS[1:]),
+        question_pair("one row more", build),
+    ]
 
 
 def _climb(kind: Callable[..., Any], *subject: Any) -> Build:
@@ -235,25 +272,42 @@ def _counts() -> Sequence[Pair]:
 
 
 def _quantiles() -> Sequence[Pair]:
-    return [
+    """All rows just below the top of the bounds: one more at the top makes the top likelier and all else less likely."""
+    trials = [
         trials_pair(f"{method}, many trials", partial(Quantile, "x", 0.5, method=method))
         for method in ("exponential", "smooth")
     ]
+    return [_choice_pair("its choice", partial(Quantile, "x", 0.5, epsilon=2)), *trials]
+
+
+def _choice_pair(name: str, build: Build) -> Pair:
+    """The choice that a quantile makes, many runs at once, on the steps that it ranks."""
+    question = build()
+    question.check(Dataset(pa.table({"x": pa.array([0], pa.int8())}), bounds={"x": (0, _TOP)}))
+    mechanism = question._mechanism(question.level)
+
+    def chosen(steps: Sequence[int]) -> Sampler:
+        return lambda runs, bits: Outcomes.of(mechanism.simulate(steps, Sensitivity(1), runs=runs, bits=bits))
+
+    below = 3 * [_TOP - 1]
+    return Pair(name, question.worst_case.promise(), chosen([*below, _TOP]), chosen(below))
 
 
 def _private_keys() -> Sequence[Pair]:
-    return [_approx_pair("a key more", partial(PrivateKeys, "key", epsilon=1, delta=0.01))]
+    build = partial(PrivateKeys, "key", epsilon=1, delta=0.01)
+    return [released_pair("its noisy counts", build), _approx_pair("a key more", build)]
 
 
 def _counts_by_private_keys() -> Sequence[Pair]:
-    return [_approx_pair("a key more", partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01))]
+    build = partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01)
+    return [released_pair("its noisy counts", build, rows=_MANY), _approx_pair("a key more", build)]
 
 
 def _by_private_keys() -> Sequence[Pair]:
     def sums() -> Any:
         return Sum("x", by=PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
 
-    return [_approx_pair("a key more, then sums", sums)]
+    return [released_pair("its noisy numbers", sums, rows=_MANY), _approx_pair("a key more, then sums", sums)]
 
 
 def _approx_pair(name: str, build: Build) -> Pair:

@@ -94,7 +94,7 @@ def _nearer(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[S
     if kind is GaussianPath:
         one, other = (_clear(kind, sealed, Fraction(10**6)) for sealed in sides)
         return lambda values: np.asarray((values - (one + other) / 2) @ (one - other))
-    one, other = (_clear(kind, sealed, Fraction(10**3)) for sealed in sides)
+    one, other = (_clear(kind, sealed, Fraction(100)) for sealed in sides)
     return lambda values: np.asarray(np.abs(values - other).sum(axis=1) - np.abs(values - one).sum(axis=1))
 
 

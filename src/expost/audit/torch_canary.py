@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from expost.audit.pair import Pair, Sampler, repeat
+from expost.audit.replay import stream_pair
 from expost.core import ApproxGuarantee
 from expost.learning.sgd.batches import Batches, Full, Poisson
 from expost.learning.sgd.request import TrainingRequest
@@ -17,7 +19,7 @@ from expost.noise.bits import BitSource
 from expost.torch.module_learner import ModuleProblem
 from expost.torch.rows import read_rows
 
-__all__ = ["pairs", "torch_canary_pair"]
+__all__ = ["pairs", "torch_canary_pair", "torch_step_pair"]
 
 _RUNS = 400
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
@@ -28,25 +30,52 @@ _PLAIN, _CANARY = [[0.01], [0.01]], [[1.0]]
 def pairs() -> Sequence[Pair]:
     """One step on all rows, several on sampled ones."""
     return (
+        torch_step_pair("what one step releases"),
         torch_canary_pair("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
         torch_canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
     )
 
 
-def torch_canary_pair(name: str, batches: Batches, *, steps: int, noise: Fraction, runs: int = _RUNS) -> Pair:
-    """A module of one weight with and without a row that pulls it as hard as clipping allows."""
+def torch_step_pair(name: str) -> Pair:
+    """What one step on all rows releases, with and without the canary, many runs at once."""
+    request, claim, problem = _training(Full(4), steps=1, noise=Fraction(1))
+
+    def trained(features: list[list[float]]) -> Callable[[BitSource], Any]:
+        table = request.measure(_data(features))
+
+        def run(bits: BitSource) -> Any:
+            nn.init.zeros_(problem.model.weight)  # type: ignore[arg-type]
+            return request.climb(table, bits)
+
+        return run
+
+    return stream_pair(name, claim, trained(_PLAIN + _CANARY), trained(_PLAIN))
+
+
+def _training(
+    batches: Batches, *, steps: int, noise: Fraction
+) -> tuple[TrainingRequest, ApproxGuarantee, ModuleProblem]:
     schedule = Schedule(batches, (Phase(steps, noise),))
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full) else "rdp")
     claim = prices.cap.promise()
     assert isinstance(claim, ApproxGuarantee)
+    problem = _problem()
+    request = TrainingRequest(
+        question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(read_rows(data))
+    )
+    return request, claim, problem
+
+
+def _data(features: list[list[float]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(features), torch.tensor([0.0, 0.0, 1.0])[: len(features)]
+
+
+def torch_canary_pair(name: str, batches: Batches, *, steps: int, noise: Fraction, runs: int = _RUNS) -> Pair:
+    """A module of one weight with and without a row that pulls it as hard as clipping allows."""
+    request, claim, problem = _training(batches, steps=steps, noise=noise)
 
     def trained(features: list[list[float]]) -> Sampler:
-        inputs, targets = torch.tensor(features), torch.tensor([0.0, 0.0, 1.0])[: len(features)]
-        problem = _problem()
-        request = TrainingRequest(
-            question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(read_rows(data))
-        )
-        table = request.measure((inputs, targets))
+        table = request.measure(_data(features))
 
         def run(bits: BitSource) -> float:
             nn.init.zeros_(problem.model.weight)  # type: ignore[arg-type]
