@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -19,12 +20,16 @@ import pyarrow.parquet as pq
 
 __all__ = ["SOURCES", "TYPES", "OddTable", "Pair", "draw_pair"]
 
-UTC = datetime.UTC
+EPOCH = datetime.datetime(1970, 1, 1)
 DAY = datetime.datetime(2024, 3, 1, 12)
 
 
 def _nan(payload: int) -> float:
     return float(struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_0000 | payload))[0])
+
+
+class Instant(int):
+    """Microseconds since 1970, for years that Python does not know."""
 
 
 REALS = [0.0, -0.0, 1.0, 1.5, -1.5, math.nan, _nan(1), -_nan(7), math.inf, -math.inf, 5e-324, -5e-324, 1e308, -1e308]
@@ -38,6 +43,10 @@ TIMES = [
     datetime.datetime(1, 1, 1),
     datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
     datetime.datetime(1969, 12, 31, 23, 59, 59),
+    Instant(-62_198_755_200_000_000),  # the year 0
+    Instant(253_402_300_800_000_000),  # the year 10000
+    Instant(2**63 - 1),
+    Instant(-(2**63)),
     None,
 ]
 DECIMALS = [
@@ -66,15 +75,40 @@ class OddType:
         kind = self.arrow
         if self.declared == "text":
             raw = [each.encode() if isinstance(each, str) else each for each in cells]
-            value = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if kind == pa.large_string():
+                return pa.array(raw, pa.large_binary()).view(pa.large_string())
+            if kind == pa.string_view():
+                return pa.array(raw, pa.binary_view()).view(pa.string_view())
             plain = pa.array(raw, pa.binary()).view(pa.string())
-            if pa.types.is_dictionary(kind):
-                return plain.dictionary_encode() if value == pa.string() else plain.cast(value).dictionary_encode()
-            return plain if kind == pa.string() else pa.array(raw, pa.large_binary()).view(pa.large_string())
-        if pa.types.is_timestamp(kind) and kind.tz is not None:
-            aware = [None if each is None else each.replace(tzinfo=UTC) for each in cells]
-            return pa.array(aware, kind)
+            return plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain
+        if self.declared == "time":
+            return pa.array([_ticks(each, kind) for each in cells], _stored(kind)).view(kind)
         return pa.array(cells, kind)
+
+
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if kind == pa.date32() else pa.int64()
+
+
+def _ticks(cell: Any, kind: pa.DataType) -> int | None:
+    """A time as the integer that Arrow stores, in any year."""
+    if cell is None:
+        return None
+    micros = int(cell) if isinstance(cell, Instant) else (cell - EPOCH) // datetime.timedelta(microseconds=1)
+    if kind == pa.date32():
+        return int(micros // 86_400_000_000)
+    if kind == pa.date64():
+        return int(micros // 86_400_000_000 * 86_400_000)
+    return int(micros * _TICKS[kind.unit] // 10**6)
+
+
+def _held_times(kind: pa.DataType) -> list[Any]:
+    """The times that a type can hold."""
+    bits = 31 if kind == pa.date32() else 63
+    return [cell for cell in TIMES if cell is None or -(2**bits) <= (_ticks(cell, kind) or 0) < 2**bits]
 
 
 def _fits(kind: pa.DataType, cells: Sequence[Any]) -> list[Any]:
@@ -97,17 +131,26 @@ TYPES: dict[str, OddType] = {
     "int8": OddType(pa.int8(), "integer", _fits(pa.int8(), WHOLES)),
     "uint64": OddType(pa.uint64(), "integer", [*_fits(pa.uint64(), WHOLES), 2**63, 2**64 - 1]),
     "decimal": OddType(pa.decimal128(25, 2), "real", DECIMALS),
+    "wide decimal": OddType(pa.decimal256(40, 2), "real", DECIMALS),
     "bool": OddType(pa.bool_(), "boolean", [True, False, None]),
     "text": OddType(pa.string(), "text", [*TEXTS, *BROKEN]),
     "large text": OddType(pa.large_string(), "text", [*TEXTS, *BROKEN]),
+    "text view": OddType(pa.string_view(), "text", [*TEXTS, *BROKEN]),
     "dictionary": OddType(pa.dictionary(pa.int32(), pa.string()), "text", [*TEXTS, *BROKEN]),
-    "time": OddType(pa.timestamp("us"), "time", TIMES),
-    "time with zone": OddType(pa.timestamp("us", "America/New_York"), "time", TIMES),
-    "nanoseconds": OddType(pa.timestamp("ns"), "time", _fits(pa.timestamp("ns"), TIMES)),
-    "date": OddType(pa.date32(), "time", [None if each is None else each.date() for each in TIMES]),
+    **{
+        name: OddType(kind, "time", _held_times(kind))
+        for name, kind in {
+            "time": pa.timestamp("us"),
+            "time with zone": pa.timestamp("us", "America/New_York"),
+            "seconds": pa.timestamp("s", "Asia/Kolkata"),
+            "nanoseconds": pa.timestamp("ns"),
+            "date": pa.date32(),
+            "long date": pa.date64(),
+        }.items()
+    },
 }
-NUMBERS = ["float64", "float32", "int64", "int8", "uint64", "decimal", "bool"]
-KEYS = ["float64", "int64", "uint64", "decimal", "bool", "text", "large text", "dictionary"]
+NUMBERS = ["float64", "float32", "int64", "int8", "uint64", "decimal", "wide decimal", "bool"]
+KEYS = ["float64", "int64", "uint64", "decimal", "bool", "text", "large text", "text view", "dictionary"]
 IDS = [*KEYS, "time", "date"]
 
 Rows = list[dict[str, Any]]
@@ -159,7 +202,7 @@ def draw_pair(
         "key": str(random.choice(KEYS)),
         "x": str(random.choice(NUMBERS)),
         "n": str(random.choice(["int64", "int8", "float64"])),
-        "when": str(random.choice(["time", "time with zone", "nanoseconds", "date"])),
+        "when": str(random.choice(["time", "time with zone", "seconds", "nanoseconds", "date", "long date"])),
         "label": str(random.choice(["int64", "float64", "text", "bool"])),
     } | (fixed or {})
     ids = _distinct_ids(kinds["id"])
@@ -209,7 +252,7 @@ Build = Callable[[OddTable, Path, np.random.Generator], tuple[Any, dict[str, Any
 def _chunks(table: pa.Table, random: np.random.Generator) -> pa.Table:
     """The same rows in chunks of other sizes."""
     cuts = sorted({0, len(table), *(int(each) for each in random.integers(0, len(table) + 1, 2))})
-    slices = [table.slice(start, stop - start) for start, stop in zip(cuts, cuts[1:], strict=False)]
+    slices = [table.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)]
     return pa.concat_tables(slices) if slices else table
 
 
@@ -234,15 +277,15 @@ def _ipc(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[An
 def _polars(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
     import polars
 
-    return polars.from_arrow(_utf8(table).arrow()), {}
+    return polars.from_arrow(_common(table).arrow()), {}
 
 
 def _relation(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
-    return duckdb.from_arrow(_utf8(table).arrow()), {}
+    return duckdb.from_arrow(_common(table).arrow()), {}
 
 
 def _query(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[Any, dict[str, Any]]:
-    path, _ = _parquet(_utf8(table), folder, random)
+    path, _ = _parquet(_common(table), folder, random)
     return f"select * from '{path}' ", {}
 
 
@@ -259,6 +302,8 @@ def _csv(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[An
 def _written(cell: Any) -> str:
     if cell is None:
         return ""
+    if isinstance(cell, Instant):
+        return f"{'-' if cell < 0 else ''}10000-01-01 00:00:00"
     return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)
 
 
@@ -273,10 +318,14 @@ def _lists(table: OddTable, folder: Path, random: np.random.Generator) -> tuple[
     return {name: [row[name] for row in table.rows] for name in table.types}, {"types": table.declared()}
 
 
-def _utf8(table: OddTable) -> OddTable:
-    """The table without texts that are not UTF-8, which some libraries cannot hold."""
-    rows = [{k: None if isinstance(v, bytes) else v for k, v in row.items()} for row in table.rows]
-    return OddTable(table.types, rows)
+def _common(table: OddTable) -> OddTable:
+    """The table without what some libraries cannot hold: texts that are not UTF-8, decimals of 256 bits, the ends of time."""
+    rows = [{k: None if _is_extreme(v) else v for k, v in row.items()} for row in table.rows]
+    return OddTable({k: "decimal" if v == "wide decimal" else v for k, v in table.types.items()}, rows)
+
+
+def _is_extreme(cell: Any) -> bool:
+    return isinstance(cell, bytes) or (isinstance(cell, Instant) and abs(cell) > 2**62)
 
 
 SOURCES: dict[str, Build] = {

@@ -191,7 +191,7 @@ def test_one_odd_value_changes_the_sealed_statistic_of_a_test(test: str, column:
         if column == "floats":
             samples = [[*x[:place], float(ODD[each]), *x[place + 1 :]] for each in random.integers(len(ODD), size=2)]
         first, second = (
-            (lambda bits, sample=sample: SAMPLES[test](COLUMNS[column](sample), COLUMNS[column](y), bits))
+            (lambda bits, x=sample, y=y: SAMPLES[test](COLUMNS[column](x), COLUMNS[column](y), bits))
             for sample in samples
         )
         assert_one_number_differs(first, second)
