@@ -167,11 +167,11 @@ class SessionBatch:
         noise = self._draw(self._rule.threshold_scale, count, bits=self._bits)
         return add_exactly(integers([self._rule.threshold]), noise)
 
-    def step(self, query: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-        """Answers and gaps of all sessions to one query."""
+    def step(self, query: int | NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """Answer one query in all sessions, or one query per session; gaps are -1 where there is none."""
         unfinished = self.hits < self._rule.hits
         noise = self._draw(self._rule.query_scale, len(self.hits), bits=self._bits)
-        gaps = add_exactly(add_exactly(integers([query]), noise), -self._barrier)
+        gaps = add_exactly(add_exactly(integers(np.atleast_1d(query)), noise), -self._barrier)
         above = unfinished & (gaps >= 0).astype(bool)
         self.hits += above
         self._refresh(above)

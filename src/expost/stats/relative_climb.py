@@ -26,7 +26,7 @@ from expost.stats.ascent import Ascent
 from expost.stats.kept import Kept
 from expost.stats.reading import Reading
 
-__all__ = ["RelativeClimb"]
+__all__ = ["RelativeClimb", "StoppingTable"]
 
 Floats = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ class RelativeClimb:
                 kept.parts = (self._certified / cells,) * cells
         path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
         rules = [self._rule(level) for level in self._parts_of(kept.parts)]
-        table = _Table.of(rules, path.ladder, sensitivity)
+        table = StoppingTable.of(rules, path.ladder, sensitivity)
         found = self._climb(path, table, self._looks(kept, path.ladder, sensitivity, cap, rules[0]), kept.read)
         found = replace(found, scouted=scouted, paid=paid)
         reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
@@ -137,18 +137,11 @@ class RelativeClimb:
                 return level, tuple(parts.level(cell, self._certified) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
-    def _climb(self, path: DiscreteLaplacePath, table: _Table, rungs: range, read: int) -> Ascent:
+    def _climb(self, path: DiscreteLaplacePath, table: StoppingTable, rungs: range, read: int) -> Ascent:
         values: NDArray[Any] = path.block(0, rungs.stop)
-        sizes = table.rules[0].sizes(values[rungs.start :])
-        accepted = sizes >= table.least[rungs.start : rungs.stop]
-        scales = np.ceil(_HOPELESS / table.rates[rungs.start : rungs.stop])
-        hopeless = np.maximum(sizes, 0) + scales[:, None] < table.least[rungs.stop - 1]
-        stop, given_up = _first(accepted), _first(hopeless)
-        met = accepted.any(axis=0) & (stop <= given_up)
-        # Whether a cell was met is known only from its rungs up to this one; all of them are paid for.
-        decided = np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
+        met, decided = table.stops(values, rungs)
         top = int(decided.max())
-        rung = np.where(met, stop + rungs.start, max(top, read))
+        rung = np.where(met, decided, max(top, read))
         cells = np.arange(values.shape[1])
         noisy, radii = values[rung, cells], table.radii[rung, cells]
         met_reading = self._met(noisy, radii, table.rules)
@@ -174,7 +167,7 @@ class RelativeClimb:
         low, middle, high = (np.maximum(value * unit + side * wide, least) for side in (-1, 0, 1))
         return middle, low, high
 
-    def _steps(self, values: NDArray[Any], table: _Table, top: int) -> tuple[Step, ...]:
+    def _steps(self, values: NDArray[Any], table: StoppingTable, top: int) -> tuple[Step, ...]:
         """The climb of a single cell, for the picture."""
         if values.shape[1] > 1:
             return ()
@@ -186,8 +179,8 @@ class RelativeClimb:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Radii and least accepted sizes, one row a rung and one column a cell."""
+class StoppingTable:
+    """Radii and least accepted sizes, one row per rung and one column per cell."""
 
     rules: list[RelativeRule]
     ladder: Ladder
@@ -196,12 +189,26 @@ class _Table:
     least: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rules: list[RelativeRule], ladder: Ladder, sensitivity: Fraction) -> _Table:
+    def of(cls, rules: list[RelativeRule], ladder: Ladder, sensitivity: Fraction) -> StoppingTable:
+        """Tabulate the rules of all cells over a ladder."""
         rates = np.array([float(level / sensitivity) for level in ladder])
         distinct = {rule: rule.radii(rates) for rule in rules}
         radii = np.stack([distinct[rule] for rule in rules], axis=1)
         least = {rule: rule.least(radius) for rule, radius in distinct.items()}
         return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
+
+    def stops(self, values: NDArray[Any], rungs: range) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which cells are met, and the rung at which each was decided: all rungs up to it are paid for.
+
+        ``values`` has one row per rung from the first one on, and one column per cell.
+        """
+        sizes = self.rules[0].sizes(values[rungs.start : rungs.stop])
+        accepted = sizes >= self.least[rungs.start : rungs.stop]
+        scales = np.ceil(_HOPELESS / self.rates[rungs.start : rungs.stop])
+        hopeless = np.maximum(sizes, 0) + scales[:, None] < self.least[rungs.stop - 1]
+        stop, given_up = _first(accepted), _first(hopeless)
+        met: NDArray[np.bool_] = accepted.any(axis=0) & (stop <= given_up)
+        return met, np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
 
 
 def _three_digits(level: Fraction) -> Fraction:
