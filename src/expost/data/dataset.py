@@ -18,7 +18,7 @@ from expost.data.check import check_categories, check_filter, kind_of
 from expost.data.clamp import Clamp
 from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression, Lookup, col, is_exact
-from expost.data.form import CountForm, Form
+from expost.data.form import CountForm, Form, sealed_integers
 from expost.data.frames import implied_types
 from expost.data.keys import FoundKeys, found_keys
 from expost.data.places import missing_cells
@@ -282,14 +282,13 @@ class Dataset:
         """
         keyed = replace(tally, key=secret)
         sums = exact_sums(self._engine, keyed, self.limits(tally, once=once), secret, memory_limit=self._memory_limit)
-        coordinates = form.coordinates(sums)
-        return Sealed(coordinates.T.ravel(), under or self.sensitivity(form, tally, once=once))
+        return Sealed(sealed_integers(form, sums), under or self.sensitivity(form, tally, once=once))
 
     def totals(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """As ``total``, the cells cut into as many even runs and each run sealed by itself."""
         keyed = replace(tally, key=secret)
         sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
-        return [Sealed(part, under) for part in np.split(form.coordinates(sums).T.ravel(), parts)]
+        return [Sealed(part, under) for part in np.split(sealed_integers(form, sums), parts)]
 
     def steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """The steps of one measured column, one integer a row, sealed cell by cell."""

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from expost.data.clamp import Clamp
 from expost.data.sums import PowerSums
 
-__all__ = ["CountForm", "Form", "MomentForm", "ShareForm", "SquareForm", "TotalForm"]
+__all__ = ["CountForm", "Form", "MomentForm", "ShareForm", "SquareForm", "TotalForm", "sealed_integers"]
 
 Integers = NDArray[Any]
+
+_MOST_ROWS = 1 << 40
+_LARGEST = (1 << 63) - 1
 
 
 class Form(Protocol):
@@ -226,3 +229,20 @@ def _common_measure(first: Fraction, second: Fraction) -> Fraction:
     """The largest fraction of which both are whole multiples."""
     bottom = math.lcm(first.denominator, second.denominator)
     return Fraction(math.gcd(int(first * bottom), int(second * bottom)), bottom)
+
+
+def sealed_integers(form: Form, sums: PowerSums) -> Integers:
+    """The coordinates of all cells, cell after cell, in a type that depends on the form alone.
+
+    64-bit integers where 2^40 rows cannot leave 62 bits, else Python integers: a type that followed the values would tell
+    how large they are. Should a table have more rows, sums stop at the largest integer, which brings no two of them
+    further apart.
+
+    >>> sums = PowerSums.of(np.array([0, 1]), np.array([[3.0, 4.0]]), cells=2, degree=2)
+    >>> [sealed_integers(form, sums).dtype.name for form in (CountForm(), SquareForm(Clamp.of((0, 1))))]
+    ['int64', 'object']
+    """
+    coordinates = form.coordinates(sums).T.ravel()
+    if form.row_size * _MOST_ROWS >= 1 << 62:
+        return coordinates.astype(object)
+    return coordinates.clip(-_LARGEST, _LARGEST).astype(np.int64)

@@ -101,7 +101,7 @@ class MomentLayout:
         total = total + part
         if self.coarse:
             total = (total + (1 << (self.coarse - 1))) >> self.coarse
-        return Sealed(_narrow(total), self.sensitivity)
+        return Sealed(_narrow(total, 2 * rows.rows), self.sensitivity)
 
     def _pack(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         # Integers below 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.
@@ -165,7 +165,7 @@ class EuclideanLayout:
             gram = features.T @ features
             row, column = np.triu_indices(self.ball.dimension)
             total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
-        return Sealed(_narrow(total * self._weights().astype(object)), self.sensitivity)
+        return Sealed(_narrow(total * self._weights().astype(object), 7 * rows.rows), self.sensitivity)
 
     def _weights(self) -> NDArray[np.int64]:
         row, column = np.triu_indices(self.ball.dimension)
@@ -207,5 +207,6 @@ def _longest_row(ball: UnitBall) -> Fraction:
     return Fraction(math.isqrt(ball.dimension << 40) + 1, 1 << 20)
 
 
-def _narrow(total: NDArray[Any]) -> NDArray[Any]:
-    return total.astype(np.int64) if all(abs(value) < 1 << 62 for value in total.tolist()) else total
+def _narrow(total: NDArray[Any], weight: int) -> NDArray[Any]:
+    """The sums as int64 where that many products of grid numbers, which are public, cannot leave 62 bits."""
+    return total.astype(np.int64) if weight * 4**GRID_BITS < 1 << 62 else total

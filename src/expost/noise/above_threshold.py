@@ -20,7 +20,7 @@ from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.laplace import discrete_laplace
-from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.lattice import add_exactly, compact_integers, distance_in
 from expost.noise.one_holder import OneHolder
 
 __all__ = ["AboveThreshold", "Crossing", "ThresholdSession"]
@@ -131,7 +131,7 @@ class AboveThreshold:
         Answers are 1 above, 0 below, -1 not answered because the hits were used up; gaps are -1 where there is none.
         """
         batch = SessionBatch(self, runs, source_of(bits))
-        steps = [batch.step(query) for query in integers(queries).tolist()]
+        steps = [batch.step(query) for query in compact_integers(queries).tolist()]
         answers = np.stack([above for above, _ in steps], axis=1)
         return answers, np.stack([gap for _, gap in steps], axis=1)
 
@@ -165,13 +165,13 @@ class SessionBatch:
 
     def _fresh_barrier(self, count: int) -> NDArray[Any]:
         noise = self._draw(self._rule.threshold_scale, count, bits=self._bits)
-        return add_exactly(integers([self._rule.threshold]), noise)
+        return add_exactly(compact_integers([self._rule.threshold]), noise)
 
     def step(self, query: int | NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Answer one query in all sessions, or one query per session; gaps are -1 where there is none."""
         unfinished = self.hits < self._rule.hits
         noise = self._draw(self._rule.query_scale, len(self.hits), bits=self._bits)
-        gaps = add_exactly(add_exactly(integers(np.atleast_1d(query)), noise), -self._barrier)
+        gaps = add_exactly(add_exactly(compact_integers(np.atleast_1d(query)), noise), -self._barrier)
         above = unfinished & (gaps >= 0).astype(bool)
         self.hits += above
         self._refresh(above)
@@ -253,7 +253,7 @@ class ThresholdSession:
             if not queries:
                 return None
             self._open_segment = True
-            found = self._batch.first_above(integers(exact))
+            found = self._batch.first_above(compact_integers(exact))
             self._open_segment = found is None
         return None if found is None else (found[0], Crossing(True, found[1]))
 
@@ -272,7 +272,7 @@ class ThresholdSession:
 
 def single_integer(sealed: Sealed) -> int:
     """The exact query; only its shape can be refused."""
-    values = integers(unseal(sealed))
+    values = compact_integers(unseal(sealed))
     if values.size != 1:
         raise InvalidRequest("Expected a single integer a query", do="Ask one query after the other")
     return int(values.item())

@@ -18,7 +18,7 @@ from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian import draw_gaussian
-from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
+from expost.noise.lattice import distance_in, integers, released_sum, unwrapped
 from expost.noise.parameter import Parameter
 
 __all__ = ["GaussianMechanism", "gaussian_delta", "largest_mu"]
@@ -91,7 +91,7 @@ class GaussianMechanism:
         shape = (runs, *values.shape)
         # Not discrete_gaussian(), which limits what people type: on a fine grid the variance may pass 10^18.
         parameter = Parameter(np.array([float(variance)]), lambda _: variance, None, shape)
-        return add_exactly(values[None], draw_gaussian(parameter, source_of(bits)).reshape(shape))
+        return released_sum(values[None], draw_gaussian(parameter, source_of(bits)).reshape(shape))
 
     def half_width(
         self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, coordinates: int = 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss
 from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian import draw_gaussian
+from expost.noise.lattice import released_sum
 from expost.noise.one_holder import OneHolder
 from expost.noise.parameter import LARGEST_SCALE, Parameter
 from expost.noise.path import (
@@ -21,7 +22,6 @@ from expost.noise.path import (
     check_rung,
     exact_column,
     ladder_of,
-    narrowed,
     refuse_copies,
 )
 from expost.noise.path_state import pack_state, unpack_state
@@ -163,7 +163,7 @@ class GaussianPath:
             table = [self._variance(each) for each in new]
             variances = Parameter.of_table(table, np.repeat(np.arange(len(new)), self.size))
             noise = draw_gaussian(variances, self._bits).reshape(len(new), self.size)
-            self._releases += [narrowed(self._exact.astype(object) + row) for row in noise]
+            self._releases += [released_sum(self._exact, row) for row in noise]
 
     def __repr__(self) -> str:
         return f"<{_KIND} of {self.size} coordinates over {len(self.ladder)} rungs>"

@@ -14,7 +14,7 @@ from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.core.rational import rational
 from expost.noise.bits import BitSource, source_of
 from expost.noise.gaussian_table import NARROW, gaussian_table
-from expost.noise.lattice import add_exactly, integers
+from expost.noise.lattice import integers, released_sum
 
 __all__ = ["LONG", "SHORT", "SMOOTHING", "GaussianStream", "stream_variance"]
 
@@ -124,7 +124,7 @@ def _added(exact: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
     Reducing a noisy sum is free, so wrapping around could cost accuracy only, and it cannot happen: vectors of 32-bit
     and 64-bit integers are below ``SHORT`` and ``LONG`` by their owner's proof, and so is the noise.
     """
-    return add_exactly(exact, noise.astype(np.int64)) if exact.dtype == object else np.asarray(exact + noise)
+    return released_sum(exact, noise) if exact.dtype == object else np.asarray(exact + noise)
 
 
 def stream_variance(noise_multiplier: Fraction, sensitivity: Sensitivity) -> Fraction:

@@ -14,7 +14,7 @@ from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource
 from expost.noise.laplace import discrete_laplace
-from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
+from expost.noise.lattice import distance_in, integers, released_sum, unwrapped
 from expost.noise.pure_mechanism import PureMechanism
 
 __all__ = ["LaplaceMechanism"]
@@ -56,7 +56,7 @@ class LaplaceMechanism(PureMechanism):
         """Independent runs on an answer the caller knows anyway, one a row: for audits and planning."""
         values = integers(exact)
         noise = discrete_laplace(self.scale(sensitivity, coordinates=values.size), (runs, *values.shape), bits=bits)
-        return add_exactly(values[None], noise)
+        return released_sum(values[None], noise)
 
     def half_width(
         self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, coordinates: int = 1

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed
@@ -15,6 +14,7 @@ from expost.noise.backward import draw_less_noise
 from expost.noise.bits import BitSource, source_of
 from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.laplace import draw_laplace
+from expost.noise.lattice import released_sum
 from expost.noise.one_holder import OneHolder
 from expost.noise.path import (
     check_block,
@@ -22,7 +22,6 @@ from expost.noise.path import (
     check_rung,
     exact_column,
     ladder_of,
-    narrowed,
     refuse_copies,
 )
 from expost.noise.path_state import pack_state, unpack_state
@@ -51,7 +50,7 @@ class DiscreteLaplacePath:
     >>> from expost.noise.bits import SeededBits
     >>> path = DiscreteLaplacePath(Sealed(41, Sensitivity(1)), Ladder.of([0.1, 1, 10]), bits=SeededBits(1))
     >>> path.at(2)
-    array([41])
+    array([41], dtype=object)
     >>> path.block(0, 3).shape
     (3, 1)
     >>> path.loss(1)
@@ -92,13 +91,11 @@ class DiscreteLaplacePath:
 
     def at(self, rung: int) -> NDArray[Any]:
         """The answer under the noise of one rung, one value a coordinate."""
-        return narrowed(self._exact + self._noise.at(check_rung(self._ladder, rung)))
+        return released_sum(self._exact, self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
         """The answers at rungs ``start`` to ``stop - 1``, one row a rung; reading it costs its last rung."""
-        rows = self._noise.block(*check_block(self._ladder, start, stop))
-        rows += self._exact
-        return narrowed(rows)
+        return released_sum(self._exact[None], self._noise.block(*check_block(self._ladder, start, stop)))
 
     def refine(self, to_epsilon: float | Fraction) -> int:
         """Add a rung above the top, chosen after looking at the others, and return its index.
@@ -160,10 +157,10 @@ class DiscreteLaplacePath:
         return path
 
     def _widen_if_needed(self) -> None:
-        """Switch to Python integers when some sum might leave 64 bits."""
-        reach = self._noise.reach() + np.abs(self._exact.astype(float))
+        """Switch the noise to Python integers when some sum of its parts might leave 64 bits."""
+        reach = self._noise.reach()
         if reach.size and reach.max() >= _ROOM:
-            self._exact, self._noise = self._exact.astype(object), self._noise.widened()
+            self._noise = self._noise.widened()
 
     def __repr__(self) -> str:
         return f"<{_KIND} of {self.size} coordinates over {len(self._ladder)} rungs>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, unseal
+from expost.noise.lattice import integers
 
 __all__ = [
     "check_block",
@@ -43,19 +43,11 @@ def check_norm(sealed: Sealed, norm: Norm) -> Fraction:
 
 
 def exact_column(sealed: Sealed) -> NDArray[Any]:
-    """The sealed answer as a flat column of integers: int64, or Python integers beyond 62 bits."""
-    exact = unseal(sealed)
-    column = np.atleast_1d(np.asarray(exact, dtype=None if isinstance(exact, np.ndarray) else object))
-    if column.ndim != 1 or column.dtype.kind not in "iuO":
-        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round to the grid first")
-    if column.dtype.kind == "i":
-        return column.astype(np.int64)
-    try:
-        whole = [operator.index(value) for value in column.tolist()]
-    except TypeError:
-        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Round it first") from None
-    fits = all(abs(value) < 1 << 62 for value in whole)
-    return np.array(whole, dtype=np.int64 if fits else object)
+    """The sealed answer as a flat column of integers, in a type that depends on the sealed type alone."""
+    column = np.atleast_1d(integers(unseal(sealed)))
+    if column.ndim != 1:
+        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Flatten it")
+    return column
 
 
 def check_rung(ladder: Ladder, rung: int) -> int:
@@ -74,7 +66,7 @@ def check_block(ladder: Ladder, start: int, stop: int) -> tuple[int, int]:
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """The values as int64 if they fit: the type is a function of what is shown, so it tells nothing more."""
+    """Noise as int64 if it fits; for noise that is kept secret, whose type nobody sees."""
     if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
         return values.astype(np.int64)
     return values

@@ -25,6 +25,8 @@ from expost.noise.sorted_records import Bounds, SortedRecords, is_replace, read_
 
 __all__ = ["ProposedQuantile", "StableMode"]
 
+_FARTHEST = 1 << 61
+
 REFUSED = -1
 """How ``StableMode.simulate`` shows a run that answered nothing."""
 
@@ -32,7 +34,8 @@ REFUSED = -1
 def _passes(distance: int, epsilon: Fraction, delta: Fraction, runs: int, bits: BitSource) -> NDArray[np.bool_]:
     """The test: a distance that one unit moves by at most 1, plus noise, must pass a line that 0 passes too rarely."""
     noise = discrete_laplace(1 / epsilon, runs, bits=bits)
-    passed: NDArray[np.bool_] = (distance + noise > passing_line(epsilon, delta)).astype(bool)
+    # A cap moves with its distance by at most 1 too, and keeps the sum within 64 bits.
+    passed: NDArray[np.bool_] = (min(distance, _FARTHEST) + noise > passing_line(epsilon, delta)).astype(bool)
     return passed
 
 

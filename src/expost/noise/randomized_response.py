@@ -16,7 +16,7 @@ from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Sensitivity
 from expost.noise.bernoulli import bernoulli_exp
 from expost.noise.bits import BitSource, source_of
-from expost.noise.lattice import integers
+from expost.noise.lattice import compact_integers
 from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.uniform import draw_uniform
 
@@ -72,19 +72,23 @@ class RandomizedResponse(PureMechanism):
         return answers.reshape(runs, *records.shape)
 
     def _records(self, exact: object) -> NDArray[np.int64]:
-        records = integers(exact)
+        records = compact_integers(exact)
         # A category out of range is counted as the nearest one: an error would tell that it is there.
         clamped: NDArray[np.int64] = np.clip(records, 0, self.categories - 1).astype(np.int64)
         return clamped
 
     def _answers(self, truth: NDArray[np.int64], epsilon: Fraction, bits: BitSource) -> NDArray[np.int64]:
-        answers = np.empty_like(truth)
+        """The truth moved around the circle of categories: by 0, or by a step that an exact coin keeps.
+
+        Steps are drawn without a look at the truth, so neither their number nor their time depends on it.
+        """
+        steps = np.empty_like(truth)
         pending = np.arange(truth.size)
         while pending.size:
             proposed = draw_uniform(np.full(pending.size, self.categories, dtype=np.uint64), bits)
-            answers[pending] = proposed
-            kept = (proposed == truth[pending]) | bernoulli_exp(epsilon, pending.size, bits=bits)
-            pending = pending[~kept]
+            steps[pending] = proposed
+            pending = pending[(proposed != 0) & ~bernoulli_exp(epsilon, pending.size, bits=bits)]
+        answers: NDArray[np.int64] = (truth + steps) % self.categories
         return answers
 
     def _probabilities(self, records_per_unit: int) -> tuple[float, float]:

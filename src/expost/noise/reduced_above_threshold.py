@@ -20,7 +20,7 @@ from expost.noise.above_threshold import Crossing, check_query, check_span, one_
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
 from expost.noise.geometric_path import GeometricPath
-from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.lattice import add_exactly, compact_integers, distance_in
 from expost.noise.one_holder import OneHolder
 from expost.noise.path import check_rung
 
@@ -118,7 +118,7 @@ class ReducedAboveThreshold:
         """
         batch = ReducedBatch(self, runs, source_of(bits))
         stopped = np.full((runs, 2), -1, dtype=np.int64)
-        for rung, query in enumerate(integers(queries).tolist()):
+        for rung, query in enumerate(compact_integers(queries).tolist()):
             above, gaps = batch.step(query, rung)
             stopped[above, 0] = rung
             stopped[above, 1] = gaps[above]
@@ -137,8 +137,8 @@ class ReducedBatch:
     def step(self, query: int, rung: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which sessions answer "above" now, and their gaps."""
         noise = geometric(self._rule.query_scale(rung), self._path.size, bits=self._bits)
-        barrier = add_exactly(integers([self._rule.threshold]), self._path.at(rung))
-        gaps = add_exactly(add_exactly(integers([query]), noise), -barrier)
+        barrier = add_exactly(compact_integers([self._rule.threshold]), self._path.at(rung))
+        gaps = add_exactly(add_exactly(compact_integers([query]), noise), -barrier)
         above = self.unfinished & (gaps >= 0).astype(bool)
         self.unfinished &= ~above
         return above, np.where(above, np.minimum(gaps, _LARGEST_GAP), -1).astype(np.int64)

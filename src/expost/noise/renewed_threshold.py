@@ -19,7 +19,7 @@ from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.above_threshold import Crossing, check_query, check_span, one_sided_margin, single_integer
 from expost.noise.bits import BitSource, source_of
 from expost.noise.geometric import geometric
-from expost.noise.lattice import add_exactly, distance_in, integers
+from expost.noise.lattice import add_exactly, compact_integers, distance_in
 from expost.noise.one_holder import OneHolder
 from expost.noise.path import check_rung
 
@@ -103,7 +103,7 @@ class RenewedThreshold:
         """
         source = source_of(bits)
         stopped = np.full((runs, 2), -1, dtype=np.int64)
-        for rung, query in enumerate(integers(queries).tolist()):
+        for rung, query in enumerate(compact_integers(queries).tolist()):
             gaps = self.gaps(query, rung, runs, source)
             above = (stopped[:, 0] < 0) & (gaps >= 0)
             stopped[above, 0], stopped[above, 1] = rung, gaps[above]
@@ -113,7 +113,7 @@ class RenewedThreshold:
         """By how much noisy copies of a query reach zero; -1 for those that do not."""
         noise = geometric(self.query_scale(rung), runs, bits=bits)
         against = geometric(self.threshold_scale(rung), runs, bits=bits)
-        found = add_exactly(add_exactly(integers([query]), noise), -against)
+        found = add_exactly(add_exactly(compact_integers([query]), noise), -against)
         shown: NDArray[np.int64] = np.clip(found, -1, _LARGEST_GAP).astype(np.int64)
         return shown
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
 from expost.noise.bits import BitSource
-from expost.noise.lattice import add_exactly, integers
+from expost.noise.lattice import add_exactly, compact_integers
 from expost.noise.uniform import draw_uniform
 
 __all__ = ["gaps_to_best", "pick_one", "read_scores"]
@@ -21,7 +21,7 @@ def read_scores(exact: object) -> NDArray[Any]:
     >>> read_scores([3, 1, 2]).tolist()
     [3, 1, 2]
     """
-    scores = integers(exact)
+    scores = compact_integers(exact)
     if scores.ndim != 1 or not scores.size:
         raise InvalidRequest("Expected one score a candidate", do="Pass a list of integers, at least one")
     return scores

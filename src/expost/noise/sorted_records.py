@@ -13,7 +13,7 @@ from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability
 from expost.core.sensitivity import Sensitivity
-from expost.noise.lattice import integers
+from expost.noise.lattice import compact_integers
 
 __all__ = ["Bounds", "SortedRecords"]
 
@@ -62,7 +62,7 @@ class SortedRecords:
     @classmethod
     def read(cls, exact: object, bounds: Bounds) -> SortedRecords:
         """The records clamped to the bounds and sorted."""
-        values = np.clip(integers(exact).ravel(), bounds.low, bounds.high).astype(np.int64)
+        values = np.clip(compact_integers(exact).ravel(), bounds.low, bounds.high).astype(np.int64)
         return cls(np.sort(values), bounds)
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ from expost.core.sensitivity import Norm, Sensitivity
 from expost.noise.bits import BitSource, source_of
 from expost.noise.enclosure import is_above, is_below, ratio
 from expost.noise.gaussian import draw_gaussian
-from expost.noise.lattice import add_exactly, distance_in, integers, unwrapped
+from expost.noise.lattice import distance_in, integers, released_sum, unwrapped
 from expost.noise.parameter import MOST_NUMBERS, Parameter, exact_parameter
 from expost.noise.pure_mechanism import PureMechanism
 from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
@@ -180,4 +180,4 @@ class SphericalLaplaceMechanism(PureMechanism):
             raise InvalidRequest("Expected at least one integer", do="Release nothing instead")
         scale = self.scale(sensitivity, coordinates=values.size)
         noise = spherical_laplace(scale, values.size, runs, bits=bits)
-        return add_exactly(values[None], noise.reshape(runs, *values.shape))
+        return released_sum(values[None], noise.reshape(runs, *values.shape))

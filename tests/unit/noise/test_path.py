@@ -41,9 +41,17 @@ def test_the_norm_of_the_sensitivity_is_the_one_of_the_noise() -> None:
 
 @pytest.mark.parametrize(
     ("exact", "dtype"),
-    [(5, np.int64), (np.array([1, 2], np.int8), np.int64), (2**62, object), (np.array([2**63], np.uint64), object)],
+    [
+        (5, object),
+        (2**62, object),
+        ([5, 2**70], object),
+        (np.array([1, 2], np.int8), np.int64),
+        (np.array([2**63 - 1]), np.int64),
+        (np.array([5], np.uint64), object),
+        (np.array([2**63], np.uint64), object),
+    ],
 )
-def test_sealed_integers_become_a_column(exact, dtype) -> None:
+def test_sealed_integers_become_a_column_of_a_type_that_their_type_sets(exact, dtype) -> None:
     column = exact_column(Sealed(exact, Sensitivity(1)))
 
     assert column.dtype == dtype

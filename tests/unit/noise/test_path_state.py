@@ -1,3 +1,6 @@
+import io
+import json
+
 import numpy as np
 import pytest
 
@@ -42,3 +45,24 @@ def test_pickled_objects_are_never_loaded() -> None:
 
     with pytest.raises(InvalidRequest):
         unpack_state("path", buffer.getvalue())
+
+
+def test_the_length_of_a_state_does_not_tell_how_long_its_integers_are() -> None:
+    lengths = {
+        len(pack_state("demo", {}, {"exact": np.array([exact, -exact, 0], dtype=object)}))
+        for exact in (0, 9, 10**9, 2**62, 2**63, 2**70, 10**70)
+    }
+
+    assert len(lengths) == 1
+
+
+def test_wide_integers_come_back_and_so_do_those_of_version_0_1() -> None:
+    exact = np.array([0, -1, 2**63, -(2**70), 2**255, -(2**300)], dtype=object)
+    packed = pack_state("demo", {}, {"exact": exact, "none": np.array([], dtype=object)})
+    _, arrays = unpack_state("demo", packed)
+    assert arrays["exact"].tolist() == exact.tolist() and arrays["none"].tolist() == []
+
+    old = io.BytesIO()
+    header = json.dumps({"kind": "demo", "version": 1, "wide": ["exact"], "facts": {}})
+    np.savez(old, header=np.array(header), exact=exact.astype(str))
+    assert unpack_state("demo", old.getvalue())[1]["exact"].tolist() == exact.tolist()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -55,8 +57,65 @@ class SparkEngine:
 
         # A frame without columns has batches without rows: one column is always read.
         chosen = self._frame.select(*(_name(column) for column in columns or self._schema.names[:1]))
-        for row in chosen.mapInArrow(run, _RESULT).toLocalIterator(prefetchPartitions=True):
-            yield bytes(row["result"])
+        with _silent(self._frame):
+            for row in chosen.mapInArrow(run, _RESULT).toLocalIterator(prefetchPartitions=True):
+                yield bytes(row["result"])
+
+
+@contextlib.contextmanager
+def _silent(frame: Any) -> Iterator[None]:
+    """Keep Spark's loggers quiet while rows are read: the log of a task that fails repeats the cell on which it failed.
+
+    Reads that overlap are counted; the last one to end puts the levels back. A remote session (Spark Connect) logs on its
+    server, out of reach from here.
+    """
+    context = _log_context(frame)
+    with _LOCK:
+        if context is not None:
+            if not _QUIET.reads:
+                _QUIET.levels = _set_levels(context, None)
+            _QUIET.reads += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            if context is not None:
+                _QUIET.reads -= 1
+                if not _QUIET.reads:
+                    _set_levels(context, _QUIET.levels)
+
+
+class _Quiet:
+    """How many reads are under way, and the levels that loggers had before."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.levels: dict[str, Any] = {}
+
+
+_LOCK, _QUIET = threading.Lock(), _Quiet()
+
+
+def _log_context(frame: Any) -> Any:
+    """The settings of the loggers of the Java process, or None where there is none."""
+    try:
+        java = frame.sparkSession.sparkContext._jvm
+        return java.org.apache.logging.log4j.LogManager.getContext(False)
+    except Exception:  # a remote session
+        return None
+
+
+def _set_levels(context: Any, levels: dict[str, Any] | None) -> dict[str, Any]:
+    """Set the level of every configured logger, or turn all off, and return the levels they had."""
+    before = {}
+    for logger in context.getConfiguration().getLoggers().values():
+        before[logger.getName()] = level = logger.getLevel()
+        if levels is None:
+            logger.setLevel(level.OFF)
+        elif logger.getName() in levels:
+            logger.setLevel(levels[logger.getName()])
+    context.updateLoggers()
+    return before
 
 
 def _to_bytes(batch: pa.RecordBatch) -> bytes:

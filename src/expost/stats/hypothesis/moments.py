@@ -185,7 +185,7 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 
 def _sealed(total: int, kind: str) -> Sealed:
-    return Sealed(np.array([total]), Sensitivity(_SENSITIVITIES[kind], Norm.L1, Adjacency.REPLACE_ONE))
+    return Sealed(np.array([total], dtype=object), Sensitivity(_SENSITIVITIES[kind], Norm.L1, Adjacency.REPLACE_ONE))
 
 
 def _noisy(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> float:
