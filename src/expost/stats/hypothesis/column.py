@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest
 from expost.core.mask import check_unmasked
 from expost.data import Dataset, Kind
+from expost.data.matrix import plain_numbers, typed_column
 from expost.data.places import places
 from expost.data.values import decoded, float_cells
 
@@ -27,6 +28,7 @@ __all__ = [
     "measured",
     "named",
     "pair_of",
+    "private_numbers",
     "public_rows",
     "truths",
 ]
@@ -126,13 +128,34 @@ def floats_of(values: Any) -> NDArray[np.float64]:
         return np.empty((0, 0))
 
 
+def private_numbers(values: Any) -> NDArray[np.float64]:
+    """Return a private sample as floats, cell by cell. A cell that is not a number is missing (NaN).
+
+    One cell must not decide the type of the others, nor raise: both would reveal it. A sample whose declared type is not
+    numeric (texts, complex numbers), or that is not one-dimensional, becomes an empty table, which every caller refuses.
+
+    >>> private_numbers([1, None, "a", 10**400]).tolist()
+    [1.0, nan, nan, inf]
+    >>> private_numbers(np.array(["a"])).shape
+    (0, 0)
+    """
+    check_unmasked(values)
+    column = typed_column(values)
+    try:
+        if column is None:
+            column = np.fromiter(values, object, len(values)) if isinstance(values, list | tuple) else values
+        return plain_numbers(column)
+    except (InvalidRequest, TypeError, ValueError):
+        return np.empty((0, 0))
+
+
 def pair_of(first: Any, second: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Two lists of numbers of equal length.
 
     >>> pair_of([1, 2], [3, 4])[1]
     array([3., 4.])
     """
-    x, y = floats_of(first), floats_of(second)
+    x, y = private_numbers(first), private_numbers(second)
     if x.ndim != 1 or x.shape != y.shape:
         raise InvalidRequest("Expected two lists of numbers of equal length", do="Pass one-dimensional arrays")
     return x, y
@@ -153,17 +176,13 @@ def checked_rows(rows: int, *, fewest: int, most: int) -> int:
 
 
 def truths(values: Any, *, fewest: int = 1) -> NDArray[np.bool_]:
-    """An array of at least ``fewest`` true/false values; zero and NaN are false, every other number is true.
+    """Return at least ``fewest`` private true/false values. Zero and what is not a number are false, other numbers true.
 
     >>> truths([1, 0, True])
     array([ True, False,  True])
     """
-    check_unmasked(values)
-    try:
-        given = np.asarray(values)
-    except (TypeError, ValueError, OverflowError):  # lists of different lengths, say
-        given = np.empty((0, 0))
-    if given.ndim != 1 or given.size < fewest or given.dtype.kind not in "biuf":
+    given = private_numbers(values)
+    if given.ndim != 1 or given.size < fewest:
         some = "a non-empty list" if fewest else "a list"
         raise InvalidRequest(f"Expected {some} of true/false values", do="Pass booleans, or zeros and ones")
     truth: NDArray[np.bool_] = np.nan_to_num(given) != 0

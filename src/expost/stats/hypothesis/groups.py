@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import BitSource
-from expost.stats.hypothesis.column import GRID, bounded, codes, floats_of, measured
+from expost.stats.hypothesis.column import GRID, bounded, codes, measured, private_numbers
 from expost.stats.hypothesis.noisy_groups import NoisyGroups
 from expost.stats.hypothesis.priced_test import under_noise
 from expost.stats.hypothesis.shares import Shares
@@ -141,7 +141,7 @@ def group_bounds(bounds: object) -> tuple[float, float]:
 
 def samples_of(groups: Sequence[Any], *, fewest: int = 2) -> list[NDArray[np.float64]]:
     """Samples as one-dimensional float arrays of at least ``fewest`` values each."""
-    samples = [floats_of(group) for group in groups]
+    samples = [private_numbers(group) for group in groups]
     if any(sample.ndim != 1 or sample.size < fewest for sample in samples):
         least = f" of at least {fewest} each" if fewest else ""
         raise InvalidRequest(f"Expected samples of numbers{least}", do="Pass one-dimensional arrays")
