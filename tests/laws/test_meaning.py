@@ -350,6 +350,15 @@ def test_every_currency_bounds_or_says_that_it_cannot(currency: str, count: int)
         assert whole.loss_bound(chance) >= least
 
 
+def test_losses_whose_exponentials_are_no_floats_are_told_too() -> None:
+    for event in (PureEvent(2000), Repeat(PureEvent(1), 10**5), GaussianEvent(Fraction(1, 1000))):
+        whole = account(event)
+        missed = whole.tradeoff().missed_detection(np.array([0.0, 1e-9, 0.5, 1.0]))
+
+        assert missed == pytest.approx([1, 0, 0, 0], abs=1e-9)
+        assert stated(whole.explain(1e-6))[0] == 1
+
+
 def test_merging_outcomes_can_make_a_loss_likelier_which_is_why_tails_alone_are_not_told() -> None:
     """Outside its assumptions: the tail of one mechanism's loss does not bound the losses of what is computed from it."""
     mu, chance = 1.0, 0.01

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _DRIFT = 0.005  # share of the expected epsilon that rounding losses up may cost
 _MOST_BINS = 2**20  # of one leaf
 _MOST_COUNT = 10**8
 _COARSEST = 100.0  # width of a bin: an epsilon of ten thousand of them protects nobody, and its exponential is no float
+_LARGEST_EXPONENT = 700.0  # whose exponential is a float
 _TYPICAL_DELTA = Fraction(1, 10**6)
 
 # Rounding of the Fourier transform, of the powers in it and of the profiles, per composition. Measured against 80-bit
@@ -65,8 +67,8 @@ class LossDistributionTotal:
         return min(1.0, float(self.distribution.get_delta_for_epsilon(float_down(epsilon))) + self.error)
 
     def deltas(self, epsilons: Floats) -> Floats:
-        """The deltas at increasing epsilons, in one pass."""
-        found: Floats = self.distribution.get_delta_for_epsilon(epsilons)
+        """The deltas at increasing epsilons, in one pass; beyond the largest exponent that of it, which is not smaller."""
+        found: Floats = self.distribution.get_delta_for_epsilon(np.minimum(epsilons, _LARGEST_EXPONENT))
         return np.minimum(1.0, found + self.error)
 
     def loss_bound(self, chance: Fraction) -> float:
@@ -74,10 +76,13 @@ class LossDistributionTotal:
 
         Delta is straight in e^epsilon between the losses of the grid, so the best pair is at one of them.
         """
-        one, other = self.distribution._pmf_remove, self.distribution._pmf_add
-        profiles = [each.profile() for each in ((one,) if one is other else (one, other))]
         allowed = float_down(chance)
-        return max(bound_by_pairs(losses, deltas + self.error, allowed) for losses, deltas in profiles)
+        return max(bound_by_pairs(losses, deltas + self.error, allowed) for losses, deltas in self._profiles)
+
+    @cached_property
+    def _profiles(self) -> list[tuple[Floats, Floats]]:
+        one, other = self.distribution._pmf_remove, self.distribution._pmf_add
+        return [each.profile() for each in ((one,) if one is other else (one, other))]
 
 
 def total(scenario: Scenario, interval: float | None = None) -> LossDistributionTotal | None:

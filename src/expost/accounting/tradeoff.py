@@ -54,9 +54,10 @@ class TradeoffCurve:
         if not np.all((rate >= 0) & (rate <= 1)):
             raise InvalidRequest("Expected false-alarm rates between 0 and 1", do="Pass probabilities")
         spread = rate[..., None]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(self.epsilons)
-            lines = np.maximum(1 - self.deltas - growth * spread, (1 - self.deltas - spread) / growth)
+            rise = np.where(spread > 0, growth * spread, 0.0)  # an endless factor times no alarms is none
+            lines = np.maximum(1 - self.deltas - rise, (1 - self.deltas - spread) / growth)
         return np.asarray(np.maximum(0.0, np.max(lines, axis=-1) - _ROUNDING))
 
     def risk(self, without: float) -> float:

@@ -55,17 +55,27 @@ def test_values_of_another_kind_are_refused_without_reading_rows(column, value):
 
 def test_truths_are_read_from_any_number():
     assert truths([0.0, 2.0, float("nan")]).tolist() == [False, True, False]
-    with pytest.raises(InvalidRequest):
-        truths(["yes"])
-    with pytest.raises(InvalidRequest):
-        truths([[1], [1, 2]])
+    assert truths([1, "yes", None, [1]]).tolist() == [True, False, False, False]
+    for typed in (np.array(["yes"]), np.ones((2, 2)), None, "yes"):
+        with pytest.raises(InvalidRequest):
+            truths(typed)
 
 
-@pytest.mark.parametrize("pair", [([1, 2], [1]), ([[1]], [[1]]), (["a-secret"], [1]), ([1], [object()]), (None, None)])
+@pytest.mark.parametrize(
+    "pair",
+    [([1, 2], [1]), (np.ones((1, 1)), np.ones((1, 1))), (np.array(["a-secret"]), [1]), (None, None)],
+    ids=["lengths", "tables", "texts", "nothing"],
+)
 def test_what_is_no_pair_of_lists_of_numbers_is_refused_without_its_values(pair):
     with pytest.raises(InvalidRequest, match="two lists of numbers") as refusal:
         pair_of(*pair)
     assert "a-secret" not in str(refusal.value)
+
+
+def test_a_cell_of_a_list_that_is_not_a_number_is_missing_and_changes_no_other_cell():
+    first, second = pair_of([1, "a", None, 2**70, 1j], [1, 2, 3, 4, 5])
+    assert np.array_equal(first, [1, np.nan, np.nan, 2.0**70, np.nan], equal_nan=True)
+    assert second.tolist() == [1, 2, 3, 4, 5]
 
 
 def test_complex_numbers_are_refused_without_a_word_of_their_cells():
