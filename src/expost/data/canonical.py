@@ -50,8 +50,8 @@ def canonical_column(column: pa.Array) -> pa.Array:
 
     >>> canonical_column(pa.array([-0.0, None, 1.5], pa.float32())).to_pylist()
     [0.0, nan, 1.5]
-    >>> str(canonical_column(pa.array(["a", "b", "a"]).dictionary_encode()).type)
-    'large_string'
+    >>> canonical_column(pa.array(["a", "b", "a"]).dictionary_encode()).type
+    DataType(large_string)
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
