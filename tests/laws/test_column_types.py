@@ -17,6 +17,8 @@ import expost
 from expost.core import InvalidRequest, unseal
 from expost.data import Dataset, col
 from expost.data.frames import TYPES, implied_types
+from expost.data.matrix import read_rows, typed_column
+from expost.data.places import label_codes
 from expost.data.tally import Measured
 from expost.noise import SeededBits
 from expost.stats import Sum
@@ -229,9 +231,18 @@ def test_a_missing_label_leaves_large_whole_labels_apart(kind) -> None:
             assert float(np.ravel(model.fit(rows, build(column)).coef_)[0]) > 1
 
 
-def test_the_types_of_labels_and_features_do_not_depend_on_a_batch() -> None:
-    from expost.data.matrix import read_rows
+def test_half_a_surrogate_pair_is_a_missing_text_and_a_label_of_no_class() -> None:
+    words = ["a", "b", "\ud800", "b"]
+    columns = [np.array(words), pd.Series(words, dtype=pd.StringDtype("python")), pd.Series(words, dtype=object)]
+    for column in columns:
+        assert cells(Dataset({"v": column}, types={"v": "text"})) == ["a", "b", "None", "b"]
+        labels = column if typed_column(column) is None else typed_column(column)
+        assert label_codes(labels, ["a", "b"]).tolist() == [0, 1, -1, 1]
+    with pytest.raises(InvalidRequest, match="target's kind"):
+        label_codes(np.array(words), [0, 1])
 
+
+def test_the_types_of_labels_and_features_do_not_depend_on_a_batch() -> None:
     for column in (
         pa.array([1, None], pa.int64()),
         pa.array([1, 2], pa.int64()),

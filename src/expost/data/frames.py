@@ -197,6 +197,8 @@ def _series(series: Any, kind: str | None) -> pa.Array:
         return words.take(pa.array(codes, mask=codes < 0))
     if hasattr(dtype, "subtype") and hasattr(dtype, "fill_value"):  # sparse
         return _array(np.asarray(series), kind)
+    if getattr(dtype, "storage", "") == "python":  # texts that Arrow might refuse
+        return pa.array(_cells(series.tolist(), kind or "text"), TYPES[kind or "text"])
     column = _whole_column(pa.array(series, from_pandas=True))
     return column if kind is None else _converted(column, kind)
 
@@ -212,7 +214,7 @@ def _array(values: NDArray[Any], kind: str | None) -> pa.Array:
         times = canonical_column(moments)
         return times if kind is None else _converted(times, kind)
     if code == "U":
-        return _converted(pa.array(values, pa.large_string()), kind or "text")
+        return pa.array(_cells(values.tolist(), kind or "text"), TYPES[kind or "text"])
     if code == "c":
         if kind is None:
             return pa.nulls(len(values))

@@ -210,8 +210,9 @@ def typed_column(values: Any) -> pa.Array | None:
     """
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         dtype = getattr(values, "dtype", None)
-        # Frames have no dtype, arrays and plain series one of NumPy's; pandas categories may be objects.
+        # Frames have no dtype, arrays and plain series one of NumPy's; pandas categories and texts may be objects.
         plain = dtype is None or isinstance(dtype, np.dtype) or hasattr(dtype, "categories")
+        plain = plain or getattr(dtype, "storage", "") == "python"
         if plain or not hasattr(values, "__arrow_c_stream__"):
             return None
         values = pa.chunked_array(values)

@@ -67,14 +67,21 @@ def label_codes(labels: Any, classes: Any) -> NDArray[np.intp]:
     known = [canonical_value(value) for value in (classes.tolist() if isinstance(classes, np.ndarray) else classes)]
     if not isinstance(labels, pa.Array):
         given = np.asarray(labels)
-        if given.dtype.kind not in "biufUM":
+        if given.dtype.kind == "U":  # Arrow would refuse half of a surrogate pair, and so tell of it
+            _check_family(Kind.TEXT, known)
+        if given.dtype.kind not in "biufM":
             return _looked_up(given.tolist(), {name: place for place, name in enumerate(known)})
         labels = pa.array(given.astype(np.float64) if given.dtype.itemsize > 8 and given.dtype.kind == "f" else given)
     column = canonical_column(labels)
-    kind = Kind.of(column.type)
-    if kind is Kind.OTHER or any(_family(value) is not (Kind.REAL if kind.is_number else kind) for value in known):
-        raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
+    _check_family(Kind.of(column.type), known)
     return places(column, known).astype(np.intp, copy=False)
+
+
+def _check_family(kind: Kind, classes: list[Any]) -> None:
+    """Refuse classes that no label of this kind can equal; types and classes are public."""
+    family = Kind.REAL if kind.is_number else kind
+    if kind is Kind.OTHER or any(_family(value) is not family for value in classes):
+        raise InvalidRequest("Expected classes of the target's kind", do="Pass numbers for numbers, text for text")
 
 
 def _family(value: Any) -> Kind:
