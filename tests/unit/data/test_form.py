@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expost.data.clamp import Clamp
-from expost.data.form import CountForm, MomentForm, ShareForm, SquareForm, TotalForm
+from expost.data.form import CountForm, MomentForm, ShareForm, SquareForm, TotalForm, sealed_integers
 from expost.data.form_tree import BRANCHES, TreeForm
 from expost.data.sums import PowerSums
 
@@ -74,3 +74,20 @@ def test_prefixes_of_a_tree_are_cumulated_leaves(levels: int) -> None:
     one = np.zeros(2 * BRANCHES**levels, int)
     one[3] = 1
     assert form.coordinates(PowerSums(one, np.zeros((0, 0)), np.zeros((0, 0)))).sum() == form.row_size
+
+
+@pytest.mark.parametrize("scale", [1, 2**31, 2**53, 2**62, 2**63, 2**70])
+def test_the_sealed_type_depends_on_the_form_and_not_on_the_sums(scale: int) -> None:
+    whole, real = Clamp.of((0, 120), whole=True), Clamp.of((-1, 1))
+    forms = {
+        CountForm(): np.int64,
+        TotalForm(whole): np.int64,
+        ShareForm(real): np.int64,
+        TotalForm(Clamp(Fraction(0), Fraction(1), 1 << 37)): object,
+        SquareForm(real): object,
+        MomentForm((whole, real)): object,
+    }
+    for form, kind in forms.items():
+        for value in (0, scale - 1, scale, scale + 1):
+            sums = PowerSums(*(np.full(shape, value, dtype=object) for shape in ((2,), (2, 2), (3, 2))))
+            assert sealed_integers(form, sums).dtype == kind
