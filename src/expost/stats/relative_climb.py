@@ -138,7 +138,7 @@ class RelativeClimb:
         raise AssertionError("a ladder has a last rung")
 
     def _climb(self, path: DiscreteLaplacePath, table: StoppingTable, rungs: range, read: int) -> Ascent:
-        values: NDArray[Any] = path.block(0, rungs.stop)
+        values: NDArray[Any] = path.block(0, max(rungs.stop, read + 1))
         met, decided = table.stops(values, rungs)
         top = int(decided.max())
         rung = np.where(met, decided, max(top, read))

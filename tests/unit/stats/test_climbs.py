@@ -1,5 +1,6 @@
 """Grouped climbs: all cells right at once, the budget given to the small ones."""
 
+import os
 from fractions import Fraction
 
 import numpy as np
@@ -7,12 +8,15 @@ import pyarrow as pa
 import pytest
 
 from expost.accuracy.interval_groups import failure_parts, predicted_rate
+from expost.accuracy.interval_relative import MOST_LOOKS, relative_ladder
 from expost.core import Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats import Mean
 from expost.stats.kept import Kept
 from expost.stats.relative_climb import RelativeClimb
+
+long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 
 FAILURE = Fraction(1, 5)
 
@@ -33,6 +37,71 @@ def test_all_groups_are_right_at_once_as_often_as_asked(counts: list[int]) -> No
 
     # A rate of 20 % shows as more than 39 % of 120 runs once in a million.
     assert wrong / runs <= 0.39
+
+
+def wrong_at_once(counts: list[int], share: str, runs: int) -> float:
+    """How often some group is met and off by more than the share, below zero, or outside its interval."""
+    exact, wrong = np.array(counts), 0
+    for ascent in climbs(counts, runs, share=share, cap=50):
+        assert (ascent.reading.value >= 0).all() and (ascent.reading.low >= 0).all()
+        off = np.abs(ascent.reading.value - exact) > float(Fraction(share)) * exact + 1e-9
+        outside = (ascent.reading.low > exact) | (ascent.reading.high < exact)
+        wrong += bool((off & ascent.met).any() or outside.any())
+    return wrong / runs
+
+
+@pytest.mark.parametrize("counts", [[0, 900], [0, 0, 0], [3, 60, 100_000, 0]], ids=str)
+def test_groups_are_right_at_once_at_a_loose_share_too(counts: list[int]) -> None:
+    # A rate of 20 % shows as more than 39 % of 120 runs once in a million.
+    assert wrong_at_once(counts, "9/10", 120) <= 0.39
+
+
+@long_profile
+@pytest.mark.parametrize("share", ["1/20", "1/2", "9/10", "99/100"])
+@pytest.mark.parametrize("counts", [[0, 900], [0, 0, 0], [3, 60, 100_000, 0], [1] * 20], ids=str)
+def test_groups_are_right_at_once_in_many_runs(counts: list[int], share: str) -> None:
+    # A rate of 20 % shows as more than 24 % of 3,000 runs once in ten million.
+    assert wrong_at_once(counts, share, 3_000) <= 0.24
+
+
+@pytest.mark.parametrize("exact", [0, -40, 40])
+@pytest.mark.parametrize("share", ["1/10", "9/10"])
+def test_a_sum_of_either_sign_is_met_with_its_own_sign_as_often_as_asked(exact: int, share: str) -> None:
+    climb, runs, wrong = RelativeClimb(Fraction(share), FAILURE, Fraction(20), signed=True), 150, 0
+    for seed in range(runs):
+        ascent = climb.run(Kept(Sealed(np.array([exact]), Sensitivity(1))), Fraction(1), 1, SeededBits(seed))
+        off = abs(ascent.reading.value[0] - exact) > float(Fraction(share)) * abs(exact) + 1e-9
+        wrong += bool(ascent.met[0] and off)
+
+    # A rate of 20 % shows as more than 37 % of 150 runs once in a million.
+    assert wrong / runs <= 0.37
+
+
+def test_a_count_of_zero_is_met_only_where_zero_is_certain() -> None:
+    for cap, met in (("1", False), ("20", True)):
+        seen = list(climbs([0], 60, cap=Fraction(cap)))
+        right = [ascent for ascent in seen if not ascent.met[0] or ascent.reading.value[0] == 0]
+        assert len(right) >= 40
+        assert np.mean([ascent.met[0] for ascent in right]) == met
+
+
+def test_raising_the_cap_a_little_each_time_adds_no_rungs_of_its_own() -> None:
+    kept = Kept(Sealed(np.array([30]), Sensitivity(1)))
+    for step in range(12):
+        RelativeClimb(Fraction(1, 100), FAILURE, Fraction(100 + step, 1000)).run(kept, Fraction(1), 1, SeededBits(1))
+
+    whole = set(relative_ladder(Fraction(1), Fraction(1000)).rungs)
+    assert set(kept.path.ladder.rungs) <= whole
+
+
+def test_tiny_and_large_caps_in_turn_look_at_no_more_rungs_than_the_rule_allows_for() -> None:
+    kept = Kept(Sealed(np.array([10]), Sensitivity(1)))
+    for cap in (Fraction(1, 10**8), Fraction(5), Fraction(1, 10**8), Fraction(900)):
+        climb = RelativeClimb(Fraction(1, 10), FAILURE, cap)
+        ascent = climb.run(kept, Fraction(1), 1, SeededBits(1))
+        looks = climb._looks(kept, kept.path.ladder, Fraction(1), cap, climb._rule(FAILURE))
+        assert 1 <= len(looks) <= MOST_LOOKS
+        kept.read = max(kept.read, ascent.top)
 
 
 def test_the_smallest_group_sets_the_bill_and_the_number_of_groups_hardly_matters() -> None:
