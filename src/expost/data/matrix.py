@@ -98,8 +98,9 @@ class UnitBall:
         """The rows in the unit ball; missing values count as zero (or as the column's lower bound)."""
         rows = np.array(raw.toarray() if hasattr(raw, "toarray") else raw, dtype=np.float64, copy=True, order="C")
         if self.lows is not None:
-            rows -= np.array(self.lows)
-            rows /= np.array(self.highs) - np.array(self.lows)
+            with np.errstate(over="ignore"):  # a warning would tell of one huge value, which is cut next
+                rows -= np.array(self.lows)
+                rows /= np.array(self.highs) - np.array(self.lows)
             np.clip(rows, 0, 1, out=rows)
         # One huge value must not turn its whole row into nan: cap it, the norm is clipped anyway.
         np.nan_to_num(rows, copy=False, nan=0.0, posinf=1e150, neginf=-1e150)
@@ -109,6 +110,16 @@ class UnitBall:
         if self.intercept:
             rows = np.column_stack([rows, np.full(len(rows), self.shrinkage)])
         return rows
+
+    def gridded(self, raw: Any) -> Floats:
+        """The rows in the unit ball as integers of 2^-GRID_BITS: what a fit reads, and what a prediction reads too.
+
+        They are cut toward zero: a sum of cut magnitudes is an integer not above the bound (docs/proofs/moments.md).
+
+        >>> (UnitBall(width=2, bound=2.0).gridded(np.array([[np.inf, np.nan], [1.0, -1.0]])) / 2.0**GRID_BITS).tolist()
+        [[1.0, 0.0], [0.5, -0.5]]
+        """
+        return np.trunc(self.into(raw) * 2.0**GRID_BITS)
 
     def out(self, unit_coefficients: Floats, target_bound: float = 1.0) -> tuple[Floats, float]:
         """The coefficients and the intercept for raw rows, from those for rows in the unit ball."""
@@ -147,8 +158,7 @@ class UnitRows:
         kept: list[Chunk] = []
         mark = Mark()
         for features, target in self._source.read():
-            # Cut toward zero: a sum of cut magnitudes is an integer not above the bound (docs/proofs/moments.md).
-            chunk = np.trunc(self.ball.into(features) * 2.0**GRID_BITS), self._grid_target(target)
+            chunk = self.ball.gridded(features), self._grid_target(target)
             if keep:
                 kept.append(chunk)
             elif self._identity is not None:
@@ -263,7 +273,7 @@ def read_rows(
         raise InvalidRequest("Expected at least one row and one feature", do="Pass a matrix of shape (rows, features)")
 
     def read() -> Iterator[tuple[Any, Any]]:
-        for start, stop in _spans(rows, width):
+        for start, stop in spans(rows, width):
             yield matrix[start:stop], None if labels is None else labels[start:stop]
 
     return RowSource(rows, width, names, read, fixed=True)
@@ -296,7 +306,7 @@ def _read_dataset(
             table = np.column_stack([float_cells(batch.column(name)) for name in names])
             labels = _targets(batch.column(target), classes)
             kept = int(min(len(labels), left))
-            for start, stop in _spans(kept, len(names)):
+            for start, stop in spans(kept, len(names)):
                 yield table[start:stop], labels[start:stop]
             left -= kept
 
@@ -312,7 +322,12 @@ def _public_rows(dataset: Dataset) -> int:
     return dataset.rows
 
 
-def _spans(rows: int, width: int) -> Iterable[tuple[int, int]]:
+def spans(rows: int, width: int) -> Iterable[tuple[int, int]]:
+    """Cut rows into chunks of at most 2^13 and at most 32 MB: first and last row number, the last excluded.
+
+    >>> list(spans(10_000, 3))
+    [(0, 8192), (8192, 10000)]
+    """
     step = max(1, min(CHUNK_ROWS, _CHUNK_VALUES // max(width, 1)))
     return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
@@ -356,10 +371,9 @@ def _targets(column: pa.Array, classes: Any) -> NDArray[Any]:
 
 def column_names(features: Any) -> tuple[str, ...] | None:
     """The names of a table's columns, if it has them."""
-    columns = getattr(features, "column_names", None)
-    if columns is None:
-        columns = getattr(features, "columns", None)
-    if columns is None or not all(isinstance(name, str) for name in columns):
+    arrow = isinstance(features, pa.Table | pa.RecordBatch)
+    columns = features.column_names if arrow else getattr(features, "columns", None)
+    if columns is None or callable(columns) or not all(isinstance(name, str) for name in columns):
         return None
     return tuple(columns)
 

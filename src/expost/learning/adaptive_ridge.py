@@ -171,4 +171,4 @@ class AdaptiveRidge:
             terms=terms,
         )
         model = problem.model(theta)
-        return Release(RidgeRelease(model.coefficients, model.intercept, moments=moments), receipt)
+        return Release(RidgeRelease.of(model, moments), receipt)

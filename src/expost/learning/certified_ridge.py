@@ -40,6 +40,11 @@ class RidgeRelease(LinearModel):
 
     moments: Moments | None = None
 
+    @classmethod
+    def of(cls, model: LinearModel, moments: Moments) -> RidgeRelease:
+        """A model with the moments it was made of."""
+        return cls(model.coefficients, model.intercept, model.limit, model.reading, moments)
+
 
 class CertifiedRidge:
     """Releases X'X and X'y (and y'y where a score is asked for) with less and less noise, until a certificate holds.
@@ -238,4 +243,4 @@ class CertifiedRidge:
         )
         model = problem.model(certified.theta)
         moments = self._layout.unpack(values, problem.rows)
-        return Release(RidgeRelease(model.coefficients, model.intercept, moments=moments), receipt, climb=steps)
+        return Release(RidgeRelease.of(model, moments), receipt, climb=steps)

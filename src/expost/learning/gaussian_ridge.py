@@ -139,7 +139,7 @@ class GaussianRidge:
         )
         model = problem.model(seen[last].theta)
         moments = self._layout.unpack(values, problem.rows)
-        return Release(RidgeRelease(model.coefficients, model.intercept, moments=moments), receipt, climb=steps)
+        return Release(RidgeRelease.of(model, moments), receipt, climb=steps)
 
     def _epsilon(self, rho: Fraction) -> float:
         return ConcentratedTotal(rho, Fraction(0)).epsilon(self._delta)

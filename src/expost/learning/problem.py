@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from expost.core import Adjacency, ApproxLoss, InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Unit
 from expost.core.rational import rational
 from expost.data.matrix import GRID_BITS, RowSource, UnitBall, UnitRows, grid_numbers
 from expost.learning.aim import Aim
-from expost.learning.model import LinearModel
+from expost.learning.model import LinearModel, UnitReading
 
 __all__ = ["Problem", "bill_of"]
 
@@ -66,7 +68,8 @@ class Problem:
 
     def model(self, theta: Any) -> LinearModel:
         """The model for raw rows."""
-        return LinearModel(*self.ball.out(theta, self.target_bound))
+        reading = UnitReading(self.ball, np.asarray(theta, np.float64), self.target_bound)
+        return LinearModel(*self.ball.out(theta, self.target_bound), reading=reading)
 
     @property
     def terms(self) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from expost.learning.aim import Aim
 from expost.learning.model import LinearModel
 from expost.learning.problem import Problem
 from expost.models.column_bounds import column_bounds
-from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
+from expost.models.columns import remember_columns
+from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
 
 __all__ = ["PrivateLinearModel"]
 
@@ -46,7 +47,7 @@ class PrivateLinearModel(PrivateEstimator):
     method: str
     delta: Any
 
-    _saved_lows: Any = None  # lower bounds of a model that was loaded from a file, not fitted here
+    _saved_lows: Any = None  # lower bounds in a file of an earlier version, which does not say how rows were read
 
     # Fitting ------------------------------------------------------------------------------------------------------
 
@@ -62,7 +63,7 @@ class PrivateLinearModel(PrivateEstimator):
         problem = self._problem(source)
         release = self._pay(self._request(problem, source), source, account)
         self._fitted_problem = problem
-        self._keep(release, source.names)
+        self._keep(release)
         return self
 
     def fit_with(
@@ -84,7 +85,7 @@ class PrivateLinearModel(PrivateEstimator):
         with one_thread():
             release = pay(request, source)
         self._fitted_problem = problem
-        self._keep(release, source.names)
+        self._keep(release)
         return self
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
@@ -95,7 +96,7 @@ class PrivateLinearModel(PrivateEstimator):
         if isinstance(X, Dataset):
             chosen = getattr(self, "_chosen", None)
             source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows(), classes=self._public_classes())
-            self.n_features_in_ = source.width
+            remember_columns(self, source.names, source.width)
             return source
         matrix = self._matrix(X)
         target = self._checked_target(y)
@@ -116,9 +117,8 @@ class PrivateLinearModel(PrivateEstimator):
     def _checked_target(self, y: Any) -> Any:
         return self._vector(y)
 
-    def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
+    def _keep(self, release: Release[LinearModel]) -> None:
         self.release_ = release
-        self._fitted_names = names
 
     # Reading the arguments ----------------------------------------------------------------------------------------
 
@@ -177,20 +177,10 @@ class PrivateLinearModel(PrivateEstimator):
         return draw("climb", self.release_, path=path, **options)
 
     def _scored(self, X: Any) -> NDArray[np.float64]:
+        """The scores of rows read as in ``fit``: cut to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
-        scores: NDArray[np.float64] = self.release_.value.predict(self._filled(self._matrix(X, fitting=False)))
+        matrix, model = self._matrix(X, fitting=False), self.release_.value
+        if model.reading is None:  # from a file of an earlier version
+            matrix = filled(matrix, 0.0 if self._saved_lows is None else np.array(self._saved_lows))
+        scores: NDArray[np.float64] = model.predict(matrix)
         return scores
-
-    def _filled(self, matrix: Any) -> Any:
-        """Missing values as they were read in ``fit``: zero, or the column's lower bound."""
-        stored = matrix.data if hasattr(matrix, "tocsr") else matrix
-        if stored.dtype.kind != "f" or not np.isnan(stored).any():
-            return matrix
-        dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
-        return np.where(np.isnan(dense), self._missing_values(), dense)
-
-    def _missing_values(self) -> Any:
-        """What stands for a missing value, column by column; public numbers."""
-        problem: Problem | None = getattr(self, "_fitted_problem", None)
-        lows = self._saved_lows if problem is None else problem.ball.lows
-        return 0.0 if lows is None else np.array(lows)

@@ -34,8 +34,9 @@ from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Watch
 from expost.models.column_bounds import column_bounds
+from expost.models.columns import remember_columns
 from expost.models.observed import OBSERVED
-from expost.models.private_estimator import PrivateEstimator, chosen_columns, one_thread
+from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
 
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
@@ -163,9 +164,7 @@ class PrivateGradientModel(PrivateEstimator):
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one public target for each public row", do="Pass a vector as long")
         assert request.rule is not None
-        return replace(
-            request, public=PublicTest(request.rule, (_filled(matrix, self._missing), targets), len(targets))
-        )
+        return replace(request, public=PublicTest(request.rule, (matrix, targets), len(targets)))
 
     def _described(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> GivenRows:
         if self._labels_are_public:
@@ -175,9 +174,9 @@ class PrivateGradientModel(PrivateEstimator):
                 do="Pass classes=[...], the public ones",
             )
         source = read_rows(dataset, target, names=features, declared_rows=self._order(1, None).rows)
+        remember_columns(self, source.names, source.width)
         # An empty column of the declared kind: classes are learned from what is public, before any row is read.
         nobody = self._targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
-        self.n_features_in_ = source.width
         classes = self._public_classes()
         if classes is not None:
             source = read_rows(
@@ -291,10 +290,7 @@ class PrivateGradientModel(PrivateEstimator):
         )
 
     def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
-        self._fitted_names = given.names
         lows, highs = column_bounds(self.bounds, given.width, given.names)
-        # Where the grid puts a missing value: in the middle of a column that has bounds, and at zero else.
-        self._missing = 0.0 if lows is None or highs is None else (np.array(lows) + np.array(highs)) / 2
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
@@ -332,16 +328,18 @@ class PrivateGradientModel(PrivateEstimator):
 
     coef_: NDArray[np.float64]
     intercept_: Any
-    _fitted_names: tuple[str, ...] | None = None
-    _missing: Any = 0.0  # what stands for a missing value: public numbers, one for all columns or one for each
+    _missing: Any = 0.0  # what stands for a missing value in a file of an earlier version
 
     def _keep(self, release: Release[LinearScores], plan: Plan | None) -> None:
         self.release_, self.prices_ = release, None if plan is None else plan.prices
         self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
+        """The scores of rows read as in training: cut to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
-        return np.asarray(_filled(self._matrix(X, fitting=False), self._missing) @ self.coef_.T + self.intercept_)
+        matrix, model = self._matrix(X, fitting=False), self.release_.value
+        scores: NDArray[np.float64] = model.scores(matrix if model.reading else filled(matrix, self._missing))
+        return scores
 
 
 def _flag(value: Any, name: str) -> bool:
@@ -361,12 +359,3 @@ def _gathered(source: RowSource, nobody: NDArray[Any]) -> tuple[NDArray[np.float
     parts = list(source.read())
     tables = [np.zeros((0, source.width)), *(np.asarray(table, np.float64) for table, _ in parts)]
     return np.concatenate(tables), np.concatenate([labels for _, labels in parts]) if parts else nobody
-
-
-def _filled(matrix: Any, missing: Any) -> Any:
-    """The rows with every missing value as it was in training."""
-    values = matrix.data if hasattr(matrix, "tocsr") else matrix
-    if not np.isnan(values).any():
-        return matrix
-    dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
-    return np.where(np.isnan(dense), missing, dense)

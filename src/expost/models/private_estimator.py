@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from threadpoolctl import ThreadpoolController
 
 from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Unit
@@ -17,11 +17,12 @@ from expost.core.mask import check_unmasked
 from expost.curator import answer
 from expost.data import Dataset
 from expost.data.canonical import canonical_column
-from expost.data.matrix import plain_numbers, typed_column
+from expost.data.matrix import column_names, plain_numbers, typed_column
 from expost.data.schema import Schema
 from expost.data.values import float_cells
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
+from expost.models.columns import check_columns, remember_columns
 from expost.models.observed import OBSERVED
 from expost.noise import BitSource, SeededBits, system_bits
 
@@ -59,22 +60,35 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 )
 
     def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
-        """A table of numbers, its shape checked as scikit-learn does; values are not: they are private."""
+        """A table of numbers, its shape and column names checked as scikit-learn does; values are not: they are private."""
+        if isinstance(X, Dataset):
+            raise InvalidRequest(
+                "Expected rows that the caller may see, such as a data frame: a Dataset is private",
+                do="Fit with it, and predict for a table",
+            )
         check_unmasked(X)
+        names = column_names(X)
+        if not fitting and names is not None:  # before the cells: another table may have columns of another kind
+            check_columns(self, names, len(names))
         table = _numeric(from_arrow(X))
         try:
-            matrix = validate_data(
-                self, table, accept_sparse="csr", reset=fitting, dtype="numeric", ensure_all_finite=False
+            matrix = check_array(
+                table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, estimator=self, input_name="X"
             )
         except ValueError as error:
             said = str(error)
-            if said.startswith("The feature names"):
-                raise  # column names, which the caller typed
         else:
             if matrix.dtype.kind in "biuf":
+                (remember_columns if fitting else check_columns)(self, names, matrix.shape[1])
                 return matrix
             said = ""
         raise self._complaint(said)
+
+    @property
+    def _fitted_names(self) -> tuple[str, ...] | None:
+        """The columns of the fit, of a table or a dataset that names them."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(names)
 
     def _complaint(self, said: str) -> InvalidRequest:
         """A library's words about a table, without its values and its number of rows."""
@@ -89,10 +103,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             return InvalidRequest(
                 "Expected at least one column, got 0 feature(s) (shape=(, 0)) while a minimum of 1 is required",
                 do="Pass a table with columns",
-            )
-        if "features as input" in said:
-            return InvalidRequest(
-                f"Expected the columns of the fit: {said.rstrip('.')}", do="Pass the same columns in the same order"
             )
         if "Complex" in said:
             return InvalidRequest(
@@ -120,6 +130,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if vector.dtype.kind in "cV":
             raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target a row")
         return vector
+
+    def _told(self, y: Any, predicted: NDArray[Any]) -> NDArray[Any]:
+        """The targets that predictions are compared with, one for each."""
+        told = self._vector(y)
+        if len(told) != len(predicted):
+            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+        return told
 
     @property
     def _labels_are_public(self) -> bool:
@@ -191,6 +208,19 @@ def chosen_columns(features: Any) -> tuple[str, ...]:
     if isinstance(features, str) or not features:
         raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
     return tuple(features)
+
+
+def filled(matrix: Any, missing: Any) -> Any:
+    """Replace missing values by public numbers: one for all columns, or one per column.
+
+    >>> filled(np.array([[1.0, np.nan]]), np.array([5.0, 6.0])).tolist()
+    [[1.0, 6.0]]
+    """
+    stored = matrix.data if hasattr(matrix, "tocsr") else matrix
+    if stored.dtype.kind != "f" or not np.isnan(stored).any():
+        return matrix
+    dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
+    return np.where(np.isnan(dense), missing, dense)
 
 
 def from_arrow(X: Any) -> Any:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin, clone
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, InvalidRequest, Measure, Release, Request
 from expost.core.rational import probability, rational
-from expost.data.matrix import RowSource, grid_numbers
+from expost.data.matrix import GRID_BITS, RowSource, grid_numbers
 from expost.learning.adaptive_ridge import AdaptiveRidge
 from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
 from expost.learning.doubling import Doubling
@@ -29,6 +30,7 @@ from expost.learning.problem import Problem
 from expost.learning.tested_fit import TestedFit
 from expost.learning.theory import TheoryInversion
 from expost.learning.tilted_ridge import TiltedRidge
+from expost.models.columns import remember_columns
 from expost.models.estimator import PrivateLinearModel
 from expost.models.score_parameter import ScoreParameter
 
@@ -97,7 +99,6 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     ) -> None:
         self._store(locals())
 
-    score = ScoreParameter(RegressorMixin.score)
     _scores = ("r2", "rmse")
 
     def _request(self, problem: Problem, source: RowSource) -> Request:
@@ -163,22 +164,29 @@ class Ridge(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
         theta = vectors @ ((vectors.T @ moments.cross) / (np.maximum(values, 0.0) + problem.penalty))
         other: Ridge = clone(self).set_params(regularization=regularization)
         model = problem.model(theta)
-        other.n_features_in_ = self.n_features_in_
+        remember_columns(other, self._fitted_names, self.n_features_in_)
         other._fitted_problem = problem
-        other._keep(
-            replace(self.release_, value=RidgeRelease(model.coefficients, model.intercept, moments=moments)),
-            self._fitted_names,
-        )
+        other._keep(replace(self.release_, value=RidgeRelease.of(model, moments)))
         return other
 
-    def _keep(self, release: Release[LinearModel], names: tuple[str, ...] | None) -> None:
-        super()._keep(release, names)
+    def _keep(self, release: Release[LinearModel]) -> None:
+        super()._keep(release)
         self.coef_: NDArray[np.float64] = release.value.coefficients
         self.intercept_: float = release.value.intercept
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The predicted targets."""
+        """The predicted targets of rows read as in ``fit``: cut to the bounds, missing values filled."""
         return self._scored(X)
+
+    def _r_squared(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predictions; rows and targets are cut and filled as in ``fit``."""
+        predicted = self.predict(X)
+        told, reading = self._told(y, predicted), self.release_.value.reading
+        if reading is not None:
+            told = grid_numbers(reading.target_bound)(told) * (reading.target_bound * 2.0**-GRID_BITS)
+        return float(r2_score(told, predicted, sample_weight=sample_weight))
+
+    score = ScoreParameter(_r_squared)
 
 
 def _cheaper_than_moments(problem: Problem) -> TiltedRidge | None:

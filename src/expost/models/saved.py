@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from expost.core import InvalidRequest, Receipt, Release
+from expost.core import InvalidRequest, Norm, Receipt, Release
 from expost.core.whole_file import write_file
-from expost.learning.model import LinearModel
-from expost.learning.sgd.learner import LinearScores
+from expost.data.matrix import UnitBall
+from expost.learning.model import LinearModel, UnitReading
+from expost.learning.sgd.features import FeatureGrid
+from expost.learning.sgd.learner import GridReading, LinearScores
 from expost.models.classifier import HuberSVC, LogisticRegression
-from expost.models.column_bounds import is_interval
+from expost.models.column_bounds import column_bounds, is_interval
+from expost.models.columns import remember_columns
 from expost.models.estimator import PrivateLinearModel
 from expost.models.gradient_model import PrivateGradientModel
 from expost.models.ridge import Ridge
@@ -23,11 +27,15 @@ from expost.models.sgd import SGDClassifier, SGDRegressor
 
 __all__ = ["load_model", "save_model"]
 
-_FORMAT = 1
+_FORMAT, _OLD_FORMAT = 2, 1  # the older one does not say how rows were read
 _KINDS: dict[str, type[PrivateLinearModel] | type[PrivateGradientModel]] = {
     kind.__name__: kind for kind in (Ridge, LogisticRegression, HuberSVC, SGDClassifier, SGDRegressor)
 }
 _NAMES = f"{', '.join(list(_KINDS)[:-1])} or {list(_KINDS)[-1]}"
+_OLD = (
+    "This file was written by a version that did not keep how rows were read. Predictions are not cut to the bounds of the "
+    "fit, so its accuracy holds for rows within them only. Save the fitted model again."
+)
 # What reading a file of another making can end in.
 _UNREADABLE = (
     OSError,
@@ -69,7 +77,7 @@ def model_document(model: PrivateLinearModel | PrivateGradientModel) -> dict[str
     if type(model).__name__ not in _KINDS or not hasattr(model, "release_"):
         raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
     return {
-        "format": _FORMAT,
+        "format": _OLD_FORMAT if model.release_.value.reading is None else _FORMAT,
         "estimator": type(model).__name__,
         **(_scores_of(model) if isinstance(model, PrivateGradientModel) else _line_of(model)),
         "classes": None if not hasattr(model, "classes_") else _plain_classes(model.classes_),
@@ -86,13 +94,16 @@ def load_model(path: str | Path) -> Any:
     """
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-        if document["format"] != _FORMAT:
+        if document["format"] not in (_FORMAT, _OLD_FORMAT):
             raise ValueError("written by another version")
-        return _restored(document)
+        model = _restored(document)
     except _UNREADABLE:
         raise InvalidRequest(
             "Expected a model file", got=_path_text(path), do="Write one with save_model or expost fit"
         ) from None
+    if document["format"] == _OLD_FORMAT:
+        warnings.warn(_OLD, UserWarning, stacklevel=2)
+    return model
 
 
 def _path_text(path: object) -> object:
@@ -108,8 +119,22 @@ def _line_of(model: PrivateLinearModel) -> dict[str, Any]:
         "coefficients": [float(each) for each in linear.coefficients],
         "intercept": float(linear.intercept),
         "limit": linear.limit,
-        "lows": _one_a_column(model._missing_values()),
         "features": _names_of(model),
+        **({"lows": model._saved_lows} if linear.reading is None else {"reading": _unit_reading(linear.reading)}),
+    }
+
+
+def _unit_reading(reading: UnitReading) -> dict[str, Any]:
+    """How rows were read, in public numbers, and the coefficients for rows read so."""
+    ball = reading.ball
+    return {
+        "norm": ball.norm.value,
+        "bound": ball.bound,
+        "lows": None if ball.lows is None else list(ball.lows),
+        "highs": None if ball.highs is None else list(ball.highs),
+        "intercept": ball.intercept,
+        "coefficients": reading.coefficients.tolist(),
+        "target_bound": reading.target_bound,
     }
 
 
@@ -118,9 +143,24 @@ def _scores_of(model: PrivateGradientModel) -> dict[str, Any]:
     return {
         "coefficients": scores.coefficients.tolist(),
         "intercepts": scores.intercepts.tolist(),
-        "missing": _one_a_column(model._missing),
         "features": _names_of(model),
+        **(
+            {"missing": _one_a_column(model._missing)}
+            if scores.reading is None
+            else {"reading": _grid_reading(scores.reading)}
+        ),
         **({"target_bounds": list(model._bounds())} if isinstance(model, SGDRegressor) else {}),
+    }
+
+
+def _grid_reading(reading: GridReading) -> dict[str, Any]:
+    grid = reading.grid
+    return {
+        "bound": grid.bound,
+        "lows": None if grid.lows is None else list(grid.lows),
+        "highs": None if grid.highs is None else list(grid.highs),
+        "intercept": grid.intercept,
+        "weights": reading.weights.tolist(),
     }
 
 
@@ -149,13 +189,13 @@ def _restored(document: dict[str, Any]) -> PrivateLinearModel | PrivateGradientM
     model: Any = kind()
     if names is not None:
         _expect(isinstance(names, list) and all(isinstance(name, str) for name in names))
-        model.feature_names_in_ = np.asarray(names, dtype=object)
     _expect((document["classes"] is not None) == issubclass(kind, ClassifierMixin))
     if document["classes"] is not None:
         model.classes_ = _read_classes(document["classes"])
     restore = _restore_scores if issubclass(kind, PrivateGradientModel) else _restore_line
     restore(model, document, Receipt.from_dict(document["receipt"]))
     _expect(names is None or len(names) == model.n_features_in_)
+    remember_columns(model, names, model.n_features_in_)
     return model  # type: ignore[no-any-return]
 
 
@@ -163,12 +203,48 @@ def _restore_line(model: Any, document: dict[str, Any], receipt: Receipt) -> Non
     coefficients = _numbers(document["coefficients"], dimensions=1)
     _expect(document["classes"] is None or len(document["classes"]) == 2)
     model.n_features_in_ = len(coefficients)
-    model._saved_lows = _read_lows(document)
-    names = document["features"]
+    reading = None
+    if document["format"] == _FORMAT:
+        reading = _read_unit(document["reading"], model.n_features_in_)
+    else:
+        model._saved_lows = _read_lows(document)
     intercept = float(_numbers(document["intercept"], dimensions=0))
     limit = document["limit"] if document["limit"] is None else float(_numbers(document["limit"], dimensions=0))
-    release = Release(LinearModel(coefficients, intercept, limit), receipt)
-    model._keep(release, None if names is None else tuple(names))
+    model._keep(Release(LinearModel(coefficients, intercept, limit, reading), receipt))
+
+
+def _read_unit(terms: dict[str, Any], width: int) -> UnitReading:
+    norm, (lows, highs) = Norm(terms["norm"]), _ends(terms, width)
+    _expect(norm in (Norm.L1, Norm.L2))
+    ball = UnitBall(width, norm, _positive(terms["bound"]), lows, highs, _flag(terms["intercept"]))
+    coefficients = _numbers(terms["coefficients"], dimensions=1)
+    _expect(len(coefficients) == ball.dimension)
+    return UnitReading(ball, coefficients, _positive(terms["target_bound"]))
+
+
+def _read_grid(terms: dict[str, Any], width: int, outputs: int) -> GridReading:
+    lows, highs = _ends(terms, width)
+    grid = FeatureGrid(width, _positive(terms["bound"]), _flag(terms["intercept"]), lows, highs)
+    weights = _numbers(terms["weights"], dimensions=2)
+    _expect(weights.shape == (outputs, grid.columns))
+    return GridReading(grid, weights)
+
+
+def _positive(value: Any) -> float:
+    number = float(_numbers(value, dimensions=0))
+    _expect(number > 0)
+    return number
+
+
+def _ends(terms: dict[str, Any], width: int) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
+    lows, highs = terms["lows"], terms["highs"]
+    _expect((lows is None) == (highs is None))
+    return column_bounds(None if lows is None else list(zip(lows, highs, strict=True)), width, None)
+
+
+def _flag(value: Any) -> bool:
+    _expect(isinstance(value, bool))
+    return bool(value)
 
 
 def _restore_scores(model: Any, document: dict[str, Any], receipt: Receipt) -> None:
@@ -176,14 +252,16 @@ def _restore_scores(model: Any, document: dict[str, Any], receipt: Receipt) -> N
     intercepts = _numbers(document["intercepts"], dimensions=1)
     outputs, model.n_features_in_ = coefficients.shape
     _expect(len(intercepts) == outputs == (_outputs(model.classes_) if hasattr(model, "classes_") else 1))
-    if document["missing"] is not None:
+    reading = None
+    if document["format"] == _FORMAT:
+        reading = _read_grid(document["reading"], model.n_features_in_, outputs)
+    elif document["missing"] is not None:
         model._missing = _numbers(document["missing"], dimensions=1)
         _expect(len(model._missing) == model.n_features_in_)
     if isinstance(model, SGDRegressor):
         _expect(is_interval(document["target_bounds"]))
         model.target_bounds = tuple(document["target_bounds"])
-    model._fitted_names = None if document["features"] is None else tuple(document["features"])
-    model._keep(Release(LinearScores(coefficients, intercepts), receipt), None)
+    model._keep(Release(LinearScores(coefficients, intercepts, reading), receipt), None)
 
 
 def _outputs(classes: NDArray[Any]) -> int:
@@ -209,7 +287,7 @@ def _read_classes(values: Any) -> NDArray[Any]:
 
 
 def _read_lows(document: dict[str, Any]) -> list[float] | None:
-    """The lower bounds that stand for missing values; files written before they were kept say only whether any were."""
+    """The lower bounds that stand for missing values in a file without a reading; the oldest say only whether any were."""
     if "lows" in document:
         lows: list[float] | None = document["lows"]
         return lows

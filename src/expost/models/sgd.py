@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 
 from expost.core import InvalidRequest, Measure, Release
 from expost.core.rational import rational
@@ -116,17 +117,26 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     def _head(self) -> Head:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows that are predicted right; a label that is no class never is, as in a private test."""
+        scores = self._scores(X)
+        right = self._chosen(scores) == label_numbers(self._told(y, scores), self.classes_)
+        return float(np.average(right, weights=sample_weight))
+
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The scores: one a class, or for two classes one that is positive for the second."""
+        """The scores of rows read as in training: one per class, or for two classes one that is positive for the second."""
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The predicted class of each row."""
         scores = self._scores(X)
-        chosen = (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[chosen]
+        predicted: NDArray[Any] = self.classes_[self._chosen(scores)]
         return predicted
+
+    def _chosen(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The number of the predicted class."""
+        return (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class."""
@@ -218,5 +228,12 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         self.intercept_ = float(release.value.intercepts[0] * half + middle)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The predicted targets."""
-        return self._scores(X)
+        """The predicted targets of rows read as in training, cut to ``target_bounds`` as the targets are."""
+        low, high = self._bounds()
+        return np.clip(self._scores(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predictions; rows and targets are cut and filled as in training."""
+        predicted, (low, high) = self.predict(X), self._bounds()
+        told = target_numbers(self._told(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
+        return float(r2_score(told, predicted, sample_weight=sample_weight))

@@ -16,7 +16,7 @@ from expost.learning.sgd.features import FeatureGrid, GridRows
 from expost.learning.sgd.head import Head, row_sums
 from expost.noise.gaussian_stream import SHORT
 
-__all__ = ["ClippedGradient", "Watcher", "chunks"]
+__all__ = ["ClippedGradient", "Watcher", "chunks", "grid_scores"]
 
 Floats = NDArray[np.float64]
 Reals = NDArray[Any]  # float64, or float32 in models whose sums are taken by digits
@@ -146,7 +146,7 @@ class ClippedGradient:
 
     def scores(self, rows: GridRows, weights: Floats, part: NDArray[np.intp] | slice) -> Floats:
         """The scores (outputs x rows) of some rows: exact numbers, for sealed sums only."""
-        return _RoundedWeights.of(weights, self.grid).scores(rows.integers()[part].astype(np.float32))
+        return grid_scores(rows.integers()[part], weights, self.grid)
 
     def residuals(self, scores: Floats, targets: NDArray[Any], inverses: Floats) -> Floats:
         """The clipped residuals (outputs x rows) in lattice units, of rows with these inverse lengths: for sealed sums only."""
@@ -168,6 +168,11 @@ class ClippedGradient:
         if np.count_nonzero(wrong):
             found[:, wrong] = 0
         return found
+
+
+def grid_scores(integers: NDArray[np.int16], weights: Floats, grid: FeatureGrid) -> Floats:
+    """The scores (outputs x rows) of rows on the grid: what tests count and what predictions show."""
+    return np.asarray(_RoundedWeights.of(weights, grid).scores(integers.astype(np.float32)), np.float64)
 
 
 def _sum(residuals: Floats, singles: NDArray[np.float32]) -> NDArray[np.int64]:

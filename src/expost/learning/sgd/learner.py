@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from expost.core import Sealed, Sensitivity
 from expost.learning.sgd.descent import Descent, DescentRule, Stride
 from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.gradient import ClippedGradient, Watcher
+from expost.learning.sgd.gradient import ClippedGradient, Watcher, grid_scores
 from expost.learning.sgd.head import Head, Squared
 from expost.learning.sgd.schedule import Phase
 from expost.learning.sgd.validation import ScoreRule
 from expost.learning.sgd.watch import Tally, number_count, row_numbers, zero_loss
 
-__all__ = ["Learner", "LinearLearner", "LinearScores"]
+__all__ = ["GridReading", "Learner", "LinearLearner", "LinearScores"]
 
 _CHUNK = 1 << 13
 
@@ -84,8 +84,33 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class GridReading:
+    """How a training read raw rows, and its weights for rows read so; all of it public or released.
+
+    Rows are cut to the public bounds, missing values filled and the rest rounded exactly as in the training. So an
+    accuracy that was tested on rows is the accuracy of the predictions for them.
+
+    >>> GridReading(FeatureGrid(1, intercept=False), np.array([[2.0]])).scores(np.array([[0.5], [1e9]])).round(1).tolist()
+    [[1.0], [2.0]]
+    """
+
+    grid: FeatureGrid
+    weights: NDArray[np.float64]
+
+    def scores(self, features: Any) -> NDArray[np.float64]:
+        """The scores of raw rows, one row per row."""
+        scores = np.empty((features.shape[0], len(self.weights)))
+        for start in range(0, len(scores), _CHUNK):
+            rows = self.grid.encode(features[start : start + _CHUNK]).integers()
+            scores[start : start + _CHUNK] = grid_scores(rows, self.weights, self.grid).T
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
 class LinearScores:
-    """A released linear model: one score, or one a class, for raw rows.
+    """A released linear model: one score, or one per class, for raw rows.
+
+    The coefficients hold for rows within the public bounds. ``scores`` reads rows as the training did, where that is known.
 
     >>> LinearScores(np.array([[1.0, 2.0]]), np.array([0.5])).scores(np.array([[1.0, 1.0]])).tolist()
     [[3.5]]
@@ -93,9 +118,12 @@ class LinearScores:
 
     coefficients: NDArray[np.float64]
     intercepts: NDArray[np.float64]
+    reading: GridReading | None = None
 
     def scores(self, features: Any) -> NDArray[np.float64]:
-        """The scores of raw rows, one row a row."""
+        """The scores of raw rows, one row per row."""
+        if self.reading is not None:
+            return self.reading.scores(features)
         return np.asarray(features @ self.coefficients.T + self.intercepts)
 
     def __repr__(self) -> str:
@@ -204,4 +232,5 @@ class LinearLearner:
 
     def result(self) -> LinearScores:
         """Coefficients for rows as they were before they were put on the grid."""
-        return LinearScores(*self._grid.raw_weights(self._descent.result))
+        weights = np.array(self._descent.result)
+        return LinearScores(*self._grid.raw_weights(weights), GridReading(self._grid, weights))
