@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
+from expost.accuracy.rare_failure import check_failure
 from expost.accuracy.spherical_norm import spherical_variances
 
 __all__ = ["curved_gaussian_bound", "curved_spherical_bound"]
@@ -19,6 +20,7 @@ Floats = NDArray[np.float64]
 _CELLS = 1 << 17
 _ROUNDOFF = 1e-13  # more than the error of a Fourier transform of probabilities, on every survival
 _SEARCH = 80
+_SHARES = np.linspace(0.02, 0.98, 49)
 
 
 def curved_gaussian_bound(dimension: int, curvature: float, failure_probability: float) -> float:
@@ -59,10 +61,10 @@ def _mean_excess(dimension: int, curvature: float) -> tuple[float, Floats]:
         law = np.fft.irfft(np.fft.rfft(law) * np.fft.rfft(rest), n=2 * _CELLS)
     survival = np.clip(1 - np.cumsum(law[: _CELLS + 1]), 0, 1) + _ROUNDOFF
     beyond = np.cumsum(survival[::-1])[::-1] * grid
-    # E(C - reach)+ <= heavy P(chi^2_3 > reach / (2 heavy)) + n P(chi^2_(n+1) > reach / 2): each part beyond half of it.
-    last = heavy * float(gammaincc(1.5, reach / (4 * heavy)))
-    last += dimension * float(gammaincc((dimension + 1) / 2, reach / 4))
-    return grid, np.asarray(beyond + last)
+    # E(C - reach)+ <= heavy P(chi^2_3 > s reach / heavy) + n P(chi^2_(n+1) > (1 - s) reach): each part beyond its share.
+    parts = heavy * gammaincc(1.5, _SHARES * reach / (2 * heavy))
+    parts += dimension * gammaincc((dimension + 1) / 2, (1 - _SHARES) * reach / 2)
+    return grid, np.asarray(beyond + float(parts.min()))
 
 
 def _rounded_up(cumulative: NDArray[Any]) -> Floats:
@@ -88,4 +90,5 @@ def _scaled(dimension: int, curvature: float, failure: float, key: bytes, chance
 
 
 def _value_at_risk(dimension: int, curvature: float, failure: float, variances: Floats, chances: Floats) -> float:
+    check_failure(failure)
     return _scaled(dimension, curvature, failure, variances.tobytes(), chances.tobytes())

@@ -8,12 +8,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from expost.accuracy.rare_failure import LEAST_FAILURE, check_failure, too_rare
 from expost.core import InvalidRequest
 
 __all__ = ["laplace_norm_quantile", "laplace_norm_tail"]
 
 _CELLS = 1 << 18
-_ROUNDOFF = 1e-11  # more than the error of the Fourier transforms of probabilities; spent on the safe side
+_ROUNDOFF = LEAST_FAILURE  # more than the error of the Fourier transforms of probabilities; spent on the safe side
 
 
 @lru_cache(maxsize=256)
@@ -27,15 +28,15 @@ def laplace_norm_quantile(dimension: int, failure_probability: float) -> float:
     2.3
     """
     grid, survival = _survival(dimension)
-    if not _ROUNDOFF < failure_probability < 1:
-        raise InvalidRequest(
-            "Expected a failure probability between 1e-11 and 1", got=failure_probability, do="Allow more failures"
-        )
+    check_failure(failure_probability)
     if dimension == 1:
         return -math.log(failure_probability) * (1 + 1e-12)
-    # survival[k] >= P(sum of squares > k grid)
-    cell = int(np.argmax(survival <= failure_probability))
-    return math.sqrt(cell * grid)
+    # survival[k] >= P(sum of squares > k grid); what is added to it for rounding may be more than is allowed
+    enough = survival <= failure_probability
+    cell = int(np.argmax(enough))
+    if not enough[cell]:
+        raise too_rare(failure_probability)
+    return math.sqrt(cell * grid) * (1 + 1e-12)
 
 
 def laplace_norm_tail(dimension: int, length: float) -> float:

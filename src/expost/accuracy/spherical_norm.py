@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
+from expost.accuracy.rare_failure import check_failure
 from expost.core import InvalidRequest
 from expost.noise.spherical_laplace import GRID_RATIO, least_step, shape_of
 
@@ -54,10 +55,7 @@ def spherical_norm_quantile(dimension: int, failure_probability: float) -> float
     >>> spherical_norm_quantile(3, 0.1) < 5.5  # a Gamma law of shape 3 has its quantile at 5.32
     True
     """
-    if not 1e-11 < failure_probability < 1:
-        raise InvalidRequest(
-            "Expected a failure probability between 1e-11 and 1", got=failure_probability, do="Allow more failures"
-        )
+    check_failure(failure_probability)
     variances, chances = spherical_variances(dimension)
     goal = failure_probability * (1 - _CLOSE) - _MISSED
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from expost.accuracy.climb import climb
 from expost.accuracy.noise_envelope import NoiseEnvelope
+from expost.accuracy.rare_failure import too_rare
 from expost.accuracy.ridge_certificate import Certified, ExcessRiskCertificate, SquaredErrorCertificate
 from expost.accuracy.short_vector import is_short
-from expost.core import Ladder, Loss, Measure, Outcome, PureGuarantee, PureLoss, Release, Sealed, Step
+from expost.core import InvalidRequest, Ladder, Loss, Measure, Outcome, PureGuarantee, PureLoss, Release, Sealed, Step
 from expost.core.rational import round_up
 from expost.data.matrix import GRID_BITS, RowSource
 from expost.data.moments import MomentLayout, Moments
@@ -68,6 +69,7 @@ class CertifiedRidge:
         self._ladder = self._build_ladder(rungs)
         self._first = self._first_rung()
         self._landings = self._build_landings()
+        self._envelope = self._build_envelope()
 
     # The ladder ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +105,10 @@ class CertifiedRidge:
     def _least_for_zero(self) -> Fraction:
         width, failure = self._problem.ball.dimension, float(self._problem.aim.failure_probability) * _ZERO_FAILURE
         lengths = np.geomspace(1e-2, 1e4, 200).tolist()
-        short = next(each for each in lengths if is_short(0.9 * math.sqrt(2 * width), each, width, failure))
+        noisy = 0.9 * math.sqrt(2 * width)
+        short = next((each for each in lengths if is_short(noisy, each, width, failure)), math.inf)
+        if math.isinf(short):
+            raise too_rare(failure)
         return round_up(short * self._scale(1) / self._short_gradient)
 
     def _least_for_envelope(self) -> Fraction:
@@ -120,7 +125,7 @@ class CertifiedRidge:
         early = np.linspace(0, first, min(first, _EARLY), endpoint=False)
         span = math.log(self._ladder[last] / self._ladder[first])
         count = min(last - first + 1, self._most_landings, math.ceil(span / math.log(_LANDING_RATIO)) + 1)
-        late = np.linspace(first, last, count)
+        late = np.linspace(last, first, count)  # downwards, so that a single one is the last: the rung of a miss
         return np.unique(np.concatenate([early, late]).round().astype(np.intp))
 
     def _first_rung(self) -> int:
@@ -136,6 +141,24 @@ class CertifiedRidge:
         """The failure probability of one landing."""
         late = int(np.count_nonzero(self._landings >= self._first))
         return float(self._problem.aim.failure_probability) / late
+
+    @property
+    def _scored(self) -> bool:
+        """Whether the target is a score, for which y'y is released too."""
+        target = self._problem.aim.target
+        return target is not None and target.measure is not Measure.EXCESS_RISK
+
+    def _build_envelope(self) -> NoiseEnvelope:
+        """The bound on the noise of one landing; refused here, before anything is paid, where the table has none."""
+        share = 1 - 2 * _SQUARE_FAILURE if self._scored else 1 - _ZERO_FAILURE
+        dimension, least = self._problem.ball.dimension, NoiseEnvelope.least_failure(self._problem.ball.dimension)
+        if self._failure * share < least:
+            raise InvalidRequest(
+                f"Expected a failure probability of at least {least / share:.2g} for this method and number of columns",
+                got=float(self._problem.aim.failure_probability),
+                do='Allow more failures, or pass method="objective" for an excess risk and method="test" for a score',
+            )
+        return NoiseEnvelope.of(dimension, self._failure * share)
 
     @property
     def worst_case(self) -> Loss:
@@ -176,14 +199,12 @@ class CertifiedRidge:
         if moments.square is None:
             if rung < self._first:
                 return self._zero_or(Certified(np.zeros(dimension), math.inf), moments.cross, scale)
-            envelope = NoiseEnvelope.of(dimension, failure * (1 - _ZERO_FAILURE))
-            best = ExcessRiskCertificate(penalty, envelope).best(moments.gram, moments.cross, scale=scale)
+            best = ExcessRiskCertificate(penalty, self._envelope).best(moments.gram, moments.cross, scale=scale)
             certified = Certified(best.theta, best.bound * self._problem.risk_unit)
             return certified if self._good_enough(certified) else self._zero_or(certified, moments.cross, scale)
         own = failure * _SQUARE_FAILURE
-        envelope = NoiseEnvelope.of(dimension, failure * (1 - 2 * _SQUARE_FAILURE))
         reach = -math.log(2 * own)  # one-sided: the noise of y^2 is below -reach with probability own
-        best = SquaredErrorCertificate(penalty, envelope, reach).best(
+        best = SquaredErrorCertificate(penalty, self._envelope, reach).best(
             moments.gram, moments.cross, moments.square, scale=scale
         )
         return Certified(best.theta, self._score(best.bound, moments, scale, own))

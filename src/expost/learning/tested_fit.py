@@ -82,6 +82,8 @@ class TestedFit:
             )
         self._risk = self._build_risk(loss, problem.rows)
         self._levels = self._build_levels()
+        for level in self._levels:  # refused here where floats cannot resolve it, before anything is paid
+            self._risk.prices.output_sensitivity(level)
         self._rule = self._build_rule()
 
     # What it can cost ---------------------------------------------------------------------------------------------

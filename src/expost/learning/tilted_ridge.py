@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.noisy_remainder import CELLS, CLIMB_COST, largest_scale
-from expost.core import Loss, Outcome, PureLoss, Release
+from expost.core import InvalidRequest, Loss, Outcome, PureLoss, Release
 from expost.core.rational import round_up
 from expost.data.matrix import GRID_BITS, RowSource, UnitRows
 from expost.learning.losses import TruncatedSquare
@@ -70,6 +70,9 @@ class TiltedRidge:
         self._problem = problem
         self._failure = problem.aim.failure_probability
         self._epsilon, self._scale = self._plan()
+        if problem.aim.target is None:  # what will be said of the model is computed here once, before anything is paid
+            self._check_of(np.zeros(problem.ball.dimension))
+            self._known(1 - _CHECK_FAILURE)
 
     # What it will cost -------------------------------------------------------------------------------------------
 
@@ -163,8 +166,15 @@ class TiltedRidge:
             bound = self._bound(checked, Fraction(1))
         else:
             checked = check.climb(rows, scale=self._scale, cap=left, bits=bits)
-            bound = self._goal if checked.enough else self._bound(checked, _MISSED_FAILURE)
+            bound = self._goal if checked.enough else self._missed(checked)
         return _Attempt(theta, self._epsilon, checked.epsilon, bound, checked.enough)
+
+    def _missed(self, checked: Checked) -> float:
+        """The bound of a first attempt that misses; none where so small a failure probability has no quantile."""
+        try:
+            return self._bound(checked, _MISSED_FAILURE)
+        except InvalidRequest:
+            return math.inf
 
     def _bound(self, checked: Checked, share: Fraction) -> float:
         """The excess risk that holds whatever was read, except with this share of the failure probability."""
@@ -178,7 +188,12 @@ class TiltedRidge:
             return None
         largest = self._check_of(before.theta).furthest
         risk = self._risk(1.25 * (1 + largest))
-        epsilon = risk.prices.epsilon_for(self._goal, self._failure * share)
+        try:
+            epsilon = risk.prices.epsilon_for(self._goal, self._failure * share)
+        except (
+            InvalidRequest
+        ):  # so wide a reach, or so rare a failure, is beyond floats: a miss, no error after the charge
+            return None
         if before.generation + before.testing + epsilon > aim.cap:
             return None
         theta = risk.release(rows, epsilon, target_scale=2.0**-GRID_BITS, bits=bits)
