@@ -15,7 +15,7 @@ def check_failure(failure_probability: float) -> None:
 
     >>> check_failure(1e-12)
     Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a failure probability between 1e-11 and 1, got 1e-12. Allow more failures.
+    expost.core.errors.InvalidRequest: Expected a failure probability well above 1e-11 and below 1, got 1e-12. Allow more failures.
     """
     if not LEAST_FAILURE < failure_probability < 1:
         raise too_rare(failure_probability)
@@ -25,10 +25,10 @@ def too_rare(failure_probability: float) -> InvalidRequest:
     """Return the error for a quantile that was not found: never a number in its place.
 
     >>> too_rare(1.05e-11)
-    InvalidRequest('Expected a failure probability between 1e-11 and 1, got 1.05e-11. Allow more failures.')
+    InvalidRequest('Expected a failure probability well above 1e-11 and below 1, got 1.05e-11. Allow more failures.')
     """
     return InvalidRequest(
-        f"Expected a failure probability between {LEAST_FAILURE:g} and 1",
+        f"Expected a failure probability well above {LEAST_FAILURE:g} and below 1",
         got=failure_probability,
         do="Allow more failures",
     )
