@@ -200,13 +200,13 @@ def _noisy_max_laws() -> Sequence[LawPair]:
 def _exponential_quantile() -> Sequence[Pair]:
     median = ExponentialQuantile(_one(), Bounds(0, 6))
     lower = ExponentialQuantile(_one(), Bounds(0, 6), Fraction(1, 4))
-    top = ExponentialQuantile(Fraction(2), Bounds(0, 100))
+    top = ExponentialQuantile(Fraction(2), Bounds(0, 200))
     even = [0] * 4 + [6] * 4
     return (
         _both(median, "a record arrives", even, [*even, 6], _ADD),
         _both(median, "a record crosses", even, [*even[:-1], 0], _REPLACE),
         _both(lower, "lower quartile, a record arrives", even, [0, *even], _ADD),
-        _both(top, "the top rises, all else falls", 3 * [99], [*3 * [99], 100], _ADD),
+        _both(top, "the top rises, all else falls", [199], [199, 200], _ADD),
     )
 
 

@@ -142,7 +142,15 @@ def _radial() -> Sequence[Pair]:
         left, right = (repeat(run(exact, rung)) for exact in ([0, 0], [0.6, 0.8]))
         return Pair(f"rungs up to {rung}", epsilon(_LADDER[rung]), left, right, slow=True)
 
-    return pair(0), pair(2)
+    def one_rung(exact: Sequence[float]) -> Sampler:
+        sealed = Sealed(np.array(exact), Sensitivity(1, Norm.L2))
+        return lambda runs, bits: Outcomes.of(RadialLaplacePath.simulate(sealed, 1, runs=runs, bits=bits).round(3))
+
+    def nearer(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.linalg.norm(values - (0.6, 0.8), axis=1) - np.linalg.norm(values, axis=1))
+
+    alone = Pair("one rung", epsilon(1), one_rung([0, 0]), one_rung([0.6, 0.8]), features=nearer)
+    return alone, pair(0), pair(2)
 
 
 def _stream() -> Sequence[Pair]:

@@ -6,7 +6,7 @@ Attacks on the parts see every scale and every noise of the fit, with a thousand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -163,9 +163,3 @@ def _around(rule: AboveThreshold | ReducedAboveThreshold, moves: Sequence[int]) 
     """Queries one sensitivity below the threshold, each moved up by so many sensitivities."""
     unit = int(rule.sensitivity.amount)
     return [rule.threshold + (move - 1) * unit for move in moves]
-
-
-def rows_of(build: Callable[[Any], UnitRows], tables: Sequence[Any]) -> Sides:
-    """Two tables as a request reads them."""
-    left, right = (build(table) for table in tables)
-    return left, right

@@ -54,8 +54,8 @@ class Noise:
             except ModuleNotFoundError:
                 continue
             for part in parts[length:-1]:
-                owner = getattr(owner, part)
-            if parts[-1] in vars(owner):
+                owner = getattr(owner, part, None)
+            if parts[-1] in getattr(owner, "__dict__", {}):
                 return owner, parts[-1]
         raise InvalidRequest("Expected the dotted name of what decides a noise", got=self.where, do="Name its module")
 

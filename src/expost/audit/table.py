@@ -51,7 +51,7 @@ class Profile:
         return runs if pair.most_runs is None else min(runs, self.lift * pair.most_runs)
 
 
-PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000, lift=20)}
+PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000, lift=5)}
 
 
 class Verdict(enum.Enum):
@@ -104,7 +104,7 @@ class Row:
         """The smallest planted fault that was caught, in words."""
         if self.catches is None:
             return "not measured"
-        return f"{self.catches:.0%} less noise" if self.catches else "none planted"
+        return f"{self.catches:.0%} less noise" if self.catches else "none of those planted"
 
     @property
     def judgement(self) -> str:

@@ -51,11 +51,18 @@ class RadialLaplacePath:
         self.size = len(exact)
         rates = np.array([float(rung) for rung in self.ladder]) / float(amount)
         steps = np.zeros((len(rates), self.size))
-        steps[-1] = _radial_laplace(self.size, rates[-1], source)
+        steps[-1] = _radial_laplace(self.size, rates[-1], 1, source)[0]
         spreads = np.sqrt(2 * _mixing_sums(self.size, rates, source))
         hit = np.flatnonzero(spreads)
         steps[hit] += spreads[hit, None] * _normals(len(hit) * self.size, source).reshape(-1, self.size)
         self._values: Floats = exact + np.cumsum(steps[::-1], axis=0)[::-1]
+
+    @staticmethod
+    def simulate(sealed: Sealed, epsilon: float | Fraction, *, runs: int, bits: BitSource | None = None) -> Floats:
+        """Independent paths of one rung on an answer the caller knows anyway, one a row: for audits."""
+        exact = np.atleast_1d(np.asarray(unseal(sealed), dtype=float))
+        rate = float(epsilon) / float(check_norm(sealed, Norm.L2))
+        return np.asarray(exact + _radial_laplace(len(exact), rate, runs, source_of(bits)))
 
     def loss(self, rung: int) -> PureLoss:
         """What reading every rung up to this one would cost in real arithmetic."""
@@ -100,10 +107,10 @@ def _poisson_points(length: float, bits: BitSource) -> Floats:
     return places[places < length]
 
 
-def _radial_laplace(size: int, rate: float, bits: BitSource) -> Floats:
-    direction = _normals(size, bits)
-    radius = _exponentials(size, bits).sum() / rate  # Gamma(size) is a sum of exponentials
-    return np.asarray(direction * (radius / np.linalg.norm(direction)))
+def _radial_laplace(size: int, rate: float, runs: int, bits: BitSource) -> Floats:
+    direction = _normals(runs * size, bits).reshape(runs, size)
+    radius = _exponentials(runs * size, bits).reshape(runs, size).sum(axis=1) / rate  # Gamma(size): exponentials added
+    return np.asarray(direction * (radius / np.linalg.norm(direction, axis=1))[:, None])
 
 
 def _exponentials(count: int, bits: BitSource) -> Floats:

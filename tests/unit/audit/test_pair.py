@@ -31,3 +31,8 @@ def test_single_runs_are_gathered():
     assert numbers.values.shape == (5, 1)
     assert vectors.values.shape == (5, 2)
     assert billed.bills.tolist() == [0.5] * 5
+
+
+def test_a_bill_that_is_not_a_number_is_refused():
+    with pytest.raises(InvalidRequest, match="bills that are numbers"):
+        Outcomes.of([1, 2], [1.0, float("nan")])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +26,41 @@ def test_a_row_says_what_was_claimed_found_and_tried():
     assert row.text[:2] == ("noise.NoisyMax", "epsilon 1")
     assert (row.pairs, row.laws, row.samples) == (1, 0, 8000)
     assert 0.3 < row.found < 0.7
-    assert row.verdict is Verdict.HOLDS
+    assert row.verdict is not Verdict.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "verdict"),
+    [(0.7, 0.3, Verdict.HOLDS), (0.5, 0.35, Verdict.WEAK), (0.5, 0.5, Verdict.SILENT), (0.9, 0.1, Verdict.VIOLATED)],
+)
+def test_a_verdict_says_how_much_the_attack_saw(left, right, verdict):
+    (row,) = audit_table(SMALL, entries=[entry(left, right)])
+
+    assert row.verdict is verdict
+
+
+def test_a_weak_row_says_what_it_found_and_what_it_would_miss():
+    (row,) = audit_table(SMALL, entries=[entry(0.5, 0.35)])
+
+    assert row.judgement.startswith("weak: found ")
+    assert "would miss most faults" in row.judgement
+    assert "less than 30% less noise" in replace(row, catches=0.3).judgement
+
+
+def test_the_smallest_fault_is_a_column():
+    (row,) = audit_table(SMALL, entries=[entry(0.7, 0.4)])
+
+    assert row.fault == "not measured"
+    assert replace(row, catches=0.1).text[-2] == "10% less noise"
+    assert replace(row, catches=0.0).fault == "none of those planted"
+
+
+def test_a_larger_profile_lifts_caps():
+    pair = Pair("dear", epsilon(1), coin(0.5), coin(0.5), slow=True, most_runs=150)
+
+    assert Profile(4000, 400).runs_of(pair) == 150
+    assert Profile(4000, 400, lift=2).runs_of(pair) == 300
+    assert Profile(4000, 400, lift=9).runs_of(pair) == 400
 
 
 def test_a_violation_is_a_verdict():

@@ -1,0 +1,77 @@
+"""What each attack would notice is measured by planting faults, and what was measured is kept with the package."""
+
+import os
+from fractions import Fraction
+
+import pytest
+
+from expost.audit import Verdict, all_entries, audit_table
+from expost.audit.measured import measured_power
+from expost.audit.power import catches, smallest_fault
+
+long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
+
+ENTRIES = {entry.short_name: entry for entry in all_entries()}
+MECHANISMS = [name for name in ENTRIES if name.startswith("noise.")]
+OBJECTIVES = ["learning.TiltedRisk", "learning.TiltedRidge", "learning.TiltedClassifier", "learning.TestedFit"]
+# What no attack of ours notices at these sizes, with the reason; docs/audit.md says so too.
+KNOWN_WEAK: dict[str, float] = {}
+HALF = Fraction(1, 2)
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVES, "learning.MonotoneFit"])
+def test_half_the_noise_of_objective_perturbation_is_caught_in_the_quick_profile(name):
+    assert catches(ENTRIES[name], HALF, "quick")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "learning.OutputFit",
+        "learning.CertifiedRidge",
+        "learning.GaussianRidge",
+        "learning.AdaptiveRidge",
+        "learning.GradientFit",
+        "learning.NoiseReduction",
+        "learning.Doubling",
+        "learning.TheoryInversion",
+        "learning.sgd.trainer.Trainer",
+        "learning.sgd.newton.NewtonLearner",
+        "learning.sgd.tuning.TuningRequest",
+        "stats.Count",
+        "stats.Covariance",
+        "stats.PrivateKeys",
+        "stats.ByPrivateKeys",
+        "stats.PrivatelyBounded",
+        "stats.hypothesis.LinearCorrelationTest",
+    ],
+)
+def test_half_the_noise_of_fits_and_statistics_is_caught_in_the_quick_profile(name):
+    assert catches(ENTRIES[name], HALF, "quick")
+
+
+def test_every_entry_has_a_measured_power():
+    assert set(measured_power("full")) == set(ENTRIES)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_full_profile_catches_small_faults(name):
+    """A tenth too little noise in mechanisms, three tenths in fits and statistics, as it was measured."""
+    most = KNOWN_WEAK.get(name, 0.1 if name in MECHANISMS else 0.3)
+
+    assert 0 < measured_power("full")[name] <= most
+
+
+@long_profile
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_was_measured_is_still_caught(name):
+    assert smallest_fault(ENTRIES[name], "full") == pytest.approx(measured_power("full")[name])
+
+
+@long_profile
+@pytest.mark.parametrize("name", ENTRIES)
+def test_no_row_of_the_full_profile_says_nothing(name):
+    (row,) = audit_table("full", entries=[ENTRIES[name]])
+
+    assert row.verdict in (Verdict.HOLDS, Verdict.WEAK)
+    assert row.allowed > 0
