@@ -316,7 +316,8 @@ def _outputs() -> Sequence[Pair]:
 
 def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
     """A minimum under the fit's own noise, as often as there are runs."""
-    noise, penalty = request._noise, request._problem.penalty
+    noise: Any = request._noise
+    penalty = request._problem.penalty
     best = minimise(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
     exact = np.rint(best / noise.valley.step).astype(np.int64)
 

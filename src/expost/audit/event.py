@@ -62,7 +62,7 @@ def find_events(pair: Pair, left: Outcomes, right: Outcomes, *, failure_probabil
     learned, judged = zip(*(_halves(side) for side in (left, right)), strict=True)
     trials = len(judged[0]), len(judged[1])
     for cut, allowed in _cuts(pair.claim, left, right):
-        for partition in partitions(*(_kept(side, cut) for side in learned), pair.features):
+        for partition in partitions(_kept(learned[0], cut), _kept(learned[1], cut), pair.features):
             counts = tuple(_counts(partition, _kept(side, cut)) for side in judged)
             ways = ((counts, trials), (counts[::-1], trials[::-1]))
             for way in range(len(best)):

@@ -86,7 +86,8 @@ def path_pair(
 
         return sampler
 
-    return Pair(name, claim, *map(released, sides), features=_nearer(kind, sides))
+    left, right = map(released, sides)
+    return Pair(name, claim, left, right, features=_nearer(kind, sides))
 
 
 def _nearer(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[Sealed, Sealed]) -> Features:
@@ -124,7 +125,8 @@ def hypotheses_pair(name: str, risks: tuple[ExactRisk, ExactRisk], level: Fracti
 
         return sampler
 
-    return Pair(name, PureGuarantee(level), *map(released, risks))
+    left, right = map(released, risks)
+    return Pair(name, PureGuarantee(level), left, right)
 
 
 def rule_pair(name: str, rule: AboveThreshold, *, lists: tuple[Sequence[int], Sequence[int]] = _RISING) -> Pair:

@@ -148,7 +148,7 @@ def _watched_steps(ask: Ask) -> StreamTape:
         seen.append((stream.noise_multiplier, stream.sensitivity, sealed))
         return kept(stream, sealed)
 
-    GaussianStream.release = noting  # type: ignore[method-assign]
+    GaussianStream.release = noting  # type: ignore[method-assign, assignment]
     try:
         ask(SeededBits(1))
     finally:

@@ -110,7 +110,7 @@ class Row:
     def judgement(self) -> str:
         """The verdict in words; a weak one says what it would miss."""
         if self.verdict is not Verdict.WEAK:
-            return self.verdict.value
+            return str(self.verdict.value)
         missed = f"would miss less than {self.fault}" if self.catches else "would miss most faults"
         return f"weak: found {self.found / self.allowed:.0%} of its claim, {missed}"
 

@@ -51,7 +51,9 @@ def shortened(draws: NDArray[np.int64], grid: Fraction) -> Floats:
     array([ 1.5, -2. ])
     """
     if draws.ndim > 1 and draws.dtype == np.int64:
-        return draws * float(grid)  # the grid is a power of two, and a vector of 64-bit integers is never too long
+        return np.asarray(
+            draws * float(grid), np.float64
+        )  # the grid is a power of two, and a vector of 64-bit integers is never too long
     if draws.ndim > 1:
         return np.array([shortened(each, grid) for each in draws])
     whole = [int(draw) for draw in draws]
