@@ -301,9 +301,9 @@ class Dataset:
         amount = 1 if limits is None or limits.rows is None else limits.rows
         return Sensitivity(amount, adjacency=self.adjacency, unit=self.unit)
 
-    def keys(self, column: Expression, tally: Tally) -> FoundKeys:
+    def keys(self, column: Expression, tally: Tally, *, secret: bytes) -> FoundKeys:
         """The values of a column that occur, as an axis. SECRET: they may leave only after thresholding."""
-        return found_keys(self._engine, tally, column)
+        return found_keys(self._engine, replace(tally, key=secret), column)
 
     def occupied(
         self, tally: Tally, *, secret: bytes, under: Sensitivity, once: bool = False

@@ -16,7 +16,7 @@ from expost.data.evaluate import evaluate
 from expost.data.expression import ColumnName, Expression
 from expost.data.values import Texts, Times, Truths, decoded, read_column
 
-__all__ = ["Words", "content_words", "label_words", "mix", "text_words", "unit_words", "widened"]
+__all__ = ["Words", "content_words", "exact_words", "label_words", "mix", "text_words", "unit_words", "widened"]
 
 Words = NDArray[Any]  # integers of any width: a word is its value
 
@@ -36,7 +36,7 @@ def unit_words(
     ``text_words``). NULL and NaN are no id; an infinite number is one.
     """
     assert unit.column is not None
-    words, known = _words(batch.column(unit.column), key)
+    words, known = exact_words(batch.column(unit.column), key)
     if unit.time_column is not None and unit.window is not None:
         moments = evaluate(ColumnName(unit.time_column), batch, derived)
         assert isinstance(moments, Times)
@@ -45,7 +45,7 @@ def unit_words(
     return words, known
 
 
-def _words(column: pa.Array, key: bytes) -> tuple[list[Words], NDArray[np.bool_]]:
+def exact_words(column: pa.Array, key: bytes) -> tuple[list[Words], NDArray[np.bool_]]:
     """Exact words of the stored ids, and which rows have one. Merged ids would be bounded as one unit, so nothing is
     rounded on the way: not a whole number beyond 2^53, not a decimal, not a nanosecond.
     """
@@ -91,7 +91,7 @@ def content_words(column: pa.Array, key: bytes) -> NDArray[np.uint64]:
     >>> one.tolist() == two[1:].tolist()
     True
     """
-    words, _ = _words(column, key)
+    words, _ = exact_words(column, key)
     content = widened(words[0]).copy()
     for word in words[1:]:
         content = mix(content, 0) ^ widened(word)

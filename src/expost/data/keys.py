@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 from expost.data.engines import Engine
 from expost.data.evaluate import cells, evaluate
 from expost.data.expression import Expression
-from expost.data.identity import content_words, unit_words
+from expost.data.identity import content_words, exact_words, unit_words, widened
 from expost.data.places import missing_cells
 from expost.data.tally import Tally
 from expost.data.values import Truths
 
 __all__ = ["FoundKeys", "found_keys"]
+
+_FEW = 1 << 16  # keys that Arrow looks up faster than words are searched
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoundKeys:
@@ -35,6 +39,7 @@ class FoundKeys:
 
     expression: Expression
     column: pa.Array
+    key: bytes = b""  # secret, for the hashes by which texts are found
 
     @property
     def size(self) -> int:
@@ -52,8 +57,33 @@ class FoundKeys:
 
     def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]:
         """The place of each row's key, or -1."""
-        found = pc.index_in(_key_column(self.expression, batch, derived), value_set=self.column, skip_nulls=True)
+        column = _key_column(self.expression, batch, derived)
+        if self._sorted is not None:
+            return self._searched(column)
+        found = pc.index_in(column, value_set=self.column, skip_nulls=True)
         return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+    @cached_property
+    def _sorted(self) -> tuple[list[NDArray[np.uint64]], NDArray[np.intp]] | None:
+        """The words of many keys in order, and the place of each: Arrow would read all keys anew for every batch.
+
+        None for few keys, and where two keys share a first word, so that hashes never decide which of two keys it is.
+        """
+        if self.size <= _FEW:
+            return None
+        words = [widened(word) for word in exact_words(self.column, self.key)[0]]
+        order = np.argsort(words[0])
+        ordered = [word[order] for word in words]
+        return None if (ordered[0][1:] == ordered[0][:-1]).any() else (ordered, order)
+
+    def _searched(self, column: pa.Array) -> NDArray[np.int64]:
+        assert self._sorted is not None
+        words, present = exact_words(column, self.key)
+        ordered, order = self._sorted
+        near = np.minimum(np.searchsorted(ordered[0], widened(words[0])), self.size - 1)
+        for mine, theirs in zip(words, ordered, strict=True):
+            present = present & (widened(mine) == theirs[near])
+        return np.where(present, order[near], -1)
 
 
 def found_keys(engine: Engine, tally: Tally, expression: Expression) -> FoundKeys:
@@ -62,7 +92,7 @@ def found_keys(engine: Engine, tally: Tally, expression: Expression) -> FoundKey
     if not parts:
         return FoundKeys(expression, pa.array([], pa.large_string()))
     column = pc.unique(pa.chunked_array(parts))
-    return FoundKeys(expression, column.take(pc.sort_indices(column)))
+    return FoundKeys(expression, column.take(pc.sort_indices(column)), tally.key)
 
 
 def _keys(tally: Tally, expression: Expression, batch: pa.RecordBatch) -> pa.Array:

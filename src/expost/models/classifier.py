@@ -187,7 +187,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows that are predicted right; a label that is neither class never is, as in a private test."""
         scores = self.decision_function(X)
-        known = known_labels(self._pair())(self._told(y, scores))
+        known = code_signs(label_codes(self._told(y, scores), self._public_classes()))
         return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
 
     score = ScoreParameter(_accuracy)

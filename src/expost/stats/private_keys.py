@@ -145,9 +145,9 @@ class PrivateKeys:
 
     def measure(self, dataset: Dataset) -> _FoundKeys:
         """Exact counts of the keys that occur, sealed with their keys."""
-        keys = dataset.keys(dataset.expression(self.column), self._tally(dataset))
-        under = Sensitivity(self._limits[0], adjacency=dataset.adjacency, unit=dataset.unit)
         secret = system_bits().words(4).tobytes()
+        keys = dataset.keys(dataset.expression(self.column), self._tally(dataset), secret=secret)
+        under = Sensitivity(self._limits[0], adjacency=dataset.adjacency, unit=dataset.unit)
         sealed, found = dataset.occupied(self._tally(dataset, keys), secret=secret, under=under, once=self._once)
         return _FoundKeys(sealed, keys.column.take(pa.array(found)))
 

@@ -2,13 +2,15 @@
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
 from expost.core import Unit
 from expost.data import col
 from expost.data.engines import ArrowEngine
 from expost.data.engines.canonical_engine import CanonicalEngine
-from expost.data.keys import found_keys
+from expost.data.keys import FoundKeys, found_keys
 from expost.data.tally import Tally
 
 
@@ -30,3 +32,27 @@ def test_times_beyond_the_calendar_are_no_keys_and_nothing_fails() -> None:
 
 def test_rows_without_an_id_open_no_group() -> None:
     assert keys(pa.array(["x", "y", "z"]), unit=Unit.of("who")) == ["x", "z"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([f"k{k % 300}" for k in range(900)] + [None, "x" * 5000]),
+        pa.array([*range(-200, 200), 2**62, None]),
+        pa.array([*range(300), 2**63, 2**64 - 1, None], pa.uint64()),
+        pa.array([k / 7 for k in range(-300, 300)] + [-0.0, float("inf"), float("-inf"), float("nan"), None]),
+        pa.array([*range(0, 10**9, 10**7), None], pa.timestamp("us")),
+    ],
+    ids=["texts", "integers", "unsigned", "reals", "times"],
+)
+def test_many_keys_are_found_where_few_would_be(column: pa.Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"k": column})
+    found = found_keys(ArrowEngine(table), Tally(key=b"secret", where=~col("k").is_missing()), col("k"))
+    batch = pa.record_batch({"k": pa.concat_arrays([column.slice(3), column])})
+    few = found.codes(batch, {})
+    monkeypatch.setattr("expost.data.keys._FEW", 1)
+    many = FoundKeys(found.expression, found.column.filter(pa.array(np.arange(found.size) != 5)), b"secret")
+
+    assert many._sorted is not None
+    expected = np.where(few == 5, -1, few - (few > 5))
+    assert many.codes(batch, {}).tolist() == expected.tolist()
