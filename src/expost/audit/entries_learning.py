@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,7 +228,7 @@ def _monotone() -> Sequence[Pair]:
     )
     (with_row, target), _ = _one_speaks(1)
     tables = (with_row, target), (with_row[1:], target[1:])
-    fitted = [sharp.measure(read_rows(*table))[0] for table in tables]
+    fitted = [cast(Sides, sharp.measure(read_rows(*table)))[0] for table in tables]
     fewer = _LEFT[0][:3], _LEFT[1][:3]
     return (
         tilt_pair("its fits", sharp._risk, sharp._levels[-1], (fitted[0], fitted[1])),

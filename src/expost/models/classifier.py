@@ -16,6 +16,7 @@ from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Measure, Re
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource
+from expost.data.places import label_codes
 from expost.learning.classification import TiltedClassifier, code_signs, signs
 from expost.learning.doubling import Doubling
 from expost.learning.gradient_fit import GradientFit

@@ -131,7 +131,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target a row")
         return vector
 
-    def _told(self, y: Any, predicted: NDArray[Any]) -> NDArray[Any]:
+    def _told(self, y: Any, predicted: NDArray[Any]) -> Any:
         """The targets that predictions are compared with, one for each."""
         told = self._vector(y)
         if len(told) != len(predicted):
