@@ -17,8 +17,9 @@ from expost.learning.losses import HuberHinge, Logistic, TruncatedSquare
 from expost.learning.output_fit import OutputFit
 from expost.learning.output_noise import GaussianOutput, LaplaceOutput, SphericalOutput, Valley
 from expost.learning.problem import Problem
-from expost.noise import SeededBits
+from expost.noise import SeededBits, SphericalLaplaceMechanism
 from expost.noise.gaussian_mechanism import largest_mu
+from expost.noise.spherical_laplace import largest_scale
 
 
 def table(rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
@@ -169,3 +170,16 @@ def test_a_minimum_close_to_zero_is_solved_as_exactly_as_any_other() -> None:
     exact = np.linalg.solve(x.T @ x / len(y) + 0.05 * np.eye(3), x.T @ y / len(y))
     assert np.abs(exact).max() > 1e-4
     assert np.allclose(released, exact, atol=2e-5)
+
+
+def test_the_noise_of_the_least_epsilon_can_be_drawn_exactly() -> None:
+    """A fit with less is refused before anything is charged, so none fails once it is paid for."""
+    with pytest.raises(InvalidRequest, match="at least 1e-9"):
+        request_for(TruncatedSquare(1.0), epsilon=Fraction(1, 10**9 + 1))
+    for loss in (TruncatedSquare(1.0), Logistic(), HuberHinge(0.5)):
+        law = SphericalOutput(request_for(loss, epsilon=Fraction(1, 10**9))._valley)
+        mechanism = SphericalLaplaceMechanism(Fraction(1, 10**9))
+        assert mechanism.scale(law._sensitivity, coordinates=3) < largest_scale(3)
+        seal = lambda step, units, norm: Sealed(np.zeros(3, int), Sensitivity(units, norm))  # noqa: E731
+        noisy = law.release(seal, Fraction(1, 10**9), SeededBits(1))
+        assert np.isfinite(noisy).all()
