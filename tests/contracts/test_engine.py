@@ -297,7 +297,8 @@ def test_every_engine_has_one_equality_for_signed_zeros_missing_numbers_and_zone
         assert not np.signbit(column.to_numpy()[column.to_numpy() == 0]).any()
         zeros_found = 21 if name == "z" else 14
         tally = dataset.tally(axes=(dataset.axis(name, [0.0, 1.0]),))
-        assert sorted(dataset.keys(dataset.expression(name), tally)) == ([0.0] if name == "z" else [0.0, 1.0])
+        found = dataset.keys(dataset.expression(name), tally, secret=b"").labels
+        assert list(found) == ([0.0] if name == "z" else [0.0, 1.0])
         assert unseal(dataset.total(CountForm(), tally, secret=b"")).tolist() == [zeros_found, 21 - zeros_found]
         for condition in (f"{name} = 0", f"{name} in (0, 5)", f"not {name} <> 0", f"{name} = -0.0"):
             assert unseal(dataset.where(condition).total_rows())[0] == zeros_found, condition

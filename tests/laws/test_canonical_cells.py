@@ -23,8 +23,8 @@ from expost.data.axis import Categories
 from expost.data.canonical import canonical_batch, canonical_column, canonical_schema, canonical_type
 from expost.data.engines.canonical_engine import CanonicalEngine
 from expost.data.identity import unit_words
+from expost.data.keys import found_keys
 from expost.data.matrix import read_rows
-from expost.data.records import found_keys
 from expost.stats.hypothesis.column import codes
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
@@ -102,7 +102,7 @@ def equal_in_keys(dataset: Dataset) -> bool | None:
 
 def keys_of(dataset: Dataset, column: str) -> list[object]:
     tally = dataset.tally(axes=(Categories.of(col(column), ("",)),))
-    return found_keys(dataset._engine, tally, col(column))
+    return list(found_keys(dataset._engine, tally, col(column)).labels)
 
 
 def equal_to_public(dataset: Dataset) -> dict[str, bool]:

@@ -70,7 +70,14 @@ def test_the_masses_of_a_billion_rows_add_up_to_one() -> None:
         assert 1 <= upper + lower < 1 + 1e-9
 
 
-@pytest.mark.parametrize("failure", [1e-2, 1e-6, 1e-9, 1e-12, 1e-14, 1e-16])
+@pytest.mark.parametrize("failure", [1e-12, 1e-14, 1e-16])
+def test_bounds_on_curved_noise_refuse_failures_beyond_their_grid(failure: float) -> None:
+    for bound in (curved_noise_bound, curved_gaussian_bound, curved_spherical_bound):
+        with pytest.raises(InvalidRequest, match="failure probability"):
+            bound(3, 20.0, failure)
+
+
+@pytest.mark.parametrize("failure", [1e-2, 1e-6, 1e-9, 1e-10])
 def test_bounds_on_curved_noise_are_above_their_quantiles_however_rare_the_failure(failure: float) -> None:
     quantile = math.log(1 / failure)  # of the size of one unit Laplace variable
 

@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -29,6 +29,7 @@ from expost.core import Adjacency, Norm, Receipt, Sealed, Sensitivity, unseal
 from expost.data import Dataset
 from expost.data.matrix import UnitRows
 from expost.noise import SeededBits
+from expost.stats import PrivateKeys
 
 __all__ = ["Seen", "assert_one_number_differs", "observe"]
 
@@ -59,7 +60,7 @@ class Seen:
     logged: list[str] = field(default_factory=list)
     drawn: dict[str, int] = field(default_factory=dict)
     sealed: list[tuple[Any, Sensitivity]] = field(default_factory=list)
-    keys: list[tuple[dict[Any, int], tuple[Any, ...], Any, Sensitivity]] = field(default_factory=list)
+    keys: list[tuple[dict[Any, int], Any, Any, Sensitivity]] = field(default_factory=list)
     rows: Counter[Any] = field(default_factory=Counter)
     too_far: list[str] = field(default_factory=list)
 
@@ -131,7 +132,7 @@ def _frozen(seen: Seen, recorded: Seen | None, distances: bool, moves: int) -> I
     patches.append(mock.patch.object(Sealed, "__init__", _watched_seal(seen, recorded, distances, moves, together)))
     patches.append(mock.patch.object(Dataset, "steps", _watched_parts(_STEPS, "records", together)))
     patches.append(mock.patch.object(Dataset, "totals", _watched_parts(_TOTALS, "totals", together)))
-    patches.append(mock.patch.object(Dataset, "occupied", _watched_keys(seen, recorded)))
+    patches.append(mock.patch.object(PrivateKeys, "measure", _watched_keys(seen, recorded)))
     patches.append(mock.patch.object(UnitRows, "chunks", _watched_rows(seen)))
     for patch in patches:
         patch.start()
@@ -166,7 +167,7 @@ def _load_all() -> None:
 
 
 _INIT = Sealed.__init__
-_OCCUPIED = Dataset.occupied
+_MEASURE = PrivateKeys.measure
 _CHUNKS = UnitRows.chunks
 _STEPS, _TOTALS = Dataset.steps, Dataset.totals
 _mode = "totals"  # "records" while single rows are sealed, "keys" while private keys are counted
@@ -247,24 +248,23 @@ def _moved(
 
 
 def _watched_keys(seen: Seen, recorded: Seen | None) -> Callable[..., Any]:
-    def occupied(self: Dataset, *arguments: Any, **named: Any) -> Any:
+    def measure(self: PrivateKeys, dataset: Dataset) -> Any:
         with _sealing("keys"):
-            sealed, keys = _OCCUPIED(self, *arguments, **named)
-            place = len(seen.keys)
-            exact = unseal(sealed)
-            counts = dict(zip(map(_typed, keys), np.asarray(exact).tolist(), strict=True))
-            seen.keys.append((counts, keys, exact, sealed.sensitivity))
+            found = _MEASURE(self, dataset)
+            place, exact, sensitivity = len(seen.keys), unseal(found.sealed), found.sealed.sensitivity
+            counts = dict(zip(map(_typed, found.keys), np.asarray(exact).tolist(), strict=True))
+            seen.keys.append((counts, found.column, exact, sensitivity))
             if recorded is None:
-                return sealed, keys
-            others, other_keys, other_exact, declared = recorded.keys[place]
+                return found
+            others, column, other, declared = recorded.keys[place]
             moved = sum(abs(counts.get(key, 0) - others.get(key, 0)) for key in {*counts, *others})
-            if moved > sealed.sensitivity.amount or len(set(counts) ^ set(others)) > sealed.sensitivity.amount:
-                seen.too_far.append(f"keys {place}: moved {moved} of {sealed.sensitivity.amount}: {counts} {others}")
-            if declared != sealed.sensitivity or np.asarray(exact).dtype != np.asarray(other_exact).dtype:
+            if moved > sensitivity.amount or len(set(counts) ^ set(others)) > sensitivity.amount:
+                seen.too_far.append(f"keys {place}: moved {moved} of {sensitivity.amount}: {counts} {others}")
+            if (declared, column.type, other.dtype) != (sensitivity, found.column.type, exact.dtype):
                 seen.too_far.append(f"keys {place}: another sensitivity or type")
-            return Sealed(other_exact, declared), other_keys
+            return replace(found, sealed=Sealed(other, declared), column=column)
 
-    return occupied
+    return measure
 
 
 def _watched_rows(seen: Seen) -> Callable[[UnitRows], Iterator[Any]]:

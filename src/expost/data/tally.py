@@ -117,6 +117,8 @@ class Tally:
         the keys of other units.
         """
         group = np.zeros(len(cell), np.uint64)
+        if not len(cell):  # no key was found, so that an axis may be empty
+            return group
         places = self.cells
         for axis, words in zip(self.axes, self._label_words, strict=True):
             places //= axis.size

@@ -8,6 +8,7 @@ import pytest
 
 from expost.core import Unit
 from expost.data import col
+from expost.data.canonical import canonical_batch
 from expost.data.engines import ArrowEngine
 from expost.data.engines.canonical_engine import CanonicalEngine
 from expost.data.keys import FoundKeys, found_keys
@@ -47,8 +48,10 @@ def test_rows_without_an_id_open_no_group() -> None:
 )
 def test_many_keys_are_found_where_few_would_be(column: pa.Array, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.table({"k": column})
-    found = found_keys(ArrowEngine(table), Tally(key=b"secret", where=~col("k").is_missing()), col("k"))
-    batch = pa.record_batch({"k": pa.concat_arrays([column.slice(3), column])})
+    found = found_keys(
+        CanonicalEngine(ArrowEngine(table)), Tally(key=b"secret", where=~col("k").is_missing()), col("k")
+    )
+    batch = canonical_batch(pa.record_batch({"k": pa.concat_arrays([column.slice(3), column])}))
     few = found.codes(batch, {})
     monkeypatch.setattr("expost.data.keys._FEW", 1)
     many = FoundKeys(found.expression, found.column.filter(pa.array(np.arange(found.size) != 5)), b"secret")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
+import logging
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,20 +71,24 @@ def _silent(frame: Any) -> Iterator[None]:
     Reads that overlap are counted; the last one to end puts the levels back. A remote session (Spark Connect) logs on its
     server, out of reach from here.
     """
-    context = _log_context(frame)
+    log4j = _log4j(frame)
     with _LOCK:
-        if context is not None:
-            if not _QUIET.reads:
-                _QUIET.levels = _set_levels(context, None)
-            _QUIET.reads += 1
+        if not _QUIET.reads:
+            _QUIET.levels = {} if log4j is None else _set_levels(log4j, None)
+            _QUIET.enabled = [logger for logger in _python_loggers() if not logger.disabled]
+            for logger in _QUIET.enabled:
+                logger.disabled = True
+        _QUIET.reads += 1
     try:
         yield
     finally:
         with _LOCK:
-            if context is not None:
-                _QUIET.reads -= 1
-                if not _QUIET.reads:
-                    _set_levels(context, _QUIET.levels)
+            _QUIET.reads -= 1
+            if not _QUIET.reads:
+                for logger in _QUIET.enabled:
+                    logger.disabled = False
+                if log4j is not None:
+                    _set_levels(log4j, _QUIET.levels)
 
 
 class _Quiet:
@@ -91,29 +97,41 @@ class _Quiet:
     def __init__(self) -> None:
         self.reads = 0
         self.levels: dict[str, Any] = {}
+        self.enabled: list[logging.Logger] = []
 
 
 _LOCK, _QUIET = threading.Lock(), _Quiet()
 
 
-def _log_context(frame: Any) -> Any:
-    """The settings of the loggers of the Java process, or None where there is none."""
+def _python_loggers() -> list[logging.Logger]:
+    """The loggers to which Spark 4 writes the text of every error, which repeats the cell, before it raises it."""
     try:
-        java = frame.sparkSession.sparkContext._jvm
-        return java.org.apache.logging.log4j.LogManager.getContext(False)
+        kind = importlib.import_module("pyspark.logger").PySparkLogger
+    except (ImportError, AttributeError):  # Spark 3 has none
+        return []
+    return [kind.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+
+
+def _log4j(frame: Any) -> Any:
+    """The logging package of the Java process, or None where there is none."""
+    try:
+        log4j = frame.sparkSession.sparkContext._jvm.org.apache.logging.log4j
+        log4j.LogManager.getContext(False).getConfiguration()
     except Exception:  # a remote session
         return None
+    return log4j
 
 
-def _set_levels(context: Any, levels: dict[str, Any] | None) -> dict[str, Any]:
+def _set_levels(log4j: Any, levels: dict[str, Any] | None) -> dict[str, Any]:
     """Set the level of every configured logger, or turn all off, and return the levels they had."""
-    before = {}
+    context, before = log4j.LogManager.getContext(False), {}
     for logger in context.getConfiguration().getLoggers().values():
-        before[logger.getName()] = level = logger.getLevel()
-        if levels is None:
-            logger.setLevel(level.OFF)
-        elif logger.getName() in levels:
-            logger.setLevel(levels[logger.getName()])
+        name = logger.getName()
+        before[name] = logger.getLevel()
+        # Fields of Java objects are read from their class: on an object they would be taken for methods.
+        level = log4j.Level.OFF if levels is None else levels.get(name)
+        if level is not None:
+            logger.setLevel(level)
     context.updateLoggers()
     return before
 

@@ -44,7 +44,7 @@ def under_noise(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> An
 
     >>> from expost.core import Sensitivity
     >>> from expost.noise import SeededBits
-    >>> under_noise(Sealed(41, Sensitivity(1)), Fraction(10), SeededBits(1))
-    array([41])
+    >>> under_noise(Sealed(41, Sensitivity(1)), Fraction(10), SeededBits(1)).tolist()
+    [41]
     """
     return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
