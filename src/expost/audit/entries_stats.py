@@ -44,7 +44,7 @@ __all__ = ["EQUAL", "entries", "question_pair", "trials_pair"]
 Build = Callable[..., Any]
 
 _NOISE = (*LAPLACE, *PATHS, *CHOICES, *RECORDS, *SMOOTH)  # whatever a question draws
-_RUNS = 250  # a question takes milliseconds, however small the table
+_RUNS = 150  # a question takes milliseconds, however small the table
 _TRIAL_RUNS = 3000  # a trial takes microseconds: groups of one question
 _FAR = 60.0  # released numbers beyond this tell nothing more on tables of a few rows
 _WIDTH = 6  # numbers of one outcome; what is not there is beyond all that is
