@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
-from expost.core import Adjacency, BudgetExceeded, InvalidRequest, PureLoss, Receipt, Release, Unit
+from expost.core import Adjacency, BudgetExceeded, EngineFailed, InvalidRequest, PureLoss, Receipt, Release, Unit
 from expost.core.one_process import OneProcess
 from expost.core.rational import probability, rational
+from expost.data import Dataset
 from expost.ledger import Hold, Ledger, Protected
 from expost.ledger.account import checked_name
+from expost.noise import BitSource
+from expost.noise.bits import randomness
+from expost.stats.hypothesis.column import public_rows
+from expost.stats.hypothesis.named_test import NamedTest, request_named
 from expost.stats.hypothesis.price import level_of
 from expost.stats.hypothesis.verdict import Verdict
 
@@ -31,7 +38,7 @@ class Finding:
     """One test of an adaptive series: the decision at the corrected level, and its receipt.
 
     ``verdict`` is there only if the series shows verdicts; its p-value would tell more about the sample than the
-    decision does.
+    decision does. Everything else is public before the test runs.
 
     >>> from expost.core import PureGuarantee
     >>> receipt = Receipt(question="q", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
@@ -49,21 +56,24 @@ class Finding:
 class AdaptiveTester(OneProcess):
     """Keeps the chance of any false rejection in a series of adaptive private tests below one level.
 
-    Each test may be chosen after seeing everything earlier tests said. What they said is little: a yes or no each
-    (``shows="decisions"``), or private numbers (``shows="verdicts"``). Each test's level is lowered by just that much.
+    The tester holds the dataset and runs the tests itself. The analyst names a test, its columns and its terms, and sees
+    what ``shows`` allows: a yes or no each (``"decisions"``), or private numbers too (``"verdicts"``). Each test may be
+    chosen after seeing everything earlier tests showed; its level is lowered by what that can tell about the sample.
     With decisions, tests that do not reject are free.
 
-    P(some true null hypothesis is rejected) <= ``level`` over the whole series, for independent rows (LeeNotes, Theorem
-    2.1 and RRST16, Section 1.1: correction by max-information; DFHPRR15, Section 4: description length; proofs in
-    docs/proofs/generalization.md). The privacy cost is the sum of the tests' own; ``tests_left`` and ``most_tests`` say
-    how many more tests keep a given power.
+    P(some true null hypothesis is rejected) <= ``level`` over the whole series, for independent rows and tests that keep
+    their own level (LeeNotes, Theorem 2.1 and RRST16, Section 1.1: correction by max-information; DFHPRR15, Section 4:
+    description length; proofs in docs/proofs/generalization.md). The privacy cost is the sum of the tests' own;
+    ``tests_left`` and ``most_tests`` say how many more tests keep a given power.
 
-    Tests must be about single rows with a public number of them (``adjacency="replace-one"``), which the corrections
-    are proved for; so must the account of the table be, if a ledger pays.
+    The dataset must be about single rows with a public number of them (``adjacency="replace-one"``), which the
+    corrections are proved for; so must the account of the table be, if a ledger pays.
 
     A series is counted in one place: a copy is the series itself, and neither pickles nor forked processes continue it.
 
-    >>> tester = AdaptiveTester(10_000, max_tests=20)
+    >>> import pyarrow as pa
+    >>> table = pa.table({"late": [True, False, False, False] * 2500})
+    >>> tester = AdaptiveTester(Dataset(table, adjacency="replace-one", rows=10_000), max_tests=20)
     >>> round(tester.next_level, 5)
     0.00125
     """
@@ -72,22 +82,31 @@ class AdaptiveTester(OneProcess):
 
     def __init__(
         self,
-        rows: int,
+        dataset: Dataset,
         *,
         max_tests: int,
         level: object = 0.05,
         shows: Shows = "decisions",
         ledger: Ledger | None = None,
         accounts: Sequence[str] = (),
+        bits: BitSource | None = None,
+        simulation: bool = False,
     ) -> None:
-        for name, value in (("rows", rows), ("max_tests", max_tests)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequest(f"Expected {name} to be a positive whole number", got=value, do="Pass 1 or more")
+        if not isinstance(dataset, Dataset):
+            raise InvalidRequest(
+                "Expected the dataset that the tests are about",
+                got=type(dataset).__name__,
+                do='Pass Dataset(table, adjacency="replace-one", rows=...)',
+            )
+        if isinstance(max_tests, bool) or not isinstance(max_tests, int) or max_tests < 1:
+            raise InvalidRequest("Expected max_tests to be a positive whole number", got=max_tests, do="Pass 1 or more")
         if not isinstance(shows, str) or shows not in ("decisions", "verdicts"):
             raise InvalidRequest("Expected shows to be 'decisions' or 'verdicts'", got=shows, do="Name one of them")
-        self._rows, self._max_tests, self._shows = rows, max_tests, shows
+        self._dataset, self._rows = dataset, public_rows(dataset)
+        self._max_tests, self._shows = max_tests, shows
         self._level = probability(level, "level")
         self._ledger, self._accounts = ledger, tuple(accounts)
+        self._bits, self._simulation = randomness(bits, simulation), simulation
         self._done, self._rejected, self._spent = 0, 0, Fraction(0)
         super().__init__()
         self._lock = threading.RLock()
@@ -102,29 +121,38 @@ class AdaptiveTester(OneProcess):
         """The level at which the next test is decided."""
         return self._level_at(self._done, self._rejected, self._spent)
 
-    def run(self, test: Callable[[Fraction], Release[Verdict]], *, epsilon: object) -> Finding:
-        """Run ``test`` at this epsilon and decide it at the corrected level.
+    def run(self, test: str, *subject: Any, epsilon: object, **terms: Any) -> Finding:
+        """Run the test of this name and decide it at the corrected level.
 
-        >>> import numpy as np
+        ``test`` is "binomial", "fit", "independence", "mean_difference", "anova", "correlation", "linear_correlation" or
+        "split"; ``subject`` and ``terms`` are the arguments of its request (``BinomialTest`` and so on), as plain values.
+        A function or a request is refused: it could see the release that the series hides.
+
+        >>> import pyarrow as pa
         >>> from expost.noise import SeededBits
-        >>> from expost.stats.hypothesis import binomial_test
-        >>> tester, sample = AdaptiveTester(400, max_tests=5), np.arange(400) % 4 == 0
-        >>> finding = tester.run(lambda e: binomial_test(sample, 0.5, epsilon=e, bits=SeededBits(1)), epsilon=0.1)
+        >>> table = pa.table({"late": [True, False, False, False] * 100})
+        >>> dataset = Dataset(table, adjacency="replace-one", rows=400)
+        >>> tester = AdaptiveTester(dataset, max_tests=5, bits=SeededBits(1), simulation=True)
+        >>> finding = tester.run("binomial", "late", equals=True, null=0.5, epsilon=0.1)
         >>> finding.rejected, finding.tests_left
         (True, 4)
         """
         price = level_of(epsilon)
         self._check_process()
-        with self._lock:  # one test after the other: each level follows from what was said before
-            return self._run(test, price)
+        request = request_named(test, *subject, epsilon=price, **terms)
+        request.check(self._dataset)
+        with self._lock:  # one test after the other: each level follows from what was shown before
+            return self._run(request, price)
 
-    def _run(self, test: Callable[[Fraction], Release[Verdict]], price: Fraction) -> Finding:
+    def _run(self, request: NamedTest, price: Fraction) -> Finding:
         if self._done >= self._max_tests:
-            raise BudgetExceeded("Expected tests left in the series", got=0, do="Start a new series on fresh rows")
+            raise BudgetExceeded("All tests in this series have been used", do="Start a new series on fresh rows")
         level, hold = self.next_level, self._hold(price)
         # Counted before it runs: a test that fails half-way has still looked at the sample.
         self._done, self._spent = self._done + 1, self._spent + price
-        release = self._settled(hold, _checked(test(price), price))
+        release = _quietly(lambda: request.climb(request.measure(self._dataset), self._bits), request.question)
+        release = replace(release, receipt=replace(release.receipt, simulation=self._simulation))
+        release = self._settled(hold, release)
         rejected = release.value.p_value <= level
         self._rejected += rejected
         return Finding(
@@ -141,9 +169,11 @@ class AdaptiveTester(OneProcess):
         ``power_at`` gives the power at a level. The worst pattern of rejections to come is supposed.
 
         >>> from expost.stats.hypothesis import binomial_power
+        >>> import pyarrow as pa
+        >>> dataset = Dataset(pa.table({"late": [True, False] * 5000}), adjacency="replace-one", rows=10_000)
         >>> def power_at(level):
         ...     return binomial_power(10_000, 0.5, 0.55, epsilon=0.05, level=level)
-        >>> AdaptiveTester(10_000, max_tests=50).tests_left(power_at, epsilon=0.05)
+        >>> AdaptiveTester(dataset, max_tests=50).tests_left(power_at, epsilon=0.05)
         14
         """
         price, wanted = rational(epsilon, "epsilon"), float(probability(power, "power"))
@@ -166,9 +196,11 @@ class AdaptiveTester(OneProcess):
         ``power_at(epsilon, level)`` is the power of one test.
 
         >>> from expost.stats.hypothesis import binomial_power
+        >>> import pyarrow as pa
+        >>> dataset = Dataset(pa.table({"late": [True, False] * 5000}), adjacency="replace-one", rows=10_000)
         >>> def power_at(epsilon, level):
         ...     return binomial_power(10_000, 0.5, 0.55, epsilon=epsilon, level=level)
-        >>> AdaptiveTester(10_000, max_tests=50).most_tests(power_at, epsilons=[0.01, 0.1, 1])
+        >>> AdaptiveTester(dataset, max_tests=50).most_tests(power_at, epsilons=[0.01, 0.1, 1])
         (24, 0.1)
         """
         counts = []
@@ -250,22 +282,17 @@ def level_after_decisions(level: float, *, done: int, rejected: int) -> float:
     return level / ((rejected + 1) * (rejected + 2)) * math.exp(-min(log, 700.0))
 
 
-def _checked(release: Release[Verdict], price: Fraction) -> Release[Verdict]:
-    if not isinstance(release, Release) or not isinstance(release.value, Verdict):
-        raise InvalidRequest(
-            "Expected a test that gives a release of a verdict",
-            got=type(release).__name__,
-            do="Return what binomial_test and its like return",
-        )
-    receipt, bill = release.receipt, release.receipt.bill
-    if (receipt.adjacency, receipt.unit) != (_ADJACENCY, _UNIT):
-        raise InvalidRequest(
-            f"Expected a test about {_UNIT} and {_ADJACENCY.value} neighbours",
-            got=f"{receipt.unit}, {receipt.adjacency.value}",
-            do='Pass adjacency="replace-one" to the test',
-        )
-    if not isinstance(bill, PureLoss) or bill.epsilon > price:
-        raise InvalidRequest(
-            "Expected a test that costs at most the epsilon it was given", do="Pass the epsilon on to the test"
-        )
-    return release
+def _quietly(steps: Callable[[], Release[Verdict]], question: str) -> Release[Verdict]:
+    """Measure and test; errors and warnings on the way may carry rows or the release, so none leaves, not even chained."""
+    stopped = False
+    try:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return steps()
+    except KeyboardInterrupt:
+        stopped = True
+    if stopped:
+        raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; it stays charged and counted.")
+    raise EngineFailed(
+        f"Failed while running {question!r}", do="Check the data source; the test stays charged and counted"
+    )
