@@ -29,7 +29,7 @@ from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.shares import NUISANCE, Shares
 from expost.stats.hypothesis.size import TableSize, fewest_rows
-from expost.stats.hypothesis.verdict import Verdict, released
+from expost.stats.hypothesis.verdict import ASYMPTOTIC, Verdict, released
 
 __all__ = ["AnovaTest", "anova_power", "anova_test"]
 
@@ -330,6 +330,7 @@ def _release(
         interval=None,
         ask=ask,
         private=source.private,
+        level=ASYMPTOTIC,
         terms=group_terms(bounds, public_sizes, shares),
         adjacency=shares.adjacency,
         breakdown=shares.breakdown(),

@@ -19,7 +19,7 @@ from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
 from expost.stats.hypothesis.size import TableSize, fewest_rows
 from expost.stats.hypothesis.tulap import noisy_binomial_p_values, noisy_binomial_tail
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released
+from expost.stats.hypothesis.verdict import PROVED, Alternative, Verdict, alternative_of, released
 
 __all__ = ["BinomialTest", "binomial_power", "binomial_test"]
 
@@ -222,6 +222,7 @@ class _Design:
             interval=read[1],
             ask=ask,
             private=source.private,
+            level=PROVED,
             terms={**size.terms, "null": self.null, "confidence of the interval": 1 - self._failure},
             adjacency=size.adjacency,
             citations=_PRIVATE_SIZE_CITATIONS if size.rows is None else _CITATIONS,

@@ -19,8 +19,8 @@ from expost.stats.hypothesis.planned import chance_of, correlation_of, rows_of, 
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
-from expost.stats.hypothesis.score_law import null_deviation, score_tail
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released
+from expost.stats.hypothesis.score_law import MOST_EXACT, null_deviation, score_tail
+from expost.stats.hypothesis.verdict import ASYMPTOTIC, PROVED, Alternative, Verdict, alternative_of, released
 
 __all__ = ["CorrelationTest", "correlation_power", "correlation_test"]
 
@@ -240,6 +240,7 @@ def _release(
         interval=_interval(score / pairs, rows, float(epsilon), float(failure), alternative),
         ask=ask,
         private=source.private,
+        level=PROVED if rows <= MOST_EXACT else ASYMPTOTIC,
         terms={"rows": rows, "confidence of the interval": 1 - failure},
         citations=_CITATIONS,
     )

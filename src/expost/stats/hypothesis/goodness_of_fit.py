@@ -29,7 +29,7 @@ from expost.stats.hypothesis.table_test import (
     noisy_counts,
     sealed_counts,
 )
-from expost.stats.hypothesis.verdict import Verdict
+from expost.stats.hypothesis.verdict import PROVED, Verdict
 
 __all__ = ["GoodnessOfFitTest", "fit_power", "fit_test"]
 
@@ -244,4 +244,4 @@ def _released(
     else:
         p = float(fit_p_values(noisy[None], size.rows, law, scale=scale, bits=source)[0])
         statistic = float(fit_statistic(noisy[None], size.rows, law, scale)[0])
-    return finished("goodness of fit", statistic, p, size, priced, source, question, ask)
+    return finished("goodness of fit", statistic, p, size, priced, source, question, ask, level=PROVED)

@@ -22,7 +22,7 @@ from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.shares import NUISANCE
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
+from expost.stats.hypothesis.verdict import ASYMPTOTIC, Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["LinearCorrelationTest", "linear_correlation_power", "linear_correlation_test"]
 
@@ -239,6 +239,7 @@ class _Design:
             interval=self._interval(moments),
             ask=ask,
             private=source.private,
+            level=ASYMPTOTIC,
             terms={
                 "rows": rows,
                 "bounds": [list(each) for each in bounds],

@@ -30,7 +30,7 @@ from expost.stats.hypothesis.priced_test import PricedTest
 from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
 from expost.stats.hypothesis.shares import NUISANCE, Shares
 from expost.stats.hypothesis.size import TableSize, fewest_rows
-from expost.stats.hypothesis.verdict import Alternative, Verdict, alternative_of, released, two_sided
+from expost.stats.hypothesis.verdict import ASYMPTOTIC, Alternative, Verdict, alternative_of, released, two_sided
 
 __all__ = ["MeanDifferenceTest", "mean_difference_power", "mean_difference_test"]
 
@@ -319,6 +319,7 @@ class _Design:
             interval=self._interval(noisy, difference, width),
             ask=ask,
             private=source.private,
+            level=ASYMPTOTIC,
             terms={**terms, "confidence of the interval": 1 - self._failure},
             adjacency=shares.adjacency,
             breakdown=shares.breakdown(),

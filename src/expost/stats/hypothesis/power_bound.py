@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["bound_on_share", "chance_kept", "critical_value", "fewest_counted", "most_larger"]
+__all__ = ["bound_on_share", "chance_kept", "critical_value", "most_larger"]
 
 Floats = NDArray[np.float64]
 
@@ -70,29 +70,3 @@ def critical_value(null: Any, tail: float, *, failure_probability: float) -> flo
     exceeded = special.betaincinv(count - ranks + 1, ranks, 1 - failure_probability)
     enough = np.flatnonzero(exceeded <= tail)
     return math.inf if enough.size == 0 else float(ordered[ranks[enough[0]] - 1])
-
-
-def fewest_counted(level: float, draws: int, *, inner: int, slack: float) -> int:
-    """The number of larger draws, of ``inner``, up to which a simulated test is counted as a rejection of the real one.
-
-    The real test has ``draws`` of them. For every chance q of a larger draw,
-    P(Binomial(inner, q) <= found) <= P(Binomial(draws, q) <= most_larger) + slack, so that the share of counted tests
-    exceeds the true power by at most ``slack``; -1 if no number does. Both sides fall with q: on a grid the left one is
-    taken at the lower end of each cell and the right one at the upper.
-
-    >>> fewest_counted(0.05, 9_999, inner=999, slack=0.01)
-    39
-    """
-    most = most_larger(level, draws)
-    if most < 0:
-        return -1
-    grid = np.linspace(0.0, min(1.0, 4 * level), 4001)
-    real = special.bdtr(most, draws, grid[1:])
-    low, high = -1, inner
-    while high - low > 1:
-        middle = (low + high) // 2
-        counted = special.bdtr(middle, inner, grid[:-1])
-        beyond = float(special.bdtr(middle, inner, grid[-1]))
-        fits = bool((counted - real <= slack).all()) and beyond <= slack
-        low, high = (middle, high) if fits else (low, middle)
-    return low

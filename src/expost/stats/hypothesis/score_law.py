@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from expost.stats.hypothesis.reference import noisy_normal_tail
 
-__all__ = ["null_deviation", "score_masses", "score_tail"]
+__all__ = ["MOST_EXACT", "null_deviation", "score_masses", "score_tail"]
 
 Floats = NDArray[np.float64]
 
-_MOST_EXACT = 100  # rows of which the law is summed
+MOST_EXACT = 100
+"""Rows of which the law is summed; of more it is taken for normal."""
 
 
 def score_tail(at: Any, rows: int, scale: float) -> Floats:
@@ -28,7 +29,7 @@ def score_tail(at: Any, rows: int, scale: float) -> Floats:
     (0.1667, 0.2972)
     """
     z = np.asarray(at, np.float64)
-    if rows > _MOST_EXACT:
+    if rows > MOST_EXACT:
         return noisy_normal_tail(z - 1, null_deviation(rows), [scale])
     masses, most = score_masses(rows), rows * (rows - 1) // 2
     points, place = np.unique(z, return_inverse=True)

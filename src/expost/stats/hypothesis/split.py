@@ -20,7 +20,7 @@ from expost.stats.hypothesis.permutation import INNER_LEVEL, Relation, part_reje
 from expost.stats.hypothesis.price import Ask, Priced
 from expost.stats.hypothesis.priced_test import PricedTest, under_noise
 from expost.stats.hypothesis.size import TableSize, fewest_rows
-from expost.stats.hypothesis.verdict import Verdict, released
+from expost.stats.hypothesis.verdict import PROVED, Verdict, released
 
 __all__ = ["SplitTest", "split_power", "split_test"]
 
@@ -208,6 +208,7 @@ def _release(
         interval=None,
         ask=ask,
         private=source.private,
+        level=PROVED,
         terms={**size.terms, "parts": parts, "level of a part": INNER_LEVEL},
         adjacency=size.adjacency,
         citations=_CITATIONS,

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Table", "fit_statistic", "independent_law", "noise_variance", "shape_statistic", "table_statistic"]
+__all__ = ["Table", "fit_statistic", "noise_variance", "on_simplex", "shape_statistic", "table_statistic"]
 
 Floats = NDArray[np.float64]
 
-_FLOOR = 0.5  # expected rows of a cell below this are taken for this: no division by nothing
 _LEAST_VARIANCE = 1e-6  # of the noise: without any the covariance has no inverse
 
 
@@ -82,28 +81,36 @@ def shape_statistic(noisy: Floats, rows: Any, chances: Floats, scale: float) -> 
     return statistic
 
 
-def independent_law(table: Table) -> Floats:
-    """The independent joint probabilities with the margins of the noisy table, one for each repetition.
+def on_simplex(values: Floats) -> Floats:
+    """Return the nearest probabilities to each row of numbers (Euclidean projection on the simplex; DSSC08, Figure 1).
 
-    Margins are cut at a small positive share, so that the law stays inside the simplex whatever the noise.
+    >>> on_simplex(np.array([[0.8, 0.4, -0.3]])).round(6).tolist()
+    [[0.7, 0.3, 0.0]]
     """
-    lengths = table.counts.shape[1:]
-    rows = table.sizes[:, None]
-    margins = []
-    for axis in (2, 1):
-        sums = table.counts.sum(axis=axis)
-        share = np.maximum(sums / rows, _FLOOR / rows / max(lengths))
-        margins.append(share / share.sum(-1, keepdims=True))
-    law: Floats = margins[0][:, :, None] * margins[1][:, None, :]
-    return law
+    falling = -np.sort(-values, axis=-1)
+    excess = (np.cumsum(falling, axis=-1) - 1) / np.arange(1, values.shape[-1] + 1)
+    kept = np.count_nonzero(falling > excess, axis=-1)[..., None]
+    projected: Floats = np.maximum(values - np.take_along_axis(excess, kept - 1, axis=-1), 0.0)
+    return projected
 
 
 def table_statistic(table: Table) -> Floats:
-    """The sum of squared distances from independence, each over its variance from sampling and noise."""
-    expected = table.sizes[:, None, None] * independent_law(table)
-    variance = np.maximum(expected, _FLOOR) + noise_variance(table.scale)
-    # Both margins of the noisy table are fitted, so they are taken out of the distance as well.
-    away = table.counts - expected
-    away = away - away.mean(1, keepdims=True) - away.mean(2, keepdims=True) + away.mean((1, 2), keepdims=True)
-    statistic: Floats = (away**2 / variance).sum((1, 2))
+    """Sum the squared distances from independence, each over its variance from sampling and noise.
+
+    With margins p and q the distances are (I - p 1') Z (I - 1 q'), linear in the noisy table Z. At the true margins
+    their mean is 0 and their variances are n p (1 - p) q (1 - q) + v (1 - 2p + r p^2)(1 - 2q + c q^2) for noise of variance
+    v in each cell of an r x c table, so the law of the sum hardly depends on the margins.
+    """
+    rows, columns = (on_simplex(table.counts.sum(axis) / table.sizes[:, None]) for axis in (2, 1))
+    away = table.counts - rows[:, :, None] * table.counts.sum(1, keepdims=True)
+    away = away - away.sum(2, keepdims=True) * columns[:, None, :]
+    sampled = table.sizes[:, None, None] * (rows * (1 - rows))[:, :, None] * (columns * (1 - columns))[:, None, :]
+    noise = max(noise_variance(table.scale), _LEAST_VARIANCE)
+    statistic: Floats = (away**2 / (sampled + noise * _kept(rows)[:, :, None] * _kept(columns)[:, None, :])).sum((1, 2))
     return statistic
+
+
+def _kept(shares: Floats) -> Floats:
+    """Return what is left of the variance of noise once the margin is taken out: |e_i - p_i 1|^2."""
+    kept: Floats = 1 - 2 * shares + shares.shape[-1] * shares**2
+    return kept

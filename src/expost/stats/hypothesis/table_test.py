@@ -32,7 +32,7 @@ __all__ = [
     "sealed_counts",
 ]
 
-CITATIONS = ("GLRV16, Algorithms 1 and 3", "KR17, Section 5", "BC91, Section 2", "GRS09, Definition 2")
+CITATIONS = ("GLRV16, Algorithm 1", "KR17, Section 5", "BC91, Section 2", "GRS09, Definition 2")
 
 Floats = NDArray[np.float64]
 
@@ -135,7 +135,17 @@ def drawn_tables(rows: int, law: Floats, draws: int, scale: float, bits: BitSour
 
 
 def finished(
-    test: str, statistic: float, p: float, size: TableSize, priced: Priced, bits: BitSource, question: str, ask: Ask
+    test: str,
+    statistic: float,
+    p: float,
+    size: TableSize,
+    priced: Priced,
+    bits: BitSource,
+    question: str,
+    ask: Ask,
+    *,
+    level: str,
+    citations: tuple[str, ...] = CITATIONS,
 ) -> Release[Verdict]:
     """The release of a test on a table."""
     return released(
@@ -146,9 +156,10 @@ def finished(
         interval=None,
         ask=ask,
         private=bits.private,
+        level=level,
         terms=size.terms,
         adjacency=size.adjacency,
-        citations=CITATIONS,
+        citations=citations,
     )
 
 

@@ -13,9 +13,15 @@ from expost.core import Adjacency, InvalidRequest, PureGuarantee, PureLoss, Rece
 from expost.core.rational import probability
 from expost.stats.hypothesis.price import Ask, Priced
 
-__all__ = ["Alternative", "Verdict", "alternative_of", "released", "two_sided"]
+__all__ = ["ASYMPTOTIC", "PROVED", "Alternative", "Verdict", "alternative_of", "released", "two_sided"]
 
 Alternative = Literal["two-sided", "greater", "less"]
+
+PROVED = "proved"
+"""What a receipt says of a p-value p with P(p <= level) <= level under every law of the null hypothesis."""
+
+ASYMPTOTIC = "asymptotic, checked by simulation"
+"""The same where the level rests on sums being nearly normal; docs/hypothesis-tests.md has the worst found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +83,12 @@ def released(
     ask: Ask,
     private: bool,
     terms: Mapping[str, Any],
+    level: str,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     breakdown: Mapping[str, Fraction] | None = None,
     citations: tuple[str, ...],
 ) -> Release[Verdict]:
-    """The verdict with its receipt."""
+    """Return the verdict with its receipt; ``level`` says what the level of the p-value rests on."""
     receipt = Receipt(
         question=question,
         method=method,
@@ -90,7 +97,7 @@ def released(
         adjacency=adjacency,
         outcome=priced.outcome,
         target=ask.target,
-        terms={**terms, **priced.terms},
+        terms={**terms, "level": level, **priced.terms},
         breakdown=breakdown or {},
         citations=citations,
         simulation=not private,

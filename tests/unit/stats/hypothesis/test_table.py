@@ -7,8 +7,8 @@ from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis.table import (
     Table,
     fit_statistic,
-    independent_law,
     noise_variance,
+    on_simplex,
     shape_statistic,
     table_statistic,
 )
@@ -46,13 +46,34 @@ def test_a_row_more_moves_the_norm_of_the_shape_by_at_most_its_own():
         assert (np.abs(after - before) <= one[cell] + 1e-12).all()
 
 
-def test_the_fitted_law_is_a_law_whatever_the_noise():
-    tables = np.array([[[-50.0, 3.0], [-2.0, -9.0]], [[10.0, 10.0], [10.0, 10.0]]])
-    law = independent_law(Table(tables, 40, 20.0))
+def test_the_projection_is_the_nearest_law():
+    rng = np.random.default_rng(3)
+    points = rng.normal(0.2, 1, (50, 4))
+    others = rng.dirichlet(np.full(4, 0.3), 2000)
 
-    np.testing.assert_allclose(law.sum((1, 2)), 1.0)
-    assert (law > 0).all()
-    np.testing.assert_allclose(law[1], 0.25)
-    assert table_statistic(Table(tables, 40, 20.0))[1] == 0
-    np.testing.assert_allclose(independent_law(Table(tables, None, 20.0)).sum((1, 2)), 1.0)
-    assert (Table(tables, None, 20.0).sizes >= 4).all()
+    nearest = on_simplex(points)
+
+    np.testing.assert_allclose(nearest.sum(1), 1)
+    assert (nearest >= 0).all()
+    away = ((points[:, None] - others) ** 2).sum(-1).min(1)
+    assert (((points - nearest) ** 2).sum(-1) <= away).all()
+
+
+@pytest.mark.parametrize("rows", [40, None])
+def test_the_distance_from_independence_is_finite_whatever_the_noise_and_zero_for_independent_counts(rows):
+    tables = np.array([[[-50.0, 3.0], [-2.0, -9.0]], [[8.0, 2.0], [24.0, 6.0]], [[0.0, 0.0], [40.0, 0.0]]])
+
+    found = table_statistic(Table(tables, rows, 20.0))
+
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[1:], 0, atol=1e-20)
+
+
+def test_the_squared_distances_have_the_variances_they_are_divided_by():
+    first, second, rows, scale = np.array([0.7, 0.2, 0.1]), np.array([0.6, 0.4]), 4000, 20
+    counts = np.random.default_rng(4).multinomial(rows, np.outer(first, second).ravel(), 3000)
+    noisy = counts + discrete_laplace(scale, counts.shape, bits=SeededBits(4))
+
+    found = table_statistic(Table(noisy.reshape(-1, 3, 2).astype(float), rows, scale))
+
+    assert found.mean() == pytest.approx(6, rel=0.05)  # one for each cell
