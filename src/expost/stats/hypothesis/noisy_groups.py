@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.stats.hypothesis.shares import SPREAD_LOG, Shares
+from expost.stats.hypothesis.shares import NUISANCE, SPREAD_LOG, Shares
 
-__all__ = ["NoisyGroups"]
+__all__ = ["UNSEEN", "NoisyGroups"]
 
 Floats = NDArray[np.float64]
+
+UNSEEN = -math.log(NUISANCE)
+"""Values expected in this many rows of a group are in none of them with probability at most ``NUISANCE``."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +167,15 @@ class NoisyGroups:
 
     @property
     def _within(self) -> Floats:
-        """The squares within each group; none is taken for narrower than all together.
+        """The squares within each group; none is taken for narrower than all together, or than rows unseen could make it.
 
-        A few rows may all be alike by chance where others are not: their own squares would then say too little.
+        A few rows may all be alike by chance where others are not: their own squares would then say too little. Values
+        of chance q are in none of n rows with probability (1 - q)^n, so those of a chance of ``UNSEEN`` / n may be, and
+        they may lie at the farther bound.
         """
         assert self.squares is not None
-        own = np.maximum(self.squares - self._centring[0], 0.0)
+        farthest = 0.5 + np.abs(np.clip(self.means, -0.5, 0.5))
+        own = np.maximum(self.squares - self._centring[0], UNSEEN * farthest**2)
         common = own.sum(-1, keepdims=True) / self._freedom.sum(-1, keepdims=True)
         return np.asarray(np.maximum(own, self._freedom * common))
 

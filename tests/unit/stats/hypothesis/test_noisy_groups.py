@@ -6,7 +6,7 @@ from scipy import integrate
 from tests.unit.stats.hypothesis.simulated_groups import simulated
 
 from expost.core import Adjacency
-from expost.stats.hypothesis.noisy_groups import NoisyGroups
+from expost.stats.hypothesis.noisy_groups import UNSEEN, NoisyGroups
 from expost.stats.hypothesis.shares import NUISANCE, SPREAD_LOG, Shares
 
 RNG = np.random.default_rng(21)
@@ -84,11 +84,20 @@ def test_squares_under_negative_noise_leave_a_spread():
 
 
 def test_at_hardly_any_noise_the_variance_is_welchs_with_students_factor():
-    x, y = RNG.normal(0.0, 0.15, 100), RNG.normal(0.0, 0.2, 40)
+    x, y = RNG.normal(0.0, 0.15, 100), RNG.normal(0.0, 0.2, 80)
     shares = Shares(Fraction(10**6), Fraction(10**6), None)
-    totals = [[v.sum() for v in (x, y)], [100, 40], [(v**2).sum() for v in (x, y)]]
+    totals = [[v.sum() for v in (x, y)], [100, 80], [(v**2).sum() for v in (x, y)]]
 
     found = NoisyGroups.of(*totals, shares).mean_variances.sum()
 
-    welch = x.var(ddof=1) / 100 + y.var(ddof=1) / 40
+    welch = x.var(ddof=1) / 100 + y.var(ddof=1) / 80
     assert 1.0 < found / welch < 1.25
+
+
+def test_rows_that_are_all_alike_are_not_taken_for_certain():
+    shares = Shares(Fraction(10**6), Fraction(10**6), None)
+
+    found = NoisyGroups.of([-50.0, 0.0], [100, 10_000], [25.0, 0.0], shares).mean_variances
+
+    assert found[0] >= UNSEEN / 100**2  # the far end of the bounds is one width away
+    assert found[1] >= UNSEEN / 4 / 10_000**2
