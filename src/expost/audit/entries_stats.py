@@ -15,6 +15,7 @@ from expost.audit.entry import Entry
 from expost.audit.noises import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.audit.replay import replay_pair
+from expost.audit.simulator import simulated_pairs
 from expost.core import PureGuarantee, Release, Sensitivity
 from expost.data import Dataset
 from expost.noise.bits import BitSource
@@ -268,6 +269,7 @@ def _counts() -> Sequence[Pair]:
             "one row more, groups climbing after a scout", partial(Count, within="50%", by="key", max_epsilon=2)
         ),
         question_pair("one unit more", partial(Count, epsilon=1, by="key"), unit="who"),
+        *simulated_pairs()[:3],  # single relative counts, whose rungs many runs must reach before they say anything
     ]
 
 
