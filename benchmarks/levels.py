@@ -1,6 +1,6 @@
 """The levels of the private tests at extremes: how often a true null hypothesis is rejected at 0.05 and 0.01.
 
-    python -m benchmarks.levels [--runs 20000] [--only means]
+    python -m benchmarks.levels [--runs 20000] [--only means] [--json FILE]
 
 Rare values, few rows, tiny and huge epsilons, unequal laws of one mean. For each test and family of laws the worst setting
 is printed, with P(p <= 0.05) and P(p <= 0.01) there and the number of settings above four standard errors.
@@ -9,10 +9,12 @@ is printed, with P(p <= 0.05) and P(p <= 0.01) there and the number of settings 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,7 +177,7 @@ def independence(rng: np.random.Generator, runs: int) -> Iterator[Found]:
 TESTS = {f.__name__: f for f in (proportion, means, anova, fit, independence, rank, linear)}
 
 
-def report(found: Iterator[Found]) -> None:
+def report(found: Iterator[Found]) -> list[dict[str, Any]]:
     """Print the worst setting of each family, by how far it is above the level in standard errors."""
     worst: dict[str, tuple[float, str, list[float]]] = {}
     counted: dict[str, list[int]] = {}
@@ -185,22 +187,27 @@ def report(found: Iterator[Found]) -> None:
         worst[family] = max(worst.get(family, (-math.inf, "", [])), (excess, where, shares))
         total = counted.setdefault(family, [0, 0])
         total[0], total[1] = total[0] + 1, total[1] + (excess > 4)
+    found = []
     for family, (excess, where, shares) in worst.items():
         settings, above = counted[family]
+        found.append({"family": family, "settings": settings, "above": above, "worst": shares, "where": where})
         levels = ", ".join(f"P(p <= {a}) = {s:.4f}" for a, s in zip(LEVELS, shares, strict=True))
         print(
             f"{family}: {above} of {settings} settings above; worst {levels} ({excess:.1f} s.e.) at {where}", flush=True
         )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--only", choices=sorted(TESTS))
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    for name, test in TESTS.items():
-        if arguments.only in (None, name):
-            report(test(np.random.default_rng(1), arguments.runs))
+    chosen = [test for name, test in TESTS.items() if arguments.only in (None, name)]
+    found = [each for test in chosen for each in report(test(np.random.default_rng(1), arguments.runs))]
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def test_the_widest_noise_of_any_test_fits_its_integers() -> None:
 
 
 def test_a_series_of_tests_refuses_an_epsilon_before_it_is_held() -> None:
-    session = Session(Dataset(TABLE, **described()), approx(10**18, 0.1))
+    described_rows = {"adjacency": "replace-one", "rows": len(TABLE)}
+    session = Session(Dataset(TABLE, **described(), **described_rows), approx(10**18, 0.1))
     tester = hypothesis.AdaptiveTester(session.dataset, max_tests=5, ledger=session.ledger, accounts=session.accounts)
     with pytest.raises(InvalidRequest, match="between"):
         tester.run("binomial", "c", equals="a", null=0.5, epsilon=1e6)
