@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from expost.noise.gaussian_stream import GaussianStream
 
 __all__ = ["canary_pair", "entries", "newton_vector_pair", "step_pair", "watched_pair"]
 
+_FEW = 150  # of whole trainings in the quick profile: the steps that they are made of run in batches
 _RUNS = 400  # a training takes milliseconds, however small
 _DELTA = Fraction(1, 100)  # large, so that so few runs can contradict it
 _PLAIN = np.array([[0.01], [0.01]])  # two rows that hardly pull
@@ -126,14 +128,15 @@ def _weights(request: TrainingRequest, features: NDArray[np.float64], targets: N
 
 
 def _trainings() -> Sequence[Pair]:
+    few = partial(canary_pair, runs=_FEW)
     return (
         step_pair("what one step releases"),
-        canary_pair("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
-        canary_pair("four steps on all rows", Full(4), steps=4, noise=Fraction(2)),
-        canary_pair("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
-        canary_pair("one pass of disjoint batches", Disjoint(3, 4), steps=3, noise=Fraction(1)),
-        canary_pair("two phases", Full(4), steps=1, noise=Fraction(1), phases=2),
-        canary_pair("alone in the table", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(1), others=0),
+        few("one step on all rows", Full(4), steps=1, noise=Fraction(1)),
+        few("four steps on all rows", Full(4), steps=4, noise=Fraction(2)),
+        few("sampled steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
+        few("one pass of disjoint batches", Disjoint(3, 4), steps=3, noise=Fraction(1)),
+        few("two phases", Full(4), steps=1, noise=Fraction(1), phases=2),
+        few("alone in the table", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(1), others=0),
     )
 
 
@@ -160,11 +163,12 @@ def newton_vector_pair(name: str, *, gradient: float, curvature: float, noise: F
 
 
 def _newton_steps() -> Sequence[Pair]:
+    few = partial(canary_pair, runs=_FEW, solver="newton")
     return (
         step_pair("what one Newton step releases", solver="newton"),
-        canary_pair("one Newton step on all rows", Full(4), steps=1, noise=Fraction(1), solver="newton"),
-        canary_pair("four Newton steps on all rows", Full(4), steps=4, noise=Fraction(2), solver="newton"),
-        canary_pair("sampled Newton steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1), solver="newton"),
+        few("one Newton step on all rows", Full(4), steps=1, noise=Fraction(1)),
+        few("four Newton steps on all rows", Full(4), steps=4, noise=Fraction(2)),
+        few("sampled Newton steps", Poisson(Fraction(1, 2), 4), steps=4, noise=Fraction(1)),
     )
 
 

@@ -66,3 +66,13 @@ def test_a_path_shows_nothing_of_its_content() -> None:
     assert "3.0" not in repr(path())
     with pytest.raises(TypeError):
         pickle.dumps(path())
+
+
+def test_simulated_releases_have_the_radius_of_their_law():
+    sealed = Sealed(np.array([3.0, 4.0]), Sensitivity(1, Norm.L2))
+    noise = RadialLaplacePath.simulate(sealed, 0.5, runs=20_000, bits=SeededBits(7)) - [3.0, 4.0]
+    radius = np.linalg.norm(noise, axis=1)
+
+    # Gamma(2) of scale 2: mean 4, deviation 2.8; six standard errors.
+    assert abs(radius.mean() - 4) < 6 * 2.83 / 141
+    assert np.abs(noise.mean(axis=0)).max() < 6 * 3.5 / 141
