@@ -187,15 +187,15 @@ def report(found: Iterator[Found]) -> list[dict[str, Any]]:
         worst[family] = max(worst.get(family, (-math.inf, "", [])), (excess, where, shares))
         total = counted.setdefault(family, [0, 0])
         total[0], total[1] = total[0] + 1, total[1] + (excess > 4)
-    found = []
+    rows = []
     for family, (excess, where, shares) in worst.items():
         settings, above = counted[family]
-        found.append({"family": family, "settings": settings, "above": above, "worst": shares, "where": where})
+        rows.append({"family": family, "settings": settings, "above": above, "worst": shares, "where": where})
         levels = ", ".join(f"P(p <= {a}) = {s:.4f}" for a, s in zip(LEVELS, shares, strict=True))
         print(
             f"{family}: {above} of {settings} settings above; worst {levels} ({excess:.1f} s.e.) at {where}", flush=True
         )
-    return found
+    return rows
 
 
 def main() -> None:
