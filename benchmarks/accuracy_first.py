@@ -30,17 +30,17 @@ import tables
 from expost.accuracy.paper2017 import Task
 from expost.core import Ladder
 from expost.data.matrix import GRID_BITS, UnitBall, read_rows
-from expost.learning.aim import Aim
-from expost.learning.certified_ridge import CertifiedRidge
-from expost.learning.classification import TiltedClassifier, grid_labels
-from expost.learning.hypotheses import Hypotheses
-from expost.learning.losses import Logistic, TruncatedSquare
-from expost.learning.noise_reduction import NoiseReduction
-from expost.learning.objective import TiltedRisk
-from expost.learning.paper_fit import PaperFit
-from expost.learning.problem import Problem
-from expost.learning.tilted_ridge import TiltedRidge
 from expost.models import LogisticRegression, Ridge
+from expost.models.linear.aim import Aim
+from expost.models.linear.certified_ridge import CertifiedRidge
+from expost.models.linear.classification import TiltedClassifier, grid_labels
+from expost.models.linear.hypotheses import Hypotheses
+from expost.models.linear.losses import Logistic, TruncatedSquare
+from expost.models.linear.noise_reduction import NoiseReduction
+from expost.models.linear.objective import TiltedRisk
+from expost.models.linear.paper_fit import PaperFit
+from expost.models.linear.problem import Problem
+from expost.models.linear.tilted_ridge import TiltedRidge
 from expost.noise import SeededBits
 
 PENALTY, FAILURE = 0.005, 0.1

@@ -30,8 +30,8 @@ import torch
 from torch import nn
 
 from expost import TargetNotMet
-from expost.learning.sgd.batches import Poisson
-from expost.learning.sgd.schedule import Phase, Schedule
+from expost.models.descent.batches import Poisson
+from expost.models.descent.schedule import Phase, Schedule
 from expost.torch import train
 from mnist import DELTA, ROOT, ROWS, Run, least, order_of, reached
 

@@ -161,8 +161,8 @@ def opacus(model, images, labels, batch: int, steps: int, mode: str) -> Callable
 
 def steps_of(learner, steps: int, batch: int) -> Callable[[], None]:
     """The steps of a training as ``Trainer`` takes them: sample, measure, release, descend."""
-    from expost.learning.sgd.batches import Poisson
-    from expost.learning.sgd.schedule import Phase
+    from expost.models.descent.batches import Poisson
+    from expost.models.descent.schedule import Phase
     from expost.noise import system_bits
     from expost.noise.gaussian_stream import GaussianStream
 
@@ -192,10 +192,10 @@ def ours_torch(model, images, labels, batch: int, steps: int) -> Callable[[], No
 
 
 def ours_numpy(images, labels, batch: int, steps: int) -> Callable[[], None]:
-    from expost.learning.sgd.descent import DescentRule
-    from expost.learning.sgd.features import FeatureGrid
-    from expost.learning.sgd.head import Softmax
-    from expost.learning.sgd.table import LinearProblem
+    from expost.models.descent.descent import DescentRule
+    from expost.models.descent.features import FeatureGrid
+    from expost.models.descent.head import Softmax
+    from expost.models.descent.table import LinearProblem
 
     problem = LinearProblem(
         FeatureGrid(784, bound=16.0), Softmax(10), 1.0, DescentRule(0.01, momentum=0.0, averaging=0.0)

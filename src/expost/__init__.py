@@ -32,7 +32,7 @@ _ROOMS = {
         "gdp",
         "zcdp",
     ),
-    "curator": ("Session",),
+    "session": ("Session",),
     "data": ("Dataset", "col"),
     "holdout": ("ReusableHoldout",),
     "ledger": ("open_ledger",),
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         gdp,
         zcdp,
     )
-    from expost.curator import Session
     from expost.data import Dataset, col
     from expost.holdout import ReusableHoldout
     from expost.ledger import open_ledger
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
         save_model,
     )
     from expost.robustness import certify, individual_fairness
+    from expost.session import Session
     from expost.stats import PrivateKeys
     from expost.stats.hypothesis import AdaptiveTester
 

@@ -41,7 +41,7 @@ def test_the_floors_hold(house: Path) -> None:
     [
         pytest.param("noise", "import expost.ledger", id="sibling"),
         pytest.param("core", "import expost.noise", id="upward"),
-        pytest.param("stats", "import expost.curator", id="upward from the asks"),
+        pytest.param("stats", "import expost.session", id="upward from the asks"),
         pytest.param("core", "import numpy", id="words beyond the standard library"),
         pytest.param("noise", "import expost.audit", id="house imports what stands beside it"),
     ],

@@ -20,11 +20,11 @@ from expost.data.matrix import read_rows
 from expost.data.row_identity import row_coins
 from expost.data.row_split import KeyedRows, split_rows
 from expost.data.source import open_source
-from expost.learning.classification import known_labels
-from expost.learning.sgd import request as training
-from expost.learning.sgd.trainer import Trainer
 from expost.ledger import open_ledger
 from expost.models import HuberSVC, LogisticRegression, Ridge
+from expost.models.descent import request as training
+from expost.models.descent.trainer import Trainer
+from expost.models.linear.classification import known_labels
 from expost.models.sgd import SGDClassifier, SGDRegressor
 from expost.models.tuned import fit_one_of
 from expost.noise import SeededBits, bits

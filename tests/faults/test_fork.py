@@ -92,7 +92,7 @@ TRAINS = """
 import os, shutil, signal, sys, time
 import numpy as np
 import expost
-from expost.learning.sgd.checkpoint import Checkpoint
+from expost.models.descent.checkpoint import Checkpoint
 
 folder, copies = sys.argv[1:]
 refused = f"{folder}/refused"

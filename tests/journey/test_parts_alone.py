@@ -14,8 +14,8 @@ from tests.journey.every_question import QUESTIONS, TESTS, described
 
 import expost
 from expost import Dataset, Session, approx
+from expost.answer import answer
 from expost.core import InvalidRequest, Request, TargetNotMet, Unit
-from expost.curator.answer import answer
 from expost.noise import SeededBits
 
 ROWS = 120

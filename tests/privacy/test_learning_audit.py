@@ -9,8 +9,8 @@ from expost.audit import Profile, Verdict, audit_table
 from expost.audit.entries_learning import entries
 from expost.core import Sensitivity
 from expost.data.moments import MomentLayout
-from expost.learning import OutputFit, ResidualCheck, TiltedRisk
-from expost.learning.risk import ExactRisk
+from expost.models.linear import OutputFit, ResidualCheck, TiltedRisk
+from expost.models.linear.risk import ExactRisk
 
 PROFILE = Profile(runs=2000, slow_runs=150)
 

@@ -12,9 +12,9 @@ import pytest
 from expost.core import Measure, Norm, unseal
 from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
 from expost.data.moments import MomentLayout
-from expost.learning.classification import grid_labels
-from expost.learning.residual_check import ResidualCheck
-from expost.learning.score_query import ScoreQuery
+from expost.models.linear.classification import grid_labels
+from expost.models.linear.residual_check import ResidualCheck
+from expost.models.linear.score_query import ScoreQuery
 
 EXTREMES = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-320, 0.0, 1.0, -1.0, 0.5, 3.0, -2.5])
 PAIRS = 25

@@ -38,7 +38,7 @@ from expost.core import (
     ZeroConcentratedGuarantee,
 )
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.learning import (
+from expost.models.linear import (
     AdaptiveRidge,
     Aim,
     CertifiedRidge,
@@ -57,12 +57,12 @@ from expost.learning import (
     TiltedRidge,
     TiltedRisk,
 )
-from expost.learning.classification import grid_labels
-from expost.learning.hypotheses import measure_moments
-from expost.learning.losses import HuberHinge, Logistic, Loss, TruncatedSquare
-from expost.learning.newton import Objective, minimise
-from expost.learning.output_noise import GaussianOutput, SphericalOutput
-from expost.learning.risk import ExactRisk
+from expost.models.linear.classification import grid_labels
+from expost.models.linear.hypotheses import measure_moments
+from expost.models.linear.losses import HuberHinge, Logistic, Loss, TruncatedSquare
+from expost.models.linear.newton import Objective, minimise
+from expost.models.linear.output_noise import GaussianOutput, SphericalOutput
+from expost.models.linear.risk import ExactRisk
 from expost.noise import DiscreteLaplacePath, GaussianPath, SphericalLaplaceMechanism, bernoulli
 from expost.noise.bits import BitSource
 
@@ -89,20 +89,20 @@ def entries() -> Iterable[Entry]:
     """One entry a way."""
     climbs = (*PATHS, *ABOVE_THRESHOLD)
     return (
-        Entry("expost.learning.TiltedRisk", _tilted_risk, noise=TILTS),
-        Entry("expost.learning.ResidualCheck", _residual_check, noise=PATHS),
-        Entry("expost.learning.TiltedClassifier", _classifiers, noise=TILTS),
-        Entry("expost.learning.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
-        Entry("expost.learning.CertifiedRidge", _certified_ridge, noise=PATHS),
-        Entry("expost.learning.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
-        Entry("expost.learning.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
-        Entry("expost.learning.OutputFit", _outputs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
-        Entry("expost.learning.GradientFit", _gradients, noise=climbs),
-        Entry("expost.learning.NoiseReduction", _noise_reduction, noise=climbs),
-        Entry("expost.learning.Doubling", _doubling, noise=PATHS),
-        Entry("expost.learning.TheoryInversion", _theory, noise=PATHS),
-        Entry("expost.learning.TestedFit", _tested, noise=(*TILTS, *REDUCED)),
-        Entry("expost.learning.MonotoneFit", _monotone, noise=(*TILTS, *REDUCED)),
+        Entry("expost.models.linear.TiltedRisk", _tilted_risk, noise=TILTS),
+        Entry("expost.models.linear.ResidualCheck", _residual_check, noise=PATHS),
+        Entry("expost.models.linear.TiltedClassifier", _classifiers, noise=TILTS),
+        Entry("expost.models.linear.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
+        Entry("expost.models.linear.CertifiedRidge", _certified_ridge, noise=PATHS),
+        Entry("expost.models.linear.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
+        Entry("expost.models.linear.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
+        Entry("expost.models.linear.OutputFit", _outputs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
+        Entry("expost.models.linear.GradientFit", _gradients, noise=climbs),
+        Entry("expost.models.linear.NoiseReduction", _noise_reduction, noise=climbs),
+        Entry("expost.models.linear.Doubling", _doubling, noise=PATHS),
+        Entry("expost.models.linear.TheoryInversion", _theory, noise=PATHS),
+        Entry("expost.models.linear.TestedFit", _tested, noise=(*TILTS, *REDUCED)),
+        Entry("expost.models.linear.MonotoneFit", _monotone, noise=(*TILTS, *REDUCED)),
         Entry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
     )
 

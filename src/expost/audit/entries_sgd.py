@@ -16,17 +16,17 @@ from expost.audit.noises import GAUSSIAN_STREAM, REDUCED
 from expost.audit.pair import Outcomes, Pair, Sampler, repeat
 from expost.audit.replay import stream_pair
 from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Target
-from expost.learning.sgd.batches import Batches, Disjoint, Full, Poisson
-from expost.learning.sgd.descent import DescentRule
-from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.head import Logistic, Squared
-from expost.learning.sgd.request import TrainingRequest
-from expost.learning.sgd.schedule import Phase, Schedule
-from expost.learning.sgd.table import LinearProblem
-from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
-from expost.learning.sgd.validation import ScoreRule, ValidationTest
-from expost.learning.sgd.watch import Watch
-from expost.learning.sgd.watching import Watching
+from expost.models.descent.batches import Batches, Disjoint, Full, Poisson
+from expost.models.descent.descent import DescentRule
+from expost.models.descent.features import FeatureGrid
+from expost.models.descent.head import Logistic, Squared
+from expost.models.descent.request import TrainingRequest
+from expost.models.descent.schedule import Phase, Schedule
+from expost.models.descent.table import LinearProblem
+from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
+from expost.models.descent.validation import ScoreRule, ValidationTest
+from expost.models.descent.watch import Watch
+from expost.models.descent.watching import Watching
 from expost.noise import ReducedAboveThreshold
 from expost.noise.bits import BitSource
 from expost.noise.gaussian_stream import GaussianStream
@@ -44,23 +44,23 @@ def entries() -> Iterable[Entry]:
     """Whole trainings, and the private test that stops them."""
     return (
         Entry(
-            "expost.learning.sgd.trainer.Trainer",
+            "expost.models.descent.trainer.Trainer",
             _trainings,
-            also=("expost.learning.sgd.prices.PriceList",),
+            also=("expost.models.descent.prices.PriceList",),
             noise=GAUSSIAN_STREAM,
         ),
         Entry(
-            "expost.learning.sgd.validation.ValidationTest",
+            "expost.models.descent.validation.ValidationTest",
             _validations,
             also=("expost.noise.renewed_threshold.RenewedThreshold",),
             noise=REDUCED,
         ),
-        Entry("expost.learning.sgd.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
-        Entry("expost.learning.sgd.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
+        Entry("expost.models.descent.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
+        Entry("expost.models.descent.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
         Entry(
-            "expost.learning.sgd.watching.Watching",
+            "expost.models.descent.watching.Watching",
             _watched_steps,
-            also=("expost.learning.sgd.watch.Watch",),
+            also=("expost.models.descent.watch.Watch",),
             noise=GAUSSIAN_STREAM,
         ),
     )

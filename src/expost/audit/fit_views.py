@@ -19,10 +19,10 @@ from expost.audit.many_minima import ManyMinima
 from expost.audit.pair import Outcomes, Pair, Sampler
 from expost.core import Ladder, PureGuarantee, Sealed
 from expost.data.matrix import UnitRows
-from expost.learning.hypotheses import OutputHypotheses
-from expost.learning.objective import TiltedRisk
-from expost.learning.risk import ExactRisk
-from expost.learning.tilt import GaussianTilt, SphericalTilt
+from expost.models.linear.hypotheses import OutputHypotheses
+from expost.models.linear.objective import TiltedRisk
+from expost.models.linear.risk import ExactRisk
+from expost.models.linear.tilt import GaussianTilt, SphericalTilt
 from expost.noise import AboveThreshold, DiscreteLaplacePath, GaussianPath, ReducedAboveThreshold
 from expost.noise.bits import BitSource
 from expost.noise.copies import sealed_copies

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from expost.core import EngineFailed
 from expost.data.matrix import GRID_BITS, UnitRows
-from expost.learning.losses import Loss
+from expost.models.linear.losses import Loss
 
 __all__ = ["ManyMinima"]
 
@@ -28,7 +28,7 @@ class ManyMinima:
     minimum at theta is that of the tilt there, times the determinant of ``curvatures(theta)``.
 
     >>> from expost.data.matrix import UnitBall, grid_numbers, read_rows
-    >>> from expost.learning.losses import TruncatedSquare
+    >>> from expost.models.linear.losses import TruncatedSquare
     >>> rows = UnitRows(read_rows(np.array([[1.0]]), np.array([0.5])), UnitBall(1), grid_numbers(1.0))
     >>> ManyMinima(rows, TruncatedSquare(4.0), 1.0, 2.0**-GRID_BITS)(np.array([[0.0], [-1.0]])).round(3).tolist()
     [[0.25], [0.75]]

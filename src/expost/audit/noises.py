@@ -52,7 +52,7 @@ REDUCED = (
     Noise(_NOISE + "renewed_threshold.RenewedThreshold.query_scale"),
 )
 TILTS = (
-    Noise("expost.learning.tilt.LaplaceTilt.scale"),
-    Noise("expost.learning.tilt.SphericalTilt.scale"),
-    Noise("expost.learning.tilt.GaussianTilt.deviation"),
+    Noise("expost.models.linear.tilt.LaplaceTilt.scale"),
+    Noise("expost.models.linear.tilt.SphericalTilt.scale"),
+    Noise("expost.models.linear.tilt.GaussianTilt.deviation"),
 )

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from expost.audit.pair import Pair, Sampler, repeat
 from expost.audit.replay import stream_pair
 from expost.core import ApproxGuarantee
-from expost.learning.sgd.batches import Batches, Full, Poisson
-from expost.learning.sgd.request import TrainingRequest
-from expost.learning.sgd.schedule import Phase, Schedule
+from expost.models.descent.batches import Batches, Full, Poisson
+from expost.models.descent.request import TrainingRequest
+from expost.models.descent.schedule import Phase, Schedule
 from expost.noise.bits import BitSource
 from expost.torch.module_learner import ModuleProblem
 from expost.torch.rows import read_rows

@@ -59,8 +59,8 @@ def _forget(output: Path) -> None:
 
 
 def _count(table: pa.Table, output: Path) -> Release[Any]:
-    from expost.curator import Session
     from expost.data import Dataset
+    from expost.session import Session
 
     flights = Dataset(table, name="demo-flights")
     with Session(flights, epsilon(1), ledger=output / "demo.ledger") as session:

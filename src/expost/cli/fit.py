@@ -48,8 +48,8 @@ def fit(
     replaced row loses at most what is spent on the models, and twice what is spent on the queries. Where a description
     says adjacency = "replace-one", such models and queries share dataset:NAME.
     """
-    from expost.curator import Session
     from expost.models.saved import model_document, write_model
+    from expost.session import Session
 
     new_file(output, begins=(b"{",))
     limits = _features(feature)

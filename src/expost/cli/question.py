@@ -16,8 +16,8 @@ from expost.cli.described import describe_source, limits_of, named_apart, typed_
 from expost.core import InvalidRequest, epsilon
 
 if TYPE_CHECKING:
-    from expost.curator import Session
     from expost.data import Dataset
+    from expost.session import Session
 
 __all__ = ["Question", "asking"]
 
@@ -85,7 +85,7 @@ class Question:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session about the table, or about the part of it that was named."""
-        from expost.curator import Session
+        from expost.session import Session
 
         dataset = self.dataset()
         where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))

@@ -27,9 +27,9 @@ from expost.core.guarantee import (
 from expost.core.ladder import Ladder
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, posterior_bound
+from expost.core.query import Plan, PlanContext, Query, Request
 from expost.core.receipt import Outcome, Receipt
 from expost.core.release import Release, Step
-from expost.core.request import Request
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
 from expost.core.target import Measure, Target
@@ -52,18 +52,21 @@ __all__ = [
     "MissingExtra",
     "Norm",
     "Outcome",
+    "Plan",
+    "PlanContext",
     "PureGuarantee",
     "PureLoss",
+    "Query",
     "Receipt",
     "Release",
     "RenyiGuarantee",
     "RenyiLoss",
     "Request",
     "SealBroken",
-    "TableChanged",
     "Sealed",
     "Sensitivity",
     "Step",
+    "TableChanged",
     "Target",
     "TargetNotMet",
     "Unit",

@@ -12,12 +12,12 @@ import numpy as np
 from expost.core import BudgetExceeded, Outcome, Request
 from expost.data.matrix import RowSource, UnitBall, read_rows
 from expost.experiments.published import Point, Replay
-from expost.learning.aim import Aim
-from expost.learning.certified_ridge import CertifiedRidge
-from expost.learning.classification import TiltedClassifier, grid_labels
-from expost.learning.losses import Logistic
-from expost.learning.problem import Problem
-from expost.learning.tilted_ridge import TiltedRidge
+from expost.models.linear.aim import Aim
+from expost.models.linear.certified_ridge import CertifiedRidge
+from expost.models.linear.classification import TiltedClassifier, grid_labels
+from expost.models.linear.losses import Logistic
+from expost.models.linear.problem import Problem
+from expost.models.linear.tilted_ridge import TiltedRidge
 from expost.noise import BitSource
 
 __all__ = ["CAP", "OwnMethods"]

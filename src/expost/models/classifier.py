@@ -17,19 +17,19 @@ from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource
 from expost.data.places import label_codes
-from expost.learning.classification import TiltedClassifier, code_signs, signs
-from expost.learning.doubling import Doubling
-from expost.learning.gradient_fit import GradientFit
-from expost.learning.losses import HuberHinge, Logistic, Loss
-from expost.learning.model import LinearModel
-from expost.learning.monotone_fit import MonotoneFit
-from expost.learning.noise_reduction import NoiseReduction
-from expost.learning.output_fit import OutputFit
-from expost.learning.paper_fit import PaperFit
-from expost.learning.problem import Problem
-from expost.learning.tested_fit import TestedFit
-from expost.learning.theory import TheoryInversion
 from expost.models.estimator import PrivateLinearModel
+from expost.models.linear.classification import TiltedClassifier, code_signs, signs
+from expost.models.linear.doubling import Doubling
+from expost.models.linear.gradient_fit import GradientFit
+from expost.models.linear.losses import HuberHinge, Logistic, Loss
+from expost.models.linear.model import LinearModel
+from expost.models.linear.monotone_fit import MonotoneFit
+from expost.models.linear.noise_reduction import NoiseReduction
+from expost.models.linear.output_fit import OutputFit
+from expost.models.linear.paper_fit import PaperFit
+from expost.models.linear.problem import Problem
+from expost.models.linear.tested_fit import TestedFit
+from expost.models.linear.theory import TheoryInversion
 from expost.models.observed import OBSERVED, observed_classes
 from expost.models.score_parameter import ScoreParameter
 

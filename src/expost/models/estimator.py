@@ -16,11 +16,11 @@ from expost.core.picture import draw
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.data.matrix import RowSource, UnitBall, column_names, read_rows
-from expost.learning.aim import Aim
-from expost.learning.model import LinearModel
-from expost.learning.problem import Problem
 from expost.models.column_bounds import column_bounds
 from expost.models.columns import remember_columns
+from expost.models.linear.aim import Aim
+from expost.models.linear.model import LinearModel
+from expost.models.linear.problem import Problem
 from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
 
 __all__ = ["PrivateLinearModel"]

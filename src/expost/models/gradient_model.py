@@ -12,29 +12,29 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Measure, Release, Request, Target, TargetNotMet
 from expost.core.rational import rational
-from expost.curator import answer
 from expost.data import Dataset
 from expost.data.matrix import RowSource, column_names, read_rows
 from expost.data.schema import Kind
-from expost.learning.sgd.checkpoint import Checkpoint
-from expost.learning.sgd.descent import DescentRule
-from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.fingerprint import fingerprint
-from expost.learning.sgd.head import Head, Squared
-from expost.learning.sgd.learner import LinearScores
-from expost.learning.sgd.order import Order, Plan
-from expost.learning.sgd.prices import PriceList
-from expost.learning.sgd.progress import RichProgress
-from expost.learning.sgd.request import TrainingRequest
-from expost.learning.sgd.resumable import train_resumably
-from expost.learning.sgd.stop_test import PublicTest
-from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
-from expost.learning.sgd.validation import ScoreRule
-from expost.learning.sgd.watch import Watch
 from expost.models.column_bounds import column_bounds
 from expost.models.columns import remember_columns
+from expost.models.descent.checkpoint import Checkpoint
+from expost.models.descent.descent import DescentRule
+from expost.models.descent.features import FeatureGrid
+from expost.models.descent.fingerprint import fingerprint
+from expost.models.descent.head import Head, Squared
+from expost.models.descent.learner import LinearScores
+from expost.models.descent.order import Order, Plan
+from expost.models.descent.prices import PriceList
+from expost.models.descent.progress import RichProgress
+from expost.models.descent.request import TrainingRequest
+from expost.models.descent.resumable import train_resumably
+from expost.models.descent.stop_test import PublicTest
+from expost.models.descent.table import LinearProblem, LinearTable, default_steps
+from expost.models.descent.validation import ScoreRule
+from expost.models.descent.watch import Watch
 from expost.models.observed import OBSERVED
 from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
 

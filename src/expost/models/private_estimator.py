@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from threadpoolctl import ThreadpoolController
 
+from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Receipt, Release, Request, Unit
 from expost.core.mask import check_unmasked
-from expost.curator import answer
 from expost.data import Dataset
 from expost.data.canonical import canonical_column
 from expost.data.matrix import column_names, plain_numbers, typed_column

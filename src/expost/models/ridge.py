@@ -16,22 +16,22 @@ from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, InvalidRequest, Measure, Release, Request
 from expost.core.rational import probability, rational
 from expost.data.matrix import GRID_BITS, RowSource, grid_numbers
-from expost.learning.adaptive_ridge import AdaptiveRidge
-from expost.learning.certified_ridge import CertifiedRidge, RidgeRelease
-from expost.learning.doubling import Doubling
-from expost.learning.gaussian_ridge import GaussianRidge
-from expost.learning.gradient_fit import GradientFit
-from expost.learning.losses import TruncatedSquare
-from expost.learning.model import LinearModel
-from expost.learning.noise_reduction import NoiseReduction
-from expost.learning.output_fit import OutputFit
-from expost.learning.paper_fit import PaperFit
-from expost.learning.problem import Problem
-from expost.learning.tested_fit import TestedFit
-from expost.learning.theory import TheoryInversion
-from expost.learning.tilted_ridge import TiltedRidge
 from expost.models.columns import remember_columns
 from expost.models.estimator import PrivateLinearModel
+from expost.models.linear.adaptive_ridge import AdaptiveRidge
+from expost.models.linear.certified_ridge import CertifiedRidge, RidgeRelease
+from expost.models.linear.doubling import Doubling
+from expost.models.linear.gaussian_ridge import GaussianRidge
+from expost.models.linear.gradient_fit import GradientFit
+from expost.models.linear.losses import TruncatedSquare
+from expost.models.linear.model import LinearModel
+from expost.models.linear.noise_reduction import NoiseReduction
+from expost.models.linear.output_fit import OutputFit
+from expost.models.linear.paper_fit import PaperFit
+from expost.models.linear.problem import Problem
+from expost.models.linear.tested_fit import TestedFit
+from expost.models.linear.theory import TheoryInversion
+from expost.models.linear.tilted_ridge import TiltedRidge
 from expost.models.score_parameter import ScoreParameter
 
 __all__ = ["Ridge"]

@@ -14,14 +14,14 @@ from sklearn.base import ClassifierMixin
 from expost.core import InvalidRequest, Norm, Receipt, Release
 from expost.core.whole_file import write_file
 from expost.data.matrix import UnitBall
-from expost.learning.model import LinearModel, UnitReading
-from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.learner import GridReading, LinearScores
 from expost.models.classifier import HuberSVC, LogisticRegression
 from expost.models.column_bounds import column_bounds, is_interval
 from expost.models.columns import remember_columns
+from expost.models.descent.features import FeatureGrid
+from expost.models.descent.learner import GridReading, LinearScores
 from expost.models.estimator import PrivateLinearModel
 from expost.models.gradient_model import PrivateGradientModel
+from expost.models.linear.model import LinearModel, UnitReading
 from expost.models.ridge import Ridge
 from expost.models.sgd import SGDClassifier, SGDRegressor
 

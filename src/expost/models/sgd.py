@@ -13,11 +13,11 @@ from sklearn.metrics import r2_score
 
 from expost.core import InvalidRequest, Measure, Release
 from expost.core.rational import rational
-from expost.learning.sgd.head import ABSENT, Head, Huber, Logistic, Softmax, Squared
-from expost.learning.sgd.learner import LinearScores
-from expost.learning.sgd.order import Plan
-from expost.learning.sgd.table import label_numbers, target_numbers
 from expost.models.column_bounds import is_interval
+from expost.models.descent.head import ABSENT, Head, Huber, Logistic, Softmax, Squared
+from expost.models.descent.learner import LinearScores
+from expost.models.descent.order import Plan
+from expost.models.descent.table import label_numbers, target_numbers
 from expost.models.gradient_model import PrivateGradientModel
 from expost.models.observed import OBSERVED, observed_classes
 

@@ -13,12 +13,12 @@ from sklearn.base import clone
 from expost.core import InvalidRequest, Release, Request
 from expost.core.rational import probability, rational
 from expost.data import Dataset
-from expost.learning.sgd.features import FeatureGrid, GridRows
-from expost.learning.sgd.order import Order
-from expost.learning.sgd.progress import RichProgress
-from expost.learning.sgd.schedule import Schedule
-from expost.learning.sgd.table import LinearProblem, LinearTable, default_steps
-from expost.learning.sgd.tuning import Setting, TuningRequest, doubling_ladder
+from expost.models.descent.features import FeatureGrid, GridRows
+from expost.models.descent.order import Order
+from expost.models.descent.progress import RichProgress
+from expost.models.descent.schedule import Schedule
+from expost.models.descent.table import LinearProblem, LinearTable, default_steps
+from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
 from expost.models.gradient_model import GivenRows, PrivateGradientModel
 from expost.models.private_estimator import chosen_columns, one_thread
 

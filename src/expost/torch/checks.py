@@ -13,8 +13,8 @@ from torch import nn
 from expost.core import ExpostError, InvalidRequest
 from expost.core.mask import check_unmasked
 from expost.core.rational import rational
-from expost.learning.sgd.schedule import Schedule
-from expost.learning.sgd.watch import Watch
+from expost.models.descent.schedule import Schedule
+from expost.models.descent.watch import Watch
 from expost.noise.gaussian_stream import stream_variance
 from expost.noise.gaussian_table import gaussian_table
 from expost.torch.module_learner import ModuleProblem, ModuleTable

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
-from expost.learning.sgd.schedule import Phase
-from expost.learning.sgd.validation import ScoreRule
-from expost.learning.sgd.watch import Tally
+from expost.models.descent.schedule import Phase
+from expost.models.descent.validation import ScoreRule
+from expost.models.descent.watch import Tally
 from expost.noise.gaussian_stream import SHORT
 from expost.torch.entries import with_known_entries
 from expost.torch.loss_tap import Loss, LossTap

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from expost.learning.sgd.fingerprint import fingerprint
+from expost.models.descent.fingerprint import fingerprint
 from expost.torch.module_learner import ModuleProblem
 
 __all__ = ["settings_of"]

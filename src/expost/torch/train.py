@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Measure, Release, Target, Unit
 from expost.core.rational import rational
-from expost.curator import answer
-from expost.learning.sgd.checkpoint import Checkpoint
-from expost.learning.sgd.order import Order, Plan
-from expost.learning.sgd.progress import RichProgress
-from expost.learning.sgd.request import TrainingRequest
-from expost.learning.sgd.resumable import train_resumably
-from expost.learning.sgd.stop_test import PublicTest
-from expost.learning.sgd.validation import ScoreRule
-from expost.learning.sgd.watch import Watch
 from expost.ledger import Protected
 from expost.ledger.opening import ledger_with_account
+from expost.models.descent.checkpoint import Checkpoint
+from expost.models.descent.order import Order, Plan
+from expost.models.descent.progress import RichProgress
+from expost.models.descent.request import TrainingRequest
+from expost.models.descent.resumable import train_resumably
+from expost.models.descent.stop_test import PublicTest
+from expost.models.descent.validation import ScoreRule
+from expost.models.descent.watch import Watch
 from expost.noise import BitSource, SeededBits, system_bits
 from expost.torch.checks import (
     check_module,
@@ -84,7 +84,7 @@ def train(
     ``public_validation``, inputs and labels that are nobody's secret, the target is tested on them, exactly and for free,
     and no private row is held out.
 
-    Guarantee: that of expost.learning.sgd.trainer.Trainer: approximate ex-post, known only after the run, the price of
+    Guarantee: that of expost.models.descent.trainer.Trainer: approximate ex-post, known only after the run, the price of
         the phase it stopped in; at most (max_epsilon, delta), or (epsilon, delta).
     Adjacency: add/remove of one row.
     Sensitivity: L2, clip plus the rounding of the sum to the lattice.

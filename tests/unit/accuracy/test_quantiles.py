@@ -19,7 +19,7 @@ from expost.accuracy.short_vector import log_chance
 from expost.accuracy.spherical_norm import spherical_norm_quantile
 from expost.core import InvalidRequest
 from expost.holdout.noise_level import analysed_level, improved_level
-from expost.learning.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
+from expost.models.linear.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 

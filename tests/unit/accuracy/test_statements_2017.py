@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from expost.accuracy.paper2017 import PaperProblem, Task
-from expost.learning.hypotheses import minimise_in_ball
+from expost.models.linear.hypotheses import minimise_in_ball
 
 PENALTY = 0.05
 RNG = np.random.default_rng(2017)

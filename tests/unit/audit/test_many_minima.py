@@ -6,11 +6,11 @@ import pytest
 from expost.audit.many_minima import ManyMinima
 from expost.core import Norm
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.learning import TiltedRisk
-from expost.learning.classification import grid_labels
-from expost.learning.losses import HuberHinge, Logistic, TruncatedSquare
-from expost.learning.newton import Objective, minimise
-from expost.learning.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
+from expost.models.linear import TiltedRisk
+from expost.models.linear.classification import grid_labels
+from expost.models.linear.losses import HuberHinge, Logistic, TruncatedSquare
+from expost.models.linear.newton import Objective, minimise
+from expost.models.linear.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
 from expost.noise import SeededBits
 
 GRID = 2.0**-GRID_BITS

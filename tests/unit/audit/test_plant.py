@@ -8,7 +8,7 @@ from expost.audit.noises import GAUSSIAN, LAPLACE, PATHS, TILTS
 from expost.audit.plant import Noise, planted
 from expost.audit.power import smallest_fault
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, zcdp
-from expost.learning.tilt import LaplaceTilt
+from expost.models.linear.tilt import LaplaceTilt
 from expost.noise import DiscreteLaplacePath, GaussianMechanism, LaplaceMechanism, SeededBits
 from expost.noise.copies import sealed_copies
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.learning.sgd.event_log import by_dp_accounting, by_formula, read_steps
+from tests.unit.models.descent.event_log import by_dp_accounting, by_formula, read_steps
 
 from expost.core import Outcome, Receipt
 from expost.models.sgd import SGDClassifier, SGDRegressor

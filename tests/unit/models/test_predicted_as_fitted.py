@@ -15,13 +15,13 @@ from sklearn.base import clone
 import expost
 from expost.core import Measure, Outcome, unseal
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.learning.classification import known_labels
-from expost.learning.model import UnitReading
-from expost.learning.score_query import ScoreQuery
-from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.head import Logistic, Squared
-from expost.learning.sgd.learner import GridReading, LinearLearner
-from expost.learning.sgd.validation import ScoreRule
+from expost.models.descent.features import FeatureGrid
+from expost.models.descent.head import Logistic, Squared
+from expost.models.descent.learner import GridReading, LinearLearner
+from expost.models.descent.validation import ScoreRule
+from expost.models.linear.classification import known_labels
+from expost.models.linear.model import UnitReading
+from expost.models.linear.score_query import ScoreQuery
 
 ODD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 80.0, -80.0, 5e-324, -0.0, 2.0**53 + 1, 1e-9]
 BOUNDS = [(0, 1), (-2, 1), (1e9, 1e9 + 1)]

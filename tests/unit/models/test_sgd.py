@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from expost import BudgetExceeded, InvalidRequest, TargetNotMet, approx, open_ledger
 from expost.core import Outcome
-from expost.learning.sgd.learner import LinearLearner
+from expost.models.descent.learner import LinearLearner
 from expost.models.sgd import SGDClassifier, SGDRegressor
 
 # What scikit-learn expects and privacy forbids, with the reason.

@@ -36,7 +36,7 @@ def killed(folder: Path, at: int, **changes: Any) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
-        from expost.learning.sgd.newton import NewtonLearner
+        from expost.models.descent.newton import NewtonLearner
         from tests.unit.models.test_sgd_killed import model, table
         steps, original = [], NewtonLearner.descend
         def dying(self, noisy):
@@ -105,7 +105,7 @@ def test_the_curvature_of_before_the_kill_is_used_after_it(left: Path, monkeypat
     with np.load(left / "run.npz") as kept:
         before = float(kept["curvature precision"][0])
     seen: list[float] = []
-    learner = sys.modules["expost.learning.sgd.newton"].NewtonLearner
+    learner = sys.modules["expost.models.descent.newton"].NewtonLearner
     original = learner.descend
 
     def descend(self: Any, noisy: Any) -> None:

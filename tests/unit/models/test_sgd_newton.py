@@ -10,8 +10,8 @@ import pytest
 from expost import InvalidRequest, open_ledger
 from expost.accounting import GaussianEvent, Repeat
 from expost.core import approx
-from expost.learning.sgd.batches import Full
-from expost.learning.sgd.schedule import Phase, Schedule
+from expost.models.descent.batches import Full
+from expost.models.descent.schedule import Phase, Schedule
 from expost.models.sgd import SGDClassifier, SGDRegressor
 
 LENGTHS = np.array([1.0, 1.0, 0.2, 0.1])

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from expost import Dataset, InvalidRequest, Session, TargetNotMet, approx, open_ledger
-from expost.learning.sgd.features import FeatureGrid
-from expost.learning.sgd.learner import LinearLearner
-from expost.learning.sgd.table import LinearTable
 from expost.models import OneOf, SGDClassifier, SGDRegressor, fit_one_of
+from expost.models.descent.features import FeatureGrid
+from expost.models.descent.learner import LinearLearner
+from expost.models.descent.table import LinearTable
 from expost.models.tuned import SharedRows
 from expost.noise import SeededBits
 

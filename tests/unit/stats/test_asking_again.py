@@ -12,9 +12,9 @@ import pytest
 from expost.accuracy.interval import noise_radius
 from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
 from expost.core import ApproxLoss, PureLoss, Release, approx
-from expost.curator import Session
 from expost.data import Dataset
 from expost.noise import SeededBits
+from expost.session import Session
 from expost.stats import Count, Mean, Shelf, Summary
 from expost.stats.kept import Kept
 

@@ -13,8 +13,8 @@ from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E4
 from expost.audit import Profile, Verdict, audit_table  # noqa: E402
 from expost.audit.entry import Entry  # noqa: E402
 from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
-from expost.learning.sgd import trainer  # noqa: E402
-from expost.learning.sgd.batches import Full  # noqa: E402
+from expost.models.descent import trainer  # noqa: E402
+from expost.models.descent.batches import Full  # noqa: E402
 from expost.noise.gaussian_stream import GaussianStream  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import ModuleLearner  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
-from tests.unit.learning.sgd.event_log import Steps, by_dp_accounting, by_formula, read_steps  # noqa: E402
+from tests.unit.models.descent.event_log import Steps, by_dp_accounting, by_formula, read_steps  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost import TargetNotMet  # noqa: E402

@@ -12,10 +12,10 @@ from torch import nn  # noqa: E402
 
 from expost import InvalidRequest  # noqa: E402
 from expost.core import unseal  # noqa: E402
-from expost.learning.sgd.batches import Full  # noqa: E402
-from expost.learning.sgd.schedule import Phase  # noqa: E402
-from expost.learning.sgd.watch import Watch  # noqa: E402
-from expost.learning.sgd.watching import Watching  # noqa: E402
+from expost.models.descent.batches import Full  # noqa: E402
+from expost.models.descent.schedule import Phase  # noqa: E402
+from expost.models.descent.watch import Watch  # noqa: E402
+from expost.models.descent.watching import Watching  # noqa: E402
 from expost.noise import SeededBits  # noqa: E402
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
 from expost.torch.rows import read_rows  # noqa: E402

@@ -9,8 +9,8 @@ from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost.core import InvalidRequest, unseal  # noqa: E402
-from expost.learning.sgd.schedule import Phase  # noqa: E402
-from expost.learning.sgd.validation import ScoreRule  # noqa: E402
+from expost.models.descent.schedule import Phase  # noqa: E402
+from expost.models.descent.validation import ScoreRule  # noqa: E402
 from expost.torch.module_learner import ModuleProblem, _stretch  # noqa: E402
 from expost.torch.row_gradients import SampledGradients, SummedLayers  # noqa: E402
 from expost.torch.rows import TensorRows, read_rows  # noqa: E402

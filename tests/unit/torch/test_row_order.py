@@ -14,9 +14,9 @@ from torch.utils.data import Dataset, TensorDataset  # noqa: E402
 from expost import approx  # noqa: E402
 from expost.core import EngineFailed, TableChanged, TargetNotMet  # noqa: E402
 from expost.data.row_identity import RowIdentity  # noqa: E402
-from expost.learning.sgd import request as training  # noqa: E402
-from expost.learning.sgd.trainer import Trainer  # noqa: E402
 from expost.ledger import open_ledger  # noqa: E402
+from expost.models.descent import request as training  # noqa: E402
+from expost.models.descent.trainer import Trainer  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import _as_floats  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from expost.core import unseal  # noqa: E402
-from expost.learning.sgd.schedule import Phase  # noqa: E402
-from expost.learning.sgd.watch import Watch  # noqa: E402
+from expost.models.descent.schedule import Phase  # noqa: E402
+from expost.models.descent.watch import Watch  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
 from expost.torch.rows import read_rows  # noqa: E402

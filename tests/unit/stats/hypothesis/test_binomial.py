@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from expost.answer import answer
 from expost.core import BudgetExceeded, InvalidRequest, Outcome, PureLoss, epsilon
-from expost.curator import answer
 from expost.data import Dataset
 from expost.ledger import open_ledger
 from expost.noise import SeededBits, discrete_laplace

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 from tests.unit.stats.hypothesis.simulated_groups import SPREAD_STRENGTHS, of_unequal_spreads, simulated
 
+from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Outcome, PureLoss, epsilon
-from expost.curator import answer
 from expost.data import Dataset
 from expost.ledger import open_ledger
 from expost.noise import SeededBits

@@ -1,0 +1,91 @@
+"""The three steps of an answer: what was asked, how it will be answered, what is released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from expost.core.loss import Loss
+from expost.core.release import Release
+
+__all__ = ["Plan", "PlanContext", "Query", "Request"]
+
+
+@dataclass(frozen=True)
+class PlanContext:
+    """The public facts beyond the dataset that a plan may depend on.
+
+    Parameters
+    ----------
+    released : object, optional
+        The cache of gradual releases that earlier answers paid for. A plan may continue them and pay the difference.
+    definitions : frozenset of str, default empty
+        The privacy definitions of the accounts that will pay (``"pure"``, ``"approx"``, ``"zcdp"``, ``"gdp"``). A
+        query that can be charged in several currencies chooses by them. Empty means unknown.
+
+    Examples
+    --------
+    >>> PlanContext(definitions=frozenset({"pure"})).released is None
+    True
+    """
+
+    released: Any = None
+    definitions: frozenset[str] = field(default_factory=frozenset)
+
+
+class Plan(Protocol):
+    """How one query will be answered on one dataset. A frozen value made from public facts only.
+
+    ``expost.answer.answer`` charges ``worst_case``, then calls ``measure`` and ``climb`` once each, in this order.
+    """
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words, as printed on the receipt."""
+        ...
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return the most that the run can cost."""
+        ...
+
+    def measure(self, dataset: Any) -> Any:
+        """Compute the exact answer and return it sealed."""
+        ...
+
+    def climb(self, sealed: Any, bits: Any) -> Release[Any]:
+        """Return the most private answer that reaches the target, or the best one under the cap, marked as not met."""
+        ...
+
+
+class Query(Protocol):
+    """What was asked. A frozen value that knows nothing about the data."""
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        ...
+
+    def plan(self, dataset: Any, context: PlanContext) -> Plan:
+        """Fit the query to a dataset's public description.
+
+        Reads no rows. Raises ``InvalidRequest`` if the description cannot answer the query, and ``BudgetExceeded`` if
+        the price is above the caller's cap.
+        """
+        ...
+
+
+class Request(Protocol):
+    """The mutable predecessor of ``Query`` and ``Plan``. It goes when the last package has moved over."""
+
+    @property
+    def question(self) -> str: ...
+
+    @property
+    def worst_case(self) -> Loss: ...
+
+    def check(self, dataset: Any) -> None: ...
+
+    def measure(self, dataset: Any) -> Any: ...
+
+    def climb(self, sealed: Any, bits: Any) -> Release[Any]: ...

@@ -1,0 +1,194 @@
+"""Settings tried one after the other until one reaches the target, all within one bill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from expost.accuracy.black_box import Attempt, BlackBoxLadder, LadderResult
+from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Outcome, Receipt, Release, Target
+from expost.models.descent.batches import Batches
+from expost.models.descent.checkpoint import Progressed
+from expost.models.descent.learner import Learner
+from expost.models.descent.prices import PriceList
+from expost.models.descent.progress import Progress, Quiet
+from expost.models.descent.request import Table
+from expost.models.descent.schedule import Schedule
+from expost.models.descent.trainer import Trainer
+from expost.models.descent.validation import ScoreRule
+from expost.noise import BitSource, LaplaceMechanism, uniform_below
+from expost.noise.poisson_sample import poisson_sample
+
+__all__ = ["Setting", "TuningRequest", "doubling_ladder"]
+
+_CITATIONS = (
+    "docs/proofs/black-box-ladder.md",
+    "ACG16, Algorithm 1",
+    "docs/proofs/sgd-gradient.md",
+    "DR14, Theorem 3.6",
+)
+_MARGIN = 1 + 1e-9  # for logarithms taken in floats
+_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to train: what the rows are made into, how batches are drawn, how many steps there are."""
+
+    name: str
+    table: Callable[[Any], Table]
+    batches: Batches
+    steps: int
+
+
+def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int, fallback: bool = False) -> BlackBoxLadder:
+    """Levels that double, as high as the whole bill allows.
+
+    >>> ladder = doubling_ladder(Fraction(1), Fraction(1, 10**6), levels=4)
+    >>> [round(float(level), 3) for level in ladder.levels], round(float(ladder.guarantee.epsilon), 3)
+    ([0.068, 0.135, 0.27, 0.541], 1.0)
+    """
+
+    def ladder(top: Fraction) -> BlackBoxLadder:
+        rungs = tuple(top / 2**step for step in reversed(range(levels)))
+        # A coin of 1/2: one attempt a level on average, and one more where there is a fallback.
+        return BlackBoxLadder(Ladder(rungs), delta=delta / (levels + fallback), fallback=fallback)
+
+    low, high = max_epsilon / 4, max_epsilon
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ladder(middle).guarantee.epsilon <= max_epsilon else (low, middle)
+    return ladder(low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRequest:
+    """Trains with a setting drawn at random, tests the model on rows held out, and again, at levels that double.
+
+    An attempt draws a setting and deals the rows to training and validation anew. A row pays for training, (level, delta),
+    or for one noisy score, level; so an attempt is (level, delta)-DP, and the black-box ladder hides how many there were.
+    ``read`` makes of a dataset what settings make their tables of. With a ladder that has a fallback, a miss comes with
+    one more model, of the setting numbered ``fallback``.
+
+    Guarantee: approximate ex-post, known only after the run: that of BlackBoxLadder at the level that succeeded.
+    Adjacency: add/remove of one row.
+    Sensitivity: of each step that of its learner; of a score ``rule.sensitivity``.
+    Accuracy: a model that misses the target on its validation rows is accepted with probability failure_probability at
+        most, over all attempts.
+    Numerics: exact noise, coins and integer sums; prices are rounded up.
+    Reference: docs/proofs/black-box-ladder.md; LT19, Theorem 3.1; ACG16, Algorithm 1.
+    """
+
+    question: str
+    settings: tuple[Setting, ...]
+    ladder: BlackBoxLadder
+    target: Target
+    rule: ScoreRule
+    validation_share: Fraction
+    accountant: str = "auto"
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[Any], Any] = lambda data: data
+    fallback: int = 0
+    progress: Callable[[], Progress] | None = None
+
+    @property
+    def worst_case(self) -> ApproxLoss:
+        """The price of success at the highest level."""
+        return ApproxLoss(*self.ladder.guarantee.amounts().values())
+
+    def check(self, dataset: Any) -> None:
+        """Refuse a request without settings, or whose levels no noise can keep; reads no rows."""
+        if not self.settings or not self.schedules:
+            raise InvalidRequest("Expected at least one setting", do="Pass the models to choose from")
+
+    def measure(self, dataset: Any) -> tuple[Table, ...]:
+        """The rows as each setting sees them."""
+        data = self.read(dataset)
+        return tuple(setting.table(data) for setting in self.settings)
+
+    def margin(self, level: Fraction) -> int:
+        """How far above the target a noisy score must be."""
+        # Attempts are at most (1 - leave) / leave a level on average, so that many chances to err are shared out.
+        chances = len(self.ladder.levels) * float((1 - self.ladder.leave) / self.ladder.leave)
+        share, scale = float(self.target.failure_probability) / chances, float(self.rule.sensitivity.amount / level)
+        # P(X >= m) = a^m / (1 + a) for discrete Laplace noise of decay a = exp(-1 / scale).
+        return max(0, math.ceil(scale * -math.log(share * (1 + math.exp(-1 / scale))) * _MARGIN))
+
+    def climb(self, sealed: tuple[Table, ...], bits: BitSource) -> Release[Any]:
+        """Try until one passes or the last level is left."""
+
+        def attempt(number: int, level: Fraction) -> Attempt[tuple[int, Any]]:
+            learner = self._learner(sealed[number], bits)
+            self._train(learner, number, level, bits)
+            score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin(level)), bits=bits)
+            return Attempt((number, learner.result()), float(np.asarray(score).item()))
+
+        with self.progress() if self.progress else Quiet() as shown:
+            result = self.ladder.run(
+                lambda level, _: attempt(int(uniform_below(len(self.settings), 1, bits=bits)[0]), level),
+                score=0.0,
+                bits=bits,
+                fallback=lambda level, _: attempt(self.fallback, level),
+                entered=lambda rung: self._show(shown, rung),
+            )
+        return Release(None if result.attempt is None else result.attempt.model[1], self._receipt(result))
+
+    def _show(self, shown: Progress, rung: int) -> None:
+        """The level alone: how often a model was trained at it is hidden, and what the bill is for."""
+        shown.advance(
+            rung + 1, len(self.ladder.levels), Fraction(self.ladder.spent(rung).amounts()["epsilon"]), "level"
+        )
+
+    @cached_property
+    def schedules(self) -> Mapping[tuple[int, Fraction], Schedule]:
+        """The noise of every setting at every level: public, so it is found once."""
+        pairs = [(number, level) for number in range(len(self.settings)) for level in self.ladder.levels]
+        return {(number, level): self._schedule(self.settings[number], level) for number, level in pairs}
+
+    def _schedule(self, setting: Setting, level: Fraction) -> Schedule:
+        return Schedule.fixed(
+            setting.batches, steps=setting.steps, epsilon=level, delta=self.ladder.delta, accountant=self.accountant
+        )
+
+    def _train(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
+        prices = PriceList((level,), self.ladder.delta, self.accountant)
+        trainer = Trainer(learner, self.schedules[number, level], prices, bits=bits)
+        if trainer.run(Progressed({})).interrupted:
+            raise KeyboardInterrupt  # a half-trained model is not what the ladder was promised
+
+    def _learner(self, table: Table, bits: BitSource) -> Learner:
+        held_out = poisson_sample(self.validation_share, len(table), bits=bits)
+        kept = np.ones(len(table), bool)
+        kept[held_out] = False
+        return table.learner(np.flatnonzero(kept), held_out)
+
+    def _receipt(self, result: LadderResult[Any]) -> Receipt:
+        assert isinstance(result.loss, ApproxLoss)
+        passed = result.rung is not None
+        terms = dict(self.terms) | {
+            "levels": [str(level) for level in self.ladder.levels],
+            "settings": [setting.name for setting in self.settings],
+            "validation share": str(self.validation_share),
+        }
+        if result.attempt is not None:
+            terms["setting"] = self.settings[result.attempt.model[0]].name
+        return Receipt(
+            question=self.question,
+            method="private gradient descent, settings tried in a black-box ladder",
+            promise=self.ladder.guarantee,
+            bill=result.loss,
+            adjacency=Adjacency.ADD_REMOVE,
+            outcome=Outcome.TESTED if passed else Outcome.NOT_MET,
+            target=self.target,
+            achieved=float(self.target.tolerance) if passed else None,
+            rung=result.rung,
+            rungs=len(self.ladder.levels),
+            terms=terms,
+            citations=_CITATIONS,
+        )
