@@ -20,6 +20,7 @@ from expost.core.guarantee import (
     RenyiGuarantee,
     ZeroConcentratedGuarantee,
     approx,
+    as_guarantee,
     epsilon,
     gdp,
     zcdp,
@@ -32,6 +33,8 @@ from expost.core.receipt import Outcome, Receipt
 from expost.core.release import Release, Step
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.signature import WrongArguments, explain_arguments
+from expost.core.single_owner import SingleOwner
 from expost.core.target import Measure, Target
 
 __all__ = [
@@ -65,16 +68,20 @@ __all__ = [
     "SealBroken",
     "Sealed",
     "Sensitivity",
+    "SingleOwner",
     "Step",
     "TableChanged",
     "Target",
     "TargetNotMet",
     "Unit",
     "Window",
+    "WrongArguments",
     "ZeroConcentratedGuarantee",
     "ZeroConcentratedLoss",
     "approx",
+    "as_guarantee",
     "epsilon",
+    "explain_arguments",
     "explain_loss",
     "gdp",
     "posterior_bound",

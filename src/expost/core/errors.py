@@ -76,7 +76,7 @@ class _Sentence(ExpostError):
         parts = [expected if got is ... else f"{expected}, got {shown(got)}"]
         if do:
             parts.append(do)
-        super().__init__(" ".join(part.rstrip(".") + "." for part in parts))
+        super().__init__(" ".join(part if part.endswith("?") else part.rstrip(".") + "." for part in parts))
         self._parts = (expected, got, do)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 from expost.core.terms import (
     ApproxTerms,
@@ -26,6 +28,7 @@ __all__ = [
     "RenyiGuarantee",
     "ZeroConcentratedGuarantee",
     "approx",
+    "as_guarantee",
     "epsilon",
     "gdp",
     "zcdp",
@@ -137,3 +140,55 @@ def gdp(mu: float | Fraction) -> GaussianGuarantee:
     Fraction(1, 4)
     """
     return GaussianGuarantee(rational(mu, "mu") ** 2)
+
+
+def as_guarantee(value: object, name: str = "budget") -> Guarantee:
+    """Return the guarantee that a caller wrote as a number, a pair, a dict or a ``Guarantee``.
+
+    Parameters
+    ----------
+    value : Guarantee, number, (epsilon, delta) pair or dict
+        A number is a pure epsilon. A dict has the keys ``epsilon`` (and ``delta``), ``rho`` or ``mu``.
+    name : str, default "budget"
+        The argument's name, for the error message.
+
+    Returns
+    -------
+    Guarantee
+
+    Raises
+    ------
+    InvalidRequest
+        If the value is none of these.
+
+    Examples
+    --------
+    >>> as_guarantee(1)
+    PureGuarantee(epsilon=Fraction(1, 1))
+    >>> as_guarantee({"epsilon": 1, "delta": 1e-6}) == as_guarantee((1, 1e-6)) == approx(1, 1e-6)
+    True
+    >>> as_guarantee({"rho": 0.1}) == zcdp(0.1)
+    True
+    """
+    if isinstance(value, Guarantee):
+        return value
+    if isinstance(value, int | float | str | Fraction | Decimal) and not isinstance(value, bool):
+        return PureGuarantee(rational(value, name))
+    if isinstance(value, tuple) and len(value) == 2:
+        return epsilon(*value)
+    if isinstance(value, Mapping):
+        makers: dict[frozenset[str], Callable[..., Guarantee]] = {
+            frozenset({"epsilon"}): epsilon,
+            frozenset({"rho"}): zcdp,
+            frozenset({"mu"}): gdp,
+        }
+        maker = makers.get(frozenset(value) - {"delta"})
+        if maker is epsilon:
+            return epsilon(value["epsilon"], value.get("delta", 0))
+        if maker is not None and "delta" not in value:
+            return maker(**value)
+    raise InvalidRequest(
+        f"Expected {name} to be a privacy budget",
+        got=value,
+        do='Pass a number (epsilon), a pair (epsilon, delta), {"rho": ...}, {"mu": ...} or expost.epsilon(...)',
+    )
