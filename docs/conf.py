@@ -9,12 +9,14 @@ from expost import __version__
 sys.path.insert(0, str(Path(__file__).parent))
 
 import notebook_pages
-import rooms
+import reference_pages
 
 project = "expost"
 release = __version__
 author = "the expost authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 html_theme = "furo"
 html_title = f"expost {release}"
 html_show_copyright = False
@@ -66,18 +68,18 @@ def leave_out_foreign(app, what, name, thing, skip, options):
 
 def write_pages(app):
     """What is made of the package as it is at build time."""
-    rooms.write_pages(Path(app.srcdir) / "reference")
+    reference_pages.write_pages(Path(app.srcdir) / "reference")
     list(notebook_pages.write_pages(Path(app.srcdir) / "notebooks", execute=app.config.execute_notebooks))
 
 
 def setup(app):
-    """The reference is made of the rooms, and the pages of the notebooks of a run, when the site is built."""
+    """Make the reference from the packages, and the notebook pages from a run."""
     app.add_config_value("execute_notebooks", default=True, rebuild="env", types=[bool])
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-skip-member", leave_out_foreign)
     app.connect("autodoc-process-docstring", list_promises)
     app.connect("autodoc-process-docstring", escape_bars)
     if "sphinx.ext.viewcode" in app.extensions:
-        # The names of the top package are documented twice: their sources lead back to the page of their room.
+        # The names of the top package are documented twice: their sources lead back to the page of their package.
         app.connect("viewcode-follow-imported", lambda app, module, _: NOWHERE if module == "expost" else None)
         app.connect("env-check-consistency", lambda app, env: env._viewcode_modules.pop(NOWHERE, None))

@@ -1,6 +1,6 @@
 """State the accuracy you need. Get the most private answer that reaches it, and a receipt for what it cost.
 
-Names load their rooms on first use, so that ``import expost`` stays fast and light.
+Names load their packages on first use, so that ``import expost`` stays fast and light.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-_ROOMS = {
+_PACKAGES = {
     "accounting": ("account",),
     "core": (
         "Adjacency",
@@ -51,9 +49,10 @@ _ROOMS = {
     "stats": ("PrivateKeys",),
     "stats.hypothesis": ("AdaptiveTester",),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_HOME = {name: package for package, names in _PACKAGES.items() for name in names}
 
 if TYPE_CHECKING:
+    __version__: str
     from expost.accounting import account
     from expost.core import (
         Adjacency,
@@ -137,6 +136,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Imported here: it takes longer than the rest of this module.
+        return importlib.import_module("importlib.metadata").version(__name__)
     if name in _HOME:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value

@@ -21,16 +21,16 @@ def test_a_public_name_has_a_docstring_with_an_example(name: str) -> None:
     assert ">>>" in documentation
 
 
-def test_the_export_list_and_the_rooms_agree() -> None:
+def test_the_export_list_and_the_packages_agree() -> None:
     assert set(expost._HOME) | {"__version__"} == set(expost.__all__)
     assert sorted(expost.__all__) == list(expost.__all__)
 
 
-def test_every_name_in_a_rooms_export_list_exists() -> None:
-    for room in {room for room in expost._ROOMS}:
-        module = importlib.import_module(f"expost.{room}")
+def test_every_name_in_an_export_list_exists() -> None:
+    for package in expost._PACKAGES:
+        module = importlib.import_module(f"expost.{package}")
         for name in getattr(module, "__all__", ()):
-            assert hasattr(module, name), (room, name)
+            assert hasattr(module, name), (package, name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -24,7 +24,7 @@ from docutils.nodes import problematic
 from sphinx.application import Sphinx
 docs, output = sys.argv[1:]
 app = Sphinx(docs, docs, output, output, "dummy", status=None, warning=sys.stderr, confoverrides={
-    "extensions": ["myst_parser", "sphinx.ext.autodoc"], "execute_notebooks": False})
+    "extensions": ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"], "execute_notebooks": False})
 broken = []
 app.connect("doctree-read", lambda app, page: broken.extend(node.astext() for node in page.findall(problematic)))
 app.build()
@@ -65,21 +65,21 @@ def test_no_formula_of_a_docstring_is_taken_for_markup(site: dict) -> None:
 def test_classes_and_functions_are_documented_from_their_docstrings(site: dict) -> None:
     documented = set(site["names"])
 
-    for name, room in expost._HOME.items():
+    for name, package in expost._HOME.items():
         thing = getattr(expost, name)
         if inspect.isclass(thing) or inspect.isfunction(thing):
-            assert f"expost.{room}.{name}" in documented
+            assert f"expost.{package}.{name}" in documented
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    rooms = page_maker("rooms")
+    pages = page_maker("reference_pages")
 
-    for room in rooms.rooms():
-        text = rooms.page(room)
-        names = getattr(importlib.import_module(f"expost.{room}"), "__all__", ())
+    for package in pages.packages():
+        text = pages.page(package)
+        names = getattr(importlib.import_module(f"expost.{package}"), "__all__", ())
         assert [name for name in names if f"`{name}`" not in text] == []
-    for name, room in expost._HOME.items():
-        assert f"`{name}`" in rooms.page(room)
+    for name, package in expost._HOME.items():
+        assert f"`{name}`" in pages.page(package)
 
 
 def test_every_command_and_option_is_on_the_page_of_commands() -> None:
@@ -89,8 +89,8 @@ def test_every_command_and_option_is_on_the_page_of_commands() -> None:
     assert (DOCS / "commands.md").read_text(encoding="utf-8") == commands.render()
 
 
-def test_every_room_has_a_page_of_its_own(tmp_path) -> None:
-    pages = page_maker("rooms").write_pages(tmp_path)
+def test_every_package_has_a_page(tmp_path) -> None:
+    pages = page_maker("reference_pages").write_pages(tmp_path)
 
     assert {"core", "data", "noise", "accounting", "ledger", "stats", "models"} <= {page.stem for page in pages}
     for page in pages:
