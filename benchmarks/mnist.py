@@ -259,7 +259,7 @@ def adult(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def plot(found: dict[str, Any], targets: list[float], path: Path) -> None:
-    from expost.plots.training import draw_training
+    from expost.plots.curve_plot import draw_training
 
     runs = {"epsilon given": found["fixed"]}
     for target in targets:

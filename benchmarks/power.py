@@ -176,7 +176,7 @@ def print_table(results: list[dict[str, Any]]) -> None:
 def draw(results: list[dict[str, Any]], path: Path) -> None:
     """One panel a question."""
     from expost.experiments.figures import draw_panels
-    from expost.plots.style import BLUE, GREEN, GREY, ORANGE
+    from expost.plots.figure import BLUE, GREEN, GREY, ORANGE
 
     looks = {
         "replace-one": (BLUE, "o", "-", "public number of rows (replace-one)"),

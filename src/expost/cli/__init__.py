@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from expost.cli.app import app
+from expost.cli.command_line import app
 from expost.cli.console import fail, lost
 from expost.core import ExpostError, InvalidRequest
 

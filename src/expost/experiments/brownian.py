@@ -28,7 +28,7 @@ from expost.experiments.summary import markdown_table
 from expost.experiments.tables import Table, available, data_folder, load
 from expost.experiments.trials import Progress, run_trials
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath, RadialLaplacePath, SeededBits
-from expost.plots.style import BLUE, GREEN, ORANGE, RED
+from expost.plots.figure import BLUE, GREEN, ORANGE, RED
 
 __all__ = ["DELTA", "Study", "run"]
 

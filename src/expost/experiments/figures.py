@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, NullFormatter, StrMethodFormatter
 
 from expost.experiments.summary import Average
-from expost.plots.style import BLUE, GREEN, GREY, ORANGE, RED
+from expost.plots.figure import BLUE, GREEN, GREY, ORANGE, RED
 
 __all__ = ["Line", "LOOKS", "draw_lines", "draw_panels", "save_both", "wrapped_panels"]
 

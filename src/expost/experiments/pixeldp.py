@@ -18,7 +18,7 @@ from expost.experiments.summary import markdown_table
 from expost.experiments.tables import data_folder
 from expost.experiments.trials import Progress
 from expost.noise import SeededBits
-from expost.plots.style import BLUE, GREY, ORANGE
+from expost.plots.figure import BLUE, GREY, ORANGE
 from expost.robustness import Certificates, certify
 from expost.robustness.certificate import expected_scores
 from expost.robustness.score import as_votes

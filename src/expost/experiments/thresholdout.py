@@ -25,7 +25,7 @@ from expost.holdout.noise_level import GRID, analysed_level
 from expost.holdout.plan import HoldoutPlan
 from expost.holdout.published import rows_for_approximate, rows_for_concentrated, rows_for_pure
 from expost.noise import BitSource, SeededBits, geometric
-from expost.plots.style import BLUE, GREEN, ORANGE
+from expost.plots.figure import BLUE, GREEN, ORANGE
 
 __all__ = ["run"]
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import expost
-from expost.cli import app
+from expost.cli import command_line
 from expost.experiments.generated import generated_flights
 
 
@@ -22,7 +22,9 @@ def folder(tmp_path_factory):
 
 def run(folder, command: str, *words: str, ledger: str):
     where = ["--ledger", str(folder / ledger)]
-    return CliRunner().invoke(app, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False)
+    return CliRunner().invoke(
+        command_line, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_categories_are_typed_as_the_column_has_them(folder, column: str, typed:
     words = ["query", str(source), "count", "--by", column, "--categories", f"{column}={typed}", "--epsilon", "1"]
     money = ["--budget", "100", "--json", "--ledger", str(folder / "typed.ledger")]
 
-    found = json.loads(CliRunner().invoke(app, [*words, *money], catch_exceptions=False).output)
+    found = json.loads(CliRunner().invoke(command_line, [*words, *money], catch_exceptions=False).output)
 
     assert [row[column] for row in found["value"]] == keys
 
@@ -444,7 +446,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_call_a_paid_answer_free(folder,
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("expost.plots.style.write_file", full)
+    monkeypatch.setattr("expost.plots.figure.write_file", full)
     words = ["count", "--within", "10%", "--budget", "1", "--plot", str(folder / "climb.png")]
     result = run(folder, "query", *words, ledger="picture.ledger")
 

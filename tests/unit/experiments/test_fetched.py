@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from expost.cli import app
+from expost.cli import command_line
 from expost.core import InvalidRequest
 from expost.experiments import fetched
 from expost.experiments.fetched import fetch_kdd
@@ -70,7 +70,9 @@ def test_the_command_says_clearly_that_the_download_failed(tmp_path, monkeypatch
 
     monkeypatch.setattr(fetched.fetch_kdd, "__kwdefaults__", {"fetcher": offline})
 
-    result = CliRunner().invoke(app, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)])
+    result = CliRunner().invoke(
+        command_line, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)]
+    )
 
     assert isinstance(result.exception, InvalidRequest)
     assert "download KDD Cup 99" in str(result.exception) and "no route" not in str(result.exception)
@@ -80,7 +82,8 @@ def test_nothing_is_fetched_unless_asked_for(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fetched.fetch_kdd, "__kwdefaults__", {"fetcher": refuse})
 
     result = CliRunner().invoke(
-        app, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path), "--data", str(tmp_path)]
+        command_line,
+        ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path), "--data", str(tmp_path)],
     )
 
     assert result.exit_code == 0, result.exception

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from expost.cli import app
+from expost.cli import command_line
 from expost.core import InvalidRequest
 from expost.experiments import report
 
@@ -18,14 +18,16 @@ def test_the_page_shows_every_picture_and_leads_to_every_file(tmp_path) -> None:
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_that_exist() -> None:
-    result = CliRunner().invoke(app, ["reproduce", "no-such"])
+    result = CliRunner().invoke(command_line, ["reproduce", "no-such"])
 
     assert isinstance(result.exception, InvalidRequest)
     assert "accuracy-first" in str(result.exception)
 
 
 def test_the_command_prints_what_it_wrote(tmp_path) -> None:
-    result = CliRunner().invoke(app, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)])
+    result = CliRunner().invoke(
+        command_line, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)]
+    )
 
     assert result.exit_code == 0, result.exception
     assert str(tmp_path / "brownian.md") in result.stdout.replace("\n", "")

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from expost.core import PureGuarantee, PureLoss, Receipt, Release, Step, Target
-from expost.plots.climb import draw_climb
+from expost.plots.release_plot import draw_climb
 
 LEVELS = [Fraction(1, 10**8) * 2**rung for rung in range(20)]
 

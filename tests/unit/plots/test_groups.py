@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from expost.core import PureGuarantee, PureLoss, Receipt
-from expost.plots.groups import draw_groups
+from expost.plots.release_plot import draw_groups
 from expost.stats import Group, GroupRelease, Groups
 
 RECEIPT = Receipt(question="count of rows by city", method="m", promise=PureGuarantee(1), bill=PureLoss(0.5))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from expost.core import InvalidRequest
-from expost.plots.style import new_figure, save
+from expost.plots.figure import new_figure, save
 
 
 @pytest.mark.parametrize("name", ["picture.png", "picture.SVG", "picture.pdf"])

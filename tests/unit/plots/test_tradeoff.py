@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib")
 
 from expost.accounting import GaussianEvent, PureEvent, account
 from expost.core import InvalidRequest
-from expost.plots.tradeoff import draw_tradeoff
+from expost.plots.curve_plot import draw_tradeoff
 
 
 def test_one_curve_and_the_blind_guess_are_drawn(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest
-from expost.plots.training import draw_training
+from expost.plots.curve_plot import draw_training
 
 RUNS = {"epsilon given": [(0.1, 0.95), (0.1, 0.97), (1.0, 0.98)], "accuracy asked for": [(0.09, 0.955)]}
 

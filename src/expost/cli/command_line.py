@@ -5,14 +5,12 @@ from __future__ import annotations
 import typer
 
 from expost import __version__
-from expost.cli.account import account
-from expost.cli.audit import audit
-from expost.cli.demo import demo
-from expost.cli.describe import describe
-from expost.cli.fit import fit
-from expost.cli.ledger import ledger
-from expost.cli.query import price, query
-from expost.cli.reproduce import reproduce
+from expost.cli.demo_command import demo
+from expost.cli.evidence_commands import account, audit, reproduce
+from expost.cli.fit_command import fit
+from expost.cli.ledger_command import ledger
+from expost.cli.query_command import price, query
+from expost.cli.table_source import describe
 
 __all__ = ["app"]
 

@@ -1,0 +1,133 @@
+"""The commands ``expost account``, ``expost audit`` and ``expost reproduce``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from expost.cli.console import PICTURES, emit, err, new_file, new_folder, out, print_table
+from expost.core import InvalidRequest
+from expost.core.rational import decimal_text, rational
+
+__all__ = ["account", "audit", "reproduce"]
+
+
+def account(
+    gaussian: Annotated[float, typer.Option(help="Noise multiplier of each step: noise over sensitivity.")],
+    delta: Annotated[float, typer.Option(help="Probability with which epsilon may be exceeded.")],
+    sampling: Annotated[float, typer.Option(help="Poisson sampling rate of each step; 1 for all rows.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Number of steps.", min=0)] = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve to a PNG or SVG file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """What Gaussian steps cost, by each way of accounting; the smallest is the answer.
+
+    Example: [bold]expost account --gaussian 1.1 --sampling 0.01 --steps 10000 --delta 1e-5[/bold]
+    """
+    from expost.accounting import GaussianEvent, PoissonSampled, Repeat, account_report, plot_tradeoff
+    from expost.accounting import account as account_of
+
+    new_file(plot, kinds=PICTURES)
+    if not 0 < delta < 1:
+        raise InvalidRequest("Expected a delta between 0 and 1", got=delta, do="Pass e.g. --delta 1e-5")
+    report = account_report(gaussian=gaussian, delta=delta, sampling=sampling, steps=steps)
+    if as_json:
+        emit(report)
+    else:
+        out.print(f"[bold]epsilon {_up(report['epsilon'])}[/bold] at delta {delta:g} ({report['adjacency']})")
+        print_table(
+            "by each way of accounting",
+            ("currency", "epsilon"),
+            ((name, _up(value)) for name, value in report["currencies"].items()),
+        )
+        out.print(report["meaning"])
+    if plot is not None:
+        step = GaussianEvent(rational(gaussian, "gaussian"))
+        rate = rational(sampling, "sampling")
+        plan = Repeat(step if rate == 1 else PoissonSampled(rate, step), steps)
+        plot_tradeoff(account_of(plan).tradeoff(), path=str(plot))
+        (err if as_json else out).print(f"picture: {plot}")
+
+
+def _up(value: float) -> str:
+    """A cost for people: rounded up, never down."""
+    return decimal_text(Fraction(str(value))) if math.isfinite(value) else "inf"
+
+
+def audit(
+    profile: Annotated[str, typer.Option(help="quick (about a minute) or full (for releases).")] = "quick",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Fresh randomness instead of the fixed seed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Attack every mechanism on its worst neighbours and report the largest loss found against its claim.
+
+    Example: [bold]expost audit --profile quick[/bold]
+    """
+    from expost.audit.measured import measured_on
+    from expost.audit.table import Verdict, audit_table
+
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("attacking", total=None)
+
+        def progress(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"attacking {name}")
+
+        rows = audit_table(profile, progress, seed=None if fresh else 0)
+    broken = [row for row in rows if row.verdict is Verdict.VIOLATED]
+    if as_json:
+        emit([asdict(row) | {"verdict": row.verdict.value} for row in rows])
+    else:
+        columns = ("mechanism", "claim", "bound found", "pairs", "samples", "smallest fault it catches", "verdict")
+        print_table("audit", columns, (row.text for row in rows))
+        weak = [row for row in rows if row.verdict in (Verdict.WEAK, Verdict.SILENT)]
+        out.print(
+            f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
+        )
+        out.print(f"smallest faults: measured by planting them, {measured_on()}")
+    if broken:
+        raise typer.Exit(1)
+
+
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="accuracy-first, brownian, thresholdout, pixeldp, or all.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data sets; else EXPOST_DATA; made-up data without either.")
+    ] = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Download KDD Cup 99 through scikit-learn if it is not in that folder.")
+    ] = False,
+    trials: Annotated[int | None, typer.Option(help="Trials a point, where trials are counted.", min=1)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for figures, tables and summaries.")] = Path("reproduced"),
+) -> None:
+    """Draw a paper's figures again, with this package's methods beside the published ones.
+
+    Example: [bold]expost reproduce accuracy-first --quick --output /tmp/figures[/bold]
+    """
+    from expost.experiments.report import EXPERIMENTS, run_experiment, write_report
+
+    if fetch:
+        from expost.experiments.fetched import fetch_kdd
+
+        data = fetch_kdd(data)
+    if experiment in (*EXPERIMENTS, "all"):
+        new_folder(output)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(experiment, total=None)
+
+        def progress(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+
+        if experiment == "all":
+            files = [write_report(output, data=data, quick=quick, progress=progress)]
+        else:
+            files = run_experiment(experiment, output, data=data, quick=quick, trials=trials, progress=progress)
+    for file in files:
+        out.print(str(file))
