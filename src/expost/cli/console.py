@@ -1,4 +1,4 @@
-"""How the command line speaks: tables for people, JSON for machines, one exit code an error class."""
+"""Output of the command line: tables for people, JSON for programs, one exit code per error class."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ __all__ = [
 ]
 
 PICTURES = (".png", ".svg", ".pdf")
-"""The endings of picture files."""
+"""File name endings of pictures."""
 
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml", b"<svg", b"%PDF")
 _NEVER_REPLACED = (b"SQLite format 3\0", b"PAR1", b"ARROW1")
 _OF_A_LEDGER = ("", ".head", "-wal", "-shm", "-journal")  # the files of one ledger, by the ends of their names
 
 _HERE = {
-    "Dataset(": "--categories, --bounds, --max-rows; or once for all, expost describe init FILE",
+    "Dataset(": "--categories, --bounds, --max-rows-per-unit; or once for all, expost describe init FILE",
     "Pass budget=expost": "--budget 1",
     "analyst_budget=expost": "expost ledger budget LEDGER analyst:NAME --epsilon 1",
     "Unit.of(": "--unit ID --per week --time COLUMN",
     "where=, which": "--where \"site = 'A'\"",
     "Declare it with categories=": "--categories column=a,b,c",
 }
-"""What a sentence written for Python means here."""
+"""Command-line options for hints that errors give in Python."""
 
 _NARROWEST = 60  # columns of a table: on a narrower terminal its lines go on below, rather than lose their numbers
 
@@ -58,7 +58,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def emit(data: Any) -> None:
-    """One JSON document on standard output."""
+    """Write one JSON document to standard output."""
     sys.stdout.write(_spelled(data))
     sys.stdout.flush()
 
@@ -68,7 +68,7 @@ def _spelled(data: Any) -> str:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people."""
+    """Print a table."""
     width = _NARROWEST if out.width < _NARROWEST else None
     table = Table(title=title, title_justify="left", header_style="bold", width=width)
     for place, column in enumerate(columns):
@@ -79,7 +79,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def print_receipt(receipt: Receipt) -> None:
-    """A receipt, one fact a line."""
+    """Print a receipt, one fact per line."""
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column()
@@ -89,7 +89,7 @@ def print_receipt(receipt: Receipt) -> None:
 
 
 def print_price(price: Any, *, as_json: bool) -> None:
-    """A price: worst case and guess."""
+    """Print a price: the worst case and the likely cost."""
     if as_json:
         likely = None if price.likely is None else price.likely.to_json()
         emit({"question": price.question, "worst_case": price.worst_case.to_json(), "likely": likely})
@@ -98,7 +98,7 @@ def print_price(price: Any, *, as_json: bool) -> None:
 
 
 def print_release(release: Release[Any], *, as_json: bool) -> None:
-    """A release: value, interval and receipt, for people or machines."""
+    """Print a release: value, interval and receipt."""
     document = {"value": _plain(release), "interval": release.interval, "receipt": release.receipt.to_dict()}
     with told(document):
         if as_json:
@@ -110,20 +110,20 @@ def print_release(release: Release[Any], *, as_json: bool) -> None:
 
 @contextmanager
 def told(document: dict[str, Any]) -> Iterator[None]:
-    """Print what is paid for; where standard output takes no more, standard error tells it."""
+    """Print what was paid for. If standard output fails, the document goes to standard error instead."""
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EPIPE:  # whoever reads has seen enough
+        if error.errno == errno.EPIPE:  # the reader closed the pipe on purpose
             raise
         sys.stderr.write(_spelled(document))
         _end_output()
 
 
 def lost(error: OSError) -> NoReturn:
-    """A disk that is full, or a file that went away: one sentence, and where to look for what was paid."""
-    err.print(f"[red]output_failed[/red]: Expected output that can be written: {error.strerror or 'it cannot be'}.")
-    err.print("cost: what expost ledger show says; each charge is recorded before its answer is printed")
+    """Report output that cannot be written, and where the charges are recorded, then exit."""
+    err.print(f"[red]output_failed[/red]: Cannot write the output: {error.strerror or 'unknown reason'}.")
+    err.print("cost: see expost ledger show; each charge is recorded before its answer is printed")
     _end_output()
 
 
@@ -133,7 +133,7 @@ def _end_output() -> NoReturn:
 
 
 def _rows(release: Release[Any]) -> list[dict[str, Any]] | None:
-    """The rows of a release of several numbers; a single answer stays one."""
+    """Return the rows of a release of several numbers, or None for a single number."""
     several = isinstance(release.value, Mapping) or hasattr(release.value, "shape")
     return release.to_arrow().to_pylist() if several and hasattr(release, "to_arrow") else None
 
@@ -161,9 +161,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[bytes, ...] = ()) -> None:
-    """Refuse a file that could not be written, or is something else; called before anything is paid for.
+    """Refuse an output file that cannot be written or would replace something else, before anything is paid for.
 
-    ``begins`` is what files of the same kind begin with: only such are replaced. No ledger and no table ever is.
+    ``begins`` lists the first bytes of files that may be replaced. Ledgers and tables are never replaced.
     """
     if path is None:
         return
@@ -182,7 +182,7 @@ def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[by
 
 
 def new_folder(path: Path) -> None:
-    """Make a folder for what a command writes, if it is not there."""
+    """Create the output folder of a command if it does not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -190,7 +190,7 @@ def new_folder(path: Path) -> None:
 
 
 def kept_apart(path: Path | None, *others: str) -> None:
-    """Refuse to write to what a command reads or charges, under whichever name, even if it is not there yet."""
+    """Refuse an output path that is the data or the ledger under any name, even before it exists."""
     if path is None:
         return
     for other in others:
@@ -208,7 +208,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:
-    """The same sentence as in Python, a stable code, what it cost, and the error class's exit code."""
+    """Print an error with its stable code and its cost, and exit with the exit code of its class."""
     if as_json:
         document: dict[str, Any] = {"error": error.code, "message": str(error), "cost": error.cost}
         if isinstance(error, TargetNotMet):

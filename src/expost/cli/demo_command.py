@@ -1,4 +1,4 @@
-"""``expost demo``: accuracy-first releases end to end, on made-up data."""
+"""The command ``expost demo``: accuracy-first releases end to end, on generated data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXCESS_RISK = 0.005
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for the ledger and the pictures.")] = Path("demo-output"),
-    rows: Annotated[int, typer.Option(help="Rows of made-up data.", min=10_000)] = 100_000,
+    rows: Annotated[int, typer.Option(help="Rows of generated data.", min=10_000)] = 100_000,
 ) -> None:
     """Count and fit a model to accuracy targets, and show what each cost and what the 2017 method would have.
 
@@ -47,7 +47,7 @@ def demo(
 
 
 def _forget(output: Path) -> None:
-    """Remove the ledger of an earlier demo: nobody is in made-up data, so every demo starts with a full budget."""
+    """Remove the ledger of an earlier demo. The data is generated, so every demo starts with a full budget."""
     old = output / "demo.ledger"
     if old.exists():
         with open_ledger(old, create=False) as book:

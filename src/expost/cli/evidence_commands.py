@@ -26,7 +26,7 @@ def account(
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve to a PNG or SVG file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """What Gaussian steps cost, by each way of accounting; the smallest is the answer.
+    """Price Gaussian steps in every currency and print the smallest epsilon.
 
     Example: [bold]expost account --gaussian 1.1 --sampling 0.01 --steps 10000 --delta 1e-5[/bold]
     """
@@ -42,7 +42,7 @@ def account(
     else:
         out.print(f"[bold]epsilon {_up(report['epsilon'])}[/bold] at delta {delta:g} ({report['adjacency']})")
         print_table(
-            "by each way of accounting",
+            "by currency",
             ("currency", "epsilon"),
             ((name, _up(value)) for name, value in report["currencies"].items()),
         )
@@ -56,7 +56,7 @@ def account(
 
 
 def _up(value: float) -> str:
-    """A cost for people: rounded up, never down."""
+    """Format a cost, rounded up."""
     return decimal_text(Fraction(str(value))) if math.isfinite(value) else "inf"
 
 
@@ -65,7 +65,7 @@ def audit(
     fresh: Annotated[bool, typer.Option("--fresh", help="Fresh randomness instead of the fixed seed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Attack every mechanism on its worst neighbours and report the largest loss found against its claim.
+    """Attack every mechanism on its worst neighbours and compare the largest loss found with its claim.
 
     Example: [bold]expost audit --profile quick[/bold]
     """
@@ -97,16 +97,16 @@ def audit(
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="accuracy-first, brownian, thresholdout, pixeldp, or all.")],
     data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; else EXPOST_DATA; made-up data without either.")
+        Path | None, typer.Option(help="Folder of data sets. Default: EXPOST_DATA, else generated data.")
     ] = None,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Download KDD Cup 99 through scikit-learn if it is not in that folder.")
     ] = False,
-    trials: Annotated[int | None, typer.Option(help="Trials a point, where trials are counted.", min=1)] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials per point.", min=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
     output: Annotated[Path, typer.Option(help="Folder for figures, tables and summaries.")] = Path("reproduced"),
 ) -> None:
-    """Draw a paper's figures again, with this package's methods beside the published ones.
+    """Draw a paper's figures again, with this package's methods and the published ones.
 
     Example: [bold]expost reproduce accuracy-first --quick --output /tmp/figures[/bold]
     """

@@ -22,7 +22,7 @@ _DELTA = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorOptions:
-    """What was typed; what does not go with the model is refused before the ledger is opened.
+    """The options of ``expost fit``. Options that the model does not have are refused before the ledger is opened.
 
     >>> options = EstimatorOptions(model="sgd-regressor", rows=1000, bounds=[(0, 1)], epsilon=1.0, target_bound=300.0)
     >>> options.adjacency, options.budget(2.0)
@@ -52,22 +52,22 @@ class EstimatorOptions:
         for name in strange:
             if getattr(self, name) is not None:
                 raise InvalidRequest(
-                    f"Expected no --{name.replace('_', '-')} beside --model {self.model}",
+                    f"--{name.replace('_', '-')} does not apply to --model {self.model}",
                     do=f"Leave it out, or pass --model {_CONVEX[0] if self.descends else _DESCENT[0]}",
                 )
 
     @property
     def descends(self) -> bool:
-        """Whether it is trained by gradient descent."""
+        """Return whether the model is trained by gradient descent."""
         return self.model in _DESCENT
 
     @property
     def adjacency(self) -> str:
-        """The neighbours that such a model protects."""
+        """Return the adjacency that the model protects."""
         return "add-remove" if self.descends else "replace-one"
 
     def budget(self, amount: float | None) -> Guarantee | None:
-        """The budget of an account that is opened for such a model."""
+        """Return the budget of an account that is opened for this model."""
         return None if amount is None else epsilon(amount, self._delta)
 
     @property
@@ -76,7 +76,7 @@ class EstimatorOptions:
         return usual if self.delta is None else self.delta
 
     def estimator(self) -> Any:
-        """The estimator, not fitted."""
+        """Build the estimator, not fitted."""
         shared = {
             "epsilon": self.epsilon,
             "delta": self._delta,
@@ -153,12 +153,12 @@ def fit(
     classes: Annotated[str | None, typer.Option(help="The labels: negative,positive; with SGD also more.")] = None,
     regularization: Annotated[float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0.")] = None,
     max_epsilon: Annotated[float, typer.Option(help="What it may cost at most.")] = 1.0,
-    failure_probability: Annotated[float, typer.Option(help="How often the accuracy may be missed.")] = 0.1,
-    method: Annotated[str | None, typer.Option(help="How to fit; default: the cheapest valid way.")] = None,
+    failure_probability: Annotated[float, typer.Option(help="Probability that the accuracy is missed.")] = 0.1,
+    method: Annotated[str | None, typer.Option(help="Fitting method; default: the cheapest valid one.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta of the bill; 0, with SGD 1e-6.")] = None,
     solver: Annotated[str | None, typer.Option(help="With SGD: gradient or newton.")] = None,
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None,
-    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside it.")] = None,
+    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the data.")] = None,
     only_price: Annotated[bool, typer.Option("--price", help="Only say what it would cost; nothing is spent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -167,10 +167,10 @@ def fit(
     Example: [bold]expost fit flights.parquet --target arr_delay --target-bound 300 --feature dep_delay=-40:300
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
 
-    An account is about one notion of neighbours. All models but SGD protect a replaced row, and queries an added or removed
-    one, so that such models are charged to an account of their own, dataset:NAME-replace-one beside dataset:NAME. A
-    replaced row loses at most what is spent on the models, and twice what is spent on the queries. Where a description
-    says adjacency = "replace-one", such models and queries share dataset:NAME.
+    An account has one adjacency. All models but SGD protect a replaced row; queries protect an added or removed row.
+    So these models are charged to a second account, dataset:NAME-replace-one. A replaced row loses at most what is
+    spent on the models plus twice what is spent on the queries. If the description has adjacency = "replace-one",
+    models and queries share dataset:NAME.
     """
     from expost.models.saved import model_document, write_model
     from expost.session import Session
@@ -197,9 +197,9 @@ def fit(
     dataset = describe_source(source, {"adjacency": options.adjacency, "rows": rows})
     if not dataset.unit.is_row:
         raise InvalidRequest(
-            "Expected a description in which one row is one person: a fit protects rows",
+            "Expected a table in which one row is one person, because a fit protects rows",
             got=str(dataset.unit),
-            do="Fit from a table with one row a person",
+            do="Fit from a table with one row per person",
         )
     where = ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
     kept_apart(output, source, where)
@@ -209,7 +209,7 @@ def fit(
             return
         fitted = session.fit(estimator, features=list(limits), target=target)
     document = {"model": str(output), "receipt": fitted.receipt_.to_dict()}
-    with told(model_document(fitted)):  # it is paid for: on a full disk it is shown rather than lost
+    with told(model_document(fitted)):  # it is paid for, so a full disk must not lose it
         write_model(fitted, output)
     with told(document):
         if as_json:
@@ -220,7 +220,7 @@ def fit(
 
 
 def _features(typed: list[str]) -> dict[str, tuple[float, float]]:
-    """The columns and their public limits; a repeated one would hide the first."""
+    """Return the feature columns with their bounds; a repeated column is refused."""
     limits = [limits_of("--feature", text) for text in typed]
     if len(dict(limits)) < len(limits):
         raise InvalidRequest("Expected each feature once", got=", ".join(typed), do="Leave out what is repeated")

@@ -1,4 +1,4 @@
-"""``expost ledger``: what was spent, by whom, and whether the record still adds up."""
+"""The command ``expost ledger``: show, verify, export and manage a ledger."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show(
     plot: Annotated[Path | None, typer.Option(help="Draw the account's budget over time to a PNG or SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Accounts, budgets, what is left, and every entry.
+    """Show accounts, budgets, what is left, and every entry.
 
     Example: [bold]expost ledger show flights.ledger --account dataset:flights[/bold]
     """
@@ -114,7 +114,7 @@ def budget(
 
 @ledger.command()
 def holds(where: Where, as_json: Json = False) -> None:
-    """Holds that are neither settled nor written off; each stays charged at its worst case.
+    """List holds that are neither settled nor written off; each stays charged at its worst case.
 
     Example: [bold]expost ledger holds flights.ledger[/bold]
     """
@@ -154,7 +154,7 @@ def _say(sentence: str, document: dict[str, Any], as_json: bool) -> None:
 
 
 def _existing(where: str) -> Ledger:
-    """A ledger that is already there: reading must not create one."""
+    """Open an existing ledger; reading must not create one."""
     return open_ledger(where, create=False)
 
 
@@ -199,5 +199,5 @@ def _charged(entry: Entry) -> str:
 
 def _draw(book: Ledger, account: str | None, path: Path) -> None:
     if account is None:
-        raise InvalidRequest("Expected --account beside --plot", do="Name the account to draw")
+        raise InvalidRequest("--plot needs --account", do="Name the account to draw")
     draw("budget", book.history(account), account=account, budget=book.budget(account), path=path)

@@ -29,20 +29,20 @@ _OF_SEVERAL_COLUMNS = {"covariance", "contingency-table", "summary"}
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """The arguments of a question; each field is one of the command line, with its help."""
+    """The arguments of a question. Each field is a command-line argument with its help."""
 
     source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
-    statistic: Annotated[str, typer.Argument(help="count, sum, mean, median, histogram, ...; wrong names list all.")]
+    statistic: Annotated[str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")]
     columns: Annotated[list[str] | None, typer.Argument(help="The column or columns the statistic is about.")] = None
     by: Annotated[list[str] | None, typer.Option(help="Group by this column of public categories; repeatable.")] = None
     where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
-    within: Annotated[str | None, typer.Option(help="The error allowed: a number, or a share such as 5%.")] = None
+    within: Annotated[str | None, typer.Option(help="Largest error, in units of the answer, or a share such as 5%.")] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
-    confidence: Annotated[float | None, typer.Option(help="How sure the interval must be; default: 0.95.")] = None
-    max_epsilon: Annotated[float | None, typer.Option(help="What it may cost at most; default: all that is left.")] = (
+    confidence: Annotated[float | None, typer.Option(help="Confidence level of the interval; default: 0.95.")] = None
+    max_epsilon: Annotated[float | None, typer.Option(help="Largest cost; default: all that is left.")] = (
         None
     )
-    delta: Annotated[float | None, typer.Option(help="Of statistics by private keys: how often a key may slip.")] = None
+    delta: Annotated[float | None, typer.Option(help="Probability that a rare key is revealed (private-key statistics only).")] = None
     share: Annotated[list[float] | None, typer.Option(help="Which quantile: 0.5 is the median; repeatable.")] = None
     edge: Annotated[list[float] | None, typer.Option(help="A bin edge of a histogram; repeat for each edge.")] = None
     top: Annotated[int | None, typer.Option("-k", help="How many categories of top-k.")] = None
@@ -55,13 +55,13 @@ class Question:
     unit: Annotated[str | None, typer.Option(help="Column of the person's id; default: one row is one person.")] = None
     per: Annotated[str | None, typer.Option(help="Protect a person within a day, week or month of --time.")] = None
     time: Annotated[str | None, typer.Option(help="The time column of --per.")] = None
-    max_rows: Annotated[int | None, typer.Option(help="Rows kept of each unit.")] = None
-    max_groups: Annotated[int | None, typer.Option(help="Groups kept of each unit.")] = None
+    max_rows_per_unit: Annotated[int | None, typer.Option(help="Rows kept per unit.")] = None
+    max_groups_per_unit: Annotated[int | None, typer.Option(help="Groups kept per unit.")] = None
     adjacency: Annotated[
         str | None,
         typer.Option(
             help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one); "
-            "if not as described, from an account of its own, such as dataset:NAME-replace-one."
+            "if not as described, charged to a separate account such as dataset:NAME-replace-one."
         ),
     ] = None
     rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None
@@ -69,14 +69,14 @@ class Question:
     categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
-    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger beside the source.")] = (
+    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")] = (
         None
     )
     analyst: Annotated[str | None, typer.Option(help="Charge this analyst's account too.")] = None
 
     def dataset(self) -> Dataset:
-        """The table with what is known of it in public: its description, and what was typed."""
-        said: dict[str, Any] = {"max_rows_per_unit": self.max_rows, "max_groups_per_unit": self.max_groups}
+        """Return the table with its public description and the options given."""
+        said: dict[str, Any] = {"max_rows_per_unit": self.max_rows_per_unit, "max_groups_per_unit": self.max_groups_per_unit}
         said |= {"adjacency": self.adjacency, "rows": self.rows}
         given = {name: value for name, value in said.items() if value is not None}
         if self.bounds:
@@ -87,7 +87,7 @@ class Question:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session about the table, or about the part of it that was named."""
+        """Open a session about the table, or about the part named."""
         from expost.session import Session
 
         dataset = self.dataset()
@@ -103,7 +103,7 @@ class Question:
             yield session
 
     def subject(self) -> list[Any]:
-        """What the statistic is about."""
+        """Return the positional arguments of the statistic."""
         names = list(self.columns or [])
         subject: list[Any] = [names] if self.statistic in _OF_SEVERAL_COLUMNS else names
         if self.share:
@@ -111,7 +111,7 @@ class Question:
         return subject if self.top is None else [*subject, self.top]
 
     def terms(self) -> dict[str, Any]:
-        """The terms of the statistic: only those that were given."""
+        """Return the keyword arguments that were given."""
         given = {
             "by": self.by,
             "where": self.where,
@@ -126,7 +126,7 @@ class Question:
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that is typed with every argument of a question and gets them as one, before its own."""
+    """Give a command all arguments of a question; it receives them as one ``Question``."""
     hints = get_type_hints(Question, include_extras=True)
     shared = [each.replace(annotation=hints[each.name]) for each in inspect.signature(Question).parameters.values()]
     own = [
@@ -163,7 +163,7 @@ def _values(text: str) -> tuple[str, list[str]]:
 
 
 def _part(session: Session, text: str) -> tuple[str, Any]:
-    """The column and the public category that was typed; numbers are typed as they are shown."""
+    """Parse column=value into the column and one of its public categories."""
     column, sign, value = text.partition("=")
     if not sign or not column or not value:
         raise InvalidRequest("Expected --part as column=value", got=text, do="Pass e.g. site=A")
@@ -184,7 +184,7 @@ def query(
     """Ask one question and pay for it from a ledger.
 
     Example: [bold]expost query flights.parquet count --by origin --categories origin=EWR,JFK,LGA --within 5%
-    --unit tailnum --max-rows 50 --budget 1 --ledger flights.ledger[/bold]
+    --unit tailnum --max-rows-per-unit 50 --budget 1 --ledger flights.ledger[/bold]
     """
     new_file(plot, kinds=PICTURES)
     kept_apart(plot, question.source, question.ledger or question.source)
@@ -197,7 +197,7 @@ def query(
 
 @asking
 def price(question: Question, as_json: Json = False) -> None:
-    """Say what a question would cost: the worst case, and a guess from public receipts. Nothing is spent.
+    """Print what a question would cost: the worst case, and a forecast from public receipts. Nothing is spent.
 
     Example: [bold]expost price flights.parquet count --within 5% --budget 1[/bold]
     """
@@ -209,7 +209,7 @@ def price(question: Question, as_json: Json = False) -> None:
 def _draw(release: Release[Any], plot: Path, console: Console) -> None:
     try:
         release.plot(str(plot))
-    except ExpostError as error:  # the answer is printed and paid for, whatever becomes of its picture
+    except ExpostError as error:  # the answer is paid for and printed; only the picture failed
         err.print(f"no picture: {escape(str(error))}")
         raise SystemExit(error.exit_code) from None
     console.print(f"picture: {plot}")

@@ -29,9 +29,9 @@ def describe_source(
     per: str | None = None,
     time: str | None = None,
 ) -> Dataset:
-    """The dataset of a description or a data file; what is typed comes before what is described.
+    """Return the dataset of a description or a data file; options override the description.
 
-    A data file whose description lies beside it, under the same name, is read with that description.
+    A data file is read with the description of the same name in its folder, if there is one.
     """
     from expost.data import Dataset
     from expost.data.description import Description
@@ -53,15 +53,15 @@ def describe_source(
         return Dataset(**{**facts, **given, "categories": {**facts.get("categories", {}), **typed}})
     except InvalidRequest:
         raise
-    except (OSError, ValueError):  # a library's words about a broken file may repeat some of it
+    except (OSError, ValueError):  # the library's message may contain cells of a broken file
         broken = facts["source"]
     raise InvalidRequest("Expected a data file that can be read", got=broken, do="Check the file")
 
 
 def named_apart(dataset: Dataset, source: str) -> Dataset:
-    """The dataset, with a name and so an account of its own if its neighbours are not those that are described.
+    """Rename a dataset whose adjacency differs from its description, so that it has a separate account.
 
-    An account is about one notion of neighbours.
+    An account has one adjacency.
     """
     if dataset.adjacency is not _described_adjacency(source):
         dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
@@ -69,7 +69,7 @@ def named_apart(dataset: Dataset, source: str) -> Dataset:
 
 
 def _described_adjacency(source: str) -> Adjacency:
-    """The neighbours that a source is described with, or those of a table that nobody described."""
+    """Return the adjacency in the description of a source; add-remove without a description."""
     from expost.data.description import Description
 
     found = _description(source)
@@ -77,7 +77,7 @@ def _described_adjacency(source: str) -> Adjacency:
 
 
 def _description(source: str) -> Path | None:
-    """A description, or that of a data file if it is there and speaks of this file."""
+    """Return the path of the description of a source, or None."""
     from expost.data.description import Description
 
     if source.endswith(".toml"):
@@ -97,14 +97,14 @@ def _unit(described: Unit, unit: str | None, per: str | None, time: str | None) 
     if unit == "row":
         return Unit.row()
     if column is None:
-        raise InvalidRequest("Expected --unit beside --per and --time", do="Name the column of the person's id")
+        raise InvalidRequest("--per and --time need --unit", do="Name the column of the person's id")
     same = column == described.column
     window = described.window.value if same and described.window is not None else None
     return Unit.of(column, per=per or window, time=time or (described.time_column if same else None))
 
 
 def typed_value(dataset: Dataset, column: str, text: str) -> Any:
-    """A value of a column as it is typed, read as the kind of value that the column holds."""
+    """Parse a value as the type of its column."""
     kind = dataset.schema.kinds[column].value if column in dataset.schema.kinds else "text"
     try:
         return _READ[kind](text.strip()) if kind in _READ else text
@@ -117,7 +117,7 @@ def typed_value(dataset: Dataset, column: str, text: str) -> Any:
 
 
 def _maybe_no_text(text: str) -> bool:
-    """Whether a text is also a number, a truth or a time; then the column must say which of them is meant."""
+    """Return whether a text can also be read as a number, a boolean or a time."""
     for read in _READ.values():
         with suppress(ValueError, KeyError):
             read(text.strip())
@@ -126,7 +126,7 @@ def _maybe_no_text(text: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """A finite number as it is typed; a whole one stays exact."""
+    """Parse a finite number; integers stay exact."""
     nearest = float(text)
     if not math.isfinite(nearest):
         raise ValueError
@@ -143,7 +143,7 @@ _EXAMPLES = {"integer": "1,2,3", "real": "0.5,1.5", "boolean": "true,false", "ti
 
 
 def limits_of(option: str, text: str) -> tuple[str, tuple[float, float]]:
-    """A column and its public limits, as typed after an option."""
+    """Parse column=low:high."""
     column, _, pair = text.rpartition("=")
     low, _, high = pair.partition(":")
     try:
@@ -158,10 +158,10 @@ describe = typer.Typer(no_args_is_help=True, help="Write and check a dataset's p
 @describe.command()
 def init(
     source: Annotated[str, typer.Argument(help="The data: a Parquet, CSV or Arrow file.")],
-    output: Annotated[Path | None, typer.Option(help="Where to write it; beside the data by default.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write it; default: the folder of the data.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a template from column names and types only; no value is looked at.
+    """Write a template from column names and types only; no value is read.
 
     Example: [bold]expost describe init flights.parquet[/bold]
     """

@@ -19,7 +19,7 @@ __all__ = ["draw_budget", "draw_tradeoff", "draw_training"]
 
 
 def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path: str | Path | None = None) -> Figure:
-    """What an account had spent after each entry, against its budget; holds are shown as they are taken.
+    """Draw what an account had spent after each entry, against its budget; open holds count at their worst case.
 
     >>> from expost.core import epsilon
     >>> draw_budget([], account="dataset:flights", budget=epsilon(1))
@@ -52,7 +52,7 @@ def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path
 
 
 def _places(minutes: Sequence[datetime]) -> list[datetime]:
-    """Where entries are drawn: those of one minute in their order, spread over it. The ledger keeps no seconds."""
+    """Spread the entries of one minute over it, in order: the ledger stores minutes only."""
     counts, seen = Counter(minutes), Counter[datetime]()
     places = []
     for minute in minutes:
@@ -104,7 +104,7 @@ def draw_training(
     title: str | None = None,
     path: str | Path | None = None,
 ) -> Figure:
-    """Scores against the epsilons that trainings paid, one colour a way of training; several runs at one epsilon are joined by their mean.
+    """Draw scores against the epsilon that trainings paid, one color per method; runs at one epsilon are averaged.
 
     ``runs`` maps a name to (epsilon, score) pairs. Scores must be public: taken on public rows, or released and billed.
 

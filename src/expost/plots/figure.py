@@ -1,4 +1,4 @@
-"""One look for all pictures: colour-blind safe, readable at half width."""
+"""One style for all pictures: safe for color-blind readers, readable at half width."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = frozenset({"png", "svg", "pdf", "jpg", "jpeg", "webp", "eps", ""})  # w
 
 
 class Picture(Figure):
-    """A figure that a notebook shows as a picture although pyplot never heard of it.
+    """A figure that notebooks display without pyplot.
 
     >>> new_figure()[0]._repr_png_()[1:4]
     b'PNG'
@@ -34,7 +34,7 @@ class Picture(Figure):
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Picture, Any]:
-    """An empty figure with one pair of axes, independent of pyplot's global state.
+    """Return an empty figure with one pair of axes, independent of pyplot's global state.
 
     >>> figure, axes = new_figure()
     >>> figure.axes == [axes]

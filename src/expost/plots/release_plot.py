@@ -21,7 +21,7 @@ _ERRORS = (Measure.ABSOLUTE_ERROR, Measure.RELATIVE_ERROR)
 
 
 def draw_climb(release: Release[Any], *, path: str | Path | None = None) -> Figure:
-    """What each rung of a climb showed, and where it stopped.
+    """Draw what each rung of a climb showed, and where it stopped.
 
     An answer that is a number is drawn with its interval and the band that the target asks for; a model with the risk
     that its rung certified, against the risk asked for.
@@ -56,7 +56,7 @@ def _has_interval(release: Release[Any]) -> bool:
 
 
 def _hidden(release: Release[Any]) -> str:
-    """What the picture leaves out, in words."""
+    """Return a caption for what the picture leaves out."""
     hidden = len(release.climb) - len(_in_view(release)) if _has_interval(release) else 0
     if not hidden:
         return ""
@@ -79,7 +79,7 @@ def _levels(steps: Sequence[Step]) -> list[float]:
 
 
 def _in_view(release: Release[Any]) -> tuple[Step, ...]:
-    """The rungs from the first whose interval is less than twenty times as wide as the last; those before are noise."""
+    """Return the rungs from the first whose interval is less than twenty times as wide as the last one's."""
     climb = release.climb
     reach = 20 * climb[-1].width
     first = next(place for place, step in enumerate(climb) if step.width <= reach)

@@ -343,7 +343,7 @@ def test_windows_are_charged_apart(tmp_path) -> None:
         "week",
         "--time",
         "when",
-        "--max-rows",
+        "--max-rows-per-unit",
         "7",
         "--budget",
         "1",
