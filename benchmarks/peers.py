@@ -30,9 +30,8 @@ import numpy as np
 
 from benchmarks import tables
 from benchmarks.peer_worker import PEERS
-from expost.experiments.exact_risk import LogisticRisk
-from expost.experiments.generated import generated_flights
-from expost.experiments.tables import Table
+from expost.experiments.experiment_data import Table, generated_flights
+from expost.experiments.fitting_methods import LogisticRisk
 
 FACTS = {"epsilon": 0.1, "model_epsilon": 0.1, "penalty": 0.005, "low": -60.0, "high": 300.0, "late": 15.0}
 CELLS = 36
@@ -83,7 +82,7 @@ def delays(folder: Path | None) -> np.ndarray:
 def classified(folder: Path | None) -> tables.Table:
     if folder and (folder / "kddcup99_10pct.parquet").exists():
         return tables.kdd(folder)
-    from expost.experiments.tables import load
+    from expost.experiments.experiment_data import load
 
     made_up = load("made-up classification", None)
     return made_up.features, made_up.target

@@ -175,7 +175,7 @@ def print_table(results: list[dict[str, Any]]) -> None:
 
 def draw(results: list[dict[str, Any]], path: Path) -> None:
     """One panel a question."""
-    from expost.experiments.figures import draw_panels
+    from expost.experiments.figure_style import draw_panels
     from expost.plots.figure import BLUE, GREEN, GREY, ORANGE
 
     looks = {

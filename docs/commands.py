@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from expost.cli import command_line
+from expost.cli import app
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """# Commands
@@ -31,7 +31,7 @@ def commands(group: Any, path: tuple[str, ...] = ("expost",)) -> Iterator[tuple[
 
 
 def render() -> str:
-    return HEAD + "".join(section(name, command) for name, command in commands(typer.main.get_command(command_line)))
+    return HEAD + "".join(section(name, command) for name, command in commands(typer.main.get_command(app)))
 
 
 def section(name: str, command: Any) -> str:

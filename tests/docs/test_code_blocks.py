@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from expost.cli import command_line
+from expost.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -62,7 +62,7 @@ def run_python(text: str, names: dict[str, object], page: str) -> None:
 def run_commands(text: str) -> None:
     for line in text.splitlines():
         if line.startswith("$ expost "):
-            result = CliRunner().invoke(command_line, shlex.split(line.removeprefix("$ expost ")))
+            result = CliRunner().invoke(app, shlex.split(line.removeprefix("$ expost ")))
             assert result.exit_code == 0, (line, result.output, result.exception)
 
 

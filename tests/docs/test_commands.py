@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from expost.cli import command_line
+from expost.cli import app
 
-ROOT = typer.main.get_command(command_line)
+ROOT = typer.main.get_command(app)
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

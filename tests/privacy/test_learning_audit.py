@@ -26,7 +26,7 @@ def quieter(function, factor):
 
 
 @pytest.mark.parametrize(
-    "name", ["learning.TiltedRisk", "learning.TiltedClassifier", "learning.TiltedRidge", "learning.MonotoneFit"]
+    "name", ["models.TiltedRisk", "models.TiltedClassifier", "models.TiltedRidge", "models.MonotoneFit"]
 )
 def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
     monkeypatch.setattr(TiltedRisk, "_draw_tilt", quieter(TiltedRisk._draw_tilt, 0.05))
@@ -47,7 +47,7 @@ def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
 
     monkeypatch.setattr(ResidualCheck, "_measure", unclipped)
 
-    assert verdict_of("learning.ResidualCheck") is Verdict.VIOLATED
+    assert verdict_of("models.ResidualCheck") is Verdict.VIOLATED
 
 
 def resealed(sealed, factor):
@@ -71,7 +71,7 @@ def test_understated_moments_are_caught(monkeypatch) -> None:
         property(lambda self: Sensitivity(true(self).amount / 30, true(self).norm, true(self).adjacency)),
     )
 
-    assert verdict_of("learning.CertifiedRidge") is Verdict.VIOLATED
+    assert verdict_of("models.CertifiedRidge") is Verdict.VIOLATED
 
 
 def test_an_understated_minimum_is_caught(monkeypatch) -> None:
@@ -80,10 +80,10 @@ def test_an_understated_minimum_is_caught(monkeypatch) -> None:
         OutputFit, "_valley", property(lambda self: replace(true(self), distance=true(self).distance / 30))
     )
 
-    assert verdict_of("learning.OutputFit") is Verdict.VIOLATED
+    assert verdict_of("models.OutputFit") is Verdict.VIOLATED
 
 
-@pytest.mark.parametrize("name", ["learning.TheoryInversion", "learning.GradientFit"])
+@pytest.mark.parametrize("name", ["models.TheoryInversion", "models.GradientFit"])
 def test_an_exact_minimum_let_out_is_caught(monkeypatch, name: str) -> None:
     seal = ExactRisk.seal_minimum
     monkeypatch.setattr(ExactRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))

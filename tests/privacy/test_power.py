@@ -6,18 +6,17 @@ from fractions import Fraction
 import pytest
 
 from expost.audit import Verdict, all_entries, audit_table
-from expost.audit.measured import measured_power
-from expost.audit.power import catches, smallest_fault
+from expost.audit.audit_table import catches, measured_power, smallest_fault
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 
 ENTRIES = {entry.short_name: entry for entry in all_entries()}
 MECHANISMS = [name for name in ENTRIES if name.startswith("noise.")]
-OBJECTIVES = ["learning.TiltedRisk", "learning.TiltedRidge", "learning.TiltedClassifier", "learning.TestedFit"]
+OBJECTIVES = ["models.TiltedRisk", "models.TiltedRidge", "models.TiltedClassifier", "models.TestedFit"]
 HALF = Fraction(1, 2)
 
 
-@pytest.mark.parametrize("name", [*OBJECTIVES, "learning.MonotoneFit"])
+@pytest.mark.parametrize("name", [*OBJECTIVES, "models.MonotoneFit"])
 def test_half_the_noise_of_objective_perturbation_is_caught_in_the_quick_profile(name):
     assert catches(ENTRIES[name], HALF, "quick")
 
@@ -25,17 +24,17 @@ def test_half_the_noise_of_objective_perturbation_is_caught_in_the_quick_profile
 @pytest.mark.parametrize(
     "name",
     [
-        "learning.OutputFit",
-        "learning.CertifiedRidge",
-        "learning.GaussianRidge",
-        "learning.AdaptiveRidge",
-        "learning.GradientFit",
-        "learning.NoiseReduction",
-        "learning.Doubling",
-        "learning.TheoryInversion",
-        "learning.sgd.trainer.Trainer",
-        "learning.sgd.newton.NewtonLearner",
-        "learning.sgd.tuning.TuningRequest",
+        "models.OutputFit",
+        "models.CertifiedRidge",
+        "models.GaussianRidge",
+        "models.AdaptiveRidge",
+        "models.GradientFit",
+        "models.NoiseReduction",
+        "models.Doubling",
+        "models.TheoryInversion",
+        "models.Trainer",
+        "models.NewtonLearner",
+        "models.TuningRequest",
         "stats.Count",
         "stats.Covariance",
         "stats.PrivateKeys",

@@ -80,14 +80,14 @@ def test_too_little_noise_on_either_side_of_above_threshold_is_caught(monkeypatc
 def test_too_little_noise_on_either_side_of_a_test_of_scores_is_caught(monkeypatch, kind, scale, factor):
     monkeypatch.setattr(kind, scale, scaled(getattr(kind, scale), factor))
 
-    assert row_of("learning.sgd.validation.ValidationTest").verdict is Verdict.VIOLATED
+    assert row_of("models.ValidationTest").verdict is Verdict.VIOLATED
 
 
 def test_too_little_noise_that_such_a_test_keeps_is_caught(monkeypatch):
     drawn = GeometricPath.at
     monkeypatch.setattr(GeometricPath, "at", lambda path, rung: drawn(path, rung) * 3 // 4)
 
-    assert row_of("learning.sgd.validation.ValidationTest").verdict is Verdict.VIOLATED
+    assert row_of("models.ValidationTest").verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize("name", ["SmoothNoise", "SmoothQuantile", "SmoothInterquartileRange", "SmoothVariance"])

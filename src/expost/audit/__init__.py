@@ -1,12 +1,10 @@
 """The room that attacks the others: bounds on the privacy loss that a mechanism really has."""
 
-from expost.audit.attack import Finding, attack
-from expost.audit.claim import Claim, ExPost
-from expost.audit.entry import Entry
-from expost.audit.law import Law, LawPair, compare
-from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.audit.registry import all_entries, mechanisms, missing
-from expost.audit.table import PROFILES, Profile, Row, Verdict, audit_entry, audit_table
+from expost.audit.attack import Finding, Outcomes, Pair, Sampler, attack, repeat
+from expost.audit.audit_registry import Entry, all_entries, mechanisms, missing
+from expost.audit.audit_table import PROFILES, Profile, Row, Verdict, audit_entry, audit_table
+from expost.audit.output_law import Law, LawPair, compare
+from expost.audit.privacy_claim import Claim, ExPost
 
 __all__ = [
     "PROFILES",

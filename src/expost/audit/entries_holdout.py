@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from expost.audit.claim import ExPost
-from expost.audit.entry import Entry
-from expost.audit.noises import ABOVE_THRESHOLD, LAPLACE
-from expost.audit.pair import Outcomes, Pair, Sampler, repeat
+from expost.audit.attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.audit_registry import Entry
+from expost.audit.planted_fault import ABOVE_THRESHOLD, LAPLACE
+from expost.audit.privacy_claim import ExPost
 from expost.holdout.noise_level import GRID, NoiseLevel
 from expost.holdout.plan import HoldoutPlan, Variant
 from expost.holdout.thresholdout import Thresholdout

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from expost.audit.entry import Entry
-from expost.audit.noises import PATHS
-from expost.audit.pair import Pair
-from expost.audit.replay import replay_pair
+from expost.audit.attack import Pair
+from expost.audit.audit_registry import Entry
+from expost.audit.planted_fault import PATHS
+from expost.audit.replay_views import replay_pair
 from expost.core import PureGuarantee
 from expost.data import Dataset
 from expost.noise.bits import BitSource

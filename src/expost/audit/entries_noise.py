@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from expost.audit.claim import Claim
-from expost.audit.entry import Entry
-from expost.audit.law import Law, LawPair
+from expost.audit.attack import Outcomes, Pair, Sampler
+from expost.audit.audit_registry import Entry
 from expost.audit.noise_laws import (
     choice_law,
     laplace_law,
@@ -20,8 +19,9 @@ from expost.audit.noise_laws import (
     proposed_law,
     response_law,
 )
-from expost.audit.noises import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, RECORDS, RESPONSE, SMOOTH, SPHERICAL
-from expost.audit.pair import Outcomes, Pair, Sampler
+from expost.audit.output_law import Law, LawPair
+from expost.audit.planted_fault import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, RECORDS, RESPONSE, SMOOTH, SPHERICAL
+from expost.audit.privacy_claim import Claim
 from expost.core import Adjacency, Guarantee, Norm, PureGuarantee, Sensitivity, approx, zcdp
 from expost.noise import (
     Bounds,

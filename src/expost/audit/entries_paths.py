@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.claim import ExPost
-from expost.audit.entry import Entry
-from expost.audit.law import Law, LawPair
+from expost.audit.attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.audit_registry import Entry
 from expost.audit.noise_laws import laplace_path_law
-from expost.audit.noises import GAUSSIAN_PATH, GAUSSIAN_STREAM, PATHS, RADIAL
-from expost.audit.pair import Outcomes, Pair, Sampler, repeat
+from expost.audit.output_law import Law, LawPair
+from expost.audit.planted_fault import GAUSSIAN_PATH, GAUSSIAN_STREAM, PATHS, RADIAL
+from expost.audit.privacy_claim import ExPost
 from expost.core import Ladder, Norm, Sealed, Sensitivity, epsilon, zcdp
 from expost.noise import DiscreteLaplacePath, GaussianPath, GeometricPath, RadialLaplacePath
 from expost.noise.bits import BitSource

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.claim import ExPost
-from expost.audit.entry import Entry
-from expost.audit.noises import GAUSSIAN_STREAM, REDUCED
-from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.audit.replay import stream_pair
+from expost.audit.attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.audit_registry import Entry
+from expost.audit.planted_fault import GAUSSIAN_STREAM, REDUCED
+from expost.audit.privacy_claim import ExPost
+from expost.audit.replay_views import stream_pair
 from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Target
 from expost.models.descent.batches import Batches, Disjoint, Full, Poisson
 from expost.models.descent.descent import DescentRule

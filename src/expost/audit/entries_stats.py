@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from expost.audit.claim import Claim, ExPost
-from expost.audit.entry import Entry
-from expost.audit.noises import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
-from expost.audit.pair import Outcomes, Pair, Sampler, repeat
-from expost.audit.replay import replay_pair
-from expost.audit.simulator import simulated_pairs
+from expost.audit.attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.audit_registry import Entry
+from expost.audit.climb_simulator import simulated_pairs
+from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
+from expost.audit.privacy_claim import Claim, ExPost
+from expost.audit.replay_views import replay_pair
 from expost.core import PureGuarantee, Release, Sensitivity
 from expost.data import Dataset
 from expost.noise.bits import BitSource

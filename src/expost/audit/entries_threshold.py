@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from expost.audit.claim import ExPost
-from expost.audit.entry import Entry
-from expost.audit.law import Law, LawPair
+from expost.audit.attack import Outcomes, Pair, Sampler
+from expost.audit.audit_registry import Entry
 from expost.audit.noise_laws import above_threshold_law, reduced_law
-from expost.audit.noises import ABOVE_THRESHOLD, REDUCED
-from expost.audit.pair import Outcomes, Pair, Sampler
+from expost.audit.output_law import Law, LawPair
+from expost.audit.planted_fault import ABOVE_THRESHOLD, REDUCED
+from expost.audit.privacy_claim import ExPost
 from expost.core import Ladder, Sensitivity
 from expost.noise import AboveThreshold, ReducedAboveThreshold
 from expost.noise.bits import BitSource

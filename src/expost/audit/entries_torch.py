@@ -6,9 +6,9 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Sequence
 
-from expost.audit.entry import Entry
-from expost.audit.noises import GAUSSIAN_STREAM
-from expost.audit.pair import Pair
+from expost.audit.attack import Pair
+from expost.audit.audit_registry import Entry
+from expost.audit.planted_fault import GAUSSIAN_STREAM
 
 __all__ = ["entries"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from expost.audit.pair import Pair, Sampler, repeat
-from expost.audit.replay import stream_pair
+from expost.audit.attack import Pair, Sampler, repeat
+from expost.audit.replay_views import stream_pair
 from expost.core import ApproxGuarantee
 from expost.models.descent.batches import Batches, Full, Poisson
 from expost.models.descent.request import TrainingRequest

@@ -29,7 +29,7 @@ def demo(
 
     Example: [bold]expost demo --output /tmp/demo[/bold]
     """
-    from expost.experiments.generated import generated_flights
+    from expost.experiments.experiment_data import generated_flights
 
     new_folder(output)
     _forget(output)

@@ -69,8 +69,7 @@ def audit(
 
     Example: [bold]expost audit --profile quick[/bold]
     """
-    from expost.audit.measured import measured_on
-    from expost.audit.table import Verdict, audit_table
+    from expost.audit.audit_table import Verdict, audit_table, measured_on
 
     with Progress(console=err, transient=True) as bar:
         task = bar.add_task("attacking", total=None)
@@ -110,10 +109,10 @@ def reproduce(
 
     Example: [bold]expost reproduce accuracy-first --quick --output /tmp/figures[/bold]
     """
-    from expost.experiments.report import EXPERIMENTS, run_experiment, write_report
+    from expost.experiments.experiment_report import EXPERIMENTS, run_experiment, write_report
 
     if fetch:
-        from expost.experiments.fetched import fetch_kdd
+        from expost.experiments.experiment_data import fetch_kdd
 
         data = fetch_kdd(data)
     if experiment in (*EXPERIMENTS, "all"):

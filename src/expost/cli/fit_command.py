@@ -158,7 +158,9 @@ def fit(
     delta: Annotated[float | None, typer.Option(help="Delta of the bill; 0, with SGD 1e-6.")] = None,
     solver: Annotated[str | None, typer.Option(help="With SGD: gradient or newton.")] = None,
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None,
-    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the data.")] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the data.")
+    ] = None,
     only_price: Annotated[bool, typer.Option("--price", help="Only say what it would cost; nothing is spent.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:

@@ -32,17 +32,21 @@ class Question:
     """The arguments of a question. Each field is a command-line argument with its help."""
 
     source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
-    statistic: Annotated[str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")]
+    statistic: Annotated[
+        str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")
+    ]
     columns: Annotated[list[str] | None, typer.Argument(help="The column or columns the statistic is about.")] = None
     by: Annotated[list[str] | None, typer.Option(help="Group by this column of public categories; repeatable.")] = None
     where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
-    within: Annotated[str | None, typer.Option(help="Largest error, in units of the answer, or a share such as 5%.")] = None
+    within: Annotated[
+        str | None, typer.Option(help="Largest error, in units of the answer, or a share such as 5%.")
+    ] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
     confidence: Annotated[float | None, typer.Option(help="Confidence level of the interval; default: 0.95.")] = None
-    max_epsilon: Annotated[float | None, typer.Option(help="Largest cost; default: all that is left.")] = (
-        None
-    )
-    delta: Annotated[float | None, typer.Option(help="Probability that a rare key is revealed (private-key statistics only).")] = None
+    max_epsilon: Annotated[float | None, typer.Option(help="Largest cost; default: all that is left.")] = None
+    delta: Annotated[
+        float | None, typer.Option(help="Probability that a rare key is revealed (private-key statistics only).")
+    ] = None
     share: Annotated[list[float] | None, typer.Option(help="Which quantile: 0.5 is the median; repeatable.")] = None
     edge: Annotated[list[float] | None, typer.Option(help="A bin edge of a histogram; repeat for each edge.")] = None
     top: Annotated[int | None, typer.Option("-k", help="How many categories of top-k.")] = None
@@ -69,14 +73,17 @@ class Question:
     categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
     budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
-    ledger: Annotated[str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")] = (
-        None
-    )
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")
+    ] = None
     analyst: Annotated[str | None, typer.Option(help="Charge this analyst's account too.")] = None
 
     def dataset(self) -> Dataset:
         """Return the table with its public description and the options given."""
-        said: dict[str, Any] = {"max_rows_per_unit": self.max_rows_per_unit, "max_groups_per_unit": self.max_groups_per_unit}
+        said: dict[str, Any] = {
+            "max_rows_per_unit": self.max_rows_per_unit,
+            "max_groups_per_unit": self.max_groups_per_unit,
+        }
         said |= {"adjacency": self.adjacency, "rows": self.rows}
         given = {name: value for name, value in said.items() if value is not None}
         if self.bounds:

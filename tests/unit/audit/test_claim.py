@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expost.audit.claim import ExPost, bound_from_cells, bound_from_event, limit_of, unit_of
+from expost.audit.privacy_claim import ExPost, bound_from_cells, bound_from_event, limit_of, unit_of
 from expost.core import InvalidRequest, RenyiGuarantee, approx, epsilon, gdp, zcdp
 
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from expost.audit.claim import ExPost
-from expost.audit.event import find_events
-from expost.audit.pair import Outcomes, Pair
+from expost.audit.attack import Outcomes, Pair, find_events
+from expost.audit.privacy_claim import ExPost
 from expost.core import epsilon
 
 

@@ -3,7 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.audit.many_minima import ManyMinima
+from expost.audit.fit_views import ManyMinima
 from expost.core import Norm
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
 from expost.models.linear import TiltedRisk

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expost.audit.pair import Outcomes, repeat
+from expost.audit.attack import Outcomes, repeat
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
 

@@ -3,10 +3,9 @@ from fractions import Fraction
 import pytest
 
 from expost.audit import Profile, all_entries
-from expost.audit.entry import Entry
-from expost.audit.noises import GAUSSIAN, LAPLACE, PATHS, TILTS
-from expost.audit.plant import Noise, planted
-from expost.audit.power import smallest_fault
+from expost.audit.audit_registry import Entry
+from expost.audit.audit_table import smallest_fault
+from expost.audit.planted_fault import GAUSSIAN, LAPLACE, PATHS, TILTS, Noise, planted
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, zcdp
 from expost.models.linear.tilt import LaplaceTilt
 from expost.noise import DiscreteLaplacePath, GaussianMechanism, LaplaceMechanism, SeededBits

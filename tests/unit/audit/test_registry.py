@@ -2,8 +2,8 @@
 
 import pytest
 
-from expost.audit import Entry, registry
-from expost.audit.registry import all_entries, resolve
+from expost.audit import Entry, audit_registry
+from expost.audit.audit_registry import all_entries, resolve
 from expost.core import InvalidRequest
 
 
@@ -23,6 +23,6 @@ def test_two_entries_for_one_mechanism_are_refused(monkeypatch):
         def entries():
             return [Entry("expost.noise.NoisyMax", pairs=lambda: ())] * 2
 
-    monkeypatch.setattr(registry.importlib, "import_module", lambda name: Twice)
+    monkeypatch.setattr(audit_registry.importlib, "import_module", lambda name: Twice)
     with pytest.raises(InvalidRequest, match="one entry a mechanism"):
         all_entries()

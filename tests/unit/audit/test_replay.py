@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from expost.audit.entries_stats import released_pair
-from expost.audit.replay import recorded
+from expost.audit.replay_views import recorded
 from expost.data import Dataset
 from expost.noise import DiscreteLaplacePath, SeededBits
 from expost.stats import Count, Mean, PrivateKeys, Sum

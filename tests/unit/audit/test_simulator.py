@@ -9,7 +9,7 @@ import pytest
 
 from expost.accuracy.interval_relative import relative_ladder
 from expost.audit import Outcomes, attack
-from expost.audit.simulator import (
+from expost.audit.climb_simulator import (
     draw_path,
     look_pair,
     measure_tightness,

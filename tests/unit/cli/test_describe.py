@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 import expost
-from expost.cli import command_line
+from expost.cli import app
 
 SECRET = 987_654
 
@@ -17,7 +17,7 @@ def source(tmp_path):
 
 
 def run(*words: str):
-    return CliRunner().invoke(command_line, list(words), catch_exceptions=False)
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def test_a_template_names_columns_and_no_value(source) -> None:

@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 import expost
-from expost.cli import command_line
-from expost.experiments.generated import generated_flights
+from expost.cli import app
+from expost.experiments.experiment_data import generated_flights
 
 MODEL = ["--target", "arr_delay", "--target-bound", "300", "--rows", "2000", "--epsilon", "0.5"]
 FEATURE = ["--feature", "dep_delay=-40:300"]
@@ -21,7 +21,7 @@ def folder(tmp_path):
 def run(folder, command: str, *words: str):
     extra = ["--output", str(folder / "model.json")] if command == "fit" else []
     source = str(folder / "flights.parquet")
-    return CliRunner().invoke(command_line, [command, source, *words, *extra, "--budget", "1"], catch_exceptions=False)
+    return CliRunner().invoke(app, [command, source, *words, *extra, "--budget", "1"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("first", ["fit", "query"])
@@ -61,7 +61,7 @@ def test_a_model_replaces_no_data_and_no_ledger(folder, kept: str) -> None:
 
     with pytest.raises(expost.InvalidRequest, match="one that this command wrote"):
         words = ["fit", str(folder / "flights.parquet"), *MODEL, *FEATURE, "--output", str(folder / kept)]
-        CliRunner().invoke(command_line, words, catch_exceptions=False)
+        CliRunner().invoke(app, words, catch_exceptions=False)
 
     assert (folder / kept).read_bytes() == before
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_model_does_not_replace_a_ledger_that_is_still_to_be_made(folder, endi
     words = ["fit", str(folder / "flights.parquet"), *MODEL, *FEATURE, "--ledger", str(folder / "new.ledger")]
 
     with pytest.raises(expost.InvalidRequest, match="neither the data nor the ledger"):
-        CliRunner().invoke(command_line, [*words, "--output", f"{folder}/./new.ledger{ending}"], catch_exceptions=False)
+        CliRunner().invoke(app, [*words, "--output", f"{folder}/./new.ledger{ending}"], catch_exceptions=False)
 
     assert not list(folder.glob("new.ledger*"))
 
@@ -87,5 +87,5 @@ def test_a_model_does_not_replace_data_by_another_name(folder) -> None:
     for name in ("link.json", "twin.json", "people.csv"):
         with pytest.raises(expost.InvalidRequest, match="neither the data nor the ledger"):
             words = ["fit", str(folder / "people.csv"), *MODEL, *FEATURE, "--output", str(folder / name)]
-            CliRunner().invoke(command_line, words, catch_exceptions=False)
+            CliRunner().invoke(app, words, catch_exceptions=False)
     assert (folder / "people.csv").read_text() == "{age\n1\n"

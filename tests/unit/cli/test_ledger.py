@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 import expost
-from expost.cli import command_line
+from expost.cli import app
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def where(tmp_path):
 
 
 def run(*words: str):
-    return CliRunner().invoke(command_line, list(words), catch_exceptions=False)
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def test_show_lists_accounts_and_entries(where: str) -> None:
@@ -85,6 +85,6 @@ def test_an_export_replaces_an_export_and_nothing_else(where: str, tmp_path) -> 
 
 @pytest.mark.parametrize("columns", [1, 20, 60])
 def test_a_narrow_terminal_still_shows_every_number(where: str, columns: int) -> None:
-    shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(command_line, ["ledger", "show", where]).output
+    shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["ledger", "show", where]).output
 
     assert "0.75" in shown and "dataset:people" in shown

@@ -123,7 +123,7 @@ def test_other_output_on_a_full_disk_is_one_sentence() -> None:
         result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
 
     assert result.returncode == 1 and "Traceback" not in result.stderr
-    assert "Expected output that can be written: No space left" in result.stderr
+    assert "Cannot write the output: No space left" in result.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import expost
-from expost.cli import command_line
-from expost.experiments.generated import generated_flights
+from expost.cli import app
+from expost.experiments.experiment_data import generated_flights
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 def run(folder, command: str, *words: str, ledger: str):
     where = ["--ledger", str(folder / ledger)]
     return CliRunner().invoke(
-        command_line, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False
+        app, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False
     )
 
 
@@ -110,7 +110,7 @@ def test_categories_are_typed_as_the_column_has_them(folder, column: str, typed:
     words = ["query", str(source), "count", "--by", column, "--categories", f"{column}={typed}", "--epsilon", "1"]
     money = ["--budget", "100", "--json", "--ledger", str(folder / "typed.ledger")]
 
-    found = json.loads(CliRunner().invoke(command_line, [*words, *money], catch_exceptions=False).output)
+    found = json.loads(CliRunner().invoke(app, [*words, *money], catch_exceptions=False).output)
 
     assert [row[column] for row in found["value"]] == keys
 
@@ -221,9 +221,9 @@ def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:
     ("words", "said"),
     [
         ([*DELAY, "--model", "sgd"], "--model ridge, logistic, huber-svm, sgd-classifier or sgd-regressor"),
-        ([*DELAY, "--model", "sgd-regressor", "--excess-risk", "1"], "no --excess-risk"),
-        ([*DELAY, "--model", "sgd-regressor", "--method", "auto"], "no --method"),
-        ([*DELAY, "--model", "ridge", "--solver", "newton"], "no --solver"),
+        ([*DELAY, "--model", "sgd-regressor", "--excess-risk", "1"], "--excess-risk does not apply"),
+        ([*DELAY, "--model", "sgd-regressor", "--method", "auto"], "--method does not apply"),
+        ([*DELAY, "--model", "ridge", "--solver", "newton"], "--solver does not apply"),
         ([*ORIGIN, "--model", "sgd-classifier"], "--classes a,b,..."),
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR"], "--classes a,b,..."),
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK", "--score", "accuracy"], "--score"),

@@ -9,13 +9,11 @@ import pytest
 
 from expost.accuracy.paper2017 import PaperProblem, Task
 from expost.core import InvalidRequest
-from expost.experiments import accuracy_first, tables
-from expost.experiments.exact_risk import LogisticRisk, RidgeRisk, shrunk
-from expost.experiments.own_methods import OwnMethods
-from expost.experiments.published import Convention, Replay
-from expost.experiments.summary import averages
-from expost.experiments.tables import available, data_folder, load
-from expost.experiments.theory import SGD_DELTA, sgd_floor, theory_curves
+from expost.experiments import accuracy_first_figures, experiment_data
+from expost.experiments.accuracy_first_figures import SGD_DELTA, sgd_floor, theory_curves
+from expost.experiments.experiment_data import available, data_folder, load
+from expost.experiments.experiment_report import averages
+from expost.experiments.fitting_methods import Convention, LogisticRisk, OwnMethods, Replay, RidgeRisk, shrunk
 from expost.noise import SeededBits
 
 
@@ -207,7 +205,9 @@ def test_the_theorem_on_noisy_sgd_is_turned_around_exactly() -> None:
 
 def test_a_quick_run_writes_figures_numbers_and_conventions(tmp_path) -> None:
     told = []
-    files = accuracy_first.run(tmp_path, quick=True, trials=2, progress=lambda *each: told.append(each), workers=1)
+    files = accuracy_first_figures.run(
+        tmp_path, quick=True, trials=2, progress=lambda *each: told.append(each), workers=1
+    )
 
     assert {file.suffix for file in files} == {".md", ".csv", ".png", ".svg"}
     assert len(files) == 11
@@ -222,7 +222,7 @@ def test_a_quick_run_writes_figures_numbers_and_conventions(tmp_path) -> None:
 
 
 def test_the_grid_is_that_of_appendix_b() -> None:
-    grid = accuracy_first.Grid()
+    grid = accuracy_first_figures.Grid()
 
     assert (len(grid.tolerances), grid.tolerances[0], grid.tolerances[-1]) == (40, 0.005, 0.2)
     assert (grid.rows, grid.rungs, grid.trials, grid.penalty, grid.failure_probability) == (
@@ -255,8 +255,8 @@ def twitter_file(folder, monkeypatch, **wrong: float) -> None:
     """A file of six rows and two columns that passes for Twitter.data, apart from what is wrong."""
     target = np.array([0.0, 1.0, 2.0, 3.0, 5.0, 7.0])
     facts = {"mean": target.mean(), "std": target.std(ddof=1), "max": target.max()} | wrong
-    monkeypatch.setattr(tables, "_TWITTER_SHAPE", (6, 2))
-    monkeypatch.setattr(tables, "_TWITTER_TARGET", facts)
+    monkeypatch.setattr(experiment_data, "_TWITTER_SHAPE", (6, 2))
+    monkeypatch.setattr(experiment_data, "_TWITTER_TARGET", facts)
     (folder / "Twitter.data").write_text("\n".join(f"{value * 2},{value}" for value in target) + "\n")
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from expost.core import Norm
-from expost.experiments import brownian
-from expost.experiments.tables import load
+from expost.experiments import brownian_figures
+from expost.experiments.experiment_data import load
 from expost.noise import GaussianPath, SeededBits
 
 
 def test_a_quick_run_orders_the_bills_as_theory_does(tmp_path) -> None:
-    files = brownian.run(tmp_path, quick=True, trials=1, workers=1)
+    files = brownian_figures.run(tmp_path, quick=True, trials=1, workers=1)
 
     assert {file.suffix for file in files} == {".md", ".csv", ".png", ".svg"}
     with (tmp_path / "brownian.csv").open(encoding="utf-8") as file:
@@ -24,7 +24,7 @@ def test_a_quick_run_orders_the_bills_as_theory_does(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["made-up regression", "made-up classification"])
 def test_both_layouts_give_back_the_minimum_without_noise(name: str) -> None:
-    answer = brownian.Answer(load(name, None, rows=3000), 0.05)
+    answer = brownian_figures.Answer(load(name, None, rows=3000), 0.05)
     for norm in Norm:
         exact, _ = answer._vector(norm)
         theta = answer.hypotheses(np.rint(exact / 2.0**-30)[None], norm)
@@ -44,11 +44,11 @@ def test_no_pair_of_rows_moves_the_moments_further_than_declared() -> None:
         first, second = (np.append(np.outer(x, x)[upper] * weights, x * y) for x, y in zip(rows, targets, strict=True))
         worst = max(worst, float(np.linalg.norm(first - second)))
 
-    assert 2.0 < worst <= brownian._GAUSSIAN_L2
+    assert 2.0 < worst <= brownian_figures._GAUSSIAN_L2
 
 
 def test_the_gaussian_path_has_the_standard_deviation_of_its_rung() -> None:
-    answer = brownian.Answer(load("made-up regression", None, rows=3000), 0.05)
+    answer = brownian_figures.Answer(load("made-up regression", None, rows=3000), 0.05)
     exact, amount = answer._vector(Norm.L2)
     rho = 0.02
     draws = [
@@ -60,7 +60,7 @@ def test_the_gaussian_path_has_the_standard_deviation_of_its_rung() -> None:
 
 
 def test_doubling_is_billed_for_twice_the_clock_by_the_same_curve() -> None:
-    mixture = brownian._gaussian_bills()["Brownian, mixture boundary"]
+    mixture = brownian_figures._gaussian_bills()["Brownian, mixture boundary"]
 
-    assert brownian._doubling_bill(0.01) == pytest.approx(mixture(0.02))
-    assert brownian._doubling_bill(0.01) > brownian._known_in_advance(0.02)
+    assert brownian_figures._doubling_bill(0.01) == pytest.approx(mixture(0.02))
+    assert brownian_figures._doubling_bill(0.01) > brownian_figures._known_in_advance(0.02)

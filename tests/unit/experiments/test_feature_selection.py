@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expost.experiments.feature_selection import Draw, Setting, accuracies, select
+from expost.experiments.thresholdout_figures import Draw, Setting, accuracies, select
 
 SMALL = Setting(rows=200, features=60, informative=5, counts=(0, 5, 15))
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from expost.cli import command_line
+from expost.cli import app
 from expost.core import InvalidRequest
-from expost.experiments import fetched
-from expost.experiments.fetched import fetch_kdd
-from expost.experiments.tables import KDD_FILE, available, load
+from expost.experiments import experiment_data
+from expost.experiments.experiment_data import KDD_FILE, available, fetch_kdd, load
 
 NORMAL = [0, b"tcp", b"http", b"SF", 181, 5450, *[0.5] * 35]
 ATTACK = [9, b"icmp", b"ecr_i", b"SF", 1032, 0, *[1] * 35]
@@ -17,8 +16,8 @@ ATTACK = [9, b"icmp", b"ecr_i", b"SF", 1032, 0, *[1] * 35]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A data set of three rows passes for the published one."""
-    monkeypatch.setattr(fetched, "_ROWS", 3)
-    monkeypatch.setattr(fetched, "_NORMAL", 1)
+    monkeypatch.setattr(experiment_data, "_ROWS", 3)
+    monkeypatch.setattr(experiment_data, "_NORMAL", 1)
 
 
 def downloaded(**options: object) -> tuple[np.ndarray, np.ndarray]:
@@ -68,10 +67,10 @@ def test_the_command_says_clearly_that_the_download_failed(tmp_path, monkeypatch
     def offline(**options: object) -> None:
         raise URLError("no route")
 
-    monkeypatch.setattr(fetched.fetch_kdd, "__kwdefaults__", {"fetcher": offline})
+    monkeypatch.setattr(experiment_data.fetch_kdd, "__kwdefaults__", {"fetcher": offline})
 
     result = CliRunner().invoke(
-        command_line, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)]
+        app, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)]
     )
 
     assert isinstance(result.exception, InvalidRequest)
@@ -79,10 +78,10 @@ def test_the_command_says_clearly_that_the_download_failed(tmp_path, monkeypatch
 
 
 def test_nothing_is_fetched_unless_asked_for(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(fetched.fetch_kdd, "__kwdefaults__", {"fetcher": refuse})
+    monkeypatch.setattr(experiment_data.fetch_kdd, "__kwdefaults__", {"fetcher": refuse})
 
     result = CliRunner().invoke(
-        command_line,
+        app,
         ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path), "--data", str(tmp_path)],
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from expost.experiments.figures import draw_panels, save_both, wrapped_panels
+from expost.experiments.figure_style import draw_panels, save_both, wrapped_panels
 
 
 @pytest.mark.parametrize("reach", [0.2, 500.0])

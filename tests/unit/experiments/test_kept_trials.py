@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from expost.experiments import accuracy_first
-from expost.experiments.kept_trials import KeptTrials
-from expost.experiments.published import Point
+from expost.experiments import accuracy_first_figures
+from expost.experiments.experiment_report import KeptTrials
+from expost.experiments.fitting_methods import Point
 
 POINT = Point("a table", "oracle", 0.1, 0, 0.1 + 0.2, 1e-17, 0.1, -0.1, 1.0, False)
 
@@ -35,19 +35,19 @@ def written_only(figure: Figure, stem: Path) -> list[Path]:
 
 
 def test_a_run_that_was_broken_off_ends_like_one_that_was_not(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(accuracy_first, "save_both", written_only)
+    monkeypatch.setattr(accuracy_first_figures, "save_both", written_only)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     terms = {"quick": True, "trials": 2, "workers": 1}
-    accuracy_first.run(whole, **terms)
+    accuracy_first_figures.run(whole, **terms)
 
     def stop(done: int, total: int, name: str) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        accuracy_first.run(broken, **terms, progress=stop)
+        accuracy_first_figures.run(broken, **terms, progress=stop)
     told = []
-    accuracy_first.run(broken, **terms, progress=lambda *each: told.append(each))
+    accuracy_first_figures.run(broken, **terms, progress=lambda *each: told.append(each))
 
     same = ("accuracy-first.csv", "accuracy-first.md")
     assert [(broken / name).read_text() for name in same] == [(whole / name).read_text() for name in same]

@@ -3,7 +3,7 @@ import csv
 import numpy as np
 import pytest
 
-from expost.experiments.pixeldp import Size, _digits, run
+from expost.experiments.pixeldp_figures import Size, _digits, run
 
 
 @pytest.fixture(scope="module")

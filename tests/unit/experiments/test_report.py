@@ -3,13 +3,13 @@
 import pytest
 from typer.testing import CliRunner
 
-from expost.cli import command_line
+from expost.cli import app
 from expost.core import InvalidRequest
-from expost.experiments import report
+from expost.experiments import experiment_report
 
 
 def test_the_page_shows_every_picture_and_leads_to_every_file(tmp_path) -> None:
-    page = report.write_report(tmp_path, quick=True, names=("brownian",))
+    page = experiment_report.write_report(tmp_path, quick=True, names=("brownian",))
 
     text = page.read_text(encoding="utf-8")
     assert '<img src="brownian/brownian.png"' in text
@@ -18,7 +18,7 @@ def test_the_page_shows_every_picture_and_leads_to_every_file(tmp_path) -> None:
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_that_exist() -> None:
-    result = CliRunner().invoke(command_line, ["reproduce", "no-such"])
+    result = CliRunner().invoke(app, ["reproduce", "no-such"])
 
     assert isinstance(result.exception, InvalidRequest)
     assert "accuracy-first" in str(result.exception)
@@ -26,7 +26,7 @@ def test_an_unknown_experiment_is_refused_with_the_names_that_exist() -> None:
 
 def test_the_command_prints_what_it_wrote(tmp_path) -> None:
     result = CliRunner().invoke(
-        command_line, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)]
+        app, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)]
     )
 
     assert result.exit_code == 0, result.exception
@@ -37,7 +37,7 @@ def test_trials_are_refused_where_they_are_not_counted(monkeypatch) -> None:
     import types
 
     module = types.SimpleNamespace(run=lambda output, *, data=None, quick=False, progress=None: [])
-    monkeypatch.setattr(report.importlib, "import_module", lambda name: module)
+    monkeypatch.setattr(experiment_report.importlib, "import_module", lambda name: module)
 
     with pytest.raises(InvalidRequest, match="trials"):
-        report.run_experiment("pixeldp", None, trials=3)
+        experiment_report.run_experiment("pixeldp", None, trials=3)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expost.experiments.smoothed_network import attack, input_gradient, train
+from expost.experiments.pixeldp_figures import attack, input_gradient, train
 from expost.noise import SeededBits
 
 RNG = np.random.default_rng(1)

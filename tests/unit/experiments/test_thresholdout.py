@@ -3,8 +3,7 @@ import csv
 import numpy as np
 import pytest
 
-from expost.experiments.feature_selection import Setting
-from expost.experiments.thresholdout import _crossings, _plan, run
+from expost.experiments.thresholdout_figures import Setting, _crossings, _plan, run
 from expost.noise import SeededBits
 
 

@@ -1,6 +1,6 @@
 """Trials on many cores give what they give on one."""
 
-from expost.experiments.trials import run_trials
+from expost.experiments.experiment_report import run_trials
 
 
 def test_processes_change_no_result_and_every_job_is_told_of() -> None:

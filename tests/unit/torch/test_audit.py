@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E402
 from expost.audit import Profile, Verdict, audit_table  # noqa: E402
-from expost.audit.entry import Entry  # noqa: E402
+from expost.audit.audit_registry import Entry  # noqa: E402
 from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
 from expost.models.descent import trainer  # noqa: E402
 from expost.models.descent.batches import Full  # noqa: E402

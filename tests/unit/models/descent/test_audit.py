@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from expost.audit import Profile, Verdict, audit_table
+from expost.audit.audit_registry import Entry
 from expost.audit.entries_sgd import canary_pair
-from expost.audit.entry import Entry
 from expost.models.descent import batches, learner, trainer
 from expost.models.descent.batches import Full, Poisson
 from expost.models.descent.gradient import ClippedGradient

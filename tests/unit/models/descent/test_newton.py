@@ -9,8 +9,8 @@ import pytest
 
 from expost.accounting import GaussianEvent, Repeat
 from expost.audit import Profile, Verdict, audit_table
+from expost.audit.audit_registry import Entry
 from expost.audit.entries_sgd import canary_pair, newton_vector_pair
-from expost.audit.entry import Entry
 from expost.core import InvalidRequest, unseal
 from expost.models.descent.batches import Full, Poisson
 from expost.models.descent.curvature import CurvedGradient

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from expost.audit import Profile, Verdict, audit_table
+from expost.audit.audit_registry import Entry
 from expost.audit.entries_sgd import watched_pair
-from expost.audit.entry import Entry
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.models.descent.batches import Full, Poisson
 from expost.models.descent.descent import DescentRule

@@ -1,4 +1,4 @@
-"""Faults planted on purpose: the noise of a mechanism made smaller, to see whether its attack would notice."""
+"""Planted faults: a mechanism with too little noise, to measure which faults its attack detects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,25 @@ from typing import Any
 
 from expost.core import InvalidRequest
 
-__all__ = ["Noise", "planted"]
+__all__ = [
+    "ABOVE_THRESHOLD",
+    "CHOICES",
+    "GAUSSIAN",
+    "GAUSSIAN_PATH",
+    "GAUSSIAN_STREAM",
+    "LAPLACE",
+    "Noise",
+    "PATHS",
+    "PROPOSED",
+    "RADIAL",
+    "RECORDS",
+    "REDUCED",
+    "RESPONSE",
+    "SMOOTH",
+    "SPHERICAL",
+    "TILTS",
+    "planted",
+]
 
 
 @dataclass(frozen=True)
@@ -92,3 +110,37 @@ def planted(noises: Sequence[Noise], factor: Fraction) -> Iterator[None]:
         for noise in noises:
             stack.enter_context(noise.scaled(Fraction(factor)))
         yield
+
+
+LAPLACE = (Noise("expost.noise.laplace_mechanism.LaplaceMechanism.scale"),)
+GAUSSIAN = (Noise("expost.noise.gaussian_mechanism.GaussianMechanism.variance", power=2),)
+SPHERICAL = (Noise("expost.noise.spherical_laplace.SphericalLaplaceMechanism.scale"),)
+PATHS = (Noise("expost.noise.jump_noise.JumpNoise.draw", argument=1),)
+"""Discrete Laplace and geometric paths; the argument is the sensitivity that their scales are made of."""
+GAUSSIAN_PATH = (Noise("expost.noise.gaussian_path.GaussianPath._variance", power=2),)
+GAUSSIAN_STREAM = (Noise("expost.noise.gaussian_stream.stream_variance", power=2),)
+RADIAL = (Noise("expost.noise.radial_path.check_norm"),)
+CHOICES = (
+    Noise("expost.noise.exponential_mechanism.ExponentialMechanism.rate", power=-1),
+    Noise("expost.noise.permute_and_flip.PermuteAndFlip.rate", power=-1),
+    Noise("expost.noise.noisy_max.NoisyMax.scale"),
+)
+RECORDS = (Noise("expost.noise.exponential_quantile.ExponentialQuantile.rate", power=-1),)
+RESPONSE = (Noise("expost.noise.randomized_response.bernoulli_exp", power=-1, argument=0),)
+SMOOTH = (Noise("expost.noise.smooth_sensitivity.SmoothNoise.steepness"),)
+PROPOSED = (Noise("expost.noise.propose_test_release.discrete_laplace", argument=0),)
+ABOVE_THRESHOLD = (
+    Noise("expost.noise.above_threshold.AboveThreshold.threshold_scale"),
+    Noise("expost.noise.above_threshold.AboveThreshold.query_scale"),
+)
+REDUCED = (
+    *PATHS,
+    Noise("expost.noise.reduced_above_threshold.ReducedAboveThreshold.query_scale"),
+    Noise("expost.noise.renewed_threshold.RenewedThreshold.threshold_scale"),
+    Noise("expost.noise.renewed_threshold.RenewedThreshold.query_scale"),
+)
+TILTS = (
+    Noise("expost.models.linear.tilt.LaplaceTilt.scale"),
+    Noise("expost.models.linear.tilt.SphericalTilt.scale"),
+    Noise("expost.models.linear.tilt.GaussianTilt.deviation"),
+)

@@ -1,7 +1,7 @@
-"""Every mechanism of the package, and what attacks it.
+"""Every mechanism of the package, and the entry that attacks it.
 
-Entries live in the modules ``expost.audit.entries_<room>``; each has a function ``entries()``. A mechanism is any
-public class or function of a room whose docstring has a line that begins with ``Guarantee:``.
+Entries are in the modules ``expost.audit.entries_<package>``; each has a function ``entries()``. A mechanism is a public
+class or function whose docstring has a line that begins with ``Guarantee:``.
 """
 
 from __future__ import annotations
@@ -9,17 +9,64 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import expost.audit
-from expost.audit.entry import Entry
+from expost.audit.attack import Pair
+from expost.audit.output_law import LawPair
+from expost.audit.planted_fault import Noise
 from expost.core import InvalidRequest, MissingExtra
 
-__all__ = ["ROOMS", "all_entries", "mechanisms", "mechanisms_named", "mechanisms_of", "missing", "resolve"]
+__all__ = [
+    "Entry",
+    "AUDITED_PACKAGES",
+    "all_entries",
+    "mechanisms",
+    "mechanisms_named",
+    "mechanisms_of",
+    "missing",
+    "resolve",
+]
 
-ROOMS = ("noise", "accuracy", "stats", "learning", "holdout", "robustness", "models")
+
+def _none() -> Sequence[LawPair]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mechanism by its dotted name, with its worst-case pairs and, where they can be written out, its laws.
+
+    ``pairs`` and ``laws`` are called when the audit runs, so that listing the entries costs nothing. ``also`` names
+    further public objects that this entry attacks through the same code (an alias, a thin wrapper). ``noise`` is where the
+    mechanism decides how much noise it draws: planting faults there measures what the attack would notice.
+
+    >>> Entry("expost.noise.LaplaceMechanism", pairs=lambda: ()).short_name
+    'noise.LaplaceMechanism'
+    """
+
+    mechanism: str
+    pairs: Callable[[], Sequence[Pair]]
+    laws: Callable[[], Sequence[LawPair]] = _none
+    also: tuple[str, ...] = ()
+    noise: tuple[Noise, ...] = ()
+
+    @property
+    def short_name(self) -> str:
+        """Return the first-level package and the mechanism's own name, whichever module defines it."""
+        parts = self.mechanism.split(".")
+        return f"{parts[1]}.{parts[-1]}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that this entry covers."""
+        return frozenset((self.mechanism, *self.also))
+
+
+AUDITED_PACKAGES = ("noise", "accuracy", "stats", "models", "holdout", "robustness")
 _PREFIX = "entries_"
 
 
@@ -41,15 +88,15 @@ def all_entries() -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.mechanism))
 
 
-def mechanisms(rooms: Sequence[str] = ROOMS) -> dict[str, Any]:
-    """All mechanisms of these rooms by the shortest public name they have.
+def mechanisms(packages: Sequence[str] = AUDITED_PACKAGES) -> dict[str, Any]:
+    """Return all mechanisms of these packages by their shortest public name.
 
     >>> "expost.noise.LaplaceMechanism" in mechanisms(["noise"])
     True
     """
     found: dict[str, Any] = {}
-    for room in rooms:
-        package = importlib.import_module(f"expost.{room}")
+    for name in packages:
+        package = importlib.import_module(f"expost.{name}")
         for module in _modules(package):
             found |= {_public_name(name, item, package): item for name, item in mechanisms_of(module)}
     return found

@@ -1,8 +1,4 @@
-"""A holdout asked ten thousand times: Figures 1 to 4 of the notes on adaptive queries, and what can be promised.
-
-The published experiment (DFHPRR15s) uses Gaussian noise, no budget and no fresh thresholds; it is drawn as published.
-Beside it runs the mechanism of this package, with its budget, and every answer with the bound it promises.
-"""
+"""The figures of the reusable holdout: 10,000 adaptive questions."""
 
 from __future__ import annotations
 
@@ -16,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.experiments.feature_selection import Draw, Setting, accuracies, select
-from expost.experiments.figures import draw_panels, save_both
-from expost.experiments.summary import markdown_table
-from expost.experiments.trials import Progress
+from expost.experiments.experiment_report import Progress, markdown_table
+from expost.experiments.figure_style import draw_panels, save_both
 from expost.holdout import Thresholdout, plan_holdout, tolerance_reached
 from expost.holdout.noise_level import GRID, analysed_level
 from expost.holdout.plan import HoldoutPlan
@@ -27,7 +21,83 @@ from expost.holdout.published import rows_for_approximate, rows_for_concentrated
 from expost.noise import BitSource, SeededBits, geometric
 from expost.plots.figure import BLUE, GREEN, ORANGE
 
-__all__ = ["run"]
+__all__ = ["Draw", "Selection", "Setting", "accuracies", "run", "select"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How much data, and how many features carry how much signal."""
+
+    rows: int = 10_000
+    features: int = 10_000
+    informative: int = 0
+    counts: tuple[int, ...] = (0, 10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)
+
+    @property
+    def unit(self) -> float:
+        """One standard error of a mean."""
+        return 1 / float(np.sqrt(self.rows))
+
+    @property
+    def shifts(self) -> Floats:
+        """The true means: 6 standard errors for informative features (DFHPRR15s), else 0."""
+        return np.where(np.arange(self.features) < self.informative, 6 * self.unit, 0.0)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The means of all features on the training and the holdout sample."""
+
+    training: Floats
+    holdout: Floats
+
+    @classmethod
+    def of(cls, setting: Setting, rng: np.random.Generator) -> Draw:
+        """One draw of both samples."""
+        noise = rng.normal(0.0, setting.unit, (2, setting.features))
+        return cls(setting.shifts + noise[0], setting.shifts + noise[1])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Features in the order in which the analyst takes them, with their signs."""
+
+    features: NDArray[np.intp]
+    signs: Floats
+
+
+def select(setting: Setting, training: Floats, answers: Floats) -> Selection:
+    """Features whose training mean and holdout answer agree beyond one standard error, largest training mean first."""
+    unit = setting.unit
+    agree = ((training > unit) & (answers > unit)) | ((training < -unit) & (answers < -unit))
+    ranked = np.flatnonzero(agree)[np.argsort(-np.abs(training[agree]), kind="stable")]
+    chosen = ranked[: setting.counts[-1]]
+    return Selection(chosen, np.sign(training[chosen]))
+
+
+def accuracies(
+    setting: Setting, selection: Selection, means: Floats | None, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
+
+    ``means`` are the sample's own means of all features; without them the sample is fresh.
+    """
+    right = np.empty(len(setting.counts), np.int64)
+    votes, before = np.zeros(setting.rows), 0
+    for place, count in enumerate(setting.counts):
+        block = slice(before, min(count, len(selection.features)))
+        features, signs = selection.features[block], selection.signs[block]
+        noise = rng.standard_normal(setting.rows)
+        if means is not None:
+            noise -= noise.mean()
+        centre = (setting.shifts if means is None else means)[features] @ signs
+        votes += centre + np.sqrt(len(features)) * noise
+        right[place] = setting.rows // 2 if len(selection.features) == 0 or count == 0 else np.count_nonzero(votes > 0)
+        before = max(before, block.stop)
+    return right
+
 
 _FAILURE = Fraction(1, 20)
 _SAMPLES = ("training", "holdout", "fresh")

@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from expost.accounting import LinearBoundary, MixtureBoundary
 from expost.accounting.gaussian import gaussian_delta, smallest_epsilon
 from expost.core import Ladder, Norm, Sealed, Sensitivity
-from expost.experiments.exact_risk import ExactRisk, exact_risk, shrunk
-from expost.experiments.figures import BLACK, PURPLE, draw_panels, save_both
-from expost.experiments.summary import markdown_table
-from expost.experiments.tables import Table, available, data_folder, load
-from expost.experiments.trials import Progress, run_trials
+from expost.experiments.experiment_data import Table, available, data_folder, load
+from expost.experiments.experiment_report import Progress, markdown_table, run_trials
+from expost.experiments.figure_style import BLACK, PURPLE, draw_panels, save_both
+from expost.experiments.fitting_methods import ExactRisk, exact_risk, shrunk
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath, RadialLaplacePath, SeededBits
 from expost.plots.figure import BLUE, GREEN, ORANGE, RED
 

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator, NullFormatter, StrMethodFormatter
 
-from expost.experiments.summary import Average
+from expost.experiments.experiment_report import Average
 from expost.plots.figure import BLUE, GREEN, GREY, ORANGE, RED
 
 __all__ = ["Line", "LOOKS", "draw_lines", "draw_panels", "save_both", "wrapped_panels"]

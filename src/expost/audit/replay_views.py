@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.cells import Features
-from expost.audit.claim import Claim
-from expost.audit.pair import Outcomes, Pair
+from expost.audit.attack import Features, Outcomes, Pair
+from expost.audit.privacy_claim import Claim
 from expost.core import Ladder, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath
 from expost.noise.bits import BitSource, SeededBits

@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval_relative import relative_ladder, relative_rule
-from expost.audit.attack import Finding
-from expost.audit.claim import ExPost
-from expost.audit.confidence import at_least, at_most
-from expost.audit.pair import Outcomes, Pair, Sampler
+from expost.audit.attack import Finding, Outcomes, Pair, Sampler, at_least, at_most
+from expost.audit.privacy_claim import ExPost
 from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivity, Target
 from expost.data import Clamp
 from expost.noise import AboveThreshold, BitSource, DiscreteLaplacePath

@@ -1,0 +1,279 @@
+"""Trials, averages, tables and reports of the experiments."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html
+import importlib
+import inspect
+import json
+import math
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from expost import __version__
+from expost.core import InvalidRequest
+from expost.experiments.fitting_methods import Point
+
+__all__ = [
+    "Average",
+    "EXPERIMENTS",
+    "KeptTrials",
+    "Progress",
+    "averages",
+    "markdown_table",
+    "run_experiment",
+    "run_trials",
+    "write_csv",
+    "write_report",
+]
+
+_FEW = 5  # below this, starting processes costs more than they save
+
+Progress = Callable[[int, int, str], None]
+"""Told how many of how many are done, and of what."""
+
+
+def run_trials(
+    task: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    *,
+    label: str,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> Iterator[Any]:
+    """The results of ``task(*job)``, in the order in which they are done.
+
+    >>> sorted(run_trials(pow, [(2, 3), (3, 2)], label="powers", workers=1))
+    [8, 9]
+    """
+    workers = workers or os.cpu_count() or 1
+    if workers == 1 or len(jobs) < _FEW:
+        results = (_single_threaded(task, job) for job in jobs)
+    else:
+        calls = (delayed(_single_threaded)(task, job) for job in jobs)
+        results = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+    for done, result in enumerate(results, start=1):
+        if progress is not None:
+            progress(done, len(jobs), label)
+        yield result
+
+
+def _single_threaded(task: Callable[..., Any], job: tuple[Any, ...]) -> Any:
+    """One job on one thread: two workers with two threads each are slower than two with one."""
+    with threadpool_limits(limits=1):
+        return task(*job)
+
+
+@dataclass(frozen=True)
+class Average:
+    """One method at one tolerance over all trials."""
+
+    table: str
+    method: str
+    tolerance: float
+    trials: int
+    epsilon: float
+    epsilon_error: float
+    """The standard error of the mean."""
+    generation: float
+    testing: float
+    excess_risk: float
+    authors_excess_risk: float
+    norm: float
+    missed: int
+    """Runs that ended without saying that the target was met; they are part of the averages."""
+    wrong: int
+    """Runs that said so although the excess risk was above the tolerance."""
+
+
+def averages(points: Iterable[Point]) -> list[Average]:
+    """Averages by table, method and tolerance.
+
+    >>> point = Point("t", "m", 0.1, 0, 1.0, 2.0, 0.2, 0.0, 1.0, True)
+    >>> (average,) = averages([point])
+    >>> average.epsilon, average.wrong
+    (3.0, 1)
+    """
+
+    def key(point: Point) -> tuple[str, str, float]:
+        return point.table, point.method, point.tolerance
+
+    return [_average(list(group)) for _, group in groupby(sorted(points, key=key), key=key)]
+
+
+def _average(points: Sequence[Point]) -> Average:
+    first, bills = points[0], [point.epsilon for point in points]
+    return Average(
+        first.table,
+        first.method,
+        first.tolerance,
+        len(points),
+        epsilon=fmean(bills),
+        epsilon_error=stdev(bills) / math.sqrt(len(bills)) if len(bills) > 1 else 0.0,
+        generation=fmean(point.generation for point in points),
+        testing=fmean(point.testing for point in points),
+        excess_risk=fmean(point.excess_risk for point in points),
+        authors_excess_risk=fmean(point.authors_excess_risk for point in points),
+        norm=fmean(point.norm for point in points),
+        missed=sum(not point.met for point in points),
+        wrong=sum(point.met and point.excess_risk > point.tolerance for point in points),
+    )
+
+
+def write_csv(path: Path, rows: Sequence[Average]) -> Path:
+    """The averages as a table for machines; epsilon is not rounded."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [each.name for each in fields(Average)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    return path
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for people.
+
+    >>> print(markdown_table(["method", "epsilon"], [["ours", 0.12345]]))
+    | method | epsilon |
+    | --- | --- |
+    | ours | 0.123 |
+    """
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    return "\n".join([*lines, *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if math.isfinite(value) else "none"
+    return str(value)
+
+
+class KeptTrials:
+    """The points of finished trials, one file a trial, for one run with these settings.
+
+    >>> import tempfile
+    >>> kept = KeptTrials(Path(tempfile.mkdtemp()), settings="grid")
+    >>> kept.write("flights", 3, [Point("flights", "oracle", 0.1, 3, 0.5, 0.0, 0.1, 0.1, 1.0, True)])
+    >>> kept.missing("flights", 5)
+    [0, 1, 2, 4]
+    >>> len(kept.read("flights", 5)), kept.clear()
+    (1, None)
+    """
+
+    def __init__(self, output: Path, *, settings: str) -> None:
+        # Another version, grid or folder of data is another run: its trials are not mixed in.
+        digest = hashlib.sha256(f"{__version__} {settings}".encode()).hexdigest()[:12]
+        self._folder = output / f".trials-{digest}"
+
+    def _file(self, table: str, trial: int) -> Path:
+        return self._folder / f"{table.replace(' ', '-')}-{trial}.json"
+
+    def write(self, table: str, trial: int, points: Iterable[Point]) -> None:
+        """Keep one trial; a file is there whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._file(table, trial)
+        draft = file.with_suffix(".draft")
+        draft.write_text(json.dumps([astuple(point) for point in points]), encoding="utf-8")
+        draft.replace(file)
+
+    def missing(self, table: str, trials: int) -> list[int]:
+        """The trials that are still to be run."""
+        return [trial for trial in range(trials) if not self._file(table, trial).exists()]
+
+    def read(self, table: str, trials: int) -> list[Point]:
+        """All points that are kept."""
+        files = [self._file(table, trial) for trial in range(trials)]
+        return [
+            Point(*fields) for file in files if file.exists() for fields in json.loads(file.read_text(encoding="utf-8"))
+        ]
+
+    def clear(self) -> None:
+        """The run is done."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+EXPERIMENTS = {
+    "accuracy-first": "What each method pays for the accuracy asked for (LNRWW17, Figures 1 to 4)",
+    "brownian": "Laplace against Gaussian noise reduction, stopped by an oracle",
+    "thresholdout": "A holdout that can be asked again and again",
+    "pixeldp": "Predictions that no small change of the input can move",
+}
+
+
+def run_experiment(
+    name: str,
+    output: Path,
+    *,
+    data: str | Path | None = None,
+    quick: bool = False,
+    trials: int | None = None,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Run one experiment by its name; returns the files it wrote.
+
+    >>> run_experiment("no-such", Path("."))
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected one of accuracy-first, brownian, thresholdout, pixeldp, got 'no-such'. Name one.
+    """
+    if name not in EXPERIMENTS:
+        raise InvalidRequest(f"Expected one of {', '.join(EXPERIMENTS)}", got=name, do="Name one")
+    run = importlib.import_module(f"expost.experiments.{name.replace('-', '_')}_figures").run
+    options: dict[str, Any] = {"data": data, "quick": quick, "progress": progress}
+    if "trials" in inspect.signature(run).parameters:
+        options["trials"] = trials
+    elif trials is not None:
+        raise InvalidRequest("Expected --trials only where trials are counted", got=name, do="Leave it out")
+    return [Path(each) for each in run(output, **options)]
+
+
+def write_report(
+    output: Path,
+    *,
+    data: str | Path | None = None,
+    quick: bool = False,
+    names: Sequence[str] = tuple(EXPERIMENTS),
+    progress: Progress | None = None,
+) -> Path:
+    """Run experiments into folders of their own and write ``index.html`` beside them; returns the page."""
+    sections = []
+    for name in names:
+        files = run_experiment(name, output / name, data=data, quick=quick, progress=progress)
+        sections.append(_section(name, [file.relative_to(output) for file in files]))
+    page = output / "index.html"
+    page.write_text(_PAGE.format(facts=html.escape(_facts(quick)), sections="\n".join(sections)), encoding="utf-8")
+    return page
+
+
+def _facts(quick: bool) -> str:
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    size = "quick versions" if quick else "full versions"
+    return f"expost {__version__}, Python {platform.python_version()}, {platform.machine()}, {when}, {size}"
+
+
+def _section(name: str, files: Sequence[Path]) -> str:
+    pictures = "\n".join(f'<img src="{file}" alt="{file.stem}">' for file in files if file.suffix == ".png")
+    links = ", ".join(f'<a href="{file}">{file.name}</a>' for file in files)
+    return f"<h2>{name}</h2>\n<p>{html.escape(EXPERIMENTS[name])}.</p>\n{pictures}\n<p>{links}</p>"
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>expost: experiments</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}}img{{max-width:100%}}</style>
+</head><body>
+<h1>Experiments</h1>
+<p>{facts}. All of this is simulation with seeded noise.</p>
+{sections}
+</body></html>
+"""
