@@ -1,4 +1,4 @@
-"""The room that attacks the others: bounds on the privacy loss that a mechanism really has."""
+"""Attacks on every mechanism: lower bounds on the privacy loss that it really has."""
 
 from expost.audit.attack import Finding, Outcomes, Pair, Sampler, attack, repeat
 from expost.audit.audit_registry import Entry, all_entries, mechanisms, missing

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def at_least(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDArray[Any]:
-    """The Clopper-Pearson lower bound: the true probability is below it with at most ``failure_probability``.
+    """Return the Clopper-Pearson lower bound: the true probability is below it with at most ``failure_probability``.
 
     CP34: the bound solves P(Binomial(trials, bound) >= hits) = failure_probability, a quantile of a beta law.
 
@@ -46,7 +46,7 @@ def at_least(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDA
 
 
 def at_most(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDArray[Any]:
-    """The Clopper-Pearson upper bound, the mirror image of ``at_least``.
+    """Return the Clopper-Pearson upper bound, the mirror image of ``at_least``.
 
     >>> float(at_most(0, 1000, failure_probability=0.05).round(4))
     0.003
@@ -115,7 +115,7 @@ class Pair:
 
 
 def repeat(run: Callable[[BitSource], Any]) -> Sampler:
-    """A sampler from a function that runs once and returns a number, a tuple, or ``(outcome, bill)`` as ``Outcomes``.
+    """Return a sampler from a function that runs once and returns a number, a tuple, or ``(outcome, bill)`` as ``Outcomes``.
 
     For mechanisms without a batched way; mark the pair ``slow=True``.
 
@@ -152,12 +152,12 @@ class Partition(Protocol):
         ...
 
     def cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The cell of each row."""
+        """Return the cell of each row."""
         ...
 
 
 def partitions(left: NDArray[np.float64], right: NDArray[np.float64], features: Features | None) -> Iterator[Partition]:
-    """The partitions worth trying on these outcomes; the whole space is one, for outcomes that only one side has."""
+    """Yield the partitions worth trying on these outcomes; the whole space is one, for outcomes that only one side has."""
     yield _Whole()
     values = np.concatenate([left, right])
     distinct = _Distinct.learn(values)
@@ -250,7 +250,7 @@ class _Tree:
 
 
 def _columns(values: NDArray[np.float64], features: Features | None) -> NDArray[np.float64]:
-    """What the tree may split on: the outcome itself, then what an attacker would compute from it."""
+    """Return what the tree may split on: the outcome itself, then what an attacker would compute from it."""
     columns = [values]
     if values.shape[1] > 1:
         columns.append(values - np.roll(values, 1, axis=1))
@@ -262,7 +262,7 @@ def _columns(values: NDArray[np.float64], features: Features | None) -> NDArray[
 
 
 def _lowest_bit(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The exponent of the last set bit of each fraction: where textbook float noise leaks (Mir12); 0 for integers."""
+    """Return the exponent of the last set bit of each fraction: where textbook float noise leaks (Mir12); 0 for integers."""
     fractional = values != np.floor(values)
     lowest = np.zeros_like(values)
     if fractional.any():
@@ -295,16 +295,16 @@ class Event:
     cut: Cut | None = None
 
     def hits(self, outcomes: Outcomes) -> int:
-        """How many of these runs fell into the event."""
+        """Return how many of these runs fell into the event."""
         return int(self.counts(outcomes).sum())
 
     def counts(self, outcomes: Outcomes) -> NDArray[np.intp]:
-        """The same for each group."""
+        """Return the same for each group."""
         inside = self.groups[self.partition.cells(_kept(outcomes, self.cut))]
         return np.bincount(inside[inside >= 0], minlength=int(self.groups.max()) + 1)
 
     def bound(self, claim: Claim, likely: Outcomes, rare: Outcomes, *, failure_probability: float) -> float:
-        """The least loss compatible with these outcomes, too high with at most twice the failure probability."""
+        """Return the least loss compatible with these outcomes, too high with at most twice the failure probability."""
         counts = self.counts(likely), self.counts(rare)
         return _bound_of(claim, counts, (len(likely), len(rare)), failure_probability)
 
@@ -351,7 +351,7 @@ def _candidates(
 def _bound_of(
     claim: Claim, counts: tuple[NDArray[np.intp], ...], trials: tuple[int, ...], failure_probability: float
 ) -> float:
-    """The loss that the hits of each group prove; the groups share the failure probability."""
+    """Return the loss that the hits of each group prove; the groups share the failure probability."""
     risk = failure_probability / len(counts[0])
     p = at_least(counts[0], trials[0], failure_probability=risk)
     q = at_most(counts[1], trials[1], failure_probability=risk)
@@ -375,7 +375,7 @@ def _best_union(
     trials: tuple[int, ...],
     failure_probability: float,
 ) -> tuple[float, NDArray[np.intp]]:
-    """The best union of cells; by Neyman and Pearson only those of the highest likelihood ratios need a look."""
+    """Return the best union of cells; by Neyman and Pearson only those of the highest likelihood ratios are searched."""
     ours, theirs = counts
     order = np.argsort(-(ours + 0.5) / (theirs + 0.5), kind="stable")
     p = at_least(np.cumsum(ours[order]), trials[0], failure_probability=failure_probability)
@@ -446,7 +446,7 @@ class Finding:
 
 
 def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float = 1e-3) -> Finding:
-    """A bound on the loss of this pair that is too high with probability at most ``failure_probability``.
+    """Return a bound on the loss of this pair that is too high with probability at most ``failure_probability``.
 
     A quarter of the runs (at most 200,000 a side) choose one event a direction, the others measure it with
     Clopper-Pearson bounds; the probability is shared between the two directions and the two bounds of each, so the
@@ -476,5 +476,5 @@ def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float
 
 
 def _measure(pair: Pair, event: Event, likely: Outcomes, rare: Outcomes, risk: float) -> Finding:
-    """The bound that fresh outcomes give for an event chosen before."""
+    """Return the bound that fresh outcomes give for an event chosen before."""
     return Finding(pair.name, event.bound(pair.claim, likely, rare, failure_probability=risk), event.allowed)

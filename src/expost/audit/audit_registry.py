@@ -71,7 +71,7 @@ _PREFIX = "entries_"
 
 
 def all_entries() -> tuple[Entry, ...]:
-    """All registered entries, by name.
+    """Return all registered entries, by name.
 
     >>> any(entry.short_name == "noise.LaplaceMechanism" for entry in all_entries())
     True
@@ -103,7 +103,7 @@ def mechanisms(packages: Sequence[str] = AUDITED_PACKAGES) -> dict[str, Any]:
 
 
 def mechanisms_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The mechanisms that one module defines itself."""
+    """Yield the mechanisms that one module defines itself."""
     for name, item in vars(module).items():
         public = not name.startswith("_") and getattr(item, "__module__", None) == module.__name__
         if public and (inspect.isclass(item) or inspect.isfunction(item)) and _promises(item):
@@ -111,12 +111,12 @@ def mechanisms_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _promises(item: Any) -> bool:
-    """Whether its own docstring has a line that begins with ``Guarantee:``."""
+    """Return whether its own docstring has a line that begins with ``Guarantee:``."""
     return any(line.strip().startswith("Guarantee:") for line in (item.__doc__ or "").splitlines())
 
 
 def missing(entries: Sequence[Entry], found: Mapping[str, Any]) -> list[str]:
-    """The mechanisms that no entry attacks; an entry may use any dotted name that leads to the object.
+    """Return the mechanisms that no entry attacks; an entry may use any dotted name that leads to the object.
 
     >>> missing([], mechanisms_named("expost.noise.LaplaceMechanism"))
     ['expost.noise.LaplaceMechanism']
@@ -135,7 +135,7 @@ def mechanisms_named(*names: str) -> dict[str, Any]:
 
 
 def resolve(name: str) -> Any:
-    """The object a dotted name leads to.
+    """Return the object a dotted name leads to.
 
     >>> resolve("expost.noise.laplace_mechanism.LaplaceMechanism") is resolve("expost.noise.LaplaceMechanism")
     True
@@ -163,6 +163,6 @@ def _modules(package: ModuleType) -> Iterator[ModuleType]:
 
 
 def _public_name(name: str, item: Any, package: ModuleType) -> str:
-    """``expost.noise.Laplace`` rather than the file it is defined in, where the room exports it."""
+    """``expost.noise.Laplace`` rather than the file it is defined in, where the package exports it."""
     exported = getattr(package, name, None) is item
     return f"{package.__name__}.{name}" if exported else f"{item.__module__}.{name}"

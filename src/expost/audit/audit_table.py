@@ -41,7 +41,7 @@ _FILE = "power.json"
 
 
 def measured_power(profile: str) -> dict[str, float]:
-    """The smallest planted fault that each entry caught at this profile: the missing share of the noise, 0 for none.
+    """Return the smallest planted fault that each entry caught at this profile: the missing share of the noise, 0 for none.
 
     >>> measured_power("full")["noise.LaplaceMechanism"] <= 0.1
     True
@@ -51,7 +51,7 @@ def measured_power(profile: str) -> dict[str, float]:
 
 
 def measured_on() -> str:
-    """The day of the measurement.
+    """Return the day of the measurement.
 
     >>> len(measured_on())
     10
@@ -82,7 +82,7 @@ class Profile:
     lift: int = 1
 
     def runs_of(self, pair: Pair) -> int:
-        """The runs a side of one pair."""
+        """Return the runs a side of one pair."""
         runs = self.slow_runs if pair.slow else self.runs
         return runs if pair.most_runs is None else min(runs, self.lift * pair.most_runs)
 
@@ -152,7 +152,7 @@ class Row:
 
 
 def strength_of(finding: Finding) -> Verdict:
-    """The verdict on the finding that decides a row.
+    """Return the verdict on the finding that decides a row.
 
     >>> strength_of(Finding("pair", found=0.2, allowed=1.0)).value
     'weak'
@@ -251,7 +251,7 @@ def bits_of(entry: Entry, seed: int) -> SeededBits:
 
 
 def profile_of(profile: str | Profile) -> Profile:
-    """The profile of this name, or the one given."""
+    """Return the profile of this name, or the one given."""
     if isinstance(profile, Profile):
         return profile
     if profile not in PROFILES:
@@ -264,7 +264,7 @@ _TRIES = 200  # pairs of the whole table, which share its failure probability
 
 
 def smallest_fault(entry: Entry, profile: str | Profile = "quick", *, factors: Sequence[Fraction] = FACTORS) -> float:
-    """The missing share of noise of the smallest planted fault that the entry's attack calls a violation; 0 if none is.
+    """Return the missing share of noise of the smallest planted fault that the entry's attack calls a violation; 0 if none is.
 
     Faults are tried from the smallest on, at the failure probability that the whole table leaves to a pair.
 
@@ -281,7 +281,7 @@ def smallest_fault(entry: Entry, profile: str | Profile = "quick", *, factors: S
 
 
 def catches(entry: Entry, factor: Fraction, profile: str | Profile = "quick") -> bool:
-    """Whether the attack calls the mechanism broken when all of its noise is multiplied by this factor."""
+    """Return whether the attack calls the mechanism broken when all of its noise is multiplied by this factor."""
     settings = profile_of(profile)
     with planted(entry.noise, factor):
         return any(_violations(entry, settings))
@@ -294,7 +294,7 @@ def _violations(entry: Entry, profile: Profile) -> Iterator[bool]:
 
 
 def _telling(pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """The pairs that run in batches, those without a cap first; the others only where there is none of these.
+    """Return the pairs that run in batches, those without a cap first; the others only where there is none of these.
 
     Whole fits see far less in far more time: leaving them out can only understate what is caught.
     """

@@ -90,7 +90,7 @@ def relative_pair(
 def look_pair(rows: tuple[int, int], *, within: float, failure_probability: Fraction, cap: Fraction) -> Pair:
     """Return the mean of a flag that climbs by looks to an absolute accuracy: ``rows`` are those at 1 and at 0.
 
-    Every run is a cell of one climb, with a scout and looks of its own; its bill is the scout and its own rung.
+    Every run is a cell of one climb, with its own pilot and checks; its bill is the pilot and its own rung.
     """
     clamp = Clamp.of((0, 1), whole=True)
 
@@ -205,7 +205,7 @@ class _Event:
 
 
 def _candidates(left: Outcomes, right: Outcomes, risk: float) -> Iterator[tuple[float, _Event]]:
-    """The best event of each bill, number, side and direction, with the share of the bill that it shows."""
+    """Yield the best event of each bill, number, side and direction, with the share of the bill that it shows."""
     assert left.bills is not None and right.bills is not None
     trials = len(left), len(right)
     bills, counts = np.unique(np.concatenate([left.bills, right.bills]), return_counts=True)
@@ -224,7 +224,7 @@ def _candidates(left: Outcomes, right: Outcomes, risk: float) -> Iterator[tuple[
 
 
 def _thresholds(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All different numbers where they are few, else some quantiles."""
+    """Return all different numbers where they are few, else some quantiles."""
     different = np.unique(numbers)
     if len(different) <= _CANDIDATES:
         return different
@@ -251,7 +251,7 @@ def _losses(
 def _prefix(
     noisy: Integers, rung: NDArray[np.int64], levels: NDArray[np.float64], exact: int, more: int = 1
 ) -> NDArray[np.float64]:
-    """The log-likelihood ratio of ``exact + more`` and ``exact`` if the noise of all rungs were independent."""
+    """Return the log-likelihood ratio of ``exact + more`` and ``exact`` if the noise of all rungs were independent."""
     read = np.arange(len(noisy))[:, None] <= rung
     nearer = np.clip(2 * (noisy - exact) - more, -more, more)  # |y - exact| - |y - exact - more|
     ratios: NDArray[np.float64] = np.where(read, nearer * levels[:, None], 0.0).sum(axis=0)

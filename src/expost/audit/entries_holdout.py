@@ -28,7 +28,7 @@ def entries() -> Iterable[Entry]:
 
 
 def small_plan(variant: Variant, *, hits: int = 1) -> HoldoutPlan:
-    """A holdout of one row, so that all of a row's influence shows; scales of a few rows' worth."""
+    """Return a holdout of one row, so that all of a row's influence shows; scales of a few rows' worth."""
     one_sided = variant == "improved"
     level = NoiseLevel(
         one_sided=one_sided,
@@ -78,7 +78,7 @@ def threshold_pair(
     *,
     run_instead: Thresholdout | None = None,
 ) -> Pair:
-    """The threshold test of a session alone, many runs at once; gaps in quarters of a row's influence.
+    """Return the threshold test of a session alone, many runs at once; gaps in quarters of a row's influence.
 
     ``run_instead`` plants a fault: another mechanism runs under the claim and the bills of this one.
     """

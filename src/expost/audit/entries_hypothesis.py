@@ -77,7 +77,7 @@ def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) ->
 
 
 def _pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *, public: bool = True) -> Pair:
-    """All that a test puts under noise, on two neighbouring tables."""
+    """Return all that a test puts under noise, on two neighbouring tables."""
 
     def asked(columns: Columns) -> Callable[[BitSource], Any]:
         dataset = Dataset(

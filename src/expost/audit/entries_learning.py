@@ -99,7 +99,7 @@ def entries() -> Iterable[Entry]:
 
 
 def request_pair(name: str, request: Request, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS) -> Pair:
-    """A request on two neighbouring tables; outcomes are the coefficients, cut where they tell nothing more."""
+    """Return a request on two neighbouring tables; outcomes are the coefficients, cut where they tell nothing more."""
     cap = request.worst_case.promise()
     claim = ExPost(cap) if isinstance(cap, PureGuarantee) else cap
     return Pair(name, claim, _fits(request, left), _fits(request, right), slow=True, most_runs=runs)
@@ -123,7 +123,7 @@ def _problem(
 
 
 def _one_speaks(columns: int, *, rows: int = 4) -> tuple[Table, Table]:
-    """Two tables whose first row is (1, 0, ...) with a target of 1 or -1; the features of the others are 0."""
+    """Return two tables whose first row is (1, 0, ...) with a target of 1 or -1; the features of the others are 0."""
     features = np.zeros((rows, columns))
     features[0, 0] = 1.0
     return tuple((features, np.r_[sign, np.ones(rows - 1)]) for sign in (1.0, -1.0))  # type: ignore[return-value]
@@ -179,7 +179,7 @@ def _classifiers() -> Sequence[Pair]:
 
 
 def _tilted_ridge() -> Sequence[Pair]:
-    """The tilt at its share of the bill; the check has an entry of its own; then both."""
+    """Return the tilt at its share of the bill; the check has an entry of its own; then both."""
     request = TiltedRidge(_problem(epsilon=1.0, columns=1, penalty=_STRONG))
     sides = _sides(request.measure, _one_speaks(1))
     risk = request._risk(1.0)
@@ -190,7 +190,7 @@ def _tilted_ridge() -> Sequence[Pair]:
 
 
 def _tested() -> Sequence[Pair]:
-    """A fit and a test at their own shares; then both: the replaced row is tested, and fitted unless rows are kept apart."""
+    """Return a fit and a test at their own shares; then both: the replaced row is tested, and fitted unless rows are kept apart."""
 
     def request(validation: int) -> TestedFit:
         return TestedFit(_problem(score=("accuracy", 0.9), max_epsilon=3.0), Logistic(), _SIGNS, validation=validation)
@@ -207,12 +207,12 @@ def _tested() -> Sequence[Pair]:
 
 
 def _last_levels(rule: Any, count: int = 3) -> Any:
-    """The same test with its last rungs alone."""
+    """Return the same test with its last rungs alone."""
     return replace(rule, ladder=Ladder(tuple(rule.ladder)[-count:]))
 
 
 def _monotone() -> Sequence[Pair]:
-    """A row is added or removed; the declared number of rows stays."""
+    """Return a row is added or removed; the declared number of rows stays."""
     few = _problem(score=("log_loss", 0.65), max_epsilon=1.0)
     sharp = MonotoneFit(
         _problem(score=("log_loss", 0.65), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
@@ -264,7 +264,7 @@ def _gaussian_ridge() -> Sequence[Pair]:
 
 
 def _adaptive_ridge() -> Sequence[Pair]:
-    """The smallest eigenvalue and the moments, each at its share of rho."""
+    """Return the smallest eigenvalue and the moments, each at its share of rho."""
     request = AdaptiveRidge(_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     sides = [request.measure(read_rows(*table)) for table in _FAR_APART]
     both = sides[0][1], sides[1][1]
@@ -306,7 +306,7 @@ def _outputs() -> Sequence[Pair]:
 
 
 def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
-    """A minimum under the fit's own noise, as often as there are runs."""
+    """Return a minimum under the fit's own noise, as often as there are runs."""
     noise: Any = request._noise
     penalty = request._problem.penalty
     best = minimise(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
@@ -351,7 +351,7 @@ def _gradients() -> Sequence[Pair]:
 
 
 def _softened(rule: Any) -> Any:
-    """The same test at an epsilon at which samples see the whole loss: 1 for the threshold and 1 for each query."""
+    """Return the same test at an epsilon at which samples see the whole loss: 1 for the threshold and 1 for each query."""
     return replace(rule, epsilon_threshold=Fraction(1), epsilon_query=Fraction(1))
 
 
@@ -399,7 +399,7 @@ def _theory() -> Sequence[Pair]:
 
 
 def _black_box() -> Sequence[Pair]:
-    """A trainer that is exactly epsilon-DP and passes as rarely as that allows on one side."""
+    """Return a trainer that is exactly epsilon-DP and passes as rarely as that allows on one side."""
     ladder = BlackBoxLadder(Ladder.of([Fraction(1, 2), Fraction(1)]))
 
     def sessions(passes: Callable[[Fraction], Fraction]) -> Sampler:

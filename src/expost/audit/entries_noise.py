@@ -84,7 +84,7 @@ def entries() -> Iterable[Entry]:
 def _both(
     mechanism: _Mechanism, name: str, left: object, right: object, sensitivity: Sensitivity, claim: Claim | None = None
 ) -> Pair:
-    """The mechanism on two neighbouring answers."""
+    """Return the mechanism on two neighbouring answers."""
     return Pair(
         name,
         mechanism.guarantee if claim is None else claim,
@@ -132,7 +132,7 @@ def _gaussian() -> Sequence[Pair]:
 
 
 def _spherical() -> Sequence[Pair]:
-    """The whole move along one axis and along a diagonal; odd and even dimensions are drawn differently."""
+    """Return the whole move along one axis and along a diagonal; odd and even dimensions are drawn differently."""
     l2 = Sensitivity(10, Norm.L2)
     mechanism = SphericalLaplaceMechanism(_one())
     return (
@@ -306,13 +306,13 @@ def _smooth_variance() -> Sequence[Pair]:
 
 
 def _by_proof(mechanism: Any, name: str, left: Sequence[int], right: Sequence[int]) -> Pair:
-    """Two tables at which the proof allows less than epsilon: what noise of its law costs at these two answers."""
+    """Return two tables at which the proof allows less than epsilon: what noise of its law costs at these two answers."""
     (ours, at), (theirs, there) = (_answer_and_bound(mechanism, records) for records in (left, right))
     return _both(mechanism, name, left, right, _REPLACE, _allowed_by_proof(mechanism.noise, theirs - ours, at, there))
 
 
 def _allowed_by_proof(noise: SmoothNoise, move: int, at: float, there: float) -> PureGuarantee:
-    """The loss of the law that the proof speaks of when the answer moves so far and the bound from ``at`` to ``there``.
+    """Return the loss of the law that the proof speaks of when the answer moves so far and the bound from ``at`` to ``there``.
 
     docs/proofs/smooth-sensitivity.md bounds the loss by the worst move of the answer and of the scale; few tables have
     both. What it allows at given moves is the largest ratio of the two densities 1 / (scale^power + |x|^power).
@@ -329,7 +329,7 @@ def _allowed_by_proof(noise: SmoothNoise, move: int, at: float, there: float) ->
 
 
 def _answer_and_bound(mechanism: Any, records: Sequence[int]) -> tuple[int, float]:
-    """The exact answer and its smooth bound, as the mechanism hands them to its noise."""
+    """Return the exact answer and its smooth bound, as the mechanism hands them to its noise."""
     noted: list[tuple[int, float]] = []
     kept = SmoothNoise.add
 

@@ -116,7 +116,7 @@ def _gaussian() -> Sequence[Pair]:
 
 
 def _geometric() -> Sequence[Pair]:
-    """The noise moved up by the sensitivity must not be much likelier than the noise; the reverse is not claimed."""
+    """Return the noise moved up by the sensitivity must not be much likelier than the noise; the reverse is not claimed."""
 
     def noise(shift: int, rungs: int) -> Sampler:
         def sampler(runs: int, bits: BitSource) -> Outcomes:
@@ -154,7 +154,7 @@ def _radial() -> Sequence[Pair]:
 
 
 def _stream() -> Sequence[Pair]:
-    """A noise multiplier of 1 is 1/2-zCDP a release; two releases in a row add."""
+    """Return a noise multiplier of 1 is 1/2-zCDP a release; two releases in a row add."""
 
     def runs_of(exact: int, releases: int) -> Sampler:
         def sampler(runs: int, bits: BitSource) -> Outcomes:

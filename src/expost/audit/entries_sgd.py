@@ -77,7 +77,7 @@ def canary_pair(
     runs: int = _RUNS,
     solver: str = "gradient",
 ) -> Pair:
-    """A training with and without the canary beside ``others``; it pulls the one weight, which is the outcome, up."""
+    """Return a training with and without the canary among ``others``; it pulls the one weight, which is the outcome, up."""
     request, claim = _training(batches, steps=steps, noise=noise, phases=phases, solver=solver)
     without, with_canary, targets = _tables(others)
     return Pair(
@@ -111,7 +111,7 @@ def _tables(others: int = 2) -> tuple[NDArray[np.float64], NDArray[np.float64], 
 
 
 def step_pair(name: str, *, noise: Fraction = Fraction(1), solver: str = "gradient") -> Pair:
-    """What one step on all rows releases, with and without the canary, many runs at once."""
+    """Return what one step on all rows releases, with and without the canary, many runs at once."""
     request, claim = _training(Full(4), steps=1, noise=noise, solver=solver)
     without, with_canary, targets = _tables()
 
@@ -141,7 +141,7 @@ def _trainings() -> Sequence[Pair]:
 
 
 def newton_vector_pair(name: str, *, gradient: float, curvature: float, noise: Fraction = Fraction(1)) -> Pair:
-    """What one Newton step releases, seen along a direction: the weight of the gradient's entry and of the curvature's."""
+    """Return what one Newton step releases, seen along a direction: the weight of the gradient's entry and of the curvature's."""
     claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
     assert isinstance(claim, ApproxGuarantee)
     problem = LinearProblem(
@@ -173,7 +173,7 @@ def _newton_steps() -> Sequence[Pair]:
 
 
 def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction = Fraction(1)) -> Pair:
-    """What one watched step releases, seen along a direction: the weight of the gradient and of the count of right rows."""
+    """Return what one watched step releases, seen along a direction: the weight of the gradient and of the count of right rows."""
     claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
     assert isinstance(claim, ApproxGuarantee)
     problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
@@ -197,7 +197,7 @@ def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction =
 
 
 def _watched_step() -> Pair:
-    """The gradient and the count of one watched step, together; at weight 0 the canary is counted as right."""
+    """Return the gradient and the count of one watched step, together; at weight 0 the canary is counted as right."""
     claim = Schedule(Full(4), (Phase(1, Fraction(1)),)).prices(_DELTA).cap.promise()
     problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
 
@@ -255,7 +255,7 @@ def _validations() -> Sequence[Pair]:
 
 
 def _tunings() -> Sequence[Pair]:
-    """Two settings, of which one is deaf to the canary; what leaves is the setting, the level and the weight."""
+    """Return two settings, of which one is deaf to the canary; what leaves is the setting, the level and the weight."""
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
     problems = [LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=clip, rule=rule) for clip in (0.1, 1.0)]
     target = Target(Measure.ACCURACY, Fraction(1, 2), Fraction(1, 2))

@@ -123,7 +123,7 @@ def trials_pair(
 
 
 def _by_trial(release: Release[Any], runs: int) -> Any:
-    """What leaves of each trial: values and intervals, and which category they belong to where that is chosen."""
+    """Return what leaves of each trial: values and intervals, and which category they belong to where that is chosen."""
     seen = [
         [number for row in rows for number in _shown(row)]
         for rows in np.array_split(_objects(release.value.rows), runs)
@@ -132,7 +132,7 @@ def _by_trial(release: Release[Any], runs: int) -> Any:
 
 
 def _objects(rows: Sequence[Any]) -> Any:
-    """An array whose elements are the rows themselves."""
+    """Return an array whose elements are the rows themselves."""
     held = np.empty(len(rows), dtype=object)
     held[:] = rows
     return held
@@ -145,7 +145,7 @@ def _shown(row: Any) -> list[float]:
 
 
 def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | None = None) -> Pair:
-    """A question on two neighbouring tables; an outcome is what leaves, and its bill."""
+    """Return a question on two neighbouring tables; an outcome is what leaves, and its bill."""
     more, fewer = _dataset([*_ROWS, _ADDED], unit), _dataset(_ROWS, unit)
     question = build()
     question.check(more)
@@ -154,7 +154,7 @@ def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | 
 
 
 def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _ROWS, added: Any = None) -> Pair:
-    """All noisy numbers that a question makes its answer of, before it does; a row more on the left."""
+    """Return all noisy numbers that a question makes its answer of, before it does; a row more on the left."""
     question = build()
     more, fewer = ([*rows, _ADDED if added is None else added], rows)
 
@@ -193,7 +193,7 @@ def _runs(build: Build, dataset: Dataset) -> Sampler:
 
 
 def _seen(release: Release[Any]) -> Any:
-    """Everything that leaves, as so many numbers: values, and for groups whether each is there and met its target."""
+    """Return everything that leaves, as so many numbers: values, and for groups whether each is there and met its target."""
     seen = np.full(_WIDTH, -_FAR - 1)
     numbers = np.clip(np.round(np.array(_numbers(release), dtype=np.float64).ravel(), 3), -_FAR, _FAR)
     seen[: len(numbers)] = numbers
@@ -252,12 +252,12 @@ def _privately_bounded() -> Sequence[Pair]:
 
 
 def _climb(kind: Callable[..., Any], *subject: Any) -> Build:
-    """The same statistic, climbing to a relative accuracy that it sometimes reaches."""
+    """Return the same statistic, climbing to a relative accuracy that it sometimes reaches."""
     return partial(kind, *subject, within="50%", max_epsilon=2)
 
 
 def _looks() -> Any:
-    """A variance that climbs by looks, to an accuracy that it sometimes reaches."""
+    """Return a variance that climbs by looks, to an accuracy that it sometimes reaches."""
     return Variance("x", within=0.24, max_epsilon=4)
 
 
@@ -266,7 +266,7 @@ def _counts() -> Sequence[Pair]:
         trials_pair("one row more, many trials", Count),
         question_pair("one row more, climbing", partial(Count, within="50%", max_epsilon=2)),
         question_pair(
-            "one row more, groups climbing after a scout", partial(Count, within="50%", by="key", max_epsilon=2)
+            "one row more, groups climbing after a pilot", partial(Count, within="50%", by="key", max_epsilon=2)
         ),
         question_pair("one unit more", partial(Count, epsilon=1, by="key"), unit="who"),
         *simulated_pairs()[:3],  # single relative counts, whose rungs many runs must reach before they say anything
@@ -274,7 +274,7 @@ def _counts() -> Sequence[Pair]:
 
 
 def _quantiles() -> Sequence[Pair]:
-    """A row just below the top of the bounds: one more at the top makes the top likelier and all else less likely."""
+    """Return a row just below the top of the bounds: one more at the top makes the top likelier and all else less likely."""
     trials = [
         trials_pair(f"{method}, many trials", partial(Quantile, "x", 0.5, method=method))
         for method in ("exponential", "smooth")
@@ -283,7 +283,7 @@ def _quantiles() -> Sequence[Pair]:
 
 
 def _choice_pair(name: str, build: Build) -> Pair:
-    """The choice that a quantile makes, many runs at once, on the steps that it ranks."""
+    """Return the choice that a quantile makes, many runs at once, on the steps that it ranks."""
     question = build()
     question.check(Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)}))
     mechanism = question._mechanism(question.level)

@@ -33,7 +33,7 @@ def entries() -> Iterable[Entry]:
 
 
 def threshold_pair(name: str, rule: AboveThreshold, left: Sequence[int], right: Sequence[int]) -> Pair:
-    """A rule on two neighbouring lists of queries; outcomes are all answers and gaps, billed as a session would."""
+    """Return a rule on two neighbouring lists of queries; outcomes are all answers and gaps, billed as a session would."""
     return Pair(name, ExPost(rule.guarantee), _sessions(rule, left), _sessions(rule, right))
 
 
@@ -103,7 +103,7 @@ def _law_pair(
     )
 
     def ratio(outcome: Any) -> Fraction:
-        """Both shares for each hit, the threshold's for an unfinished segment."""
+        """Return both shares for each hit, the threshold's for an unfinished segment."""
         last = outcome[-1][0] if outcome else -1
         unfinished = len(outcome) < hits and last < len(left) - 1
         return (b**-moves / a) ** len(outcome) * (1 / a if unfinished else 1)

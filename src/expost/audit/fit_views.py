@@ -52,7 +52,7 @@ class ManyMinima:
     target_scale: float = 1.0
 
     def __call__(self, tilts: Floats) -> Floats:
-        """The minimum of each tilt, one a row."""
+        """Return the minimum of each tilt, one per row."""
         parts = np.split(tilts, np.arange(_AT_ONCE, len(tilts), _AT_ONCE))
         return np.concatenate([self._solved(part) for part in parts])
 
@@ -126,7 +126,7 @@ def tilt_pair(
 
 
 def _likelihood(risk: TiltedRisk, left: ManyMinima, right: ManyMinima) -> Features:
-    """How much longer the one tilt is than the other that lead to an outcome, in the norm in which tilts grow rare."""
+    """Return how much longer the one tilt is than the other that lead to an outcome, in the norm in which tilts grow rare."""
     order, power = (
         (2, 1) if isinstance(risk.law, SphericalTilt) else (2, 2) if isinstance(risk.law, GaussianTilt) else (1, 1)
     )
@@ -145,7 +145,7 @@ def path_pair(
     ladder: Ladder,
     claim: Claim,
 ) -> Pair:
-    """The first rung of a path of sealed numbers, as many copies of them as there are runs."""
+    """Return the first rung of a path of sealed numbers, as many copies of them as there are runs."""
 
     def released(sealed: Sealed) -> Sampler:
         def sampler(runs: int, bits: BitSource) -> Outcomes:
@@ -159,7 +159,7 @@ def path_pair(
 
 
 def _nearer(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[Sealed, Sealed]) -> Features:
-    """How much likelier an outcome is on the left, from exact answers that the audit made itself."""
+    """Return how much likelier an outcome is on the left, from exact answers that the audit made itself."""
     if kind is GaussianPath:
         one, other = (_clear(kind, sealed, Fraction(10**6)) for sealed in sides)
         return lambda values: np.asarray((values - (one + other) / 2) @ (one - other))
@@ -168,7 +168,7 @@ def _nearer(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[S
 
 
 def _clear(kind: Any, sealed: Sealed, level: Fraction) -> NDArray[np.float64]:
-    """The sealed numbers under hardly any noise."""
+    """Return the sealed numbers under hardly any noise."""
     return np.asarray(kind(sealed, Ladder((level,))).at(0), np.float64)
 
 
@@ -198,7 +198,7 @@ def hypotheses_pair(name: str, risks: tuple[ExactRisk, ExactRisk], level: Fracti
 
 
 def rule_pair(name: str, rule: AboveThreshold, *, lists: tuple[Sequence[int], Sequence[int]] = _RISING) -> Pair:
-    """The sessions of a test whose queries move by the whole sensitivity, in the worst directions."""
+    """Return the sessions of a test whose queries move by the whole sensitivity, in the worst directions."""
     left, right = (_around(rule, each) for each in lists)
 
     def sessions(queries: Sequence[int]) -> Sampler:
@@ -214,7 +214,7 @@ def rule_pair(name: str, rule: AboveThreshold, *, lists: tuple[Sequence[int], Se
 
 
 def reduced_pair(name: str, rule: ReducedAboveThreshold, lists: tuple[Sequence[int], Sequence[int]]) -> Pair:
-    """The same for a test whose noise shrinks; as many queries as there are rungs."""
+    """Return the same for a test whose noise shrinks; as many queries as there are rungs."""
     levels = np.array([float(rung) for rung in rule.ladder] + [float(rule.ladder.cap * rule.threshold_share)])
     left, right = (_around(rule, each) for each in lists)
 

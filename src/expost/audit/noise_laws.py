@@ -51,20 +51,20 @@ def geometric_reach(a: Any, k: int) -> Any:
 
 
 def laplace_law(center: int, a: Any, ends: tuple[int, int]) -> Mass:
-    """A number plus two-sided noise, clamped to a range."""
+    """Return a number plus two-sided noise, clamped to a range."""
     low, high = ends
     law = {k: laplace_mass(a, k - center) for k in range(low + 1, high)}
     return law | {low: 1 - laplace_reach(a, low + 1 - center), high: laplace_reach(a, high - center)}
 
 
 def choice_law(gaps: Sequence[int], a: Any) -> Mass:
-    """The exponential mechanism: candidate i in proportion to a^gap."""
+    """Return the exponential mechanism: candidate i in proportion to a^gap."""
     weights = [a**gap for gap in gaps]
     return {index: weight / sum(weights) for index, weight in enumerate(weights)}
 
 
 def _count_law(chances: Sequence[Any]) -> list[Any]:
-    """The law of the number of heads among independent coins."""
+    """Return the law of the number of heads among independent coins."""
     law = [1]
     for p in chances:
         law = [(1 - p) * none + p * one for none, one in zip([*law, 0], [0, *law], strict=True)]
@@ -82,7 +82,7 @@ def permute_and_flip_law(gaps: Sequence[int], a: Any) -> Mass:
 
 
 def noisy_max_law(scores: Sequence[int], a: Any, window: int) -> Mass:
-    """Two-sided noise on each score, the largest wins, ties are split evenly; too low by a^window or so."""
+    """Return two-sided noise on each score, the largest wins, ties are split evenly; too low by a^window or so."""
     law = dict.fromkeys(range(len(scores)), 0 * a)
     for top in range(min(scores) - window, max(scores) + window + 1):
         here = [laplace_mass(a, top - score) for score in scores]
@@ -94,7 +94,7 @@ def noisy_max_law(scores: Sequence[int], a: Any, window: int) -> Mass:
 
 
 def _shared_win(rest: Sequence[tuple[Any, Any]]) -> Any:
-    """The chance to win against rivals that are under the top or at it."""
+    """Return the chance to win against rivals that are under the top or at it."""
     ties = [1]
     for under, here in rest:
         ties = [under * none + here * one for none, one in zip([*ties, 0], [0, *ties], strict=True)]
@@ -104,7 +104,7 @@ def _shared_win(rest: Sequence[tuple[Any, Any]]) -> Any:
 def above_threshold_law(
     queries: Sequence[int], a: Any, b: Any, *, depth: int, hits: int = 1, two_sided: bool = False, gaps: int = 1
 ) -> Mass:
-    """The queries (and gaps) at which above-threshold at threshold 0 answers "above"; too low by a^depth or so.
+    """Return the queries (and gaps) at which above-threshold at threshold 0 answers "above"; too low by a^depth or so.
 
     An outcome is a tuple of (query, gap); gaps from ``gaps`` - 1 on are lumped together.
     """
@@ -136,7 +136,7 @@ def _first_hit(queries: Sequence[int], a: Any, b: Any, depth: int, two_sided: bo
 
 
 def reduced_law(queries: Sequence[int], decays: Sequence[Any], query_decays: Sequence[Any], *, depth: int) -> Mass:
-    """The query at which reduced above-threshold at threshold 0 stops, or None; the noise of a rung from the next."""
+    """Return the query at which reduced above-threshold at threshold 0 stops, or None; the noise of a rung from the next."""
     law: Mass = dict.fromkeys([*range(len(queries)), None], 0 * decays[0])
     steps = [(low / high) * (1 - high) / (1 - low) for high, low in pairwise(decays)]  # stay probabilities
 
@@ -176,7 +176,7 @@ def proposed_law(distance: int, line: int, a: Any, answers: Mass) -> Mass:
 
 
 def laplace_path_law(center: int, low: Any, high: Any, *, coarse: range, fine: range) -> Mass:
-    """Two rungs of a gradual release of one integer, decays ``low`` > ``high``; pairs of values from the two ranges."""
+    """Return two rungs of a gradual release of one integer, decays ``low`` > ``high``; pairs of values from the two ranges."""
     stay = high / low * ((1 - low) / (1 - high)) ** 2  # docs/proofs/lattice-laplace.md
     law = {}
     for y in fine:

@@ -57,12 +57,12 @@ class LawPair:
     delta: Fraction = Fraction(0)
 
     def allowed(self, outcome: Hashable) -> Fraction:
-        """The largest ratio that this outcome may have."""
+        """Return the largest ratio that this outcome may have."""
         return self.ratio(outcome) if callable(self.ratio) else self.ratio
 
 
 def compare(pair: LawPair) -> Finding:
-    """The worst loss between the two laws; the decision is exact, the numbers shown are floats.
+    """Return the worst loss between the two laws; the decision is exact, the numbers shown are floats.
 
     >>> left = Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)})
     >>> right = Law({"heads": Fraction(1, 4), "tails": Fraction(3, 4)})

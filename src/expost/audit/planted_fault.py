@@ -105,7 +105,7 @@ def _times(value: Any, factor: Fraction) -> Any:
 
 @contextmanager
 def planted(noises: Sequence[Noise], factor: Fraction) -> Iterator[None]:
-    """All these noises multiplied by a factor at once: 9/10 is a tenth too little noise."""
+    """Multiply all these noises by a factor: 9/10 is a tenth too little noise."""
     with ExitStack() as stack:
         for noise in noises:
             stack.enter_context(noise.scaled(Fraction(factor)))

@@ -43,7 +43,7 @@ Claim = Guarantee | ExPost
 
 
 def limit_of(claim: Claim) -> float:
-    """The number a bound must not exceed, in the claim's own unit; for ex-post claims the cap.
+    """Return the number a bound must not exceed, in the claim's own unit; for ex-post claims the cap.
 
     >>> limit_of(PureGuarantee(0.5))
     0.5
@@ -63,7 +63,7 @@ def limit_of(claim: Claim) -> float:
 
 
 def unit_of(claim: Claim) -> str:
-    """The name of that number.
+    """Return the name of that number.
 
     >>> unit_of(ZeroConcentratedGuarantee(1))
     'rho'
@@ -81,7 +81,7 @@ def unit_of(claim: Claim) -> str:
 
 
 def bound_from_event(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> NDArray[Any]:
-    """The least privacy loss compatible with an event of probability >= ``likely`` here and <= ``rare`` there.
+    """Return the least privacy loss compatible with an event of probability >= ``likely`` here and <= ``rare`` there.
 
     Monotone in both numbers, so confidence bounds on them give a confidence bound on the loss. Zero where the event
     says nothing.
@@ -96,7 +96,7 @@ def bound_from_event(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> 
 
 
 def bound_from_cells(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> float:
-    """The same from several disjoint events together, for claims on a Renyi divergence; others know single events only.
+    """Return the same from several disjoint events together, for claims on a Renyi divergence; others know single events only.
 
     The divergence is a sum over outcomes of p^order q^(1 - order), and one event's share of it is at least its own term
     (Jensen), which grows with p and falls with q: bounds on both sides of each event give a bound on the sum.
@@ -143,7 +143,7 @@ def _log_ratio(p: NDArray[Any], q: NDArray[Any]) -> Any:
 
 
 def _renyi(p: NDArray[Any], q: NDArray[Any], orders: NDArray[Any] | None = None) -> NDArray[Any]:
-    """The Renyi divergence of the two coins that the event makes, one row an order (Mir17, Definition 3)."""
+    """Return the Renyi divergence of the two coins that the event makes, one row an order (Mir17, Definition 3)."""
     alpha = _ORDERS[:, None] if orders is None else orders
     with np.errstate(divide="ignore", invalid="ignore"):
         heads = alpha * np.log(p) + (1 - alpha) * np.log(q)
@@ -153,7 +153,7 @@ def _renyi(p: NDArray[Any], q: NDArray[Any], orders: NDArray[Any] | None = None)
 
 
 def _one_term_renyi(p: NDArray[Any], q: NDArray[Any]) -> NDArray[Any]:
-    """The same with the event's own term alone.
+    """Return the same with the event's own term alone.
 
     An ex-post bill e promises E[exp((order - 1)(L - order e))] <= 1 over *all* outcomes; the other outcomes have other
     bills, and dropping their terms only weakens the attack.

@@ -38,7 +38,7 @@ class Tape:
     parts: tuple[tuple[Sealed, Fraction], ...]
 
     def __call__(self, runs: int, bits: BitSource) -> Outcomes:
-        """All of them, under fresh noise in each run."""
+        """Return all of them, under fresh noise in each run."""
         drawn = [
             DiscreteLaplacePath(sealed_copies(sealed, runs), Ladder((level,)), bits=bits).at(0).reshape(runs, -1)
             for sealed, level in self.parts
@@ -46,12 +46,12 @@ class Tape:
         return Outcomes.of(np.concatenate(drawn, axis=1))
 
     def exact(self) -> NDArray[np.float64]:
-        """The numbers themselves, nearly; the tables are the audit's own."""
+        """Return the numbers themselves, nearly; the tables are the audit's own."""
         clear = [DiscreteLaplacePath(sealed, Ladder((_CLEAR,)), bits=SeededBits(1)).at(0) for sealed, _ in self.parts]
         return np.concatenate(clear).astype(np.float64)
 
     def rates(self) -> NDArray[np.float64]:
-        """How fast the noise of each number falls off: its level over its sensitivity."""
+        """Return how fast the noise of each number falls off: its level over its sensitivity."""
         sizes = [
             len(DiscreteLaplacePath(sealed, Ladder((_CLEAR,)), bits=SeededBits(1)).at(0)) for sealed, _ in self.parts
         ]
@@ -76,7 +76,7 @@ def recorded() -> Iterator[list[tuple[Sealed, Fraction]]]:
 
 
 def replay_pair(name: str, claim: Claim, left: Ask, right: Ask) -> Pair:
-    """What two questions on neighbouring tables release; ``left`` and ``right`` answer once.
+    """Return what two questions on neighbouring tables release; ``left`` and ``right`` answer once.
 
     The search sees the exact logarithm of the likelihood ratio of Laplace noise.
     """
@@ -102,7 +102,7 @@ class StreamTape:
     parts: tuple[tuple[Fraction, Sensitivity, Sealed], ...]
 
     def __call__(self, runs: int, bits: BitSource) -> Outcomes:
-        """All of them, under fresh noise in each run."""
+        """Return all of them, under fresh noise in each run."""
         return Outcomes.of(np.concatenate(self._drawn(runs, bits), axis=1))
 
     def _drawn(self, runs: int, bits: BitSource, quieter: int = 1) -> list[NDArray[Any]]:
@@ -114,12 +114,12 @@ class StreamTape:
         return drawn
 
     def exact(self) -> NDArray[np.float64]:
-        """The numbers themselves, nearly, each in units of its noise."""
+        """Return the numbers themselves, nearly, each in units of its noise."""
         clear = self._drawn(1, SeededBits(1), quieter=1000)
         return np.concatenate([each[0] / _deviation(*part[:2]) for each, part in zip(clear, self.parts, strict=True)])
 
     def deviations(self) -> NDArray[np.float64]:
-        """How wide the noise of each number is."""
+        """Return how wide the noise of each number is."""
         clear = self._drawn(1, SeededBits(1))
         widths = [_deviation(noise, sensitivity) for noise, sensitivity, _ in self.parts]
         return np.repeat(widths, [each.shape[1] for each in clear])
@@ -130,7 +130,7 @@ def _deviation(noise: Fraction, sensitivity: Sensitivity) -> float:
 
 
 def stream_pair(name: str, claim: Claim, left: Ask, right: Ask) -> Pair:
-    """What the first steps of two trainings on neighbouring tables release; ``left`` and ``right`` train for one step."""
+    """Return what the first steps of two trainings on neighbouring tables release; ``left`` and ``right`` train for one step."""
     tapes = [_watched_steps(ask) for ask in (left, right)]
     ours, theirs, widths = tapes[0].exact(), tapes[1].exact(), tapes[0].deviations()
 

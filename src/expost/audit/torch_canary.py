@@ -37,7 +37,7 @@ def pairs() -> Sequence[Pair]:
 
 
 def torch_step_pair(name: str) -> Pair:
-    """What one step on all rows releases, with and without the canary, many runs at once."""
+    """Return what one step on all rows releases, with and without the canary, many runs at once."""
     request, claim, problem = _training(Full(4), steps=1, noise=Fraction(1))
 
     def trained(features: list[list[float]]) -> Callable[[BitSource], Any]:
@@ -71,7 +71,7 @@ def _data(features: list[list[float]]) -> tuple[Tensor, Tensor]:
 
 
 def torch_canary_pair(name: str, batches: Batches, *, steps: int, noise: Fraction, runs: int = _RUNS) -> Pair:
-    """A module of one weight with and without a row that pulls it as hard as clipping allows."""
+    """Return a module of one weight with and without a row that pulls it as hard as clipping allows."""
     request, claim, problem = _training(batches, steps=steps, noise=noise)
 
     def trained(features: list[list[float]]) -> Sampler:

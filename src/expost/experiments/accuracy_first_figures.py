@@ -49,7 +49,7 @@ def theory_curves(problem: PaperProblem, tolerances: tuple[float, ...]) -> dict[
 
 
 def sgd_floor(problem: PaperProblem, *, strongly_convex: bool = False) -> float:
-    """The excess risk that a theorem on noisy SGD promises without any privacy: n^2 steps do not get closer.
+    """Return the excess risk that a theorem on noisy SGD promises without any privacy: n^2 steps do not get closer.
 
     2 D L (2 + ln n^2) / n for a ball of diameter D and slopes up to L (SZ13, Theorem 2), or 17 L^2 (1 + ln n^2) / (n^2 lambda)
     from the penalty's curvature (SZ13, Theorem 1: the sum of n losses is n lambda-strongly convex), both with the n^2 steps
@@ -62,9 +62,9 @@ def sgd_floor(problem: PaperProblem, *, strongly_convex: bool = False) -> float:
 
 
 def _sgd_epsilon(problem: PaperProblem, tolerance: float) -> float:
-    """The better half of BST14, Theorem 2.4, with its constants.
+    """Return the better half of BST14, Theorem 2.4, with its constants.
 
-    Noise multiplies the squared slopes by 1 + 32 p ln(n / delta) ln(1 / delta) / epsilon^2, hence the first floor by its root
+    Noise multiplies the squared slopes by 1 + 32 p ln(n / delta) ln(1 / delta) / epsilon^2, hence the first lower bound by its root
     and the second by itself.
     """
     noise = 32 * problem.dimension * math.log(problem.rows / SGD_DELTA) * math.log(1 / SGD_DELTA)
@@ -183,7 +183,7 @@ def _run_table(
 
 
 def _write_theory(path: Path, outcomes: list[Outcome], grid: Grid) -> Path:
-    """The curves that nothing was run for; empty where a theorem says nothing."""
+    """Return the curves that nothing was run for; empty where a theorem says nothing."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["table", "method", "tolerance", "epsilon"])
@@ -325,7 +325,7 @@ def _bills(outcome: Outcome, grid: Grid) -> str:
 
 
 def _as_printed(outcome: Outcome, tolerances: list[float]) -> Iterator[float]:
-    """The bill of the authors' convention with half of the test, as their program prints it and their plots do not."""
+    """Yield the bill of the authors' convention with half of the test, as their program prints it and their plots do not."""
     found = {row.tolerance: row for row in outcome.averages if row.method == "noise reduction (code)"}
     for tolerance in tolerances:
         yield found[tolerance].generation + found[tolerance].testing / 2
@@ -347,7 +347,7 @@ def _losses(outcome: Outcome) -> str:
 
 
 def _published(outcomes: list[Outcome]) -> str:
-    """The four numbers of the paper's Section 4 beside those of this run."""
+    """Return the four numbers of the paper's Section 4 next to those of this run."""
     rows: list[list[object]] = [["LNRWW17, Twitter", *_SECTION_4.values()]]
     for outcome in outcomes:
         if outcome.problem.task.ridge:
@@ -389,7 +389,7 @@ _CONVENTIONS = """## Conventions
 * **Ball.** A noisy problem is solved and its solution shortened to the paper's ball, as the program does; the paper's text
   minimises over the ball. The noisy matrix is made symmetric first, which the program leaves out and which helps the
   published methods. The inequality of Algorithm 5 is turned the right way.
-* **Ladder.** From 1/n to four times the printed theory's epsilon, anew for each tolerance, as in Appendix B. The hypotheses that
+* **Ladder.** From 1/n to four times the printed theory's epsilon, again for each tolerance, as in Appendix B. The hypotheses that
   doubling tries are the same at all tolerances of one trial, since its levels are; trials share nothing.
 * **Theory.** "Corrected" curves use the theorems with their constants or proofs repaired (see the errata of the paper). The
   authors' program inverts the theorem on SGD for strongly convex losses n times too high; here it is as its authors prove it.

@@ -164,7 +164,7 @@ def _trial(name: str, folder: Path | None, study: Study, trial: int) -> list[tup
 
 
 def _gaussian_bills() -> dict[str, Callable[[float], float]]:
-    """What a Gaussian climb costs that stopped at rho = mu^2 / 2."""
+    """Return what a Gaussian climb costs that stopped at rho = mu^2 / 2."""
     linear, mixture = (each(DELTA, tuned_at=_TUNED_AT) for each in (LinearBoundary, MixtureBoundary))
     return {
         "Brownian, linear boundary": lambda rho: linear.epsilon(2 * rho),
@@ -174,7 +174,7 @@ def _gaussian_bills() -> dict[str, Callable[[float], float]]:
 
 
 def _known_in_advance(rho: float) -> float:
-    """The exact epsilon of one Gaussian release (BW18, Theorem 8)."""
+    """Return the exact epsilon of one Gaussian release (BW18, Theorem 8)."""
     mu = math.sqrt(2 * rho)
     return smallest_epsilon(lambda epsilon: float(gaussian_delta(np.array([epsilon]), mu)[0]), DELTA)
 
@@ -237,7 +237,7 @@ def run(
 
 
 def _one_of_each(names: tuple[str, ...]) -> tuple[str, str]:
-    """The widest ridge table and the classification table."""
+    """Return the widest ridge table and the classification table."""
     return names[-2], names[-1]
 
 

@@ -63,7 +63,7 @@ class Table:
 
 
 def data_folder(given: str | Path | None) -> Path | None:
-    """Where to look for data: the folder given, else the one that EXPOST_DATA names."""
+    """Return where to look for data: the folder given, else the one that EXPOST_DATA names."""
     folder = given if given is not None else os.environ.get("EXPOST_DATA")
     if folder is None:
         return None
@@ -76,7 +76,7 @@ def data_folder(given: str | Path | None) -> Path | None:
 
 
 def available(folder: Path | None) -> tuple[str, ...]:
-    """The tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
+    """Return the tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
     found = {name for name in LOADERS if has_table(name, folder)}
     if "Twitter" in found:
         found -= {"flights", "BlogFeedback"}
@@ -105,7 +105,7 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
 
 
 def has_table(name: str, folder: Path | None) -> bool:
-    """Whether the folder holds one of the files that the table may be in.
+    """Return whether the folder holds one of the files that the table may be in.
 
     >>> has_table("KDD 99", None)
     False
@@ -114,7 +114,7 @@ def has_table(name: str, folder: Path | None) -> bool:
 
 
 def _file(name: str, folder: Path | None) -> Path | None:
-    """Where a table is, if it is there."""
+    """Return where a table is, if it is there."""
     places = [folder / file for file in LOADERS[name][0]] if folder else []
     return next((place for place in places if place.exists()), None)
 
@@ -129,7 +129,7 @@ def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    """A file without a header, compressed or not."""
+    """Return a file without a header, compressed or not."""
     return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(autogenerate_column_names=True))
 
 
@@ -182,7 +182,7 @@ def _flights(path: Path) -> tuple[Floats, Floats, bool]:
 
 
 def _blog(path: Path) -> tuple[Floats, Floats, bool]:
-    """The first 77 features that vary, as many as Twitter has, with heavy tails drawn in."""
+    """Return the first 77 features that vary, as many as Twitter has, with heavy tails drawn in."""
     table = pq.read_table(path)
     columns = [_number(table[name]) for name in table.column_names if name not in ("source_file", "V281")]
     varied = [column for column in columns if column.std() > 0][:77]
@@ -232,7 +232,7 @@ Fetcher = Callable[..., tuple[Any, Any]]
 
 
 def fetch_kdd(data: str | Path | None = None, *, fetcher: Fetcher = fetch_kddcup99) -> Path:
-    """The folder of data, with KDD Cup 99 (the 10 % file) in it; downloads it where it is missing.
+    """Return the folder of data, with KDD Cup 99 (the 10 % file) in it; downloads it where it is missing.
 
     Without a folder it goes where scikit-learn keeps its data sets. ``fetcher`` is called as scikit-learn's
     ``fetch_kddcup99(percent10=True, return_X_y=True)``, which checks the download against its published checksum.
@@ -287,7 +287,7 @@ ORIGINS = ["EWR", "JFK", "LGA"]
 
 
 def generated_flights(rows: int = 100_000, *, seed: int = 13) -> pa.Table:
-    """A table of made-up flights: who flew, from where, how far, how late.
+    """Return a table of made-up flights: who flew, from where, how far, how late.
 
     >>> generated_flights(3).column_names
     ['tailnum', 'carrier', 'origin', 'month', 'hour', 'distance', 'dep_delay', 'arr_delay']

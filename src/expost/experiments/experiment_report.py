@@ -54,7 +54,7 @@ def run_trials(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Iterator[Any]:
-    """The results of ``task(*job)``, in the order in which they are done.
+    """Yield the results of ``task(*job)``, in the order in which they are done.
 
     >>> sorted(run_trials(pow, [(2, 3), (3, 2)], label="powers", workers=1))
     [8, 9]
@@ -134,7 +134,7 @@ def _average(points: Sequence[Point]) -> Average:
 
 
 def write_csv(path: Path, rows: Sequence[Average]) -> Path:
-    """The averages as a table for machines; epsilon is not rounded."""
+    """Return the averages as a table for machines; epsilon is not rounded."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [each.name for each in fields(Average)])
         writer.writeheader()
@@ -143,7 +143,7 @@ def write_csv(path: Path, rows: Sequence[Average]) -> Path:
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table for people.
+    """Return a table for people.
 
     >>> print(markdown_table(["method", "epsilon"], [["ours", 0.12345]]))
     | method | epsilon |
@@ -189,18 +189,18 @@ class KeptTrials:
         draft.replace(file)
 
     def missing(self, table: str, trials: int) -> list[int]:
-        """The trials that are still to be run."""
+        """Return the trials that are still to be run."""
         return [trial for trial in range(trials) if not self._file(table, trial).exists()]
 
     def read(self, table: str, trials: int) -> list[Point]:
-        """All points that are kept."""
+        """Return all points that are kept."""
         files = [self._file(table, trial) for trial in range(trials)]
         return [
             Point(*fields) for file in files if file.exists() for fields in json.loads(file.read_text(encoding="utf-8"))
         ]
 
     def clear(self) -> None:
-        """The run is done."""
+        """Remove the stored trials after a complete run."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -246,7 +246,7 @@ def write_report(
     names: Sequence[str] = tuple(EXPERIMENTS),
     progress: Progress | None = None,
 ) -> Path:
-    """Run experiments into folders of their own and write ``index.html`` beside them; returns the page."""
+    """Run experiments into folders of their own and write ``index.html`` next to them; returns the page."""
     sections = []
     for name in names:
         files = run_experiment(name, output / name, data=data, quick=quick, progress=progress)

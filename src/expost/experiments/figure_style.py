@@ -57,7 +57,7 @@ class Line:
 
 
 def lines_of(rows: Iterable[Average], value: Callable[[Average], float], methods: Sequence[str]) -> list[Line]:
-    """The lines of one table, in the order of the legend."""
+    """Return the lines of one table, in the order of the legend."""
     found: dict[str, list[Average]] = {}
     for row in rows:
         found.setdefault(row.method, []).append(row)
@@ -94,7 +94,7 @@ def draw_panels(
     panel: tuple[float, float] = (4.3, 3.5),
     count: int | None = None,
 ) -> Figure:
-    """A grid of panels with one legend for all; two columns and large type survive half width.
+    """Return a grid of panels with one legend for all; two columns and large type survive half width.
 
     Where ``count`` panels leave cells over, the legend goes into the first of them; otherwise it goes below the grid.
     """
@@ -160,7 +160,7 @@ def _plain_ticks(panels: Sequence[Any]) -> None:
 
 
 def save_both(figure: Figure, stem: Path) -> list[Path]:
-    """The picture as PNG and as SVG."""
+    """Return the picture as PNG and as SVG."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     figure.savefig(paths[0], dpi=150)
     figure.set_layout_engine("none")  # what was laid out for the first file stays, which takes half of the time

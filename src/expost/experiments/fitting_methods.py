@@ -71,7 +71,7 @@ class RidgeRisk:
         return risks
 
     def excesses(self, thetas: Floats) -> tuple[Floats, Floats]:
-        """How far each is above the minimum; the authors' measure is lowest elsewhere and can be negative."""
+        """Return how far each is above the minimum; the authors' measure is lowest elsewhere and can be negative."""
         return self._risk(thetas, 0.5) - self._lowest, self._risk(thetas, 0.25) - self._authors_lowest
 
     def floor(self, thetas: Floats) -> Floats:
@@ -117,18 +117,18 @@ class LogisticRisk:
         return risks
 
     def excesses(self, thetas: Floats) -> tuple[Floats, Floats]:
-        """How far each is above the minimum; the authors' code measures this loss as the paper writes it."""
+        """Return how far each is above the minimum; the authors' code measures this loss as the paper writes it."""
         excess = self._risk(thetas) - self._lowest
         return excess, excess
 
     def floor(self, thetas: Floats) -> Floats:
-        """A lower bound on the excess risk that needs no rows: penalty / 2 |theta - best|^2 (strong convexity)."""
+        """Return a lower bound on the excess risk that needs no rows: penalty / 2 |theta - best|^2 (strong convexity)."""
         bound: Floats = self._penalty / 2 * ((thetas - self.best) ** 2).sum(axis=1)
         return bound
 
 
 def exact_risk(table: Table, penalty: float) -> ExactRisk:
-    """The risk that suits the table."""
+    """Return the risk that suits the table."""
     return LogisticRisk(table, penalty) if table.classification else RidgeRisk(table, penalty)
 
 
@@ -228,7 +228,7 @@ class Replay:
         return Sealed(np.rint(exact / _STEP).astype(np.int64), Sensitivity(units))
 
     def _hypotheses(self, released: NDArray[np.int64]) -> Floats:
-        """What each released row makes of itself: solved and shortened to the ball, as the authors' code does it."""
+        """Return what each released row makes of itself: solved and shortened to the ball, as the authors' code does it."""
         if self.table.classification:
             return shrunk(np.asarray(released * _STEP, np.float64), self.problem.radius)
         width = self.table.width
@@ -252,7 +252,7 @@ class Replay:
         """Every method once at every tolerance.
 
         The levels that doubling tries do not depend on the tolerance, so one list of hypotheses serves all of them; the
-        noise of its tests is drawn anew. Trials share nothing.
+        noise of its tests is drawn again. Trials share nothing.
         """
         tried: list[Hypothesis] = []
         return [
@@ -265,7 +265,7 @@ class Replay:
         ]
 
     def test(self, convention: Convention, tolerance: float) -> TestPlan:
-        """The above-threshold test of a convention."""
+        """Return the above-threshold test of a convention."""
         plan = self.problem.theorem_test if convention is Convention.TEXT else self.problem.authors_test
         return plan(tolerance, self.failure_probability, self.rungs)
 
@@ -288,7 +288,7 @@ class Replay:
     def _first_accepted(
         self, path: DiscreteLaplacePath, bars: dict[str, Floats]
     ) -> tuple[dict[str, Hypothesis], Hypothesis]:
-        """The first hypothesis below each bar, if there is one, and the last one looked at."""
+        """Return the first hypothesis below each bar, if there is one, and the last one looked at."""
         stops: dict[str, Hypothesis] = {}
         waiting = dict(bars)
         for start in range(0, self.rungs, _BLOCK):
@@ -307,7 +307,7 @@ class Replay:
         return stops, self._hypothesis(float(path.ladder[stop - 1]), thetas[-1])
 
     def _excesses(self, thetas: Floats, highest: Floats) -> tuple[Floats, Floats]:
-        """Both excess risks, or a bound that is already above every bar: most hypotheses are hopeless."""
+        """Return both excess risks, or a bound that is already above every bar: most hypotheses are hopeless."""
         floor = self.risk.floor(thetas)
         half, authors, near = floor.copy(), floor.copy(), floor <= highest
         if near.any():
@@ -315,7 +315,7 @@ class Replay:
         return half, authors
 
     def _noisy_bars(self, convention: Convention, tolerance: float, bits: BitSource) -> Floats:
-        """The threshold minus what the noise adds, rung by rung (Algorithm 2: Lap(2 D / e) once, Lap(4 D / e) each)."""
+        """Return the threshold minus what the noise adds, rung by rung (Algorithm 2: Lap(2 D / e) once, Lap(4 D / e) each)."""
         plan = self.test(convention, tolerance)
         width = 2 * self.problem.query_sensitivity / plan.epsilon
         noise = _laplace(self.rungs + 1, bits)
@@ -343,7 +343,7 @@ class Replay:
             )
 
     def _fresh(self, step: int, bits: BitSource) -> Hypothesis:
-        """A hypothesis of its own noise at the level 2^step / n."""
+        """Return a hypothesis of its own noise at the level 2^step / n."""
         ladder = Ladder.of([float(f"{2.0**step / self.table.rows:.9g}")])
         released = DiscreteLaplacePath(self._sealed, ladder, bits=bits).block(0, 1)
         return self._hypothesis(float(ladder.cap), self._hypotheses(released)[0])

@@ -39,7 +39,7 @@ def train(
     seed: int = 0,
     told: Callable[[], None] | None = None,
 ) -> MLPClassifier:
-    """A network with one hidden layer, shown each image under fresh noise in every epoch; ``sigma`` 0 for none."""
+    """Return a network with one hidden layer, shown each image under fresh noise in every epoch; ``sigma`` 0 for none."""
     rng = np.random.default_rng(seed)
     model = MLPClassifier((128,), batch_size=min(256, len(images)), random_state=seed)
     classes = np.unique(labels)
@@ -54,7 +54,7 @@ def train(
 
 
 def input_gradient(model: MLPClassifier, images: Images, classes: NDArray[np.int64]) -> Images:
-    """The gradient of each image's log score of a class with respect to the image.
+    """Return the gradient of each image's log score of a class with respect to the image.
 
     >>> images = np.random.default_rng(0).random((40, 3), dtype=np.float32)
     >>> model = train(images, (images[:, 0] > 0.5).astype(int), sigma=0, epochs=2)
@@ -228,7 +228,7 @@ def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> Certi
 def _plain_under_attack(
     digits: Digits, size: Size, radii: NDArray[np.float64], steps: _Steps
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The accuracy of a model trained and run without noise, under the same attack at a few distances."""
+    """Return the accuracy of a model trained and run without noise, under the same attack at a few distances."""
     model = train(
         digits.training,
         digits.training_labels,

@@ -80,7 +80,7 @@ def select(setting: Setting, training: Floats, answers: Floats) -> Selection:
 def accuracies(
     setting: Setting, selection: Selection, means: Floats | None, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """How many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
+    """Return how many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
 
     ``means`` are the sample's own means of all features; without them the sample is fresh.
     """
@@ -107,7 +107,7 @@ _CLIP = 3.0  # the correlation of a row is clipped to [-3, 3] and scaled to [0, 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracies of one way in one setting: trials x (training, reported by the holdout, fresh) x numbers of features."""
+    """Accuracies of one method in one setting: trials x (training, reported by the holdout, fresh) x numbers of features."""
 
     way: str
     signal: bool
@@ -151,7 +151,7 @@ def run(
 
 
 def _plan(setting: Setting) -> HoldoutPlan:
-    """The smallest tolerance this size can promise for all questions, one answer from the holdout a model."""
+    """Return the smallest tolerance this size can promise for all questions, one answer from the holdout a model."""
     models = len(setting.counts) - 1
     questions = setting.features + models
     reached = tolerance_reached(
@@ -196,7 +196,7 @@ def _samples(setting: Setting, draw: Draw, answers: NDArray[np.float64], rng: np
 
 
 def _standard(setting: Setting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
-    """The holdout answers everything exactly."""
+    """Return the holdout answers everything exactly."""
     return np.asarray(_samples(setting, draw, draw.holdout, rng) / setting.rows)
 
 
@@ -243,7 +243,7 @@ def _promised(
 
 
 def _crossings(apart: NDArray[np.float64], plan: HoldoutPlan, bits: BitSource) -> dict[int, float]:
-    """Which questions cross the threshold test and the difference their gap tells, all drawn at once.
+    """Return which questions cross the threshold test and the difference their gap tells, all drawn at once.
 
     The same law as asking them one by one, both signs of each.
     """
