@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks import tables
 from benchmarks.peer_worker import PEERS
-from expost.experiments.experiment_data import Table, generated_flights
+from expost.experiments.experiment_data import ExperimentTable, generated_flights
 from expost.experiments.fitting_methods import LogisticRisk
 
 FACTS = {"epsilon": 0.1, "model_epsilon": 0.1, "penalty": 0.005, "low": -60.0, "high": 300.0, "late": 15.0}
@@ -97,7 +97,7 @@ def write_data(folder: Path | None, path: Path) -> tuple[dict[str, np.ndarray], 
         "labels": labels,
     }
     np.savez(path, facts=json.dumps(FACTS), **arrays)
-    return arrays, LogisticRisk(Table("KDD 99", features, labels, classification=True), FACTS["penalty"])
+    return arrays, LogisticRisk(ExperimentTable("KDD 99", features, labels, classification=True), FACTS["penalty"])
 
 
 def pythons(given: list[str]) -> dict[str, str]:

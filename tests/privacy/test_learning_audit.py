@@ -5,17 +5,17 @@ from fractions import Fraction
 
 import pytest
 
-from expost.audit import Profile, Verdict, audit_table
+from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.entries_learning import entries
 from expost.core import Sensitivity
 from expost.data.moments import MomentLayout
 from expost.models.linear import OutputFit, ResidualCheck, TiltedRisk
 from expost.models.linear.risk import ExactRisk
 
-PROFILE = Profile(runs=2000, slow_runs=150)
+PROFILE = AuditProfile(runs=2000, slow_runs=150)
 
 
-def verdict_of(name: str) -> Verdict:
+def verdict_of(name: str) -> AuditVerdict:
     (entry,) = [entry for entry in entries() if entry.short_name == name]
     (row,) = audit_table(PROFILE, entries=[entry])
     return row.verdict
@@ -31,7 +31,7 @@ def quieter(function, factor):
 def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
     monkeypatch.setattr(TiltedRisk, "_draw_tilt", quieter(TiltedRisk._draw_tilt, 0.05))
 
-    assert verdict_of(name) is Verdict.VIOLATED
+    assert verdict_of(name) is AuditVerdict.VIOLATED
 
 
 def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
@@ -47,7 +47,7 @@ def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
 
     monkeypatch.setattr(ResidualCheck, "_measure", unclipped)
 
-    assert verdict_of("models.ResidualCheck") is Verdict.VIOLATED
+    assert verdict_of("models.ResidualCheck") is AuditVerdict.VIOLATED
 
 
 def resealed(sealed, factor):
@@ -71,7 +71,7 @@ def test_understated_moments_are_caught(monkeypatch) -> None:
         property(lambda self: Sensitivity(true(self).amount / 30, true(self).norm, true(self).adjacency)),
     )
 
-    assert verdict_of("models.CertifiedRidge") is Verdict.VIOLATED
+    assert verdict_of("models.CertifiedRidge") is AuditVerdict.VIOLATED
 
 
 def test_an_understated_minimum_is_caught(monkeypatch) -> None:
@@ -80,7 +80,7 @@ def test_an_understated_minimum_is_caught(monkeypatch) -> None:
         OutputFit, "_valley", property(lambda self: replace(true(self), distance=true(self).distance / 30))
     )
 
-    assert verdict_of("models.OutputFit") is Verdict.VIOLATED
+    assert verdict_of("models.OutputFit") is AuditVerdict.VIOLATED
 
 
 @pytest.mark.parametrize("name", ["models.TheoryInversion", "models.GradientFit"])
@@ -88,4 +88,4 @@ def test_an_exact_minimum_let_out_is_caught(monkeypatch, name: str) -> None:
     seal = ExactRisk.seal_minimum
     monkeypatch.setattr(ExactRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))
 
-    assert verdict_of(name) is Verdict.VIOLATED
+    assert verdict_of(name) is AuditVerdict.VIOLATED

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from expost.audit import Verdict, all_entries, audit_table
+from expost.audit import AuditVerdict, all_entries, audit_table
 from expost.audit.audit_table import catches, measured_power, smallest_fault
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
@@ -68,5 +68,5 @@ def test_what_was_measured_is_still_caught(name):
 def test_no_row_of_the_full_profile_says_nothing(name):
     (row,) = audit_table("full", entries=[ENTRIES[name]])
 
-    assert row.verdict in (Verdict.HOLDS, Verdict.WEAK)
+    assert row.verdict in (AuditVerdict.HOLDS, AuditVerdict.WEAK)
     assert row.allowed > 0

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from expost.audit import Entry, all_entries, mechanisms, missing
+from expost.audit import AuditEntry, all_entries, mechanisms, missing
 from expost.audit.audit_registry import AUDITED_PACKAGES, mechanisms_of, resolve
 
 
@@ -47,6 +47,8 @@ def test_a_promise_in_a_docstring_makes_a_mechanism():
 
 def test_an_entry_may_cover_wrappers_of_the_same_code():
     found = {"a": resolve("expost.noise.NoisyMax"), "b": resolve("expost.noise.PermuteAndFlip")}
-    entry = Entry("expost.noise.NoisyMax", pairs=lambda: (), also=("expost.noise.permute_and_flip.PermuteAndFlip",))
+    entry = AuditEntry(
+        "expost.noise.NoisyMax", pairs=lambda: (), also=("expost.noise.permute_and_flip.PermuteAndFlip",)
+    )
 
     assert missing([entry], found) == []

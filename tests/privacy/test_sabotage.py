@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from expost.audit import Profile, Verdict, all_entries, audit_table
+from expost.audit import AuditProfile, AuditVerdict, all_entries, audit_table
 from expost.noise import (
     AboveThreshold,
     ExponentialMechanism,
@@ -24,7 +24,7 @@ from expost.noise import (
 from expost.noise.jump_noise import JumpNoise
 from expost.noise.renewed_threshold import RenewedThreshold
 
-PROFILE = Profile(runs=40_000, slow_runs=100)
+PROFILE = AuditProfile(runs=40_000, slow_runs=100)
 
 
 def scaled(function, factor):
@@ -58,14 +58,14 @@ def row_of(name):
 def test_too_little_noise_in_a_shipped_mechanism_is_caught(monkeypatch, kind, method, factor):
     monkeypatch.setattr(kind, method, scaled(getattr(kind, method), factor))
 
-    assert row_of(f"noise.{kind.__name__}").verdict is Verdict.VIOLATED
+    assert row_of(f"noise.{kind.__name__}").verdict is AuditVerdict.VIOLATED
 
 
 @pytest.mark.parametrize("scale", ["threshold_scale", "query_scale"])
 def test_too_little_noise_on_either_side_of_above_threshold_is_caught(monkeypatch, scale):
     monkeypatch.setattr(AboveThreshold, scale, scaled_property(AboveThreshold, scale, Fraction(1, 3)))
 
-    assert row_of("noise.AboveThreshold").verdict is Verdict.VIOLATED
+    assert row_of("noise.AboveThreshold").verdict is AuditVerdict.VIOLATED
 
 
 @pytest.mark.parametrize(
@@ -80,34 +80,34 @@ def test_too_little_noise_on_either_side_of_above_threshold_is_caught(monkeypatc
 def test_too_little_noise_on_either_side_of_a_test_of_scores_is_caught(monkeypatch, kind, scale, factor):
     monkeypatch.setattr(kind, scale, scaled(getattr(kind, scale), factor))
 
-    assert row_of("models.ValidationTest").verdict is Verdict.VIOLATED
+    assert row_of("models.ValidationTest").verdict is AuditVerdict.VIOLATED
 
 
 def test_too_little_noise_that_such_a_test_keeps_is_caught(monkeypatch):
     drawn = GeometricPath.at
     monkeypatch.setattr(GeometricPath, "at", lambda path, rung: drawn(path, rung) * 3 // 4)
 
-    assert row_of("models.ValidationTest").verdict is Verdict.VIOLATED
+    assert row_of("models.ValidationTest").verdict is AuditVerdict.VIOLATED
 
 
 @pytest.mark.parametrize("name", ["SmoothNoise", "SmoothQuantile", "SmoothInterquartileRange", "SmoothVariance"])
 def test_too_narrow_heavy_tails_are_caught(monkeypatch, name):
     monkeypatch.setattr(SmoothNoise, "steepness", scaled_property(SmoothNoise, "steepness", Fraction(1, 10)))
 
-    assert row_of(f"noise.{name}").verdict is Verdict.VIOLATED
+    assert row_of(f"noise.{name}").verdict is AuditVerdict.VIOLATED
 
 
 def test_an_unsmooth_bound_is_caught(monkeypatch):
     monkeypatch.setattr(SmoothNoise, "smoothness", scaled_property(SmoothNoise, "smoothness", 6))
 
-    assert row_of("noise.SmoothNoise").verdict is Verdict.VIOLATED
+    assert row_of("noise.SmoothNoise").verdict is AuditVerdict.VIOLATED
 
 
 def test_a_test_that_always_passes_is_caught(monkeypatch):
     monkeypatch.setattr(propose_test_release, "passing_line", lambda epsilon, delta: -1)
 
-    assert row_of("noise.StableMode").verdict is Verdict.VIOLATED
-    assert row_of("noise.ProposedQuantile").verdict is Verdict.VIOLATED
+    assert row_of("noise.StableMode").verdict is AuditVerdict.VIOLATED
+    assert row_of("noise.ProposedQuantile").verdict is AuditVerdict.VIOLATED
 
 
 def test_rarer_lies_are_caught(monkeypatch):
@@ -118,7 +118,7 @@ def test_rarer_lies_are_caught(monkeypatch):
         lambda exponent, *rest, **options: true_coin(2 * exponent, *rest, **options),
     )
 
-    assert row_of("noise.RandomizedResponse").verdict is Verdict.VIOLATED
+    assert row_of("noise.RandomizedResponse").verdict is AuditVerdict.VIOLATED
 
 
 def test_a_path_with_the_wrong_keep_probability_is_caught(monkeypatch):
@@ -129,7 +129,7 @@ def test_a_path_with_the_wrong_keep_probability_is_caught(monkeypatch):
 
     monkeypatch.setattr(JumpNoise, "draw", classmethod(wrong))
 
-    assert row_of("noise.DiscreteLaplacePath").verdict is Verdict.VIOLATED
+    assert row_of("noise.DiscreteLaplacePath").verdict is AuditVerdict.VIOLATED
 
 
 def test_a_gaussian_path_with_half_the_deviation_is_caught(monkeypatch):
@@ -141,10 +141,10 @@ def test_a_gaussian_path_with_half_the_deviation_is_caught(monkeypatch):
 
     monkeypatch.setattr(GaussianPath, "__init__", wrong)
 
-    assert row_of("noise.GaussianPath").verdict is Verdict.VIOLATED
+    assert row_of("noise.GaussianPath").verdict is AuditVerdict.VIOLATED
 
 
 def test_a_gaussian_stream_with_half_the_deviation_is_caught(monkeypatch):
     monkeypatch.setattr(gaussian_stream, "stream_variance", scaled(gaussian_stream.stream_variance, Fraction(1, 4)))
 
-    assert row_of("noise.gaussian_stream.GaussianStream").verdict is Verdict.VIOLATED
+    assert row_of("noise.gaussian_stream.GaussianStream").verdict is AuditVerdict.VIOLATED

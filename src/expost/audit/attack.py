@@ -16,9 +16,9 @@ from expost.core import InvalidRequest, RenyiGuarantee, ZeroConcentratedGuarante
 from expost.noise.bits import BitSource
 
 __all__ = [
-    "Event",
+    "OutcomeEvent",
     "Features",
-    "Finding",
+    "AttackFinding",
     "Outcomes",
     "Pair",
     "Partition",
@@ -280,12 +280,12 @@ Cut = tuple[float, float]  # the lowest and the highest bill of a slice
 
 
 @dataclass(frozen=True)
-class Event:
+class OutcomeEvent:
     """A set of outcomes, none of them billed above ``allowed`` (the claim itself, except ex post).
 
     ``groups`` numbers the cells of the partition; cells of -1 are outside. Several groups are several events at once.
 
-    >>> Event.__dataclass_fields__["allowed"].name
+    >>> OutcomeEvent.__dataclass_fields__["allowed"].name
     'allowed'
     """
 
@@ -309,12 +309,12 @@ class Event:
         return _bound_of(claim, counts, (len(likely), len(rare)), failure_probability)
 
 
-def find_events(pair: Pair, left: Outcomes, right: Outcomes, *, failure_probability: float) -> tuple[Event, ...]:
+def find_events(pair: Pair, left: Outcomes, right: Outcomes, *, failure_probability: float) -> tuple[OutcomeEvent, ...]:
     """One event a direction: where left is likely, and unless the claim is one-way where right is.
 
     Each is the one whose bound exceeds what is allowed by most, judged on these outcomes (never use them again).
     """
-    best: list[tuple[float, Event] | None] = [None] if pair.one_way else [None, None]
+    best: list[tuple[float, OutcomeEvent] | None] = [None] if pair.one_way else [None, None]
     learned, judged = zip(*(_halves(side) for side in (left, right)), strict=True)
     trials = len(judged[0]), len(judged[1])
     for cut, allowed in _cuts(pair.claim, left, right):
@@ -325,7 +325,7 @@ def find_events(pair: Pair, left: Outcomes, right: Outcomes, *, failure_probabil
                 for bound, groups in _candidates(pair.claim, *ways[way], failure_probability):
                     held = best[way]
                     if held is None or bound - allowed > held[0]:
-                        best[way] = bound - allowed, Event(partition, groups, allowed, cut)
+                        best[way] = bound - allowed, OutcomeEvent(partition, groups, allowed, cut)
     return tuple(held[1] for held in best if held is not None)
 
 
@@ -419,12 +419,12 @@ _DIRECTIONS = 2
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttackFinding:
     """The privacy loss that was found and the one that was allowed there, in the claim's unit.
 
     ``exact`` says that ``found`` was computed from the output law; else it is a lower confidence bound.
 
-    >>> Finding("pair", found=1.2, allowed=1.0, samples=1000).violated
+    >>> AttackFinding("pair", found=1.2, allowed=1.0, samples=1000).violated
     True
     """
 
@@ -445,7 +445,7 @@ class Finding:
         return self.found / self.allowed if self.allowed else float(self.found > 0)
 
 
-def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float = 1e-3) -> Finding:
+def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float = 1e-3) -> AttackFinding:
     """Return a bound on the loss of this pair that is too high with probability at most ``failure_probability``.
 
     A quarter of the runs (at most 200,000 a side) choose one event a direction, the others measure it with
@@ -475,6 +475,6 @@ def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float
     return replace(worst, samples=2 * runs)
 
 
-def _measure(pair: Pair, event: Event, likely: Outcomes, rare: Outcomes, risk: float) -> Finding:
+def _measure(pair: Pair, event: OutcomeEvent, likely: Outcomes, rare: Outcomes, risk: float) -> AttackFinding:
     """Return the bound that fresh outcomes give for an event chosen before."""
-    return Finding(pair.name, event.bound(pair.claim, likely, rare, failure_probability=risk), event.allowed)
+    return AttackFinding(pair.name, event.bound(pair.claim, likely, rare, failure_probability=risk), event.allowed)

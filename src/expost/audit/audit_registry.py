@@ -21,7 +21,7 @@ from expost.audit.planted_fault import Noise
 from expost.core import InvalidRequest, MissingExtra
 
 __all__ = [
-    "Entry",
+    "AuditEntry",
     "AUDITED_PACKAGES",
     "all_entries",
     "mechanisms",
@@ -37,14 +37,14 @@ def _none() -> Sequence[LawPair]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditEntry:
     """A mechanism by its dotted name, with its worst-case pairs and, where they can be written out, its laws.
 
     ``pairs`` and ``laws`` are called when the audit runs, so that listing the entries costs nothing. ``also`` names
     further public objects that this entry attacks through the same code (an alias, a thin wrapper). ``noise`` is where the
     mechanism decides how much noise it draws: planting faults there measures what the attack would notice.
 
-    >>> Entry("expost.noise.LaplaceMechanism", pairs=lambda: ()).short_name
+    >>> AuditEntry("expost.noise.LaplaceMechanism", pairs=lambda: ()).short_name
     'noise.LaplaceMechanism'
     """
 
@@ -70,7 +70,7 @@ AUDITED_PACKAGES = ("noise", "accuracy", "stats", "models", "holdout", "robustne
 _PREFIX = "entries_"
 
 
-def all_entries() -> tuple[Entry, ...]:
+def all_entries() -> tuple[AuditEntry, ...]:
     """Return all registered entries, by name.
 
     >>> any(entry.short_name == "noise.LaplaceMechanism" for entry in all_entries())
@@ -115,7 +115,7 @@ def _promises(item: Any) -> bool:
     return any(line.strip().startswith("Guarantee:") for line in (item.__doc__ or "").splitlines())
 
 
-def missing(entries: Sequence[Entry], found: Mapping[str, Any]) -> list[str]:
+def missing(entries: Sequence[AuditEntry], found: Mapping[str, Any]) -> list[str]:
     """Return the mechanisms that no entry attacks; an entry may use any dotted name that leads to the object.
 
     >>> missing([], mechanisms_named("expost.noise.LaplaceMechanism"))

@@ -12,8 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from expost.audit.attack import Finding, Pair, attack
-from expost.audit.audit_registry import Entry, all_entries
+from expost.audit.attack import AttackFinding, Pair, attack
+from expost.audit.audit_registry import AuditEntry, all_entries
 from expost.audit.output_law import compare
 from expost.audit.planted_fault import planted
 from expost.audit.privacy_claim import unit_of
@@ -25,9 +25,9 @@ __all__ = [
     "catches",
     "smallest_fault",
     "PROFILES",
-    "Profile",
-    "Row",
-    "Verdict",
+    "AuditProfile",
+    "AuditRow",
+    "AuditVerdict",
     "audit_entry",
     "audit_table",
     "bits_of",
@@ -70,7 +70,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Profile:
+class AuditProfile:
     """How many runs a side: for batched pairs, and for those that loop in Python; ``lift`` multiplies the caps of pairs.
 
     >>> PROFILES["quick"].runs
@@ -87,13 +87,13 @@ class Profile:
         return runs if pair.most_runs is None else min(runs, self.lift * pair.most_runs)
 
 
-PROFILES = {"quick": Profile(100_000, 1_000), "full": Profile(1_000_000, 20_000, lift=5)}
+PROFILES = {"quick": AuditProfile(100_000, 1_000), "full": AuditProfile(1_000_000, 20_000, lift=5)}
 
 
-class Verdict(enum.Enum):
+class AuditVerdict(enum.Enum):
     """How one mechanism fared, and how much the attack could have seen.
 
-    >>> Verdict.HOLDS.value
+    >>> AuditVerdict.HOLDS.value
     'no violation found'
     """
 
@@ -104,7 +104,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     """One mechanism: its claim, the largest loss found against it, and how hard it was attacked.
 
     ``found`` and ``allowed`` are those of a violation if there is one, else of the sampled pair that came closest to
@@ -112,7 +112,7 @@ class Row:
     the smallest share of missing noise that this attack was measured to notice (``expost.audit.planted_fault``), 0 if it noticed
     none of the faults planted, ``None`` if none was planted at this profile.
 
-    >>> row = Row("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=Verdict.HOLDS)
+    >>> row = AuditRow("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=AuditVerdict.HOLDS)
     >>> row.text
     ('noise.Coin', 'epsilon 1', '0.9 of 1 epsilon', '2 (1 exact)', '1,000', 'not measured', 'no violation found')
     """
@@ -125,7 +125,7 @@ class Row:
     pairs: int
     laws: int
     samples: int
-    verdict: Verdict
+    verdict: AuditVerdict
     catches: float | None = None
 
     @property
@@ -145,33 +145,33 @@ class Row:
     @property
     def judgement(self) -> str:
         """The verdict in words; a weak one says what it would miss."""
-        if self.verdict is not Verdict.WEAK:
+        if self.verdict is not AuditVerdict.WEAK:
             return str(self.verdict.value)
         missed = f"would miss less than {self.fault}" if self.catches else "would miss most faults"
         return f"weak: found {self.found / self.allowed:.0%} of its claim, {missed}"
 
 
-def strength_of(finding: Finding) -> Verdict:
+def strength_of(finding: AttackFinding) -> AuditVerdict:
     """Return the verdict on the finding that decides a row.
 
-    >>> strength_of(Finding("pair", found=0.2, allowed=1.0)).value
+    >>> strength_of(AttackFinding("pair", found=0.2, allowed=1.0)).value
     'weak'
     """
     if finding.violated:
-        return Verdict.VIOLATED
+        return AuditVerdict.VIOLATED
     if not finding.found > 0:
-        return Verdict.SILENT
-    return Verdict.HOLDS if finding.share >= _STRONG else Verdict.WEAK
+        return AuditVerdict.SILENT
+    return AuditVerdict.HOLDS if finding.share >= _STRONG else AuditVerdict.WEAK
 
 
 def audit_table(
-    profile: str | Profile = "quick",
+    profile: str | AuditProfile = "quick",
     progress: Progress | None = None,
     *,
-    entries: Sequence[Entry] | None = None,
+    entries: Sequence[AuditEntry] | None = None,
     confidence: float = 0.999,
     seed: int | None = 0,
-) -> list[Row]:
+) -> list[AuditRow]:
     """Attack every registered mechanism; one row each.
 
     All bounds of the table hold together with probability ``confidence``: a sound package shows a violation with
@@ -180,7 +180,7 @@ def audit_table(
 
     >>> from expost.audit.audit_registry import all_entries
     >>> laplace = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
-    >>> [row.verdict.value for row in audit_table(Profile(2000, 100), entries=laplace)]
+    >>> [row.verdict.value for row in audit_table(AuditProfile(2000, 100), entries=laplace)]
     ['no violation found']
     """
     settings = profile_of(profile)
@@ -202,18 +202,18 @@ def audit_table(
 
 
 def audit_entry(
-    entry: Entry,
-    profile: Profile,
+    entry: AuditEntry,
+    profile: AuditProfile,
     *,
     bits: BitSource,
     failure_probability: float,
     pairs: Sequence[Pair] | None = None,
-) -> Row:
+) -> AuditRow:
     """Attack one mechanism; each of its sampled pairs errs with probability at most ``failure_probability``."""
     sampled = tuple(entry.pairs()) if pairs is None else pairs
     judged = list(_judged(entry, sampled, profile, bits, failure_probability))
     finding, claim, unit = max(judged, key=lambda item: (item[0].violated, not item[0].exact, item[0].share))
-    return Row(
+    return AuditRow(
         mechanism=entry.short_name,
         claim=claim,
         unit=unit,
@@ -227,8 +227,8 @@ def audit_entry(
 
 
 def _judged(
-    entry: Entry, pairs: Sequence[Pair], profile: Profile, bits: BitSource, risk: float
-) -> Iterator[tuple[Finding, str, str]]:
+    entry: AuditEntry, pairs: Sequence[Pair], profile: AuditProfile, bits: BitSource, risk: float
+) -> Iterator[tuple[AttackFinding, str, str]]:
     for pair in pairs:
         yield (
             attack(pair, profile.runs_of(pair), bits=bits, failure_probability=risk),
@@ -244,15 +244,15 @@ def _judged(
         )
 
 
-def bits_of(entry: Entry, seed: int) -> SeededBits:
+def bits_of(entry: AuditEntry, seed: int) -> SeededBits:
     """Bits of its own for each mechanism, so that a new entry does not change the others' numbers."""
     digest = hashlib.sha256(f"{seed} {entry.mechanism}".encode()).digest()
     return SeededBits(int.from_bytes(digest, "big"))
 
 
-def profile_of(profile: str | Profile) -> Profile:
+def profile_of(profile: str | AuditProfile) -> AuditProfile:
     """Return the profile of this name, or the one given."""
-    if isinstance(profile, Profile):
+    if isinstance(profile, AuditProfile):
         return profile
     if profile not in PROFILES:
         raise InvalidRequest(f"Expected profile to be one of {', '.join(PROFILES)}", got=profile, do="Name one of them")
@@ -263,14 +263,16 @@ FACTORS = tuple(Fraction(percent, 100) for percent in (90, 80, 70, 50, 25))
 _TRIES = 200  # pairs of the whole table, which share its failure probability
 
 
-def smallest_fault(entry: Entry, profile: str | Profile = "quick", *, factors: Sequence[Fraction] = FACTORS) -> float:
+def smallest_fault(
+    entry: AuditEntry, profile: str | AuditProfile = "quick", *, factors: Sequence[Fraction] = FACTORS
+) -> float:
     """Return the missing share of noise of the smallest planted fault that the entry's attack calls a violation; 0 if none is.
 
     Faults are tried from the smallest on, at the failure probability that the whole table leaves to a pair.
 
     >>> from expost.audit.audit_registry import all_entries
     >>> (laplace,) = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
-    >>> smallest_fault(laplace, Profile(4000, 100), factors=[Fraction(9, 10), Fraction(1, 2)])
+    >>> smallest_fault(laplace, AuditProfile(4000, 100), factors=[Fraction(9, 10), Fraction(1, 2)])
     0.5
     """
     if not entry.noise:
@@ -280,14 +282,14 @@ def smallest_fault(entry: Entry, profile: str | Profile = "quick", *, factors: S
     return next((float(1 - factor) for factor in factors if catches(entry, factor, profile)), 0.0)
 
 
-def catches(entry: Entry, factor: Fraction, profile: str | Profile = "quick") -> bool:
+def catches(entry: AuditEntry, factor: Fraction, profile: str | AuditProfile = "quick") -> bool:
     """Return whether the attack calls the mechanism broken when all of its noise is multiplied by this factor."""
     settings = profile_of(profile)
     with planted(entry.noise, factor):
         return any(_violations(entry, settings))
 
 
-def _violations(entry: Entry, profile: Profile) -> Iterator[bool]:
+def _violations(entry: AuditEntry, profile: AuditProfile) -> Iterator[bool]:
     bits = bits_of(entry, seed=0)
     for pair in _telling(entry.pairs()):
         yield attack(pair, profile.runs_of(pair), bits=bits, failure_probability=1e-3 / _TRIES).violated

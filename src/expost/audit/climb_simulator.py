@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval_relative import relative_ladder, relative_rule
-from expost.audit.attack import Finding, Outcomes, Pair, Sampler, at_least, at_most
+from expost.audit.attack import AttackFinding, Outcomes, Pair, Sampler, at_least, at_most
 from expost.audit.privacy_claim import ExPost
 from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivity, Target
 from expost.data import Clamp
@@ -161,13 +161,15 @@ def simulated_pairs() -> tuple[Pair, ...]:
     )
 
 
-def simulate(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float = 1e-3) -> Finding:
+def simulate(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float = 1e-3) -> AttackFinding:
     """Run a pair and return the outcome that shows most of its bill; see ``measure_tightness``."""
     left, right = pair.left(runs, bits), pair.right(runs, bits)
     return measure_tightness(pair.name, left, right, failure_probability=failure_probability)
 
 
-def measure_tightness(name: str, left: Outcomes, right: Outcomes, *, failure_probability: float = 1e-3) -> Finding:
+def measure_tightness(
+    name: str, left: Outcomes, right: Outcomes, *, failure_probability: float = 1e-3
+) -> AttackFinding:
     """Bound the loss of the event that exceeds its bill by most, as a share; the bound is too high at most this often.
 
     A quarter of the runs chooses one event among those billed one amount, in one direction; the others measure it with
@@ -179,13 +181,13 @@ def measure_tightness(name: str, left: Outcomes, right: Outcomes, *, failure_pro
     risk, samples = failure_probability / 2, len(left) + len(right)
     best = max(_candidates(left.rows(0, cuts[0]), right.rows(0, cuts[1]), risk), key=lambda each: each[0], default=None)
     if best is None:
-        return Finding(name, 0.0, float(left.bills.max()), samples)
+        return AttackFinding(name, 0.0, float(left.bills.max()), samples)
     event = best[1]
     fresh = left.rows(cuts[0], len(left)), right.rows(cuts[1], len(right))
     likely, rare = fresh if event.forward else fresh[::-1]
     hits = np.array([event.hits(likely)]), np.array([event.hits(rare)])
     found = float(_losses(*hits, (len(likely), len(rare)), risk)[0])
-    return Finding(name, max(found, 0.0), event.bill, samples)
+    return AttackFinding(name, max(found, 0.0), event.bill, samples)
 
 
 @dataclass(frozen=True)

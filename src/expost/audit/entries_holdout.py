@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from expost.audit.attack import Outcomes, Pair, Sampler, repeat
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.planted_fault import ABOVE_THRESHOLD, LAPLACE
 from expost.audit.privacy_claim import ExPost
 from expost.holdout.noise_level import GRID, NoiseLevel
@@ -21,10 +21,10 @@ __all__ = ["entries", "holdout_pair", "small_plan"]
 _RISE, _FALL = [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]  # all totals rise but the last, which falls: the worst case
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """Thresholdout in both variants; what is built on it asks the same session."""
     wrappers = ("expost.holdout.ReusableHoldout", "expost.holdout.PrivateBoard")
-    return (Entry("expost.holdout.Thresholdout", _pairs, also=wrappers, noise=(*ABOVE_THRESHOLD, *LAPLACE)),)
+    return (AuditEntry("expost.holdout.Thresholdout", _pairs, also=wrappers, noise=(*ABOVE_THRESHOLD, *LAPLACE)),)
 
 
 def small_plan(variant: Variant, *, hits: int = 1) -> HoldoutPlan:

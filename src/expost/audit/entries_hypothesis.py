@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from expost.audit.attack import Pair
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.planted_fault import PATHS
 from expost.audit.replay_views import replay_pair
 from expost.core import PureGuarantee
@@ -51,7 +51,7 @@ _RIGHT: Columns = {
 }
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a test; those that allow a private number of rows are attacked with it too."""
     return (
         _entry("BinomialTest", lambda: BinomialTest("s", equals=True, null=0.5, epsilon=2)),
@@ -65,7 +65,7 @@ def entries() -> Iterable[Entry]:
     )
 
 
-def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) -> Entry:
+def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) -> AuditEntry:
     def pairs() -> Sequence[Pair]:
         found = [_pair("one row replaced", build, _LEFT, _RIGHT)]
         if private_size:
@@ -73,7 +73,7 @@ def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) ->
             found.append(_pair("one row removed", build, _RIGHT, fewer, public=False))
         return found
 
-    return Entry(_PREFIX + name, pairs, noise=PATHS)
+    return AuditEntry(_PREFIX + name, pairs, noise=PATHS)
 
 
 def _pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *, public: bool = True) -> Pair:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
 from expost.audit.attack import Outcomes, Pair, Sampler, repeat
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.fit_views import hypotheses_pair, path_pair, reduced_pair, rule_pair, tilt_pair
 from expost.audit.planted_fault import ABOVE_THRESHOLD, GAUSSIAN, GAUSSIAN_PATH, PATHS, REDUCED, SPHERICAL, TILTS, Noise
 from expost.audit.privacy_claim import ExPost
@@ -76,25 +76,25 @@ _STRONG = 100.0  # a penalty under which minima stay where the loss is straight,
 _COIN = (Noise("expost.accuracy.black_box.bernoulli", argument=0),)
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a way."""
     climbs = (*PATHS, *ABOVE_THRESHOLD)
     return (
-        Entry("expost.models.linear.TiltedRisk", _tilted_risk, noise=TILTS),
-        Entry("expost.models.linear.ResidualCheck", _residual_check, noise=PATHS),
-        Entry("expost.models.linear.TiltedClassifier", _classifiers, noise=TILTS),
-        Entry("expost.models.linear.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
-        Entry("expost.models.linear.CertifiedRidge", _certified_ridge, noise=PATHS),
-        Entry("expost.models.linear.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
-        Entry("expost.models.linear.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
-        Entry("expost.models.linear.OutputFit", _outputs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
-        Entry("expost.models.linear.GradientFit", _gradients, noise=climbs),
-        Entry("expost.models.linear.NoiseReduction", _noise_reduction, noise=climbs),
-        Entry("expost.models.linear.Doubling", _doubling, noise=PATHS),
-        Entry("expost.models.linear.TheoryInversion", _theory, noise=PATHS),
-        Entry("expost.models.linear.TestedFit", _tested, noise=(*TILTS, *REDUCED)),
-        Entry("expost.models.linear.MonotoneFit", _monotone, noise=(*TILTS, *REDUCED)),
-        Entry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
+        AuditEntry("expost.models.linear.TiltedRisk", _tilted_risk, noise=TILTS),
+        AuditEntry("expost.models.linear.ResidualCheck", _residual_check, noise=PATHS),
+        AuditEntry("expost.models.linear.TiltedClassifier", _classifiers, noise=TILTS),
+        AuditEntry("expost.models.linear.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
+        AuditEntry("expost.models.linear.CertifiedRidge", _certified_ridge, noise=PATHS),
+        AuditEntry("expost.models.linear.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
+        AuditEntry("expost.models.linear.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
+        AuditEntry("expost.models.linear.OutputFit", _outputs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
+        AuditEntry("expost.models.linear.GradientFit", _gradients, noise=climbs),
+        AuditEntry("expost.models.linear.NoiseReduction", _noise_reduction, noise=climbs),
+        AuditEntry("expost.models.linear.Doubling", _doubling, noise=PATHS),
+        AuditEntry("expost.models.linear.TheoryInversion", _theory, noise=PATHS),
+        AuditEntry("expost.models.linear.TestedFit", _tested, noise=(*TILTS, *REDUCED)),
+        AuditEntry("expost.models.linear.MonotoneFit", _monotone, noise=(*TILTS, *REDUCED)),
+        AuditEntry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
     )
 
 

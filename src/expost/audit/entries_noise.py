@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from expost.audit.attack import Outcomes, Pair, Sampler
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import (
     choice_law,
     laplace_law,
@@ -56,28 +56,30 @@ class _Mechanism(Protocol):
     def simulate(self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None) -> Any: ...
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a mechanism."""
     return (
-        Entry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws, noise=LAPLACE),
-        Entry("expost.noise.GaussianMechanism", _gaussian, noise=GAUSSIAN),
-        Entry("expost.noise.SphericalLaplaceMechanism", _spherical, noise=SPHERICAL),
-        Entry("expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law), noise=CHOICES),
-        Entry(
+        AuditEntry("expost.noise.LaplaceMechanism", _laplace, _laplace_laws, noise=LAPLACE),
+        AuditEntry("expost.noise.GaussianMechanism", _gaussian, noise=GAUSSIAN),
+        AuditEntry("expost.noise.SphericalLaplaceMechanism", _spherical, noise=SPHERICAL),
+        AuditEntry(
+            "expost.noise.ExponentialMechanism", _exponential, lambda: _selection_laws(choice_law), noise=CHOICES
+        ),
+        AuditEntry(
             "expost.noise.PermuteAndFlip",
             _permute_and_flip,
             lambda: _selection_laws(permute_and_flip_law),
             noise=CHOICES,
         ),
-        Entry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws, noise=CHOICES),
-        Entry("expost.noise.ExponentialQuantile", _exponential_quantile, noise=RECORDS),
-        Entry("expost.noise.RandomizedResponse", _response, _response_laws, noise=RESPONSE),
-        Entry("expost.noise.SmoothNoise", _smooth_noise, noise=SMOOTH),
-        Entry("expost.noise.SmoothQuantile", _smooth_quantile, noise=SMOOTH),
-        Entry("expost.noise.SmoothInterquartileRange", _smooth_range, noise=SMOOTH),
-        Entry("expost.noise.SmoothVariance", _smooth_variance, noise=SMOOTH),
-        Entry("expost.noise.StableMode", _stable_mode, _stable_mode_laws, noise=PROPOSED),
-        Entry("expost.noise.ProposedQuantile", _proposed_quantile, _proposed_quantile_laws, noise=PROPOSED),
+        AuditEntry("expost.noise.NoisyMax", _noisy_max, _noisy_max_laws, noise=CHOICES),
+        AuditEntry("expost.noise.ExponentialQuantile", _exponential_quantile, noise=RECORDS),
+        AuditEntry("expost.noise.RandomizedResponse", _response, _response_laws, noise=RESPONSE),
+        AuditEntry("expost.noise.SmoothNoise", _smooth_noise, noise=SMOOTH),
+        AuditEntry("expost.noise.SmoothQuantile", _smooth_quantile, noise=SMOOTH),
+        AuditEntry("expost.noise.SmoothInterquartileRange", _smooth_range, noise=SMOOTH),
+        AuditEntry("expost.noise.SmoothVariance", _smooth_variance, noise=SMOOTH),
+        AuditEntry("expost.noise.StableMode", _stable_mode, _stable_mode_laws, noise=PROPOSED),
+        AuditEntry("expost.noise.ProposedQuantile", _proposed_quantile, _proposed_quantile_laws, noise=PROPOSED),
     )
 
 

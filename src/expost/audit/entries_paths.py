@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.audit.attack import Outcomes, Pair, Sampler, repeat
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import laplace_path_law
 from expost.audit.output_law import Law, LawPair
 from expost.audit.planted_fault import GAUSSIAN_PATH, GAUSSIAN_STREAM, PATHS, RADIAL
@@ -28,14 +28,14 @@ _LEVELS = np.array([float(rung) for rung in _LADDER])
 Blocks = Callable[[int, BitSource], NDArray[Any]]  # runs and bits to an array of rungs by runs
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a path."""
     return (
-        Entry("expost.noise.DiscreteLaplacePath", _laplace, _laplace_laws, noise=PATHS),
-        Entry("expost.noise.GaussianPath", _gaussian, noise=GAUSSIAN_PATH),
-        Entry("expost.noise.GeometricPath", _geometric, noise=PATHS),
-        Entry("expost.noise.RadialLaplacePath", _radial, noise=RADIAL),
-        Entry("expost.noise.gaussian_stream.GaussianStream", _stream, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.noise.DiscreteLaplacePath", _laplace, _laplace_laws, noise=PATHS),
+        AuditEntry("expost.noise.GaussianPath", _gaussian, noise=GAUSSIAN_PATH),
+        AuditEntry("expost.noise.GeometricPath", _geometric, noise=PATHS),
+        AuditEntry("expost.noise.RadialLaplacePath", _radial, noise=RADIAL),
+        AuditEntry("expost.noise.gaussian_stream.GaussianStream", _stream, noise=GAUSSIAN_STREAM),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.audit.attack import Outcomes, Pair, Sampler, repeat
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.planted_fault import GAUSSIAN_STREAM, REDUCED
 from expost.audit.privacy_claim import ExPost
 from expost.audit.replay_views import stream_pair
@@ -40,24 +40,24 @@ _PLAIN = np.array([[0.01], [0.01]])  # two rows that hardly pull
 _CANARY = np.array([[1.0]])  # one that pulls as hard as it can
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """Whole trainings, and the private test that stops them."""
     return (
-        Entry(
+        AuditEntry(
             "expost.models.descent.trainer.Trainer",
             _trainings,
             also=("expost.models.descent.prices.PriceList",),
             noise=GAUSSIAN_STREAM,
         ),
-        Entry(
+        AuditEntry(
             "expost.models.descent.validation.ValidationTest",
             _validations,
             also=("expost.noise.renewed_threshold.RenewedThreshold",),
             noise=REDUCED,
         ),
-        Entry("expost.models.descent.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
-        Entry("expost.models.descent.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
-        Entry(
+        AuditEntry("expost.models.descent.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.models.descent.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
+        AuditEntry(
             "expost.models.descent.watching.Watching",
             _watched_steps,
             also=("expost.models.descent.watch.Watch",),

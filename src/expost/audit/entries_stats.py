@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from expost.audit.attack import Outcomes, Pair, Sampler, repeat
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.climb_simulator import simulated_pairs
 from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.privacy_claim import Claim, ExPost
@@ -61,28 +61,28 @@ _SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": 
 _TRIAL = pa.field("trial", pa.int32())
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a statistic."""
     return (
-        Entry("expost.stats.Count", _counts, noise=_NOISE),
-        Entry("expost.stats.CountDistinct", _pairs(CountDistinct), noise=_NOISE),
-        Entry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE),
-        Entry("expost.stats.ContingencyTable", _tables, noise=_NOISE),
-        Entry("expost.stats.TopK", _pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
-        Entry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x")), noise=_NOISE),
-        Entry("expost.stats.Mean", _pairs(partial(Mean, "x")), noise=_NOISE),
-        Entry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL), noise=_NOISE),
-        Entry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL), noise=_NOISE),
-        Entry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE),
-        Entry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
-        Entry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
-        Entry("expost.stats.Quantile", _quantiles, noise=_NOISE),
-        Entry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
-        Entry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
-        Entry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
-        Entry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
-        Entry("expost.stats.ByPrivateKeys", _by_private_keys, noise=_NOISE),
-        Entry("expost.stats.CountByPrivateKeys", _counts_by_private_keys, noise=_NOISE),
+        AuditEntry("expost.stats.Count", _counts, noise=_NOISE),
+        AuditEntry("expost.stats.CountDistinct", _pairs(CountDistinct), noise=_NOISE),
+        AuditEntry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE),
+        AuditEntry("expost.stats.ContingencyTable", _tables, noise=_NOISE),
+        AuditEntry("expost.stats.TopK", _pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
+        AuditEntry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x")), noise=_NOISE),
+        AuditEntry("expost.stats.Mean", _pairs(partial(Mean, "x")), noise=_NOISE),
+        AuditEntry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL), noise=_NOISE),
+        AuditEntry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL), noise=_NOISE),
+        AuditEntry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE),
+        AuditEntry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
+        AuditEntry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
+        AuditEntry("expost.stats.Quantile", _quantiles, noise=_NOISE),
+        AuditEntry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
+        AuditEntry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
+        AuditEntry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
+        AuditEntry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
+        AuditEntry("expost.stats.ByPrivateKeys", _by_private_keys, noise=_NOISE),
+        AuditEntry("expost.stats.CountByPrivateKeys", _counts_by_private_keys, noise=_NOISE),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from expost.audit.attack import Outcomes, Pair, Sampler
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import above_threshold_law, reduced_law
 from expost.audit.output_law import Law, LawPair
 from expost.audit.planted_fault import ABOVE_THRESHOLD, REDUCED
@@ -24,11 +24,11 @@ _UP, _DOWN = [0] * 8 + [1], [1] * 8 + [0]  # all queries rise but the last, whic
 _RISING = [0] * 8 + [0], [1] * 8 + [1]
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry a form."""
     return (
-        Entry("expost.noise.AboveThreshold", _above, _above_laws, noise=ABOVE_THRESHOLD),
-        Entry("expost.noise.ReducedAboveThreshold", _reduced, _reduced_laws, noise=REDUCED),
+        AuditEntry("expost.noise.AboveThreshold", _above, _above_laws, noise=ABOVE_THRESHOLD),
+        AuditEntry("expost.noise.ReducedAboveThreshold", _reduced, _reduced_laws, noise=REDUCED),
     )
 
 

@@ -7,15 +7,17 @@ import importlib.util
 from collections.abc import Iterable, Sequence
 
 from expost.audit.attack import Pair
-from expost.audit.audit_registry import Entry
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.planted_fault import GAUSSIAN_STREAM
 
 __all__ = ["entries"]
 
 
-def entries() -> Iterable[Entry]:
+def entries() -> Iterable[AuditEntry]:
     """One entry, or none without the extra."""
-    return (Entry("expost.torch.train", _pairs, noise=GAUSSIAN_STREAM),) if importlib.util.find_spec("torch") else ()
+    return (
+        (AuditEntry("expost.torch.train", _pairs, noise=GAUSSIAN_STREAM),) if importlib.util.find_spec("torch") else ()
+    )
 
 
 def _pairs() -> Sequence[Pair]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from expost.audit.attack import Finding
+from expost.audit.attack import AttackFinding
 from expost.core import InvalidRequest
 
 __all__ = ["Law", "LawPair", "compare"]
@@ -61,7 +61,7 @@ class LawPair:
         return self.ratio(outcome) if callable(self.ratio) else self.ratio
 
 
-def compare(pair: LawPair) -> Finding:
+def compare(pair: LawPair) -> AttackFinding:
     """Return the worst loss between the two laws; the decision is exact, the numbers shown are floats.
 
     >>> left = Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)})
@@ -76,34 +76,34 @@ def compare(pair: LawPair) -> Finding:
     return max(findings, key=lambda finding: finding.found - finding.allowed)
 
 
-def _worst_outcome(pair: LawPair, ours: Law, theirs: Law) -> Finding:
+def _worst_outcome(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
     found = [_judge(pair, outcome, p, theirs, ours.error) for outcome, p in ours.mass.items() if p]
     return max(found, key=lambda finding: finding.found - finding.allowed)
 
 
-def _judge(pair: LawPair, outcome: Hashable, p: Fraction, theirs: Law, error: Fraction) -> Finding:
+def _judge(pair: LawPair, outcome: Hashable, p: Fraction, theirs: Law, error: Fraction) -> AttackFinding:
     q, ratio = theirs.mass.get(outcome, Fraction(0)), pair.allowed(outcome)
     limit, loss = _log(ratio), _log(p / q) if q else math.inf
     if p > ratio * (q + theirs.error):
-        return Finding(pair.name, max(loss, math.nextafter(limit, math.inf)), limit, exact=True)
+        return AttackFinding(pair.name, max(loss, math.nextafter(limit, math.inf)), limit, exact=True)
     if p + error > ratio * q * (1 + _UNDECIDED):
         raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
-    return Finding(pair.name, min(loss, limit), limit, exact=True)
+    return AttackFinding(pair.name, min(loss, limit), limit, exact=True)
 
 
-def _hockey_stick(pair: LawPair, ours: Law, theirs: Law) -> Finding:
+def _hockey_stick(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
     """For (epsilon, delta): what one law has in excess of e^epsilon times the other must stay within delta."""
     ratio = pair.allowed(None)
     limit = _log(ratio)
     if _excess(ours, theirs, ratio) > pair.delta + ratio * theirs.error * len(ours.mass):
-        return Finding(pair.name, math.nextafter(limit, math.inf), limit, exact=True)
+        return AttackFinding(pair.name, math.nextafter(limit, math.inf), limit, exact=True)
     if _excess(ours, theirs, ratio) + ours.unlisted > pair.delta * (1 + _UNDECIDED):
         raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
     low, high = 0.0, limit
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if _excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta else (low, middle)
-    return Finding(pair.name, low, limit, exact=True)
+    return AttackFinding(pair.name, low, limit, exact=True)
 
 
 def _excess(ours: Law, theirs: Law, ratio: Fraction) -> Fraction:

@@ -69,7 +69,7 @@ def audit(
 
     Example: [bold]expost audit --profile quick[/bold]
     """
-    from expost.audit.audit_table import Verdict, audit_table, measured_on
+    from expost.audit.audit_table import AuditVerdict, audit_table, measured_on
 
     with Progress(console=err, transient=True) as bar:
         task = bar.add_task("attacking", total=None)
@@ -78,13 +78,13 @@ def audit(
             bar.update(task, completed=done, total=total, description=f"attacking {name}")
 
         rows = audit_table(profile, progress, seed=None if fresh else 0)
-    broken = [row for row in rows if row.verdict is Verdict.VIOLATED]
+    broken = [row for row in rows if row.verdict is AuditVerdict.VIOLATED]
     if as_json:
         emit([asdict(row) | {"verdict": row.verdict.value} for row in rows])
     else:
         columns = ("mechanism", "claim", "bound found", "pairs", "samples", "smallest fault it catches", "verdict")
         print_table("audit", columns, (row.text for row in rows))
-        weak = [row for row in rows if row.verdict in (Verdict.WEAK, Verdict.SILENT)]
+        weak = [row for row in rows if row.verdict in (AuditVerdict.WEAK, AuditVerdict.SILENT)]
         out.print(
             f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
         )

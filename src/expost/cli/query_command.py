@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from expost.data import Dataset
     from expost.session import Session
 
-__all__ = ["Question", "asking", "price", "query"]
+__all__ = ["QueryOptions", "asking", "price", "query"]
 
 _OF_SEVERAL_COLUMNS = {"covariance", "contingency-table", "summary"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class QueryOptions:
     """The arguments of a question. Each field is a command-line argument with its help."""
 
     source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
@@ -133,9 +133,9 @@ class Question:
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all arguments of a question; it receives them as one ``Question``."""
-    hints = get_type_hints(Question, include_extras=True)
-    shared = [each.replace(annotation=hints[each.name]) for each in inspect.signature(Question).parameters.values()]
+    """Give a command all arguments of a question; it receives them as one ``QueryOptions``."""
+    hints = get_type_hints(QueryOptions, include_extras=True)
+    shared = [each.replace(annotation=hints[each.name]) for each in inspect.signature(QueryOptions).parameters.values()]
     own = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for each in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -143,7 +143,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def typed(**given: Any) -> None:
-        question = Question(**{each.name: given.pop(each.name) for each in shared})
+        question = QueryOptions(**{each.name: given.pop(each.name) for each in shared})
         command(question, **given)
 
     typed.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 @asking
 def query(
-    question: Question,
+    question: QueryOptions,
     plot: Annotated[Path | None, typer.Option(help="Draw the answer to a PNG or SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -203,7 +203,7 @@ def query(
 
 
 @asking
-def price(question: Question, as_json: Json = False) -> None:
+def price(question: QueryOptions, as_json: Json = False) -> None:
     """Print what a question would cost: the worst case, and a forecast from public receipts. Nothing is spent.
 
     Example: [bold]expost price flights.parquet count --within 5% --budget 1[/bold]

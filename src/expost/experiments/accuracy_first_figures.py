@@ -25,7 +25,7 @@ from expost.experiments.figure_style import LOOKS, Line, draw_lines, draw_panels
 from expost.experiments.fitting_methods import CAP, OwnMethods, Point, Replay
 from expost.noise import SeededBits
 
-__all__ = ["Grid", "SGD_DELTA", "run", "sgd_floor", "theory_curves"]
+__all__ = ["ToleranceGrid", "SGD_DELTA", "run", "sgd_floor", "theory_curves"]
 
 SGD_DELTA = 1e-6
 
@@ -92,7 +92,7 @@ _SHORT = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class ToleranceGrid:
     """What is run: Appendix B of the paper, or a small version of it."""
 
     tolerances: tuple[float, ...] = tuple(round(0.005 * step, 3) for step in range(1, 41))
@@ -103,13 +103,13 @@ class Grid:
     failure_probability: float = 0.1
 
     @classmethod
-    def quick(cls) -> Grid:
+    def quick(cls) -> ToleranceGrid:
         """Seconds instead of minutes; the curves keep their order, not their height."""
         return cls(tolerances=(0.02, 0.05, 0.1, 0.2), rows=20_000, rungs=200, trials=3)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """One table's averages, theory curves and public numbers."""
 
     table: str
@@ -131,7 +131,7 @@ def run(
 
     Finished trials are kept there until the end, so that a run that was broken off goes on where it stopped.
     """
-    grid = Grid.quick() if quick else Grid()
+    grid = ToleranceGrid.quick() if quick else ToleranceGrid()
     if trials is not None:
         grid = replace(grid, trials=trials)
     folder = data_folder(data)
@@ -155,14 +155,14 @@ def run(
 
 
 @cache
-def _prepared(name: str, folder: Path | None, grid: Grid) -> tuple[Replay, OwnMethods]:
+def _prepared(name: str, folder: Path | None, grid: ToleranceGrid) -> tuple[Replay, OwnMethods]:
     """Each process reads and measures a table once."""
     table = load(name, folder, rows=grid.rows)
     replay = Replay(table, penalty=grid.penalty, failure_probability=grid.failure_probability, rungs=grid.rungs)
     return replay, OwnMethods(replay)
 
 
-def _trial(name: str, folder: Path | None, grid: Grid, trial: int) -> tuple[int, list[Point]]:
+def _trial(name: str, folder: Path | None, grid: ToleranceGrid, trial: int) -> tuple[int, list[Point]]:
     """One trial at every tolerance, with its number."""
     replay, own = _prepared(name, folder, grid)
     bits = SeededBits(trial)
@@ -172,17 +172,17 @@ def _trial(name: str, folder: Path | None, grid: Grid, trial: int) -> tuple[int,
 
 
 def _run_table(
-    name: str, folder: Path | None, grid: Grid, kept: KeptTrials, progress: Progress | None, workers: int | None
-) -> Outcome:
+    name: str, folder: Path | None, grid: ToleranceGrid, kept: KeptTrials, progress: Progress | None, workers: int | None
+) -> TrialOutcome:
     jobs = [(name, folder, grid, trial) for trial in kept.missing(name, grid.trials)]
     for trial, points in run_trials(_trial, jobs, label=name, progress=progress, workers=workers):
         kept.write(name, trial, points)
     problem = _prepared(name, folder, grid)[0].problem
     found = averages(kept.read(name, grid.trials))
-    return Outcome(name, problem, tuple(found), theory_curves(problem, grid.tolerances))
+    return TrialOutcome(name, problem, tuple(found), theory_curves(problem, grid.tolerances))
 
 
-def _write_theory(path: Path, outcomes: list[Outcome], grid: Grid) -> Path:
+def _write_theory(path: Path, outcomes: list[TrialOutcome], grid: ToleranceGrid) -> Path:
     """Return the curves that nothing was run for; empty where a theorem says nothing."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -197,7 +197,7 @@ def _write_theory(path: Path, outcomes: list[Outcome], grid: Grid) -> Path:
 # The pictures -----------------------------------------------------------------------------------------------------
 
 
-def _figures(outcomes: list[Outcome], grid: Grid) -> dict[str, Any]:
+def _figures(outcomes: list[TrialOutcome], grid: ToleranceGrid) -> dict[str, Any]:
     count = len(outcomes)
     return {
         "figure-1-privacy-loss": draw_panels(
@@ -218,14 +218,14 @@ def _figures(outcomes: list[Outcome], grid: Grid) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _name(axes: Any, outcome: Outcome, y: str) -> None:
+def _name(axes: Any, outcome: TrialOutcome, y: str) -> None:
     kind = "ridge" if outcome.problem.task.ridge else "logistic"
     axes.set_title(f"{kind}: {outcome.table}")
     axes.set_xlabel("excess risk asked for")
     axes.set_ylabel(y)
 
 
-def _privacy_loss(axes: Any, outcome: Outcome, grid: Grid, *, log: bool) -> None:
+def _privacy_loss(axes: Any, outcome: TrialOutcome, grid: ToleranceGrid, *, log: bool) -> None:
     lines = lines_of(outcome.averages, lambda row: row.epsilon, [*_RUN, "oracle"])
     if log:
         theory = [Line(name, grid.tolerances, values) for name, values in outcome.theory.items()]
@@ -240,7 +240,7 @@ def _privacy_loss(axes: Any, outcome: Outcome, grid: Grid, *, log: bool) -> None
     _name(axes, outcome, "ex-post loss, epsilon" + (" (log)" if log else ""))
 
 
-def _accuracy(axes: Any, outcome: Outcome) -> None:
+def _accuracy(axes: Any, outcome: TrialOutcome) -> None:
     tolerances = sorted({row.tolerance for row in outcome.averages})
     axes.plot(tolerances, tolerances, "--", color=LOOKS["theory, covariance"].color, label="asked for")
     draw_lines(axes, lines_of(outcome.averages, lambda row: row.excess_risk, _RUN))
@@ -248,7 +248,7 @@ def _accuracy(axes: Any, outcome: Outcome) -> None:
     _name(axes, outcome, "excess risk reached (log)")
 
 
-def _breakdown(axes: Any, outcome: Outcome) -> None:
+def _breakdown(axes: Any, outcome: TrialOutcome) -> None:
     methods = [name for name in _RUN if "text" not in name]
     parts = {"testing": ("-", lambda row: row.testing or math.nan), "generating": (":", lambda row: row.generation)}
     for part, (style, value) in parts.items():
@@ -268,7 +268,7 @@ def _breakdown(axes: Any, outcome: Outcome) -> None:
     _name(axes, outcome, "part of the loss, epsilon (log)")
 
 
-def _norms(axes: Any, outcome: Outcome) -> None:
+def _norms(axes: Any, outcome: TrialOutcome) -> None:
     grey = LOOKS["theory, covariance"].color
     axes.axhline(outcome.problem.radius, linestyle="--", color=grey, label="bound used by the paper")
     draw_lines(axes, lines_of(outcome.averages, lambda row: row.norm, _RUN))
@@ -279,7 +279,7 @@ def _norms(axes: Any, outcome: Outcome) -> None:
 # The words --------------------------------------------------------------------------------------------------------
 
 
-def _summary(outcomes: list[Outcome], grid: Grid) -> str:
+def _summary(outcomes: list[TrialOutcome], grid: ToleranceGrid) -> str:
     parts = [
         f"# {_TITLE}: the figures of LNRWW17, and what the package pays for the same\n",
         _settings(grid),
@@ -290,7 +290,7 @@ def _summary(outcomes: list[Outcome], grid: Grid) -> str:
     return "\n".join([*parts, _published(outcomes), _CONVENTIONS, _FILES])
 
 
-def _settings(grid: Grid) -> str:
+def _settings(grid: ToleranceGrid) -> str:
     return (
         f"n = {grid.rows:,} at most, penalty {grid.penalty}, failure probability {grid.failure_probability}, "
         f"{grid.rungs:,} rungs, {len(grid.tolerances)} tolerances from {grid.tolerances[0]} to {grid.tolerances[-1]}, "
@@ -298,7 +298,7 @@ def _settings(grid: Grid) -> str:
     )
 
 
-def _public_numbers(outcome: Outcome) -> str:
+def _public_numbers(outcome: TrialOutcome) -> str:
     problem = outcome.problem
     general, strong = sgd_floor(problem), sgd_floor(problem, strongly_convex=True)
     return (
@@ -309,7 +309,7 @@ def _public_numbers(outcome: Outcome) -> str:
     )
 
 
-def _bills(outcome: Outcome, grid: Grid) -> str:
+def _bills(outcome: TrialOutcome, grid: ToleranceGrid) -> str:
     shown = [tolerance for tolerance in (0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.2) if tolerance in grid.tolerances]
     found = {(row.method, row.tolerance): row.epsilon for row in outcome.averages}
     methods = [*outcome.theory, "doubling (text)", *_RUN, "oracle"]
@@ -324,14 +324,14 @@ def _bills(outcome: Outcome, grid: Grid) -> str:
     )
 
 
-def _as_printed(outcome: Outcome, tolerances: list[float]) -> Iterator[float]:
+def _as_printed(outcome: TrialOutcome, tolerances: list[float]) -> Iterator[float]:
     """Yield the bill of the authors' convention with half of the test, as their program prints it and their plots do not."""
     found = {row.tolerance: row for row in outcome.averages if row.method == "noise reduction (code)"}
     for tolerance in tolerances:
         yield found[tolerance].generation + found[tolerance].testing / 2
 
 
-def _losses(outcome: Outcome) -> str:
+def _losses(outcome: TrialOutcome) -> str:
     rows = []
     for name in (*_RUN, "doubling (text)"):
         mine = [row for row in outcome.averages if row.method == name]
@@ -346,7 +346,7 @@ def _losses(outcome: Outcome) -> str:
     )
 
 
-def _published(outcomes: list[Outcome]) -> str:
+def _published(outcomes: list[TrialOutcome]) -> str:
     """Return the four numbers of the paper's Section 4 next to those of this run."""
     rows: list[list[object]] = [["LNRWW17, Twitter", *_SECTION_4.values()]]
     for outcome in outcomes:

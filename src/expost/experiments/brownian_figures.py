@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from expost.accounting import LinearBoundary, MixtureBoundary
 from expost.accounting.gaussian import gaussian_delta, smallest_epsilon
 from expost.core import Ladder, Norm, Sealed, Sensitivity
-from expost.experiments.experiment_data import Table, available, data_folder, load
+from expost.experiments.experiment_data import ExperimentTable, available, data_folder, load
 from expost.experiments.experiment_report import Progress, markdown_table, run_trials
 from expost.experiments.figure_style import BLACK, PURPLE, draw_panels, save_both
-from expost.experiments.fitting_methods import ExactRisk, exact_risk, shrunk
+from expost.experiments.fitting_methods import TableRisk, exact_risk, shrunk
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath, RadialLaplacePath, SeededBits
 from expost.plots.figure import BLUE, GREEN, ORANGE, RED
 
@@ -69,11 +69,11 @@ class Study:
 class Answer:
     """The exact vector that is released, in the coordinates that suit each noise, and the hypotheses made of it."""
 
-    def __init__(self, table: Table, penalty: float) -> None:
+    def __init__(self, table: ExperimentTable, penalty: float) -> None:
         self._table, self._penalty = table, penalty
 
     @cached_property
-    def risk(self) -> ExactRisk:
+    def risk(self) -> TableRisk:
         return exact_risk(self._table, self._penalty)
 
     @property

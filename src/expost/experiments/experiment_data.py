@@ -24,7 +24,7 @@ __all__ = [
     "KDD_FILE",
     "LOADERS",
     "ORIGINS",
-    "Table",
+    "ExperimentTable",
     "available",
     "data_folder",
     "fetch_kdd",
@@ -45,7 +45,7 @@ _KDD_HEAVY = (0, 4, 5)  # heavy-tailed columns: duration and bytes in either dir
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ExperimentTable:
     """Rows of 1-norm at most 1 with targets in [-1, 1], or labels -1 and 1."""
 
     name: str
@@ -88,7 +88,7 @@ def available(folder: Path | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 2017) -> Table:
+def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 2017) -> ExperimentTable:
     """One of the tables, as a random sample of at most this many rows.
 
     >>> table = load("made-up regression", None, rows=500)
@@ -101,7 +101,7 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
         chosen = np.random.default_rng(seed).choice(len(target), rows, replace=False)
     features = features / np.abs(features).sum(axis=1).max()
     target = target / np.abs(target).max()
-    return Table(name, features[chosen], target[chosen], classification)
+    return ExperimentTable(name, features[chosen], target[chosen], classification)
 
 
 def has_table(name: str, folder: Path | None) -> bool:
@@ -128,7 +128,7 @@ def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
     return np.column_stack(features), label, True
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path) -> pa.ExperimentTable:
     """Return a file without a header, compressed or not."""
     return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(autogenerate_column_names=True))
 
@@ -264,7 +264,7 @@ def fetch_kdd(data: str | Path | None = None, *, fetcher: Fetcher = fetch_kddcup
     return folder
 
 
-def _as_published(features: Any, labels: Any) -> pa.Table:
+def _as_published(features: Any, labels: Any) -> pa.ExperimentTable:
     """42 columns in the order of the published file; words as text."""
     if len(labels) != _ROWS or np.sum(np.asarray(labels) == b"normal.") != _NORMAL:
         raise InvalidRequest(
@@ -286,7 +286,7 @@ CARRIERS = ["AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN"]
 ORIGINS = ["EWR", "JFK", "LGA"]
 
 
-def generated_flights(rows: int = 100_000, *, seed: int = 13) -> pa.Table:
+def generated_flights(rows: int = 100_000, *, seed: int = 13) -> pa.ExperimentTable:
     """Return a table of made-up flights: who flew, from where, how far, how late.
 
     >>> generated_flights(3).column_names

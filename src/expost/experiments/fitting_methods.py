@@ -17,7 +17,7 @@ from scipy.special import expit
 from expost.accuracy.paper2017 import PaperProblem, Task, TestPlan
 from expost.core import BudgetExceeded, Ladder, Outcome, Request, Sealed, Sensitivity
 from expost.data.matrix import RowSource, UnitBall, read_rows
-from expost.experiments.experiment_data import Table
+from expost.experiments.experiment_data import ExperimentTable
 from expost.models.linear.aim import Aim
 from expost.models.linear.certified_ridge import CertifiedRidge
 from expost.models.linear.classification import TiltedClassifier, grid_labels
@@ -26,7 +26,7 @@ from expost.models.linear.problem import Problem
 from expost.models.linear.tilted_ridge import TiltedRidge
 from expost.noise import BitSource, DiscreteLaplacePath
 
-__all__ = ["CAP", "Convention", "ExactRisk", "LogisticRisk", "OwnMethods", "Point", "Replay", "RidgeRisk", "exact_risk"]
+__all__ = ["CAP", "Convention", "TableRisk", "LogisticRisk", "OwnMethods", "Point", "Replay", "RidgeRisk", "exact_risk"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ _NEWTON_STEPS = 50
 _CHUNK = 16  # hypotheses at a time: their scores on all distinct rows stay in the cache of the processor
 
 
-class ExactRisk(Protocol):
+class TableRisk(Protocol):
     """Excess risks of rows of coefficients, in the paper's objective and in the one its authors' code measures."""
 
     best: Floats
@@ -55,7 +55,7 @@ class RidgeRisk:
     (array([0.]), array([0.]))
     """
 
-    def __init__(self, table: Table, penalty: float) -> None:
+    def __init__(self, table: ExperimentTable, penalty: float) -> None:
         rows, width = table.rows, table.width
         self.gram = table.features.T @ table.features / rows
         self.cross = table.features.T @ table.target / rows
@@ -82,7 +82,7 @@ class RidgeRisk:
 class LogisticRisk:
     """Mean logistic loss plus penalty / 2 |theta|^2, over distinct rows weighted by how often they occur."""
 
-    def __init__(self, table: Table, penalty: float) -> None:
+    def __init__(self, table: ExperimentTable, penalty: float) -> None:
         signed = np.ascontiguousarray(table.features * table.target[:, None])
         # Rows as bytes: sorting those is some ten times faster than sorting rows of floats.
         distinct, counts = np.unique(
@@ -127,7 +127,7 @@ class LogisticRisk:
         return bound
 
 
-def exact_risk(table: Table, penalty: float) -> ExactRisk:
+def exact_risk(table: ExperimentTable, penalty: float) -> TableRisk:
     """Return the risk that suits the table."""
     return LogisticRisk(table, penalty) if table.classification else RidgeRisk(table, penalty)
 
@@ -202,7 +202,7 @@ class Replay:
     """
 
     def __init__(
-        self, table: Table, *, penalty: float = 0.005, failure_probability: float = 0.1, rungs: int = 1000
+        self, table: ExperimentTable, *, penalty: float = 0.005, failure_probability: float = 0.1, rungs: int = 1000
     ) -> None:
         task = Task.LOGISTIC_OUTPUT if table.classification else Task.RIDGE_COVARIANCE
         self.table, self.penalty, self.rungs = table, penalty, rungs
@@ -211,7 +211,7 @@ class Replay:
         self._ladders: dict[float, Ladder] = {}
 
     @cached_property
-    def risk(self) -> ExactRisk:
+    def risk(self) -> TableRisk:
         return exact_risk(self.table, self.penalty)
 
     # Hypotheses ---------------------------------------------------------------------------------------------------

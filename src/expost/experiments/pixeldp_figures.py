@@ -137,7 +137,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class Certified:
+class CertifiedRun:
     """One noisy model: its certificates, and how often an attack flips a certified prediction at each distance."""
 
     sigma: float
@@ -197,7 +197,7 @@ def _digits(folder: Path | None, size: Size) -> Digits:
     return Digits(name, images[0][kept], labels[0][kept], images[1][chosen], labels[1][chosen])
 
 
-def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> Certified:
+def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> CertifiedRun:
     model = train(
         digits.training,
         digits.training_labels,
@@ -222,7 +222,7 @@ def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> Certi
         votes = expected_scores(as_votes(model), moved, "gaussian", sigma, size.checks, bits=bits)
         flipped.append(float((votes.argmax(1) != found.prediction[certain]).mean()))
     steps.told(f"attacked at sigma {sigma:g}")
-    return Certified(sigma, found, np.array(flipped), len(certain))
+    return CertifiedRun(sigma, found, np.array(flipped), len(certain))
 
 
 def _plain_under_attack(
@@ -246,7 +246,7 @@ def _plain_under_attack(
 
 
 def _draw(
-    models: Sequence[Certified],
+    models: Sequence[CertifiedRun],
     digits: Digits,
     radii: NDArray[np.float64],
     plain: tuple[NDArray[np.float64], NDArray[np.float64]],
@@ -257,12 +257,12 @@ def _draw(
         else:
             _attack_panel(axes, models)
 
-    return draw_panels(1, 2, panel, title=f"Certified predictions, {digits.name}", panel=(4.9, 3.7))
+    return draw_panels(1, 2, panel, title=f"CertifiedRun predictions, {digits.name}", panel=(4.9, 3.7))
 
 
 def _accuracy_panel(
     axes: Any,
-    models: Sequence[Certified],
+    models: Sequence[CertifiedRun],
     digits: Digits,
     radii: NDArray[np.float64],
     plain: tuple[NDArray[np.float64], NDArray[np.float64]],
@@ -279,7 +279,7 @@ def _accuracy_panel(
     axes.set_ylim(0, 1.02)
 
 
-def _attack_panel(axes: Any, models: Sequence[Certified]) -> None:
+def _attack_panel(axes: Any, models: Sequence[CertifiedRun]) -> None:
     for model in models:
         color, marker = _LOOKS[model.sigma]
         axes.plot(
@@ -292,7 +292,7 @@ def _attack_panel(axes: Any, models: Sequence[Certified]) -> None:
     axes.set_ylim(-0.03, 1.02)
 
 
-def _write_csv(path: Path, models: Sequence[Certified], digits: Digits, radii: NDArray[np.float64]) -> Path:
+def _write_csv(path: Path, models: Sequence[CertifiedRun], digits: Digits, radii: NDArray[np.float64]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["sigma", "radius", "certified accuracy", "certified accuracy, PixelDP as published"])
@@ -305,7 +305,7 @@ def _write_csv(path: Path, models: Sequence[Certified], digits: Digits, radii: N
 
 
 def _summary(
-    models: Sequence[Certified],
+    models: Sequence[CertifiedRun],
     digits: Digits,
     size: Size,
     plain: tuple[NDArray[np.float64], NDArray[np.float64]],

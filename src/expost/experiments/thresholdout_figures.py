@@ -21,13 +21,13 @@ from expost.holdout.published import rows_for_approximate, rows_for_concentrated
 from expost.noise import BitSource, SeededBits, geometric
 from expost.plots.figure import BLUE, GREEN, ORANGE
 
-__all__ = ["Draw", "Selection", "Setting", "accuracies", "run", "select"]
+__all__ = ["Draw", "Selection", "SelectionSetting", "accuracies", "run", "select"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Setting:
+class SelectionSetting:
     """How much data, and how many features carry how much signal."""
 
     rows: int = 10_000
@@ -54,7 +54,7 @@ class Draw:
     holdout: Floats
 
     @classmethod
-    def of(cls, setting: Setting, rng: np.random.Generator) -> Draw:
+    def of(cls, setting: SelectionSetting, rng: np.random.Generator) -> Draw:
         """One draw of both samples."""
         noise = rng.normal(0.0, setting.unit, (2, setting.features))
         return cls(setting.shifts + noise[0], setting.shifts + noise[1])
@@ -68,7 +68,7 @@ class Selection:
     signs: Floats
 
 
-def select(setting: Setting, training: Floats, answers: Floats) -> Selection:
+def select(setting: SelectionSetting, training: Floats, answers: Floats) -> Selection:
     """Features whose training mean and holdout answer agree beyond one standard error, largest training mean first."""
     unit = setting.unit
     agree = ((training > unit) & (answers > unit)) | ((training < -unit) & (answers < -unit))
@@ -78,7 +78,7 @@ def select(setting: Setting, training: Floats, answers: Floats) -> Selection:
 
 
 def accuracies(
-    setting: Setting, selection: Selection, means: Floats | None, rng: np.random.Generator
+    setting: SelectionSetting, selection: Selection, means: Floats | None, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return how many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
 
@@ -137,7 +137,7 @@ def run(
     ``data`` is not used: this experiment makes its own.
     """
     output.mkdir(parents=True, exist_ok=True)
-    setting = Setting(rows=2000, features=2000) if quick else Setting()
+    setting = SelectionSetting(rows=2000, features=2000) if quick else SelectionSetting()
     repeats = trials or (5 if quick else 100)
     plan = _plan(setting)
     curves = []
@@ -150,7 +150,7 @@ def run(
     return [summary, *files]
 
 
-def _plan(setting: Setting) -> HoldoutPlan:
+def _plan(setting: SelectionSetting) -> HoldoutPlan:
     """Return the smallest tolerance this size can promise for all questions, one answer from the holdout a model."""
     models = len(setting.counts) - 1
     questions = setting.features + models
@@ -167,7 +167,7 @@ def _plan(setting: Setting) -> HoldoutPlan:
     )
 
 
-def _curves(setting: Setting, plan: HoldoutPlan, trials: int, progress: Progress | None) -> list[Curve]:
+def _curves(setting: SelectionSetting, plan: HoldoutPlan, trials: int, progress: Progress | None) -> list[Curve]:
     rng, bits = np.random.default_rng(2015 + setting.informative), SeededBits(2015 + setting.informative)
     found: dict[str, list[NDArray[np.float64]]] = {way: [] for way in _WAYS}
     bounds = []
@@ -188,19 +188,21 @@ def _curves(setting: Setting, plan: HoldoutPlan, trials: int, progress: Progress
     ]
 
 
-def _samples(setting: Setting, draw: Draw, answers: NDArray[np.float64], rng: np.random.Generator) -> NDArray[Any]:
+def _samples(
+    setting: SelectionSetting, draw: Draw, answers: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[Any]:
     """Right answers on the training, holdout and fresh samples of the analyst who believes these answers."""
     selection = select(setting, draw.training, answers)
     means = (draw.training, draw.holdout, None)
     return np.array([accuracies(setting, selection, each, rng) for each in means])
 
 
-def _standard(setting: Setting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
+def _standard(setting: SelectionSetting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the holdout answers everything exactly."""
     return np.asarray(_samples(setting, draw, draw.holdout, rng) / setting.rows)
 
 
-def _published(setting: Setting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
+def _published(setting: SelectionSetting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
     """Threshold 4/sqrt(n), Gaussian noise of 1/sqrt(n) on comparison and answer, no budget (DFHPRR15s)."""
     threshold, tolerance = 4 * setting.unit, setting.unit
 
@@ -215,7 +217,7 @@ def _published(setting: Setting, draw: Draw, rng: np.random.Generator) -> NDArra
 
 
 def _promised(
-    setting: Setting, draw: Draw, plan: HoldoutPlan, rng: np.random.Generator, bits: BitSource
+    setting: SelectionSetting, draw: Draw, plan: HoldoutPlan, rng: np.random.Generator, bits: BitSource
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """This package's mechanism, all questions under one budget.
 
@@ -264,7 +266,7 @@ def _crossings(apart: NDArray[np.float64], plan: HoldoutPlan, bits: BitSource) -
     return hits
 
 
-def _draw(setting: Setting, curves: Sequence[Curve], output: Path) -> list[Path]:
+def _draw(setting: SelectionSetting, curves: Sequence[Curve], output: Path) -> list[Path]:
     published = [curve for curve in curves if curve.way != _WAYS[2]]
     ours = [curve for curve in curves if curve.way == _WAYS[2]]
     order = sorted(published, key=lambda curve: (curve.signal, _WAYS.index(curve.way)))
@@ -324,7 +326,7 @@ def _write_csv(path: Path, curves: Sequence[Curve]) -> Path:
     return path
 
 
-def _summary(setting: Setting, plan: HoldoutPlan, curves: Sequence[Curve], trials: int) -> str:
+def _summary(setting: SelectionSetting, plan: HoldoutPlan, curves: Sequence[Curve], trials: int) -> str:
     last = [
         [curve.way, "yes" if curve.signal else "no", *(float(curve.mean[index, -1]) for index in range(3))]
         for curve in curves
@@ -355,7 +357,7 @@ at this size rests on the shortness of the transcript, not on privacy: {plan.pro
 """
 
 
-def _promises(setting: Setting, plan: HoldoutPlan) -> list[list[object]]:
+def _promises(setting: SelectionSetting, plan: HoldoutPlan) -> list[list[object]]:
     rows: list[list[object]] = []
     for tolerance in (0.1, 0.2):
         level = analysed_level(

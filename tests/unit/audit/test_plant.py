@@ -2,8 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from expost.audit import Profile, all_entries
-from expost.audit.audit_registry import Entry
+from expost.audit import AuditProfile, all_entries
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.audit_table import smallest_fault
 from expost.audit.planted_fault import GAUSSIAN, LAPLACE, PATHS, TILTS, Noise, planted
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, zcdp
@@ -59,7 +59,7 @@ def test_a_place_that_does_not_exist_is_refused():
 
 def test_power_needs_a_place_to_plant():
     with pytest.raises(InvalidRequest, match="where its noise is"):
-        smallest_fault(Entry("expost.noise.NoisyMax", pairs=lambda: ()), Profile(1000, 100))
+        smallest_fault(AuditEntry("expost.noise.NoisyMax", pairs=lambda: ()), AuditProfile(1000, 100))
 
 
 @pytest.mark.parametrize("entry", all_entries(), ids=lambda entry: entry.short_name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from expost.audit import Entry, audit_registry
+from expost.audit import AuditEntry, audit_registry
 from expost.audit.audit_registry import all_entries, resolve
 from expost.core import InvalidRequest
 
@@ -21,7 +21,7 @@ def test_two_entries_for_one_mechanism_are_refused(monkeypatch):
     class Twice:
         @staticmethod
         def entries():
-            return [Entry("expost.noise.NoisyMax", pairs=lambda: ())] * 2
+            return [AuditEntry("expost.noise.NoisyMax", pairs=lambda: ())] * 2
 
     monkeypatch.setattr(audit_registry.importlib, "import_module", lambda name: Twice)
     with pytest.raises(InvalidRequest, match="one entry a mechanism"):

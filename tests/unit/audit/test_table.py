@@ -4,11 +4,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.audit import Entry, Law, LawPair, Outcomes, Pair, Profile, Verdict, audit_table
+from expost.audit import AuditEntry, AuditProfile, AuditVerdict, Law, LawPair, Outcomes, Pair, audit_table
 from expost.core import InvalidRequest, epsilon
 from expost.noise import bernoulli
 
-SMALL = Profile(runs=4000, slow_runs=400)
+SMALL = AuditProfile(runs=4000, slow_runs=400)
 
 
 def coin(chance):
@@ -17,7 +17,7 @@ def coin(chance):
 
 def entry(left, right, *, laws=(), slow=False, name="expost.noise.NoisyMax"):
     pair = Pair("coins", epsilon(1), coin(left), coin(right), slow=slow)
-    return Entry(name, pairs=lambda: (pair,), laws=lambda: laws)
+    return AuditEntry(name, pairs=lambda: (pair,), laws=lambda: laws)
 
 
 def test_a_row_says_what_was_claimed_found_and_tried():
@@ -26,12 +26,17 @@ def test_a_row_says_what_was_claimed_found_and_tried():
     assert row.text[:2] == ("noise.NoisyMax", "epsilon 1")
     assert (row.pairs, row.laws, row.samples) == (1, 0, 8000)
     assert 0.3 < row.found < 0.7
-    assert row.verdict is not Verdict.VIOLATED
+    assert row.verdict is not AuditVerdict.VIOLATED
 
 
 @pytest.mark.parametrize(
     ("left", "right", "verdict"),
-    [(0.7, 0.3, Verdict.HOLDS), (0.5, 0.35, Verdict.WEAK), (0.5, 0.5, Verdict.SILENT), (0.9, 0.1, Verdict.VIOLATED)],
+    [
+        (0.7, 0.3, AuditVerdict.HOLDS),
+        (0.5, 0.35, AuditVerdict.WEAK),
+        (0.5, 0.5, AuditVerdict.SILENT),
+        (0.9, 0.1, AuditVerdict.VIOLATED),
+    ],
 )
 def test_a_verdict_says_how_much_the_attack_saw(left, right, verdict):
     (row,) = audit_table(SMALL, entries=[entry(left, right)])
@@ -58,15 +63,15 @@ def test_the_smallest_fault_is_a_column():
 def test_a_larger_profile_lifts_caps():
     pair = Pair("dear", epsilon(1), coin(0.5), coin(0.5), slow=True, most_runs=150)
 
-    assert Profile(4000, 400).runs_of(pair) == 150
-    assert Profile(4000, 400, lift=2).runs_of(pair) == 300
-    assert Profile(4000, 400, lift=9).runs_of(pair) == 400
+    assert AuditProfile(4000, 400).runs_of(pair) == 150
+    assert AuditProfile(4000, 400, lift=2).runs_of(pair) == 300
+    assert AuditProfile(4000, 400, lift=9).runs_of(pair) == 400
 
 
 def test_a_violation_is_a_verdict():
     (row,) = audit_table(SMALL, entries=[entry(0.9, 0.1)])
 
-    assert row.verdict is Verdict.VIOLATED
+    assert row.verdict is AuditVerdict.VIOLATED
     assert row.text[-1] == "VIOLATED"
 
 
@@ -74,7 +79,7 @@ def test_a_violated_law_outweighs_sound_samples():
     bad = LawPair("law", Law({1: Fraction(1)}), Law({1: Fraction(1, 9), 2: Fraction(8, 9)}), ratio=Fraction(2))
     (row,) = audit_table(SMALL, entries=[entry(0.5, 0.5, laws=(bad,))])
 
-    assert row.verdict is Verdict.VIOLATED
+    assert row.verdict is AuditVerdict.VIOLATED
     assert (row.pairs, row.laws) == (2, 1)
 
 
@@ -86,7 +91,7 @@ def test_slow_pairs_run_less_often():
 
 def test_a_pair_may_cap_its_runs():
     pair = Pair("dear", epsilon(1), coin(0.5), coin(0.5), slow=True, most_runs=150)
-    (row,) = audit_table(SMALL, entries=[Entry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
+    (row,) = audit_table(SMALL, entries=[AuditEntry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
 
     assert row.samples == 300
 
@@ -117,6 +122,6 @@ def test_an_unknown_profile_is_refused():
 def test_outcomes_may_be_wide():
     wide = lambda shift: lambda runs, bits: Outcomes.of(bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])  # noqa: E731
     pair = Pair("wide", epsilon(1), wide(0), wide(2))
-    (row,) = audit_table(SMALL, entries=[Entry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
+    (row,) = audit_table(SMALL, entries=[AuditEntry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
 
-    assert row.verdict is Verdict.VIOLATED
+    assert row.verdict is AuditVerdict.VIOLATED

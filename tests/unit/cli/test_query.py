@@ -22,9 +22,7 @@ def folder(tmp_path_factory):
 
 def run(folder, command: str, *words: str, ledger: str):
     where = ["--ledger", str(folder / ledger)]
-    return CliRunner().invoke(
-        app, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False
-    )
+    return CliRunner().invoke(app, [command, str(folder / "flights.parquet"), *words, *where], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_a_quick_run_writes_figures_numbers_and_conventions(tmp_path) -> None:
 
 
 def test_the_grid_is_that_of_appendix_b() -> None:
-    grid = accuracy_first_figures.Grid()
+    grid = accuracy_first_figures.ToleranceGrid()
 
     assert (len(grid.tolerances), grid.tolerances[0], grid.tolerances[-1]) == (40, 0.005, 0.2)
     assert (grid.rows, grid.rungs, grid.trials, grid.penalty, grid.failure_probability) == (

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from expost.experiments.thresholdout_figures import Draw, Setting, accuracies, select
+from expost.experiments.thresholdout_figures import Draw, SelectionSetting, accuracies, select
 
-SMALL = Setting(rows=200, features=60, informative=5, counts=(0, 5, 15))
+SMALL = SelectionSetting(rows=200, features=60, informative=5, counts=(0, 5, 15))
 
 
 def brute_force(rng):
@@ -40,7 +40,7 @@ def test_the_simulation_has_the_law_of_the_real_thing():
 
 
 def test_features_are_taken_largest_first_and_only_when_both_samples_agree():
-    setting = Setting(rows=100, features=4, counts=(0, 4))
+    setting = SelectionSetting(rows=100, features=4, counts=(0, 4))
     chosen = select(setting, np.array([0.3, -0.5, 0.2, 0.9]), np.array([0.2, -0.2, -0.4, 0.01]))
 
     assert chosen.features.tolist() == [1, 0]
@@ -49,7 +49,7 @@ def test_features_are_taken_largest_first_and_only_when_both_samples_agree():
 
 @pytest.mark.parametrize("means", [None, np.zeros(4)])
 def test_nobody_is_chosen_when_nothing_agrees(means):
-    setting = Setting(rows=100, features=4, counts=(0, 4))
+    setting = SelectionSetting(rows=100, features=4, counts=(0, 4))
     chosen = select(setting, np.zeros(4), np.zeros(4))
 
     assert accuracies(setting, chosen, means, np.random.default_rng(1)).tolist() == [50, 50]

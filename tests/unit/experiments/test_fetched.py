@@ -69,9 +69,7 @@ def test_the_command_says_clearly_that_the_download_failed(tmp_path, monkeypatch
 
     monkeypatch.setattr(experiment_data.fetch_kdd, "__kwdefaults__", {"fetcher": offline})
 
-    result = CliRunner().invoke(
-        app, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)]
-    )
+    result = CliRunner().invoke(app, ["reproduce", "accuracy-first", "--quick", "--fetch", "--data", str(tmp_path)])
 
     assert isinstance(result.exception, InvalidRequest)
     assert "download KDD Cup 99" in str(result.exception) and "no route" not in str(result.exception)

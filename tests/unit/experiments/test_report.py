@@ -25,9 +25,7 @@ def test_an_unknown_experiment_is_refused_with_the_names_that_exist() -> None:
 
 
 def test_the_command_prints_what_it_wrote(tmp_path) -> None:
-    result = CliRunner().invoke(
-        app, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)]
-    )
+    result = CliRunner().invoke(app, ["reproduce", "brownian", "--quick", "--trials", "1", "--output", str(tmp_path)])
 
     assert result.exit_code == 0, result.exception
     assert str(tmp_path / "brownian.md") in result.stdout.replace("\n", "")

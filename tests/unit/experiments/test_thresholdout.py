@@ -3,7 +3,7 @@ import csv
 import numpy as np
 import pytest
 
-from expost.experiments.thresholdout_figures import Setting, _crossings, _plan, run
+from expost.experiments.thresholdout_figures import SelectionSetting, _crossings, _plan, run
 from expost.noise import SeededBits
 
 
@@ -64,7 +64,7 @@ def test_the_summary_says_what_is_and_is_not_promised(files):
 
 def test_asking_at_once_has_the_law_of_asking_one_by_one():
     """Far questions cross, near ones do not, and the budget ends the series."""
-    plan = _plan(Setting(rows=2000, features=50))
+    plan = _plan(SelectionSetting(rows=2000, features=50))
     apart = np.zeros(200)
     apart[[20, 40]] = 0.9, -0.9
 

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E402
-from expost.audit import Profile, Verdict, audit_table  # noqa: E402
-from expost.audit.audit_registry import Entry  # noqa: E402
+from expost.audit import AuditProfile, AuditVerdict, audit_table  # noqa: E402
+from expost.audit.audit_registry import AuditEntry  # noqa: E402
 from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
 from expost.models.descent import trainer  # noqa: E402
 from expost.models.descent.batches import Full  # noqa: E402
@@ -21,8 +21,10 @@ from expost.torch.module_learner import ModuleLearner  # noqa: E402
 from expost.torch.row_gradients import SummedLayers  # noqa: E402
 
 
-def verdict(pair: Any) -> Verdict:
-    (row,) = audit_table(Profile(runs=1000, slow_runs=1500), entries=[Entry("expost.torch.train", lambda: (pair,))])
+def verdict(pair: Any) -> AuditVerdict:
+    (row,) = audit_table(
+        AuditProfile(runs=1000, slow_runs=1500), entries=[AuditEntry("expost.torch.train", lambda: (pair,))]
+    )
     return row.verdict
 
 
@@ -43,7 +45,7 @@ def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = full()  # the model is checked on made-up rows by now
     unclipped(monkeypatch)
 
-    assert verdict(pair) is Verdict.VIOLATED
+    assert verdict(pair) is AuditVerdict.VIOLATED
 
 
 def test_missing_clipping_is_refused_before_the_data_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,14 +64,14 @@ def test_noise_that_is_scaled_after_it_was_added_is_caught(monkeypatch: pytest.M
 
     monkeypatch.setattr(trainer.GaussianStream, "release", scaled)
 
-    assert verdict(full()) is Verdict.VIOLATED
+    assert verdict(full()) is AuditVerdict.VIOLATED
 
 
 def test_a_batch_size_that_depends_on_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = ModuleLearner.open
     monkeypatch.setattr(ModuleLearner, "open", lambda self, phase, expected_size: opened(self, phase, float(self.rows)))
 
-    assert verdict(torch_canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is Verdict.VIOLATED
+    assert verdict(torch_canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is AuditVerdict.VIOLATED
 
 
 def test_a_crash_stays_charged_and_a_restart_goes_on_under_the_same_hold(

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.audit import Profile, Verdict, audit_table
-from expost.audit.audit_registry import Entry
+from expost.audit import AuditProfile, AuditVerdict, audit_table
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import canary_pair
 from expost.models.descent import batches, learner, trainer
 from expost.models.descent.batches import Full, Poisson
 from expost.models.descent.gradient import ClippedGradient
 from expost.noise.gaussian_stream import GaussianStream
 
-PROFILE = Profile(runs=1000, slow_runs=1500)
+PROFILE = AuditProfile(runs=1000, slow_runs=1500)
 
 
-def verdict(pair: Any) -> Verdict:
-    entry = Entry("expost.models.descent.trainer.Trainer", pairs=lambda: (pair,))
+def verdict(pair: Any) -> AuditVerdict:
+    entry = AuditEntry("expost.models.descent.trainer.Trainer", pairs=lambda: (pair,))
     (row,) = audit_table(PROFILE, entries=[entry])
     return row.verdict
 
@@ -32,7 +32,7 @@ def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
     )
 
-    assert verdict(full()) is Verdict.VIOLATED
+    assert verdict(full()) is AuditVerdict.VIOLATED
 
 
 def test_noise_that_is_added_after_the_division_by_the_batch_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_noise_that_is_added_after_the_division_by_the_batch_size_is_caught(monk
 
     monkeypatch.setattr(trainer.GaussianStream, "release", scaled)
 
-    assert verdict(full()) is Verdict.VIOLATED
+    assert verdict(full()) is AuditVerdict.VIOLATED
 
 
 def test_a_batch_size_that_depends_on_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,13 +55,13 @@ def test_a_batch_size_that_depends_on_the_data_is_caught(monkeypatch: pytest.Mon
         learner.LinearLearner, "open", lambda self, phase, expected_size: opened(self, phase, float(self.rows))
     )
 
-    assert verdict(canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is Verdict.VIOLATED
+    assert verdict(canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is AuditVerdict.VIOLATED
 
 
 def test_the_same_training_with_a_public_batch_size_passes() -> None:
     pair = canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)
 
-    assert verdict(pair) is not Verdict.VIOLATED
+    assert verdict(pair) is not AuditVerdict.VIOLATED
 
 
 def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(20), others=0)
 
-    assert verdict(pair) is Verdict.VIOLATED
+    assert verdict(pair) is AuditVerdict.VIOLATED
 
 
 def test_a_canary_that_is_in_every_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_canary_that_is_in_every_batch_is_caught(monkeypatch: pytest.MonkeyPat
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 50), 4), steps=16, noise=Fraction(2))
 
-    assert verdict(pair) is Verdict.VIOLATED
+    assert verdict(pair) is AuditVerdict.VIOLATED
 
 
 def trainer_exact(sealed: Any) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from expost.accounting import GaussianEvent, Repeat
-from expost.audit import Profile, Verdict, audit_table
-from expost.audit.audit_registry import Entry
+from expost.audit import AuditProfile, AuditVerdict, audit_table
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import canary_pair, newton_vector_pair
 from expost.core import InvalidRequest, unseal
 from expost.models.descent.batches import Full, Poisson
@@ -142,9 +142,9 @@ def test_senseless_problems_are_refused() -> None:
 # The audit ------------------------------------------------------------------------------------------------------------
 
 
-def verdict(pair: Any) -> Verdict:
-    entry = Entry("expost.models.descent.newton.NewtonLearner", pairs=lambda: (pair,))
-    (row,) = audit_table(Profile(runs=1000, slow_runs=1500), entries=[entry])
+def verdict(pair: Any) -> AuditVerdict:
+    entry = AuditEntry("expost.models.descent.newton.NewtonLearner", pairs=lambda: (pair,))
+    (row,) = audit_table(AuditProfile(runs=1000, slow_runs=1500), entries=[entry])
     return row.verdict
 
 
@@ -157,7 +157,7 @@ def test_missing_clipping_of_the_gradient_is_caught(monkeypatch: pytest.MonkeyPa
         ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
     )
 
-    assert verdict(full()) is Verdict.VIOLATED
+    assert verdict(full()) is AuditVerdict.VIOLATED
 
 
 def test_curvatures_that_are_ten_times_as_large_as_declared_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_curvatures_that_are_ten_times_as_large_as_declared_are_caught(monkeypat
         lambda self, features, curvatures: np.rint(original(self, features, curvatures) * np.sqrt(10)),
     )
 
-    assert verdict(newton_vector_pair("vector", gradient=0.0, curvature=1.0)) is Verdict.VIOLATED
+    assert verdict(newton_vector_pair("vector", gradient=0.0, curvature=1.0)) is AuditVerdict.VIOLATED
 
 
 def test_noise_for_a_smaller_vector_than_the_released_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,4 +180,4 @@ def test_noise_for_a_smaller_vector_than_the_released_one_is_caught(monkeypatch:
         property(lambda self: replace(whole(self), amount=whole(self).amount // 4)),
     )
 
-    assert verdict(newton_vector_pair("vector", gradient=-2.0, curvature=1.0)) is Verdict.VIOLATED
+    assert verdict(newton_vector_pair("vector", gradient=-2.0, curvature=1.0)) is AuditVerdict.VIOLATED

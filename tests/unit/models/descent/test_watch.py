@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.audit import Profile, Verdict, audit_table
-from expost.audit.audit_registry import Entry
+from expost.audit import AuditProfile, AuditVerdict, audit_table
+from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import watched_pair
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.models.descent.batches import Full, Poisson
@@ -191,22 +191,22 @@ def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     assert learner._watcher() is None
 
 
-def verdict(pair: Any) -> Verdict:
-    entry = Entry("expost.models.descent.watching.Watching", pairs=lambda: (pair,))
-    (row,) = audit_table(Profile(runs=400, slow_runs=400), entries=[entry])
+def verdict(pair: Any) -> AuditVerdict:
+    entry = AuditEntry("expost.models.descent.watching.Watching", pairs=lambda: (pair,))
+    (row,) = audit_table(AuditProfile(runs=400, slow_runs=400), entries=[entry])
     return row.verdict
 
 
 @pytest.mark.parametrize(("gradient", "number"), [(0.0, -1.0), (-1.0, -1.0)])
 def test_a_canary_is_not_seen_beyond_the_claim(gradient: float, number: float) -> None:
-    assert verdict(watched_pair("watched", gradient=gradient, number=number)) is not Verdict.VIOLATED
+    assert verdict(watched_pair("watched", gradient=gradient, number=number)) is not AuditVerdict.VIOLATED
 
 
 def test_numbers_that_count_ten_times_the_height_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Tally.add
     monkeypatch.setattr(Tally, "add", lambda self, values: [plain(self, values) for _ in range(10)])
 
-    assert verdict(watched_pair("watched", gradient=0.0, number=-1.0)) is Verdict.VIOLATED
+    assert verdict(watched_pair("watched", gradient=0.0, number=-1.0)) is AuditVerdict.VIOLATED
 
 
 def test_noise_that_leaves_no_room_for_the_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
