@@ -1,6 +1,7 @@
 """Prints the size and shape of the source code, and the walk of one answer and of one fit.
 
-usage: scripts/metrics [--walk]      --walk lists every file that the answer and the fit pass, in order
+usage: scripts/metrics [--walk] [--by-package]     --walk lists the files and functions of both walks
+       scripts/metrics --write                     puts the walks into ARCHITECTURE.md
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "expost"
+BEGIN, END = "<!-- walks: made by scripts/metrics --write -->\n", "<!-- end of walks -->"
 MATHEMATICS = ("noise", "accounting", "models")
 
 
@@ -181,6 +183,30 @@ def walk_of_fit() -> Walk:
     return walk
 
 
+def walk_pages() -> str:
+    """Return the two walks as Markdown: each file in the order of its first call, and the function that is called."""
+    parts = []
+    for title, call, walk in (
+        ("One answer, file by file", 'session.mean("delay", by="origin", within=3)', walk_of_answer()),
+        ("One fit, file by file", "Ridge(excess_risk=0.01).fit(features, target)", walk_of_fit()),
+    ):
+        rows = [f"| `{place}` | `{named_first(functions)}` |" for place, functions in walk.files.items()]
+        parts.append(f"## {title}\n\n`{call}`\n\n| file | entered at |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def named_first(functions: list[str]) -> str:
+    """Return the first function that has a name of its own."""
+    return next((name for name in functions if "<" not in name), functions[0])
+
+
+def write_walks() -> None:
+    """Put the walks into ARCHITECTURE.md, between their marks."""
+    page = ROOT / "ARCHITECTURE.md"
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    page.write_text(before + BEGIN + "\n" + walk_pages() + END + rest.split(END)[1], encoding="utf-8")
+
+
 def print_table(title: str, entries: dict[str, str]) -> None:
     """Print a title and one line per entry."""
     print(title)
@@ -193,7 +219,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--walk", action="store_true", help="list the files of both walks with their functions")
     parser.add_argument("--by-package", action="store_true", help="print the shape of every package")
+    parser.add_argument("--write", action="store_true", help="put the walks into ARCHITECTURE.md")
     options = parser.parse_args()
+    if options.write:
+        write_walks()
+        return
     whole, mathematics, by_package = Shape(), Shape(), dict[str, Shape]()
     for path in source_files():
         text = path.read_text(encoding="utf-8")

@@ -172,7 +172,12 @@ def _trial(name: str, folder: Path | None, grid: ToleranceGrid, trial: int) -> t
 
 
 def _run_table(
-    name: str, folder: Path | None, grid: ToleranceGrid, kept: KeptTrials, progress: Progress | None, workers: int | None
+    name: str,
+    folder: Path | None,
+    grid: ToleranceGrid,
+    kept: KeptTrials,
+    progress: Progress | None,
+    workers: int | None,
 ) -> TrialOutcome:
     jobs = [(name, folder, grid, trial) for trial in kept.missing(name, grid.trials)]
     for trial, points in run_trials(_trial, jobs, label=name, progress=progress, workers=workers):
