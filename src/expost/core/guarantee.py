@@ -172,7 +172,7 @@ def as_guarantee(value: object, name: str = "budget") -> Guarantee:
     """
     if isinstance(value, Guarantee):
         return value
-    if isinstance(value, int | float | str | Fraction | Decimal) and not isinstance(value, bool):
+    if isinstance(value, int | float | Fraction | Decimal) and not isinstance(value, bool):
         return PureGuarantee(rational(value, name))
     if isinstance(value, tuple) and len(value) == 2:
         return epsilon(*value)
