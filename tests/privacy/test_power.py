@@ -40,7 +40,7 @@ def test_half_the_noise_of_objective_perturbation_is_caught_in_the_quick_profile
         "stats.PrivateKeys",
         "stats.ByPrivateKeys",
         "stats.PrivatelyBounded",
-        "stats.hypothesis.LinearCorrelationTest",
+        "stats.LinearCorrelationTest",
     ],
 )
 def test_half_the_noise_of_fits_and_statistics_is_caught_in_the_quick_profile(name):

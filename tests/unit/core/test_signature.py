@@ -32,7 +32,7 @@ def test_a_misspelt_argument_gets_a_suggestion() -> None:
 
 
 def test_an_argument_unlike_all_others_lists_them() -> None:
-    with pytest.raises(WrongArguments, match="unexpected argument 'zzz'. Its arguments are: column, within, epsilon"):
+    with pytest.raises(WrongArguments, match=r"unexpected argument 'zzz'\. Its arguments are: column, within, epsilon"):
         mean("age", zzz=3)
 
 

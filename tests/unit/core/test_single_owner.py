@@ -5,9 +5,9 @@ import pickle
 import threading
 
 import pytest
+from tests.forked import told_by_a_fork
 
 from expost.core import InvalidRequest, SingleOwner
-from tests.forked import told_by_a_fork
 
 
 class Board(SingleOwner):
