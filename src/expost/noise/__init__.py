@@ -1,36 +1,23 @@
-"""Bits, exact samplers, gradual-release paths and mechanisms."""
+"""Random bits, exact samplers, gradual-release paths, mechanisms and private tests."""
 
 from expost.noise.above_threshold import AboveThreshold, Crossing, ThresholdSession
-from expost.noise.bernoulli import bernoulli, bernoulli_exp
 from expost.noise.bits import BitSource, SeededBits, SystemBits, system_bits
-from expost.noise.bitwise import bitwise_geometric, bitwise_laplace
-from expost.noise.exponential_mechanism import ExponentialMechanism
-from expost.noise.exponential_quantile import ExponentialQuantile
-from expost.noise.gaussian import discrete_gaussian
-from expost.noise.gaussian_mechanism import GaussianMechanism
+from expost.noise.coin import sample_bernoulli, sample_bernoulli_exp, sample_uniform
+from expost.noise.exponential_quantile import ExponentialQuantile, LatticeBounds
 from expost.noise.gaussian_path import GaussianPath
-from expost.noise.geometric import geometric
-from expost.noise.geometric_path import GeometricPath
-from expost.noise.grid import Grid
-from expost.noise.laplace import discrete_laplace
-from expost.noise.laplace_mechanism import LaplaceMechanism
-from expost.noise.laplace_path import DiscreteLaplacePath
-from expost.noise.noisy_max import NoisyMax
-from expost.noise.permute_and_flip import PermuteAndFlip
+from expost.noise.laplace_path import DiscreteLaplacePath, GeometricPath
+from expost.noise.lattice import Grid
+from expost.noise.lattice_sampler import sample_gaussian, sample_geometric, sample_laplace
+from expost.noise.mechanism import GaussianMechanism, LaplaceMechanism, RandomizedResponse
 from expost.noise.propose_test_release import ProposedQuantile, StableMode
-from expost.noise.radial_path import RadialLaplacePath
-from expost.noise.randomized_response import RandomizedResponse
-from expost.noise.reduced_above_threshold import ReducedAboveThreshold, ReducedSession
-from expost.noise.smooth_sensitivity import SmoothNoise
-from expost.noise.smooth_statistics import SmoothInterquartileRange, SmoothQuantile, SmoothVariance
-from expost.noise.sorted_records import Bounds
-from expost.noise.spherical_laplace import SphericalLaplaceMechanism, spherical_laplace
-from expost.noise.uniform import uniform_below
+from expost.noise.rising_threshold import ReducedAboveThreshold, RisingSession
+from expost.noise.selection_mechanism import ExponentialMechanism, NoisyMax, PermuteAndFlip
+from expost.noise.smooth_sensitivity import SmoothInterquartileRange, SmoothNoise, SmoothQuantile, SmoothVariance
+from expost.noise.spherical_noise import RadialLaplacePath, SphericalLaplaceMechanism, sample_spherical_laplace
 
 __all__ = [
     "AboveThreshold",
     "BitSource",
-    "Bounds",
     "Crossing",
     "DiscreteLaplacePath",
     "ExponentialMechanism",
@@ -40,13 +27,14 @@ __all__ = [
     "GeometricPath",
     "Grid",
     "LaplaceMechanism",
+    "LatticeBounds",
     "NoisyMax",
     "PermuteAndFlip",
     "ProposedQuantile",
     "RadialLaplacePath",
     "RandomizedResponse",
     "ReducedAboveThreshold",
-    "ReducedSession",
+    "RisingSession",
     "SeededBits",
     "SmoothInterquartileRange",
     "SmoothNoise",
@@ -56,14 +44,12 @@ __all__ = [
     "StableMode",
     "SystemBits",
     "ThresholdSession",
-    "bernoulli",
-    "bernoulli_exp",
-    "bitwise_geometric",
-    "bitwise_laplace",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "geometric",
-    "spherical_laplace",
+    "sample_bernoulli",
+    "sample_bernoulli_exp",
+    "sample_gaussian",
+    "sample_geometric",
+    "sample_laplace",
+    "sample_spherical_laplace",
+    "sample_uniform",
     "system_bits",
-    "uniform_below",
 ]

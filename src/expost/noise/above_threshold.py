@@ -11,28 +11,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
+from expost.core import InvalidRequest, Norm, PureGuarantee, PureLoss, Sealed, Sensitivity, SingleOwner, unseal
 from expost.core.rational import probability, rational
-from expost.core.sealed import Sealed, unseal
-from expost.core.sensitivity import Norm, Sensitivity
-from expost.noise.bits import BitSource, source_of
-from expost.noise.geometric import geometric
-from expost.noise.laplace import discrete_laplace
-from expost.noise.lattice import add_exactly, compact_integers, distance_in
-from expost.noise.one_holder import OneHolder
+from expost.noise.bits import BitSource, resolve_bits
+from expost.noise.lattice import add_exactly, read_compact_integers
+from expost.noise.lattice_sampler import sample_geometric, sample_laplace
+from expost.noise.parameter import sensitivity_in
 
-__all__ = ["AboveThreshold", "Crossing", "ThresholdSession"]
+__all__ = ["AboveThreshold", "Crossing", "SessionBatch", "ThresholdSession", "one_sided_margin", "read_query"]
 
-_MARGIN = 1 + 1e-9  # for logarithms taken in floats
-_LARGEST_GAP = (1 << 62) - 1  # a gap above it is shown as this
+LARGEST_GAP = (1 << 62) - 1
+"""A gap above it is shown as this."""
+_MARGIN = 1 + 1e-9  # for logarithms computed in floats
 
 
 @dataclass(frozen=True)
 class Crossing:
     """One answer: whether the noisy query reached the noisy threshold, and if so by how much.
 
+    Parameters
+    ----------
+    above : bool
+        Whether the threshold was reached.
+    gap : int, optional
+        By how many lattice units; None for an answer "below".
+
+    Examples
+    --------
     >>> Crossing(above=True, gap=3)
     Crossing(above=True, gap=3)
     """
@@ -43,12 +48,11 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class AboveThreshold:
-    """Tells which queries reach a threshold, at a price for those that do, not for those that do not.
+    """Reports which queries reach a threshold, at a price for those that do, not for those that do not.
 
     Query noise is fresh for every query, threshold noise for every segment between two answers "above". Both are
     one-sided: a geometric law on 0, 1, 2, ... A ``two_sided`` rule uses discrete Laplace noise instead; with equal
-    shares that is Algorithm 2 of LNRWW17. ``monotone`` says that one unit moves all queries in the same direction.
-    With an answer "above" the noisy gap is released too, at no further price.
+    shares that is Algorithm 2 of LNRWW17. With an answer "above" the noisy gap is released too, at no further price.
 
     Guarantee: pure ex-post, known only after the run: hits * (epsilon_threshold + epsilon_query), plus
         epsilon_threshold if queries were asked since the last hit; at most the cap at ``hits`` = the limit.
@@ -59,6 +63,30 @@ class AboveThreshold:
     Reference: docs/proofs/above-threshold.md (one-sided noise on integers, gap, refresh); LNRWW17, Lemma 2.8 and
         Algorithm 2 (two-sided); LWLLC24 (one-sided noise on reals); DWZK19 (gap).
 
+    Parameters
+    ----------
+    threshold : int
+        In lattice units.
+    sensitivity : Sensitivity
+        The largest one of a single query.
+    epsilon_threshold : float or Fraction
+        What the noise on the threshold costs, > 0.
+    epsilon_query : float or Fraction
+        What an answer "above" costs on top, > 0.
+    hits : int, default 1
+        How many answers "above" are paid for.
+    monotone : bool, default False
+        Whether one unit moves all queries in the same direction.
+    two_sided : bool, default False
+        Whether the noise is discrete Laplace, as in LNRWW17.
+
+    Raises
+    ------
+    InvalidRequest
+        If the threshold or the hits are not integers, or there are no hits.
+
+    Examples
+    --------
     >>> from expost.noise import SeededBits
     >>> rule = AboveThreshold(
     ...     threshold=100, sensitivity=Sensitivity(1), epsilon_threshold=0.5, epsilon_query=1
@@ -90,8 +118,23 @@ class AboveThreshold:
 
     @classmethod
     def paper2017(cls, threshold: int, sensitivity: Sensitivity, *, epsilon: float | Fraction) -> AboveThreshold:
-        """InteractiveAboveThreshold as printed: noise of scale 2 / epsilon on the threshold, 4 / epsilon on queries.
+        """Make InteractiveAboveThreshold as printed: noise of scale 2 / epsilon on the threshold, 4 / epsilon on queries.
 
+        Parameters
+        ----------
+        threshold : int
+            In lattice units.
+        sensitivity : Sensitivity
+            The largest one of a single query.
+        epsilon : float or Fraction
+            The price of the session, half for the threshold.
+
+        Returns
+        -------
+        AboveThreshold
+
+        Examples
+        --------
         >>> AboveThreshold.paper2017(0, Sensitivity(1), epsilon=1).query_scale
         Fraction(4, 1)
         """
@@ -107,108 +150,170 @@ class AboveThreshold:
 
     @property
     def threshold_scale(self) -> Fraction:
-        """The scale of the noise on the threshold."""
+        """The scale of the noise on the threshold, in lattice units."""
         # docs/proofs/above-threshold.md, step 1: shifting the threshold by the sensitivity costs epsilon_threshold.
-        return distance_in(Norm.L1, self.sensitivity, 1) / self.epsilon_threshold
+        return sensitivity_in(Norm.L1, self.sensitivity, 1) / self.epsilon_threshold
 
     @property
     def query_scale(self) -> Fraction:
-        """The scale of the noise on a query."""
+        """The scale of the noise on a query, in lattice units."""
         # Step 3: at a hit the query's noise makes up for the shifted threshold and for the query's own move; queries
         # that move together leave one of the two.
         moves = 1 if self.monotone else 2
-        return moves * distance_in(Norm.L1, self.sensitivity, 1) / self.epsilon_query
+        return moves * sensitivity_in(Norm.L1, self.sensitivity, 1) / self.epsilon_query
 
     def open(self, *, bits: BitSource | None = None) -> ThresholdSession:
-        """A session that answers queries."""
+        """Open a session that answers queries.
+
+        Parameters
+        ----------
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        ThresholdSession
+        """
         return ThresholdSession(self, bits=bits)
 
     def simulate(
         self, queries: object, *, runs: int, bits: BitSource | None = None
     ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-        """Independent sessions on queries the caller knows anyway, one a row: for audits and planning.
+        """Run independent sessions on queries that the caller has anyway: for audits and planning.
 
-        Answers are 1 above, 0 below, -1 not answered because the hits were used up; gaps are -1 where there is none.
+        Parameters
+        ----------
+        queries : list or numpy.ndarray of int
+            The exact queries, in the order they are asked.
+        runs : int
+            How many sessions to run.
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            One session per row, one query per column: answers (1 above, 0 below, -1 not answered because the hits were
+            used up) and gaps (-1 where there is none).
         """
-        batch = SessionBatch(self, runs, source_of(bits))
-        steps = [batch.step(query) for query in compact_integers(queries).tolist()]
+        batch = SessionBatch(self, runs, resolve_bits(bits))
+        steps = [batch.step(query) for query in read_compact_integers(queries).tolist()]
         answers = np.stack([above for above, _ in steps], axis=1)
         return answers, np.stack([gap for _, gap in steps], axis=1)
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, queries: int) -> int:
-        """An m such that none of ``queries`` queries at threshold - m or below is answered "above", one segment."""
+        """Return an m such that no query at threshold - m or below is answered "above".
+
+        Parameters
+        ----------
+        failure_probability : float or Fraction
+            Between 0 and 1, for all queries of one segment together.
+        queries : int
+            How many queries there are.
+
+        Returns
+        -------
+        int
+            In lattice units.
+        """
         share = float(probability(failure_probability, "failure_probability")) / queries
-        t, q = float(self.threshold_scale), float(self.query_scale)
         if self.two_sided:
-            # P(query noise - threshold noise >= m): split m so that both tails exp(-./scale) are equal.
-            return math.ceil((t + q) * math.log(2 / share) * _MARGIN)
+            return self._two_sided_margin(share)
         return one_sided_margin(self.threshold_scale, self.query_scale, share)
 
     def miss_margin(self, failure_probability: float | Fraction) -> int:
-        """An m such that a query at threshold + m or above is answered "above"."""
+        """Return an m such that a query at threshold + m or above is answered "above".
+
+        Parameters
+        ----------
+        failure_probability : float or Fraction
+            Between 0 and 1.
+
+        Returns
+        -------
+        int
+            In lattice units.
+        """
         share = float(probability(failure_probability, "failure_probability"))
-        t, q = float(self.threshold_scale), float(self.query_scale)
         if self.two_sided:
-            return math.ceil((t + q) * math.log(2 / share) * _MARGIN)
+            return self._two_sided_margin(share)
         # Below means Q < T - m, hence T > m: probability a^(m+1).
-        return max(math.ceil(t * math.log(1 / share) * _MARGIN) - 1, 0)
+        return max(math.ceil(float(self.threshold_scale) * math.log(1 / share) * _MARGIN) - 1, 0)
+
+    def _two_sided_margin(self, share: float) -> int:
+        # P(query noise - threshold noise >= m): split m so that both tails exp(-./scale) are equal.
+        return math.ceil((float(self.threshold_scale) + float(self.query_scale)) * math.log(2 / share) * _MARGIN)
 
 
 class SessionBatch:
-    """Several independent sessions of one rule in step: one array operation a query."""
+    """Several independent sessions of one rule in step: one array operation per query."""
 
     def __init__(self, rule: AboveThreshold, runs: int, bits: BitSource) -> None:
         self._rule, self._bits = rule, bits
-        self._draw = discrete_laplace if rule.two_sided else geometric
+        self._sample = sample_laplace if rule.two_sided else sample_geometric
         self.hits = np.zeros(runs, dtype=np.int64)
-        self._barrier = self._fresh_barrier(runs)
-
-    def _fresh_barrier(self, count: int) -> NDArray[Any]:
-        noise = self._draw(self._rule.threshold_scale, count, bits=self._bits)
-        return add_exactly(compact_integers([self._rule.threshold]), noise)
+        self._barrier = self._draw_barrier(runs)
 
     def step(self, query: int | NDArray[np.int64]) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Answer one query in all sessions, or one query per session; gaps are -1 where there is none."""
         unfinished = self.hits < self._rule.hits
-        noise = self._draw(self._rule.query_scale, len(self.hits), bits=self._bits)
-        gaps = add_exactly(add_exactly(compact_integers(np.atleast_1d(query)), noise), -self._barrier)
+        gaps = self._draw_gaps(read_compact_integers(np.atleast_1d(query)), len(self.hits))
         above = unfinished & (gaps >= 0).astype(bool)
         self.hits += above
         self._refresh(above)
-        shown = np.where(above, np.minimum(gaps, _LARGEST_GAP), -1).astype(np.int64)
+        shown = np.where(above, np.minimum(gaps, LARGEST_GAP), -1).astype(np.int64)
         return np.where(unfinished, above.astype(np.int8), np.int8(-1)), shown
 
     def first_above(self, queries: NDArray[Any]) -> tuple[int, int] | None:
-        """The first of several queries of one session that reaches the threshold, and its gap; others cost no more."""
-        noise = self._draw(self._rule.query_scale, len(queries), bits=self._bits)
-        gaps = add_exactly(add_exactly(queries, noise), -self._barrier)
+        """Find the first of several queries of one session that reaches the threshold, and its gap."""
+        gaps = self._draw_gaps(queries, len(queries))
         reached = np.flatnonzero((gaps >= 0).astype(bool))
         if not reached.size:
             return None
         self.hits += 1
         self._refresh(np.ones(1, dtype=bool))
-        return int(reached[0]), int(min(gaps[reached[0]], _LARGEST_GAP))
+        return int(reached[0]), int(min(gaps[reached[0]], LARGEST_GAP))
+
+    def _draw_barrier(self, count: int) -> NDArray[Any]:
+        """Draw noisy thresholds."""
+        noise = self._sample(self._rule.threshold_scale, count, bits=self._bits)
+        return add_exactly(read_compact_integers([self._rule.threshold]), noise)
+
+    def _draw_gaps(self, queries: NDArray[Any], count: int) -> NDArray[Any]:
+        """Draw query noise and return the distances of the noisy queries from the noisy thresholds."""
+        noise = self._sample(self._rule.query_scale, count, bits=self._bits)
+        return add_exactly(add_exactly(queries, noise), -self._barrier)
 
     def _refresh(self, above: NDArray[np.bool_]) -> None:
-        """A threshold of its own for the next segment: the noise of the last one was used up by the hit."""
-        fresh = self._fresh_barrier(int(np.count_nonzero(above)))
+        """Draw the threshold of the next segment: the noise of the last one was used up by the hit."""
+        fresh = self._draw_barrier(int(np.count_nonzero(above)))
         if fresh.dtype != self._barrier.dtype:
             self._barrier = self._barrier.astype(object)
         self._barrier[above] = fresh
 
 
-class ThresholdSession:
+class ThresholdSession(SingleOwner):
     """One run of above-threshold; it answers until its hits are used up.
 
+    Parameters
+    ----------
+    rule : AboveThreshold
+        The threshold, the noise and the price.
+    bits : BitSource, optional
+        Source of randomness; the system's by default.
+
+    Examples
+    --------
     >>> rule = AboveThreshold(threshold=0, sensitivity=Sensitivity(1), epsilon_threshold=1, epsilon_query=1)
     >>> rule.open().loss
     PureLoss(epsilon=Fraction(0, 1))
     """
 
     def __init__(self, rule: AboveThreshold, *, bits: BitSource | None = None) -> None:
+        super().__init__()
         self.rule = rule
-        self._batch = SessionBatch(rule, 1, source_of(bits))
-        self._open_segment, self._holder = False, OneHolder()
+        self._batch = SessionBatch(rule, 1, resolve_bits(bits))
+        self._open_segment = False
 
     @property
     def hits_left(self) -> int:
@@ -224,10 +329,25 @@ class ThresholdSession:
         return PureLoss(int(self._batch.hits[0]) * per_hit + unfinished)
 
     def ask(self, sealed: Sealed) -> Crossing:
-        """Whether a sealed integer reaches the threshold, and the gap if it does."""
-        check_query(sealed, self.rule.sensitivity)
-        query = single_integer(sealed)
-        with self._holder.alone():
+        """Ask whether a sealed integer reaches the threshold.
+
+        Parameters
+        ----------
+        sealed : Sealed
+            A single integer, within the declared sensitivity.
+
+        Returns
+        -------
+        Crossing
+            The answer, with the gap if it is "above".
+
+        Raises
+        ------
+        InvalidRequest
+            If the query may move further than declared, or the hits are used up.
+        """
+        query = read_query(sealed, self.rule.sensitivity)
+        with self._draw_alone():
             self._check_hits_left()
             self._open_segment = True  # before there is an answer: one that an interrupt loses is paid for
             answers, gaps = self._batch.step(query)
@@ -236,50 +356,68 @@ class ThresholdSession:
         return Crossing(above, int(gaps[0]) if above else None)
 
     def ask_until_above(self, queries: Sequence[Sealed]) -> tuple[int, Crossing] | None:
-        """Ask one query after the other up to the first that reaches the threshold: its place, and its answer.
+        """Ask one query after the other up to the first that reaches the threshold.
 
-        The same law as ``ask`` in a loop that stops at a hit, but all noise is drawn at once; noise of queries behind the hit
-        is thrown away unseen.
+        The same law as ``ask`` in a loop that stops at a hit, but all noise is drawn at once; the noise of queries
+        after the hit is discarded unseen.
 
+        Parameters
+        ----------
+        queries : sequence of Sealed
+            Single integers, within the declared sensitivity.
+
+        Returns
+        -------
+        tuple of int and Crossing, or None
+            The place of the first query above and its answer; None if all are below.
+
+        Raises
+        ------
+        InvalidRequest
+            If a query may move further than declared, or the hits are used up.
+
+        Examples
+        --------
         >>> rule = AboveThreshold(threshold=0, sensitivity=Sensitivity(1), epsilon_threshold=9, epsilon_query=9)
         >>> rule.open().ask_until_above([Sealed(value, Sensitivity(1)) for value in (-900, -900, 900, -900)])[0]
         2
         """
-        for query in queries:
-            check_query(query, self.rule.sensitivity)
-        exact = [single_integer(query) for query in queries]
-        with self._holder.alone():
+        exact = [read_query(query, self.rule.sensitivity) for query in queries]
+        with self._draw_alone():
             self._check_hits_left()
             if not queries:
                 return None
             self._open_segment = True
-            found = self._batch.first_above(compact_integers(exact))
+            found = self._batch.first_above(read_compact_integers(exact))
             self._open_segment = found is None
         return None if found is None else (found[0], Crossing(True, found[1]))
 
     def _check_hits_left(self) -> None:
         if not self.hits_left:
-            raise InvalidRequest("Expected hits left", got=0, do="Open a new session, which is billed anew")
+            raise InvalidRequest(
+                "Cannot answer because all hits of this session are used up",
+                do="Open a new session, which is billed again",
+            )
 
     def __repr__(self) -> str:
         return f"<above-threshold session, {self.hits_left} hits left>"
 
-    def _refuse(self, *_: object) -> Any:
-        raise TypeError("Expected a session to stay where it is; a copy would reuse its noise.")
 
-    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
-
-
-def single_integer(sealed: Sealed) -> int:
-    """The exact query; only its shape can be refused."""
-    values = compact_integers(unseal(sealed))
+def read_query(sealed: Sealed, declared: Sensitivity) -> int:
+    """Read a sealed query; one that a unit can move further than declared is refused."""
+    given = sealed.sensitivity
+    if given.amount > declared.amount or (given.adjacency, given.unit) != (declared.adjacency, declared.unit):
+        raise InvalidRequest(
+            "Expected a query within the declared sensitivity", got=given.amount, do="Declare the largest one"
+        )
+    values = read_compact_integers(unseal(sealed))
     if values.size != 1:
-        raise InvalidRequest("Expected a single integer a query", do="Ask one query after the other")
+        raise InvalidRequest("Expected a single integer per query", do="Ask one query after the other")
     return int(values.item())
 
 
 def one_sided_margin(threshold_scale: Fraction, query_scale: Fraction, share: float) -> int:
-    """The smallest m such that a query m below the threshold is answered "above" with probability ``share`` at most.
+    """Return the smallest m such that a query m below the threshold is answered "above" with probability <= ``share``.
 
     >>> one_sided_margin(Fraction(5), Fraction(2), 0.01)
     8
@@ -288,21 +426,3 @@ def one_sided_margin(threshold_scale: Fraction, query_scale: Fraction, share: fl
     # P(Q >= m + T) = b^m (1 - a) / (1 - a b), a and b the decays of threshold and query noise.
     together = -math.expm1(-1 / t) / -math.expm1(-1 / t - 1 / q)
     return max(math.ceil(q * math.log(together / share) * _MARGIN), 0)
-
-
-def check_span(span: int, sensitivity: Sensitivity) -> None:
-    """Refuse the length of an interval that contains 0 and whose longer side is not the sensitivity."""
-    reach = distance_in(Norm.L1, sensitivity, 1)
-    if isinstance(span, bool) or not isinstance(span, int | np.integer) or not reach <= span <= 2 * reach:
-        raise InvalidRequest(
-            "Expected a span between the sensitivity and twice as much", got=span, do="Pass the interval's length"
-        )
-
-
-def check_query(sealed: Sealed, declared: Sensitivity) -> None:
-    """Refuse a query that one unit can move further than was declared."""
-    given = sealed.sensitivity
-    if given.amount > declared.amount or (given.adjacency, given.unit) != (declared.adjacency, declared.unit):
-        raise InvalidRequest(
-            "Expected a query within the declared sensitivity", got=given.amount, do="Declare the largest one"
-        )

@@ -1,4 +1,4 @@
-"""Where every random bit of the package comes from."""
+"""The source of every random bit in the package."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import threading
 from typing import Any, NoReturn, TypeVar, overload
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
 from expost.core.rational import whole
 
-__all__ = ["BitSource", "SeededBits", "SystemBits", "randomness", "source_of", "system_bits"]
+__all__ = ["BitSource", "SeededBits", "SystemBits", "resolve_bits", "resolve_randomness", "system_bits"]
 
 W = TypeVar("W", bound=np.unsignedinteger[Any])
 
-_CHUNK = 1 << 18  # bytes enciphered at a time: stays in the cache
-_RESEED_AFTER = 1 << 26  # bytes drawn from one key before the operating system is asked for another
-_SPARE = 16  # bytes some versions of the cipher want behind the output
+_CHUNK = 1 << 18  # bytes encrypted at a time: stays in the cache
+_RESEED_AFTER = 1 << 26  # bytes drawn from one key before the operating system provides another
+_SPARE = 16  # bytes that some versions of the cipher need after the output
 _ZEROS = memoryview(bytes(_CHUNK))
-_MOST = 1 << 40  # words, or bits of an integer, in one call: more than any memory holds
+_MOST = 1 << 40  # integers, or bits of an integer, in one call: more than any memory holds
 
-_forks = 0  # how often this process was born by fork; a stream keyed under another number is not ours
+_forks = 0  # how often this process was created by fork; a stream keyed under another number is not ours
 
 
 def _count_fork() -> None:
@@ -37,26 +37,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-class _Keystream:
-    """AES-256 in counter mode: the zeros it enciphers come out as uniform bits (NIST01, section 6.5)."""
+def _keystream(key: bytes) -> CipherContext:
+    """Open AES-256 in counter mode, whose encrypted zeros are the uniform bits (NIST01, section 6.5)."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
-    def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
-    def fill(self, out: memoryview) -> None:
-        """Overwrite all of ``out`` but its last ``_SPARE`` bytes."""
-        length = len(out) - _SPARE
-        for start in range(0, length, _CHUNK):
-            size = min(_CHUNK, length - start)
-            self._cipher.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
+def _encrypt_zeros(stream: CipherContext, out: memoryview) -> None:
+    """Overwrite all of ``out`` except its last ``_SPARE`` bytes with the next bits of a keystream."""
+    length = len(out) - _SPARE
+    for start in range(0, length, _CHUNK):
+        size = min(_CHUNK, length - start)
+        stream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
 
 
 class BitSource(abc.ABC):
-    """A stream of independent uniform bits, handed out as NumPy words.
+    """A stream of independent uniform bits, returned as NumPy integers.
 
-    It cannot be pickled, and a copy is the same stream: a second holder never repeats the bits of the first. Another
-    source implements ``_fill``.
+    A source cannot be pickled, and its copy is the source itself, so that no second holder repeats the bits of the
+    first. To write another source, implement ``_fill`` and set ``private``.
 
+    Examples
+    --------
     >>> isinstance(system_bits(), BitSource)
     True
     """
@@ -66,15 +67,34 @@ class BitSource(abc.ABC):
 
     @abc.abstractmethod
     def _fill(self, out: memoryview) -> None:
-        """Overwrite all of ``out`` but its last ``_SPARE`` bytes with fresh bits."""
+        """Overwrite all of ``out`` except its last ``_SPARE`` bytes with fresh bits."""
 
     @overload
     def words(self, count: int) -> NDArray[np.uint64]: ...
     @overload
     def words(self, count: int, dtype: type[W]) -> NDArray[W]: ...
     def words(self, count: int, dtype: type[Any] = np.uint64) -> NDArray[Any]:
-        """``count`` fresh uniform words of an unsigned integer type.
+        """Draw uniform unsigned integers.
 
+        Parameters
+        ----------
+        count : int
+            How many to draw.
+        dtype : type, default numpy.uint64
+            An unsigned integer type of NumPy; all its bits are random.
+
+        Returns
+        -------
+        numpy.ndarray
+            ``count`` fresh integers of that type.
+
+        Raises
+        ------
+        InvalidRequest
+            If the type is not unsigned or the count is not a whole number.
+
+        Examples
+        --------
         >>> SeededBits(1).words(3, np.uint8).shape
         (3,)
         """
@@ -88,8 +108,20 @@ class BitSource(abc.ABC):
         return raw[:-_SPARE].view(kind)
 
     def integer(self, length: int) -> int:
-        """A uniform integer of ``length`` bits.
+        """Draw one uniform integer.
 
+        Parameters
+        ----------
+        length : int
+            Its number of bits.
+
+        Returns
+        -------
+        int
+            An integer from 0 to 2^length - 1.
+
+        Examples
+        --------
         >>> SeededBits(1).integer(1) in (0, 1)
         True
         """
@@ -99,10 +131,10 @@ class BitSource(abc.ABC):
         self._fill(raw.data)
         return int.from_bytes(raw[:-_SPARE].tobytes(), "little") >> (-length % 8)
 
-    def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError("Expected a source of bits to stay in its process; a pickled one would repeat its bits.")
+    def _refuse_pickle(self, *_: object) -> NoReturn:
+        raise TypeError("A source of bits cannot be pickled: the copy would repeat its bits.")
 
-    __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = _refuse_pickle
 
     def __copy__(self) -> BitSource:
         return self
@@ -112,26 +144,21 @@ class BitSource(abc.ABC):
 
 
 class _ThreadStream(threading.local):
-    """The keystream of one thread, keyed from the operating system."""
+    """The keystream of one thread, and when it needs another key."""
 
-    keystream: _Keystream
+    keystream: CipherContext
     left = 0
     born: tuple[int, int] | None = None
 
-    def fill(self, out: memoryview) -> None:
-        now = os.getpid(), _forks
-        if self.left < len(out) or self.born != now:
-            self.keystream, self.left, self.born = _Keystream(os.urandom(32)), _RESEED_AFTER, now
-        self.left -= len(out)
-        self.keystream.fill(out)
-
 
 class SystemBits(BitSource):
-    """Cryptographic bits: a keystream per thread, keyed by the operating system.
+    """Cryptographic bits: one keystream per thread, keyed by the operating system.
 
-    A key is replaced after 64 MiB and whenever the process finds itself forked, so that a child repeats neither its
-    parent's nor a sibling's bits; a spawned process starts with a key of its own. There is no seed to set or to read.
+    A key is replaced after 64 MiB and whenever the process was forked, so a child repeats neither the bits of its
+    parent nor those of a sibling. A spawned process starts with its own key. There is no seed to set or to read.
 
+    Examples
+    --------
     >>> system_bits().private
     True
     """
@@ -142,15 +169,31 @@ class SystemBits(BitSource):
         self._stream = _ThreadStream()
 
     def _fill(self, out: memoryview) -> None:
-        self._stream.fill(out)
+        stream, now = self._stream, (os.getpid(), _forks)
+        if stream.left < len(out) or stream.born != now:
+            stream.keystream, stream.left, stream.born = _keystream(os.urandom(32)), _RESEED_AFTER, now
+        stream.left -= len(out)
+        _encrypt_zeros(stream.keystream, out)
 
     def __repr__(self) -> str:
         return "SystemBits()"
 
 
 class SeededBits(BitSource):
-    """Reproducible bits for tests and simulations. NOT PRIVATE: whoever knows the seed knows the noise.
+    """Reproducible bits for tests and simulations. NOT PRIVATE: the seed reveals the noise.
 
+    Parameters
+    ----------
+    seed : int
+        Any integer; equal seeds give equal bits.
+
+    Raises
+    ------
+    InvalidRequest
+        If the seed is not an integer.
+
+    Examples
+    --------
     >>> SeededBits(7)
     SeededBits(7: simulation, NOT PRIVATE)
     >>> bool((SeededBits(7).words(4) == SeededBits(7).words(4)).all())
@@ -163,12 +206,12 @@ class SeededBits(BitSource):
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InvalidRequest("Expected an integer seed", got=seed, do="Pass an int, or use system_bits()")
         self._seed = int(seed)
-        self._keystream = _Keystream(hashlib.sha256(f"expost simulation {self._seed}".encode()).digest())
+        self._keystream = _keystream(hashlib.sha256(f"expost simulation {self._seed}".encode()).digest())
         self._lock = threading.Lock()
 
     def _fill(self, out: memoryview) -> None:
         with self._lock:
-            self._keystream.fill(out)
+            _encrypt_zeros(self._keystream, out)
 
     def __repr__(self) -> str:
         return f"SeededBits({self._seed}: simulation, NOT PRIVATE)"
@@ -178,18 +221,25 @@ _SYSTEM = SystemBits()
 
 
 def system_bits() -> SystemBits:
-    """The process-wide default source.
+    """Return the default source of this process.
 
+    Returns
+    -------
+    SystemBits
+        Always the same object.
+
+    Examples
+    --------
     >>> system_bits() is system_bits()
     True
     """
     return _SYSTEM
 
 
-def source_of(bits: BitSource | None) -> BitSource:
-    """The source a caller named, or the default.
+def resolve_bits(bits: BitSource | None) -> BitSource:
+    """Return the source that a caller passed, or the default source for None.
 
-    >>> source_of(None)
+    >>> resolve_bits(None)
     SystemBits()
     """
     if bits is None:
@@ -199,13 +249,13 @@ def source_of(bits: BitSource | None) -> BitSource:
     return bits
 
 
-def randomness(bits: BitSource | None, simulation: bool) -> BitSource:
-    """The source of an answer's noise: cryptographic, or seeded and then said to be a simulation."""
+def resolve_randomness(bits: BitSource | None, simulation: bool) -> BitSource:
+    """Return the source for an answer's noise; a seeded source is accepted in simulations only."""
     if bits is None:
         if simulation:
-            raise InvalidRequest("Expected a seeded source beside simulation=True", do="Pass bits=SeededBits(seed)")
-        return system_bits()
-    if not source_of(bits).private and not simulation:
+            raise InvalidRequest("Expected a seeded source with simulation=True", do="Pass bits=SeededBits(seed)")
+        return _SYSTEM
+    if not resolve_bits(bits).private and not simulation:
         raise InvalidRequest(
             "Expected cryptographic randomness",
             got="a seeded source",

@@ -1,38 +1,40 @@
-"""Gradual release of integers under discrete Laplace noise."""
+"""Gradual release under discrete Laplace noise, and the one-sided geometric noise of thresholds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed
+from expost.core import InvalidRequest, Ladder, Norm, PureLoss, Sealed, Sensitivity
 from expost.core.rational import rational
-from expost.noise.backward import draw_less_noise
-from expost.noise.bits import BitSource, source_of
+from expost.noise.bits import BitSource, resolve_bits
+from expost.noise.enclosure import Enclosure, Real, UniformReals, bound_minus_log_complement, bound_ratio
 from expost.noise.jump_noise import JumpNoise, check_rates
-from expost.noise.laplace import draw_laplace
-from expost.noise.lattice import released_sum
-from expost.noise.one_holder import OneHolder
-from expost.noise.path import (
-    check_block,
+from expost.noise.lattice import add_noise
+from expost.noise.lattice_sampler import draw_geometric, draw_laplace
+from expost.noise.parameter import Parameter
+from expost.noise.release_path import (
+    ReleasePath,
     check_norm,
     check_rung,
-    exact_column,
-    ladder_of,
-    refuse_copies,
+    pack_state,
+    read_column,
+    read_ladder,
+    unpack_state,
 )
-from expost.noise.path_state import pack_state, unpack_state
 
-__all__ = ["DiscreteLaplacePath"]
+__all__ = ["DiscreteLaplacePath", "GeometricPath", "draw_less_noise"]
 
-_ROOM = 2.0**62  # sums below this, in magnitude, cannot wrap in 64 bits
-_KIND = "discrete Laplace path"
+_ERROR = 2.0**-46  # of a float exponent h, times 1 + h: rates are rounded once, the logs are below 100
 
 
-class DiscreteLaplacePath:
+class DiscreteLaplacePath(ReleasePath):
     """An exact integer answer under discrete Laplace noise that shrinks rung by rung.
 
     Rung r adds noise of P(k) proportional to exp(-|k| epsilon_r / sensitivity) to every coordinate. Going up the
@@ -46,7 +48,22 @@ class DiscreteLaplacePath:
     Numerics: exact; integers, rational epsilons, no float decides an outcome.
     Reference: LNRWW17, Theorem 2.7 (on the reals); docs/proofs/lattice-laplace.md (on the lattice).
 
-    >>> from expost.core import Sensitivity
+    Parameters
+    ----------
+    sealed : Sealed
+        An integer or a flat array of integers, with its L1 sensitivity.
+    ladder : Ladder or iterable of numbers
+        The epsilons of the rungs, increasing.
+    bits : BitSource, optional
+        Source of randomness; the system's by default.
+
+    Raises
+    ------
+    InvalidRequest
+        If the sensitivity is not L1, or the noise of a rung would be none at all or too wide.
+
+    Examples
+    --------
     >>> from expost.noise.bits import SeededBits
     >>> path = DiscreteLaplacePath(Sealed(41, Sensitivity(1)), Ladder.of([0.1, 1, 10]), bits=SeededBits(1))
     >>> path.at(2)
@@ -57,28 +74,21 @@ class DiscreteLaplacePath:
     PureLoss(epsilon=Fraction(1, 1))
     """
 
+    _kind = "discrete Laplace path"
+
     def __init__(
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
-        self._bits, self._holder = source_of(bits), OneHolder()
+        super().__init__()
+        self._bits = resolve_bits(bits)
         self._drawn_privately = self._bits.private
-        self._ladder = ladder_of(ladder)
+        self._ladder = read_ladder(ladder)
         self._sensitivity = check_norm(sealed, Norm.L1)
-        self._exact = exact_column(sealed)
+        self._exact = read_column(sealed)
+        self._size = len(self._exact)
         self._noise = JumpNoise.draw(
-            self._ladder, self._sensitivity, len(self._exact), order=2, sampler=draw_laplace, bits=self._bits
+            self._ladder, self._sensitivity, self._size, order=2, sampler=draw_laplace, bits=self._bits
         )
-        self._widen_if_needed()
-
-    @property
-    def ladder(self) -> Ladder:
-        """The rungs, most private first; ``refine`` adds to its end."""
-        return self._ladder
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates."""
-        return len(self._exact)
 
     @property
     def private(self) -> bool:
@@ -86,83 +96,271 @@ class DiscreteLaplacePath:
         return self._drawn_privately and self._bits.private
 
     def loss(self, rung: int) -> PureLoss:
-        """What reading every rung up to this one costs."""
+        """Return what reading every rung up to this one costs.
+
+        Parameters
+        ----------
+        rung : int
+            The index of a rung, 0 for the most private one.
+
+        Returns
+        -------
+        PureLoss
+        """
         return PureLoss(self._ladder[check_rung(self._ladder, rung)])
 
     def at(self, rung: int) -> NDArray[Any]:
-        """The answer under the noise of one rung, one value a coordinate."""
-        return released_sum(self._exact, self._noise.at(check_rung(self._ladder, rung)))
+        """Return the answer under the noise of one rung.
+
+        Parameters
+        ----------
+        rung : int
+            The index of a rung, 0 for the most private one.
+
+        Returns
+        -------
+        numpy.ndarray
+            One value per coordinate, in the type of the sealed answer.
+        """
+        return add_noise(self._exact, self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
-        """The answers at rungs ``start`` to ``stop - 1``, one row a rung; reading it costs its last rung."""
-        return released_sum(self._exact[None], self._noise.block(*check_block(self._ladder, start, stop)))
+        """Return the answers at several rungs; reading them costs the last rung.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rungs from ``start`` to ``stop - 1``.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per rung, one column per coordinate.
+        """
+        return add_noise(self._exact[None], self._noise.block(*self._check_block(start, stop)))
 
     def refine(self, to_epsilon: float | Fraction) -> int:
-        """Add a rung above the top, chosen after looking at the others, and return its index.
+        """Add a rung above the top, which may be chosen after seeing the others.
 
         The noise of the new rung is drawn given the top rung's by the backward kernel, so the longer path has the law
         it would have had from the start, and reading it up to the new rung costs ``to_epsilon``
         (docs/proofs/lattice-laplace.md). Two refinements of one path are two rungs of one ladder, never two answers.
+
+        Parameters
+        ----------
+        to_epsilon : float or Fraction
+            The level of the new rung, above the cap of the ladder.
+
+        Returns
+        -------
+        int
+            The index of the new rung.
+
+        Raises
+        ------
+        InvalidRequest
+            If the level is not above the top rung, or its noise would be none at all.
         """
         level = rational(to_epsilon, "to_epsilon")
-        with self._holder.alone():
-            return self._refine(level)
-
-    def _refine(self, level: Fraction) -> int:
-        if level <= self._ladder.cap:
-            raise InvalidRequest("Expected a level above the top rung", got=level, do="Raise it")
-        longer = Ladder((*self._ladder.rungs, level))
-        check_rates(longer, self._sensitivity)
-        check_rates(Ladder((level - self._ladder.cap,)), self._sensitivity)
-        rates = self._ladder.cap / self._sensitivity, level / self._sensitivity
-        top = draw_less_noise(self._noise.top, *rates, self._bits)
-        self._noise = self._noise.under(top, len(self._ladder) - 1)
-        self._ladder = longer
-        self._widen_if_needed()
-        return len(longer) - 1
+        with self._draw_alone():
+            cap = self._ladder.cap
+            if level <= cap:
+                raise InvalidRequest("Expected a level above the top rung", got=level, do="Raise it")
+            longer = Ladder((*self._ladder.rungs, level))
+            check_rates(longer, self._sensitivity)
+            check_rates(Ladder((level - cap,)), self._sensitivity)
+            top = draw_less_noise(self._noise.top, cap / self._sensitivity, level / self._sensitivity, self._bits)
+            self._noise = self._noise.extend(top, len(self._ladder) - 1)
+            self._ladder = longer
+            return len(longer) - 1
 
     def state(self) -> bytes:
-        """Everything needed to go on after a restart. SECRET: it holds the exact answer; store it encrypted only.
+        """Return everything needed to continue after a restart. SECRET: it holds the exact answer; encrypt it.
 
         A path that is drawn a second time for the same answer is a second answer; this is how a ledger avoids that.
         Of all paths made from one state only one may be refined.
+
+        Returns
+        -------
+        bytes
+            The input of ``from_state``.
         """
-        return pack_state(
-            _KIND,
-            {
-                "ladder": [str(rung) for rung in self._ladder],
-                "sensitivity": str(self._sensitivity),
-                "private": self.private,
-            },
-            {
-                "exact": self._exact,
-                "top": self._noise.top,
-                "rungs": self._noise.rungs,
-                "coordinates": self._noise.coordinates,
-                "sizes": self._noise.sizes,
-            },
-        )
+        facts = {
+            "ladder": [str(rung) for rung in self._ladder],
+            "sensitivity": str(self._sensitivity),
+            "private": self.private,
+        }
+        noise = self._noise
+        arrays = {"top": noise.top, "rungs": noise.rungs, "coordinates": noise.coordinates, "sizes": noise.sizes}
+        return pack_state(self._kind, facts, {"exact": self._exact, **arrays})
 
     @classmethod
     def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> DiscreteLaplacePath:
-        """The path that ``state`` described; ``bits`` are used if it is refined further."""
-        facts, arrays = unpack_state(_KIND, state)
+        """Restore the path that ``state`` described.
+
+        Parameters
+        ----------
+        state : bytes
+            What ``state`` returned.
+        bits : BitSource, optional
+            Source of randomness for further refinement; the system's by default.
+
+        Returns
+        -------
+        DiscreteLaplacePath
+
+        Raises
+        ------
+        InvalidRequest
+            If these bytes are not the state of such a path.
+        """
+        facts, arrays = unpack_state(cls._kind, state)
         path = cls.__new__(cls)
-        path._bits, path._holder = source_of(bits), OneHolder()
-        path._drawn_privately = facts["private"]
+        path._take_ownership()
+        path._bits, path._drawn_privately = resolve_bits(bits), facts["private"]
         path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
         path._sensitivity = Fraction(facts["sensitivity"])
-        path._exact = arrays["exact"]
+        path._exact, path._size = arrays["exact"], len(arrays["exact"])
         path._noise = JumpNoise(*(arrays[name] for name in ("top", "rungs", "coordinates", "sizes")))
         return path
 
-    def _widen_if_needed(self) -> None:
-        """Switch the noise to Python integers when some sum of its parts might leave 64 bits."""
-        reach = self._noise.reach()
-        if reach.size and reach.max() >= _ROOM:
-            self._noise = self._noise.widened()
 
-    def __repr__(self) -> str:
-        return f"<{_KIND} of {self.size} coordinates over {len(self._ladder)} rungs>"
+class GeometricPath(ReleasePath):
+    """Non-negative integer noise, P(g) proportional to exp(-g epsilon_r / sensitivity) at rung r, each from the next.
 
-    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = refuse_copies
+    It carries no answer: a test adds it to its threshold and keeps it secret.
+
+    Guarantee: one-sided, known only after the run: moving the noise of every rung up to r by d <= sensitivity, all in
+        the same direction d > 0, changes the probability of those rungs by a factor of at most exp(epsilon_r).
+    Adjacency: whichever one the sensitivity was computed for.
+    Sensitivity: of the value that the threshold is compared with, in lattice units.
+    Accuracy: noise > t with probability a^(t+1) per coordinate, a = exp(-epsilon_r / sensitivity); never below 0.
+    Numerics: exact; integers, rational epsilons, no float decides an outcome.
+    Reference: docs/proofs/geometric-path.md.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        Of the value that the threshold is compared with, in lattice units.
+    ladder : Ladder or iterable of numbers
+        The epsilons of the rungs, increasing.
+    size : int, default 1
+        The number of coordinates.
+    bits : BitSource, optional
+        Source of randomness; the system's by default.
+
+    Raises
+    ------
+    InvalidRequest
+        If there is no coordinate, or the noise of a rung would be none at all or too wide.
+
+    Examples
+    --------
+    >>> from expost.noise.bits import SeededBits
+    >>> path = GeometricPath(Sensitivity(1), Ladder.of([0.1, 1]), bits=SeededBits(1))
+    >>> bool((path.block(0, 2) >= 0).all())
+    True
+    """
+
+    _kind = "geometric path"
+
+    def __init__(
+        self,
+        sensitivity: Sensitivity,
+        ladder: Ladder | Iterable[float | Fraction],
+        *,
+        size: int = 1,
+        bits: BitSource | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(sensitivity, Sensitivity):
+            raise InvalidRequest("Expected a Sensitivity", got=sensitivity, do="Pass Sensitivity(amount)")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InvalidRequest("Expected at least one coordinate", got=size, do="Pass size >= 1")
+        source = resolve_bits(bits)
+        self._ladder, self._size, self.private = read_ladder(ladder), size, source.private
+        amount = Fraction(sensitivity.amount)
+        self._noise = JumpNoise.draw(self._ladder, amount, size, order=1, sampler=draw_geometric, bits=source)
+
+    def at(self, rung: int) -> NDArray[Any]:
+        """Return the noise of one rung.
+
+        Parameters
+        ----------
+        rung : int
+            The index of a rung, 0 for the most private one.
+
+        Returns
+        -------
+        numpy.ndarray
+            One value per coordinate: int64 if all fit, else Python integers.
+        """
+        return _narrowed(self._noise.at(check_rung(self._ladder, rung)))
+
+    def block(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the noise of several rungs.
+
+        Parameters
+        ----------
+        start, stop : int
+            The rungs from ``start`` to ``stop - 1``.
+
+        Returns
+        -------
+        numpy.ndarray
+            One row per rung, one column per coordinate.
+        """
+        return _narrowed(self._noise.block(*self._check_block(start, stop)))
+
+
+def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """Convert noise to int64 if it fits: only for noise that is kept secret, whose type nobody sees."""
+    if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
+        return values.astype(np.int64)
+    return values
+
+
+def draw_less_noise(noise: NDArray[Any], rate: Fraction, finer: Fraction, bits: BitSource) -> NDArray[Any]:
+    """Draw discrete Laplace noise of rate ``finer``, given the noise of the more private ``rate``: the backward kernel.
+
+    If the noise at rate e is k, the noise at rate f > e is k with probability exp(-(f - e) (|k| + 1)) (1 - exp(-2 e)) /
+    (1 - exp(-2 f)), and else j with probability proportional to exp(-f |j| - e |k - j|) (docs/proofs/lattice-laplace.md).
+    The second law is drawn by rejection from discrete Laplace proposals of rate f - e, kept with probability
+    exp(-e (|j| + |k - j| - |k|)). Both parts need at most two proposals per coordinate on average, whatever e and f.
+    """
+    gap = finer - rate
+    log_ratio = math.log(math.expm1(-2 * float(finer)) / math.expm1(-2 * float(rate)))
+    h = float(gap) * (np.abs(noise).astype(float) + 1) + log_ratio
+
+    def stay_exponent(place: int) -> Real:
+        return partial(_bound_stay_exponent, abs(int(noise[place])), rate, finer)
+
+    stays = UniformReals(len(noise), bits).exceed(h, (1 + h) * _ERROR, stay_exponent)
+    pending, less = np.flatnonzero(~stays), noise.copy()
+    while pending.size:
+        known = noise[pending]
+        steps = draw_laplace(Parameter.constant(1 / gap, (len(pending),)), bits)  # along the sign of the known noise
+        if steps.dtype == object:
+            less = less.astype(object)
+        less[pending] = np.where(known < 0, -steps, steps)
+        pending = pending[~_flip_kept(steps, np.abs(known), rate, bits)]
+    return less
+
+
+def _bound_stay_exponent(magnitude: int, rate: Fraction, finer: Fraction, length: int) -> Enclosure:
+    """Bound -ln of the probability that the noise does not change between the two rates."""
+    gap = (finer - rate) * (magnitude + 1) * (1 << length)
+    (low, high), (finer_low, finer_high) = (bound_minus_log_complement(2 * each, length) for each in (rate, finer))
+    return math.floor(gap) + low - finer_high, math.ceil(gap) + high - finer_low
+
+
+def _flip_kept(steps: NDArray[Any], magnitudes: NDArray[Any], rate: Fraction, bits: BitSource) -> NDArray[np.bool_]:
+    """Flip coins of probability exp(-rate * detour), the detour of a step beyond 0 or beyond the known noise."""
+    detours = 2 * np.maximum(np.maximum(-steps, steps - magnitudes), 0).astype(float)
+    h = float(rate) * detours
+
+    def exact(place: int) -> Real:
+        step, magnitude = int(steps[place]), int(magnitudes[place])
+        return partial(bound_ratio, rate * 2 * max(-step, step - magnitude, 0))
+
+    return UniformReals(len(steps), bits).exceed(h, (1 + h) * _ERROR, exact)

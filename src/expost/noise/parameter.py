@@ -1,29 +1,46 @@
-"""Exact parameters of a sampler: one for all elements, or one per element."""
+"""Exact parameters of noise: the scales and shapes that samplers take, and the privacy levels they support."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
+from expost.core.ladder import Ladder
 from expost.core.rational import rational, whole
+from expost.core.sensitivity import Norm, Sensitivity
 
-__all__ = ["BLOCK", "LARGEST_SCALE", "MOST_NUMBERS", "Parameter", "as_shape", "blocks", "exact_parameter"]
+__all__ = [
+    "BLOCK",
+    "LARGEST_RATE",
+    "LARGEST_SCALE",
+    "MOST_NUMBERS",
+    "Parameter",
+    "check_gaussian_ladder",
+    "check_level",
+    "check_scale",
+    "iterate_blocks",
+    "read_parameter",
+    "read_shape",
+    "sensitivity_in",
+]
 
 LARGEST_SCALE = 1 << 60  # lattice units; values beyond 62 bits are Python integers
+LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 MOST_NUMBERS = 1 << 36  # drawn at once: half a terabyte
-BLOCK = 1 << 15  # elements worked on at a time: their temporaries stay in the cache
+BLOCK = 1 << 15  # elements processed at a time: their temporaries stay in the cache
 
 
-def blocks(count: int) -> Iterator[slice]:
-    """Slices that cover ``count`` elements, each short enough for the cache.
+def iterate_blocks(count: int) -> Iterator[slice]:
+    """Yield slices that cover ``count`` elements, each short enough for the cache.
 
-    >>> [part.stop for part in blocks(40_000)]
+    >>> [part.stop for part in iterate_blocks(40_000)]
     [32768, 40000]
     """
     return (slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
@@ -41,68 +58,81 @@ class Parameter:
     def __init__(
         self,
         floats: NDArray[np.float64],
-        exact: Callable[[int], Fraction],
+        entry: Callable[[int], Fraction],
         index: NDArray[np.intp] | None,
         shape: tuple[int, ...] | None,
     ) -> None:
-        self.floats, self._exact, self.index, self._shape = floats, exact, index, shape
+        self.floats, self.entry, self.index, self._shape = floats, entry, index, shape
         self.count = math.prod(shape or ()) if index is None else index.size
 
     @classmethod
     def read(
         cls, value: object, size: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE
     ) -> Parameter:
-        """The parameter a caller typed: a number with a size, or a sequence or array of numbers."""
+        """Read the parameter that a caller passed: a number with a size, or a sequence or array of numbers."""
         if not isinstance(value, np.ndarray | Sequence) or isinstance(value, str):
-            exact = exact_parameter(value, name, positive=positive, largest=largest)
-            return cls.of_table([exact], None, as_shape(size))
-        given = value if isinstance(value, np.ndarray) else _array(value, name)
-        if size is not None and as_shape(size) != given.shape:
+            exact = read_parameter(value, name, positive=positive, largest=largest)
+            return cls.of_table([exact], None, read_shape(size))
+        try:
+            # Element by element, so that exact numbers stay exact.
+            given = value if isinstance(value, np.ndarray) else np.array(value, dtype=object)
+        except ValueError:
+            raise InvalidRequest(
+                f"Expected {name} to be a number or a regular array of numbers", do="Flatten it"
+            ) from None
+        if size is not None and read_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
         if given.dtype == object:
             table, index = _distinct(given.ravel().tolist())
         else:
             kept, index = np.unique(given.ravel(), return_inverse=True)
             table = kept.tolist()
-        exacts = [exact_parameter(each, name, positive=positive, largest=largest) for each in table]
+        exacts = [read_parameter(each, name, positive=positive, largest=largest) for each in table]
         return cls.of_table(exacts, index, given.shape)
 
     @classmethod
     def of_table(
         cls, table: Sequence[Fraction], index: NDArray[np.intp] | None, shape: tuple[int, ...] | None = None
     ) -> Parameter:
+        """Make a parameter of its distinct values and the place of each element's value among them."""
         return cls(np.array([float(each) for each in table]), table.__getitem__, index, shape)
 
+    @classmethod
+    def constant(cls, value: Fraction, shape: tuple[int, ...]) -> Parameter:
+        """Make a parameter that is the same for all elements; unlike ``read`` it has no upper limit."""
+        return cls(np.array([float(value)]), lambda _: value, None, shape)
+
     def exact(self, element: int) -> Fraction:
-        """The exact value of one element."""
-        return self._exact(0 if self.index is None else int(self.index[element]))
-
-    def entry(self, place: int) -> Fraction:
-        """One of the distinct exact values."""
-        return self._exact(place)
-
-    def largest(self) -> Fraction:
-        """The largest distinct value."""
-        return max(self._exact(place) for place in range(len(self.floats)))
+        """Return the exact value of one element."""
+        return self.entry(0 if self.index is None else int(self.index[element]))
 
     def take(self, table: NDArray[Any], part: slice) -> NDArray[Any]:
-        """The entries of a per-value table for a slice of the elements (one entry if all are alike)."""
+        """Return the entries of a per-value table for a slice of the elements (one entry if all are alike)."""
         return table if self.index is None else table[self.index[part]]
 
-    def shaped(self, flat: NDArray[Any]) -> Any:
-        """The result in the shape the caller asked for; a single value as a Python integer or boolean."""
+    def reshape(self, flat: NDArray[Any]) -> Any:
+        """Give a result the shape that the caller passed; a single value is a Python integer or boolean."""
         return flat.tolist()[0] if self._shape is None else flat.reshape(self._shape)
 
     def select(self, elements: NDArray[np.intp]) -> Parameter:
-        """The parameter of some of the elements, as a flat column."""
+        """Return the parameter of some of the elements, as a flat column."""
         index = None if self.index is None else self.index[elements]
-        return Parameter(self.floats, self._exact, index, (len(elements),))
+        return Parameter(self.floats, self.entry, index, (len(elements),))
 
 
-def exact_parameter(value: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE) -> Fraction:
-    """One number that a sampler takes.
+def _distinct(values: list[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the distinct values in order of appearance, and the place of each value among them."""
+    try:
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    except TypeError:
+        raise InvalidRequest("Expected numbers", do="Pass ints, floats or Fractions") from None
+    return list(places), np.array([places[value] for value in values], dtype=np.intp)
 
-    >>> exact_parameter(0.5, "scale")
+
+def read_parameter(value: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE) -> Fraction:
+    """Read one number that a sampler takes.
+
+    >>> read_parameter(0.5, "scale")
     Fraction(1, 2)
     """
     if isinstance(value, int | Fraction | np.integer) and not isinstance(value, bool) and value > 1:
@@ -112,8 +142,8 @@ def exact_parameter(value: object, name: str, *, positive: bool = True, largest:
     return rational(value, name, positive=positive)
 
 
-def as_shape(size: object) -> tuple[int, ...] | None:
-    """The shape a caller asked for; None for a single value."""
+def read_shape(size: object) -> tuple[int, ...] | None:
+    """Read the shape that a caller passed; None means a single value."""
     if size is None:
         return None
     lengths = size if isinstance(size, tuple) else (size,)
@@ -125,17 +155,64 @@ def as_shape(size: object) -> tuple[int, ...] | None:
     return shape
 
 
-def _array(value: object, name: str) -> NDArray[Any]:
-    """A caller's sequence, element by element, so that exact numbers stay exact."""
-    try:
-        return np.array(value, dtype=object)
-    except ValueError:
-        raise InvalidRequest(f"Expected {name} to be a number or a regular array of numbers", do="Flatten it") from None
+def sensitivity_in(norm: Norm, sensitivity: Sensitivity, coordinates: int) -> Fraction:
+    """Return the sensitivity in the norm that a mechanism needs.
+
+    In one dimension all norms agree; linf <= l2 <= l1 always. The other directions cost a power of the dimension, so
+    they are refused rather than paid silently.
+
+    >>> sensitivity_in(Norm.L2, Sensitivity(3), 10)
+    Fraction(3, 1)
+    """
+    order = {Norm.LINF: 0, Norm.L2: 1, Norm.L1: 2}
+    if coordinates > 1 and order[sensitivity.norm] < order[norm]:
+        raise InvalidRequest(
+            f"Expected a sensitivity in {norm.value}", got=sensitivity.norm.value, do=f"Compute it in {norm.value}"
+        )
+    return Fraction(sensitivity.amount)
 
 
-def _distinct(values: list[Any]) -> tuple[list[Any], NDArray[np.intp]]:
-    try:
-        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    except TypeError:
-        raise InvalidRequest("Expected numbers", do="Pass ints, floats or Fractions") from None
-    return list(places), np.array([places[value] for value in values], dtype=np.intp)
+def check_level(level: Fraction, sensitivity: int | Fraction) -> None:
+    """Refuse an epsilon at which exact integer noise is none at all, or wider than its integers.
+
+    Questions check this before anything is held, so that no epsilon fails after it is paid for.
+
+    >>> check_level(Fraction(2000), 1)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected epsilon of at most 1000 per unit of sensitivity, so that any noise is ...
+    """
+    check_scale(level, sensitivity)
+    if level > LARGEST_RATE * sensitivity:
+        raise InvalidRequest(
+            f"Expected epsilon of at most {LARGEST_RATE} per unit of sensitivity, so that any noise is left",
+            got=f"epsilon {float(level):.4g}",
+            do="Lower it",
+        )
+
+
+def check_scale(level: Fraction, sensitivity: int | Fraction) -> None:
+    """Refuse an epsilon whose noise is wider than exact sampling supports."""
+    if sensitivity > LARGEST_SCALE * level:
+        raise InvalidRequest(
+            "Expected epsilon whose noise is narrower than 2^60 lattice units",
+            got=f"epsilon {float(level):.4g}",
+            do="Raise it, or ask for more accuracy",
+        )
+
+
+def check_gaussian_ladder(ladder: Ladder, sensitivity: int | Fraction) -> None:
+    """Refuse rhos whose Gaussian noise is wider than exact sampling supports.
+
+    Each rung adds a release at the difference from the rung below (docs/proofs/gaussian-path.md).
+
+    >>> check_gaussian_ladder(Ladder.of([1e-30]), 10**6)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected rho whose noise is narrower than 2^60 lattice units, got ...
+    """
+    least = min((high - low for low, high in pairwise((Fraction(0), *ladder))), default=ladder.cap)
+    if Fraction(sensitivity) ** 2 > 2 * least * LARGEST_SCALE**2:
+        raise InvalidRequest(
+            "Expected rho whose noise is narrower than 2^60 lattice units",
+            got=f"rho {float(least):.4g}",
+            do="Raise epsilon or delta",
+        )

@@ -1,4 +1,4 @@
-"""Propose-test-release: test privately that the data are far from trouble, then answer almost as if they had none."""
+"""Propose-test-release: test privately that the data are far from instability, then answer with little or no noise."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from expost.core.rational import probability as read_probability
 from expost.core.rational import rational
 from expost.core.sealed import Sealed, unseal
 from expost.core.sensitivity import Norm, Sensitivity
-from expost.noise.bits import BitSource, source_of
-from expost.noise.laplace import discrete_laplace
-from expost.noise.lattice import add_exactly, distance_in
-from expost.noise.scores import read_scores
-from expost.noise.sorted_records import Bounds, SortedRecords, is_replace, read_share, records_per_unit
+from expost.noise.bits import BitSource, resolve_bits
+from expost.noise.exponential_quantile import LatticeBounds, SortedRecords, is_replace, read_share, records_per_unit
+from expost.noise.lattice import add_exactly
+from expost.noise.lattice_sampler import sample_laplace
+from expost.noise.parameter import sensitivity_in
+from expost.noise.selection_mechanism import read_scores
 
-__all__ = ["ProposedQuantile", "StableMode"]
+__all__ = ["ProposedQuantile", "StableMode", "passing_line"]
 
 _FARTHEST = 1 << 61
-
-REFUSED = -1
-"""How ``StableMode.simulate`` shows a run that answered nothing."""
-
-
-def _passes(distance: int, epsilon: Fraction, delta: Fraction, runs: int, bits: BitSource) -> NDArray[np.bool_]:
-    """The test: a distance that one unit moves by at most 1, plus noise, must pass a line that 0 passes too rarely."""
-    noise = discrete_laplace(1 / epsilon, runs, bits=bits)
-    # A cap moves with its distance by at most 1 too, and keeps the sum within 64 bits.
-    passed: NDArray[np.bool_] = (min(distance, _FARTHEST) + noise > passing_line(epsilon, delta)).astype(bool)
-    return passed
+_MARGIN = 1 + 1e-9  # for logarithms computed in floats
+_REFUSED = -1  # how ``StableMode.simulate`` marks a run that answered nothing
 
 
 def passing_line(epsilon: Fraction, delta: Fraction) -> int:
-    """The smallest line that discrete Laplace noise of scale 1 / epsilon exceeds with probability at most delta.
+    """Return the smallest line that discrete Laplace noise of scale 1 / epsilon exceeds with probability at most delta.
 
     >>> passing_line(Fraction(1), Fraction(1, 10**6))
     13
     """
     # P(noise > t) = a^(t+1) / (1 + a), a = exp(-epsilon).
     tail = (math.log(1 / delta) - math.log1p(math.exp(-epsilon))) / float(epsilon)
-    return max(math.ceil(tail * (1 + 1e-9)) - 1, 0)
+    return max(math.ceil(tail * _MARGIN) - 1, 0)
+
+
+def _test_distance(distance: int, epsilon: Fraction, delta: Fraction, runs: int, bits: BitSource) -> NDArray[np.bool_]:
+    """Test a distance that one unit moves by at most 1: with noise it must pass a line that 0 passes too rarely."""
+    noise = sample_laplace(1 / epsilon, runs, bits=bits)
+    # A cap moves with its distance by at most 1 too, and keeps the sum within 64 bits.
+    passed: NDArray[np.bool_] = (min(distance, _FARTHEST) + noise > passing_line(epsilon, delta)).astype(bool)
+    return passed
 
 
 @dataclass(frozen=True)
-class _Tested:
+class _TestedMechanism:
     """What both mechanisms share: exact parameters, the promise and the bill."""
 
     epsilon: Fraction
@@ -63,7 +63,7 @@ class _Tested:
 
     @property
     def guarantee(self) -> ApproxGuarantee:
-        """The promise."""
+        """The promise before the run."""
         return ApproxGuarantee(self.epsilon, self.delta)
 
     @property
@@ -73,17 +73,26 @@ class _Tested:
 
 
 @dataclass(frozen=True)
-class StableMode(_Tested):
+class StableMode(_TestedMechanism):
     """The most common category, exactly, if it leads by enough; else nothing.
 
     Guarantee: (epsilon, delta)-DP, known before the run; a refusal is an answer too.
     Adjacency: whichever one the sensitivity was computed for.
     Sensitivity: L1 of the histogram (1 for add/remove, 2 for replace, times the records a unit has).
-    Accuracy: the true mode, or None; needed_lead(...) says which lead suffices.
+    Accuracy: the true mode, or None; needed_lead(...) is a lead that suffices.
     Numerics: exact; integer counts and noise, the line of the test is rounded up.
     Reference: DL09, section 3 (the scheme); DR14, Propositions 7.2 and 7.3 (distance to instability);
         docs/proofs/propose-test-release.md (integers, this distance).
 
+    Parameters
+    ----------
+    epsilon : float or Fraction
+        The privacy level, > 0.
+    delta : float or Fraction
+        Between 0 and 1.
+
+    Examples
+    --------
     >>> from expost.noise import SeededBits
     >>> StableMode(1, 1e-6).release(Sealed([40, 300, 10], Sensitivity(1)), bits=SeededBits(1))
     1
@@ -92,29 +101,73 @@ class StableMode(_Tested):
     """
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
-        """The index of the most common category, or None; ``sealed`` holds the counts."""
+        """Release the most common category, or nothing.
+
+        Parameters
+        ----------
+        sealed : Sealed
+            The counts, one per category, at least two.
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        int or None
+            The index of the category.
+        """
         mode = int(self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)[0])
-        return None if mode == REFUSED else mode
+        return None if mode == _REFUSED else mode
 
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> NDArray[np.intp]:
-        """Independent runs on counts the caller knows anyway; -1 where nothing was answered."""
+        """Run the mechanism independently on counts that the caller has anyway: for audits and planning.
+
+        Parameters
+        ----------
+        exact : list or numpy.ndarray of int
+            The counts, one per category, at least two.
+        sensitivity : Sensitivity
+            Of the histogram.
+        runs : int
+            How many independent runs to make.
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        numpy.ndarray of int
+            One index per run, -1 where nothing was answered.
+        """
         counts = read_scores(exact)
         if counts.size < 2:
             raise InvalidRequest("Expected at least two categories", do="Pass their counts")
-        passed = _passes(self._distance(counts, sensitivity), self.epsilon, self.delta, runs, source_of(bits))
-        return np.where(passed, int(np.argmax(counts)), REFUSED)
+        distance = self._distance(counts, sensitivity)
+        passed = _test_distance(distance, self.epsilon, self.delta, runs, resolve_bits(bits))
+        return np.where(passed, int(np.argmax(counts)), _REFUSED)
 
     def _distance(self, counts: NDArray[Any], sensitivity: Sensitivity) -> int:
-        """How many units at least must change before a neighbour can have another mode."""
+        """Count the units that must change, at least, before an adjacent table can have another mode."""
         second, first = (int(count) for count in sorted(counts.tolist())[-2:])
         # docs/proofs/propose-test-release.md: one unit moves the lead by at most its L1 sensitivity.
-        moved = distance_in(Norm.L1, sensitivity, counts.size)
+        moved = sensitivity_in(Norm.L1, sensitivity, counts.size)
         return max(math.ceil((first - second) / moved) - 1, 0)
 
     def needed_lead(self, sensitivity: Sensitivity, failure_probability: float | Fraction) -> int:
-        """A lead over the second that makes the test pass except with ``failure_probability``."""
+        """Return a lead over the second category that passes the test except with ``failure_probability``.
+
+        Parameters
+        ----------
+        sensitivity : Sensitivity
+            Of the histogram.
+        failure_probability : float or Fraction
+            Between 0 and 1.
+
+        Returns
+        -------
+        int
+            In counts.
+        """
         share = float(read_probability(failure_probability, "failure_probability"))
         steps = (
             passing_line(self.epsilon, self.delta) + 1 + max(math.ceil(math.log(1 / share) / float(self.epsilon)), 0)
@@ -123,7 +176,7 @@ class StableMode(_Tested):
 
 
 @dataclass(frozen=True)
-class ProposedQuantile(_Tested):
+class ProposedQuantile(_TestedMechanism):
     """A quantile under Laplace noise for a *proposed* local sensitivity, if the data are far from exceeding it.
 
     Half of epsilon tests how many units would have to change before one unit could move the quantile by more than the
@@ -136,14 +189,29 @@ class ProposedQuantile(_Tested):
     Numerics: exact; integer records and noise, the line of the test is rounded up.
     Reference: DL09, section 3; DR14, Proposition 7.2; docs/proofs/propose-test-release.md (windows of ranks).
 
+    Parameters
+    ----------
+    epsilon : float or Fraction
+        The privacy level, > 0.
+    delta : float or Fraction
+        Between 0 and 1.
+    bounds : LatticeBounds
+        The public range of the records; records outside are clamped.
+    proposal : int
+        The proposed local sensitivity in lattice units, at least 1.
+    probability : Fraction, default 1/2
+        Which quantile, between 0 and 1, with at most six decimals.
+
+    Examples
+    --------
     >>> from expost.noise import SeededBits
     >>> ages = Sealed(list(range(20, 60)) * 50, Sensitivity(1))
-    >>> median = ProposedQuantile(1, 1e-6, Bounds(0, 120), proposal=2)
+    >>> median = ProposedQuantile(1, 1e-6, LatticeBounds(0, 120), proposal=2)
     >>> abs(median.release(ages, bits=SeededBits(1)) - 39) < 30
     True
     """
 
-    bounds: Bounds
+    bounds: LatticeBounds
     proposal: int
     probability: Fraction = Fraction(1, 2)
 
@@ -154,39 +222,78 @@ class ProposedQuantile(_Tested):
             raise InvalidRequest("Expected a proposal of at least 1", got=self.proposal, do="Pass it in lattice units")
 
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
-        """The noisy quantile within the bounds, or None; ``sealed`` holds the integer records."""
+        """Release the noisy quantile within the bounds, or nothing.
+
+        Parameters
+        ----------
+        sealed : Sealed
+            The integer records.
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        int or None
+            In lattice units.
+        """
         passed, values = self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)
         return int(values[0]) if passed[0] else None
 
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Independent runs on records the caller knows anyway; a value counts only where the test passed."""
-        source, records = source_of(bits), SortedRecords.read(exact, self.bounds)
+        """Run the mechanism independently on records that the caller has anyway: for audits and planning.
+
+        Parameters
+        ----------
+        exact : list or numpy.ndarray of int
+            The records.
+        sensitivity : Sensitivity
+            The number of records one unit has.
+        runs : int
+            How many independent runs to make.
+        bits : BitSource, optional
+            Source of randomness; the system's by default.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Which runs passed the test, and their values (the lower bound where the test failed).
+        """
+        source, records = resolve_bits(bits), SortedRecords.read(exact, self.bounds)
         rank, half = records.rank(self.probability), self.epsilon / 2
-        passed = _passes(self._distance(records, rank, sensitivity), half, self.delta, runs, source)
-        noise = discrete_laplace(self.proposal / half, runs, bits=source)
+        passed = _test_distance(self._distance(records, rank, sensitivity), half, self.delta, runs, source)
+        noise = sample_laplace(self.proposal / half, runs, bits=source)
         noisy = np.clip(add_exactly(records.at(np.array([rank])), noise), self.bounds.low, self.bounds.high)
         return passed, np.where(passed, noisy, self.bounds.low).astype(np.int64)
 
     def _distance(self, records: SortedRecords, rank: int, sensitivity: Sensitivity) -> int:
-        """The number of units k whose change may open a window of (k + 1) units' records wider than the proposal."""
+        """Find the number of units k whose change may open a window of (k + 1) units' records beyond the proposal."""
         group, symmetric = records_per_unit(sensitivity), not is_replace(sensitivity)
-
-        def too_wide(k: int) -> bool:
-            reach = (k + 1) * group
-            if symmetric:
-                low, high = records.at(np.array([rank - reach, rank + reach])).tolist()
-                return bool(high - low > self.proposal)
-            return records.windows(rank, reach) > self.proposal
-
         low, high = -1, len(records) // group + 1  # beyond it the window spans the bounds
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if too_wide(middle) else (middle, high)
+            reach = (middle + 1) * group
+            if symmetric:
+                left, right = records.at(np.array([rank - reach, rank + reach])).tolist()
+                widest = right - left
+            else:
+                widest = records.widest_window(rank, reach)
+            low, high = (low, middle) if widest > self.proposal else (middle, high)
         return high
 
     def half_width(self, failure_probability: float | Fraction) -> int:
-        """How far an answer is from the quantile at most, except with ``failure_probability``."""
+        """Return how far an answer is from the quantile at most, except with ``failure_probability``.
+
+        Parameters
+        ----------
+        failure_probability : float or Fraction
+            Between 0 and 1.
+
+        Returns
+        -------
+        int
+            In lattice units.
+        """
         share = float(read_probability(failure_probability, "failure_probability"))
-        return math.ceil(2 * self.proposal / float(self.epsilon) * math.log(1 / share) * (1 + 1e-9))
+        return math.ceil(2 * self.proposal / float(self.epsilon) * math.log(1 / share) * _MARGIN)

@@ -3,8 +3,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.noise import SeededBits, backward
-from expost.noise.backward import draw_less_noise
+from expost.noise import SeededBits, laplace_path
+from expost.noise.laplace_path import draw_less_noise
 
 PAIRS = [(Fraction(9, 10), Fraction(1, 2)), (Fraction(99, 100), Fraction(97, 100)), (Fraction(1, 2), Fraction(1, 3))]
 
@@ -51,7 +51,7 @@ def test_two_proposals_are_enough_on_average(a1: Fraction, a2: Fraction) -> None
 def test_giving_up_on_floats_changes_nothing(rate, finer, monkeypatch: pytest.MonkeyPatch) -> None:
     noise = np.arange(-200, 200)
     quick = draw_less_noise(noise, rate, finer, SeededBits(1))
-    monkeypatch.setattr(backward, "_ERROR", 0.02)
+    monkeypatch.setattr(laplace_path, "_ERROR", 0.02)
     slow = draw_less_noise(noise, rate, finer, SeededBits(1))
 
     assert (quick == slow).all()
@@ -61,9 +61,9 @@ def test_the_joint_law_of_both_rungs_is_the_forward_one() -> None:
     rate, finer = Fraction(2, 5), Fraction(1)
     a1, a2 = np.exp(-0.4), np.exp(-1.0)
     count = 200_000
-    from expost.noise import discrete_laplace
+    from expost.noise import sample_laplace
 
-    noisy = discrete_laplace(1 / rate, count, bits=SeededBits(2))
+    noisy = sample_laplace(1 / rate, count, bits=SeededBits(2))
     less = draw_less_noise(noisy, rate, finer, SeededBits(3))
 
     w = a2 / a1 * ((1 - a1) / (1 - a2)) ** 2

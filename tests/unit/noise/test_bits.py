@@ -11,7 +11,7 @@ import pytest
 from expost.core import InvalidRequest
 from expost.noise import SeededBits, SystemBits, system_bits
 from expost.noise import bits as bits_module
-from expost.noise.bits import source_of
+from expost.noise.bits import resolve_bits
 
 
 def run(code: str) -> list[str]:
@@ -177,6 +177,6 @@ def test_a_seed_is_an_integer(seed: object) -> None:
 
 
 def test_a_source_is_asked_for_by_type() -> None:
-    assert source_of(None) is system_bits()
+    assert resolve_bits(None) is system_bits()
     with pytest.raises(InvalidRequest, match="source of bits"):
-        source_of(np.random.default_rng(1))  # type: ignore[arg-type]
+        resolve_bits(np.random.default_rng(1))  # type: ignore[arg-type]

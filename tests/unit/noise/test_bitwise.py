@@ -2,11 +2,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.unit.noise.bitwise import _Digits, bitwise_geometric, bitwise_laplace, floor_of
 from tests.unit.noise.scripted import ScriptedBits, words
 
-from expost.noise import SeededBits, bitwise_geometric, bitwise_laplace
-from expost.noise.bitwise import _Digits
-from expost.noise.enclosure import floor_of
+from expost.noise import SeededBits
 
 
 @pytest.mark.parametrize("r", [Fraction(1, 2), Fraction(99, 100), Fraction(3, 7)])

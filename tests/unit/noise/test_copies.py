@@ -2,7 +2,7 @@ import numpy as np
 
 from expost.core import Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, SeededBits
-from expost.noise.copies import sealed_copies
+from expost.noise.lattice import sealed_copies
 
 
 def test_copies_are_the_same_numbers_under_the_same_sensitivity():

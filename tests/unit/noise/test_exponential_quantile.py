@@ -7,10 +7,10 @@ import pytest
 from tests.unit.noise.law_fit import fits
 
 from expost.core import Adjacency, PureLoss, Sealed, Sensitivity
-from expost.noise import Bounds, ExponentialQuantile, SeededBits
+from expost.noise import ExponentialQuantile, LatticeBounds, SeededBits
 
 ADD, REPLACE = Sensitivity(1), Sensitivity(1, adjacency=Adjacency.REPLACE_ONE)
-BOUNDS = Bounds(-3, 6)
+BOUNDS = LatticeBounds(-3, 6)
 
 
 def distances(records, share):
@@ -46,7 +46,7 @@ def test_one_record_moves_a_distance_by_at_most_the_sensitivity_in_the_rate(shar
 
 
 def test_a_wide_range_costs_only_a_logarithm():
-    wide = ExponentialQuantile(1, Bounds(0, 1 << 40))
+    wide = ExponentialQuantile(1, LatticeBounds(0, 1 << 40))
     records = np.arange(10_000) * 1000
     answers = wide.simulate(records, ADD, runs=2000, bits=SeededBits(1))
     ranks = np.abs(np.searchsorted(records, answers) - 5000)

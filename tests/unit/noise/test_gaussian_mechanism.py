@@ -9,7 +9,7 @@ from tests.distribution.goodness import SAMPLES, follows, notices_wrong_scales
 
 from expost.core import InvalidRequest, Norm, PureGuarantee, Sealed, Sensitivity, approx, zcdp
 from expost.noise import GaussianMechanism, SeededBits
-from expost.noise.gaussian_mechanism import gaussian_delta
+from expost.noise.mechanism import gaussian_delta
 
 mpmath.mp.dps = 50
 

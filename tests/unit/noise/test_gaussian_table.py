@@ -10,7 +10,7 @@ from tests.distribution.goodness import SAMPLES, WRONG, follows, gaussian_cdf, p
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.noise.gaussian_table import GaussianTable, _cell, gaussian_table
+from expost.noise.gaussian_stream import GaussianTable, _cell, gaussian_table
 
 mpmath.mp.dps = 60
 
@@ -288,12 +288,12 @@ def test_zero_is_as_likely_as_it_should_be() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5000, 150_000])
-def test_values_drawn_in_old_room_are_those_drawn_in_new(count: int) -> None:
+def test_values_drawn_in_a_used_buffer_are_those_drawn_in_a_new_one(count: int) -> None:
     table = GaussianTable(10**8)
-    room = table.room(count)
-    room[:] = 77
+    buffer = table.make_buffer(count)
+    buffer[:] = 77
 
-    found = table.draw(count, SeededBits(4), room=room)
+    found = table.draw(count, SeededBits(4), buffer=buffer)
 
-    assert np.shares_memory(found, room) or not count
+    assert np.shares_memory(found, buffer) or not count
     assert (found == table.draw(count, SeededBits(4))).all()

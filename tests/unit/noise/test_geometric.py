@@ -7,10 +7,10 @@ import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
 from expost.core import InvalidRequest
-from expost.noise import BitSource, SeededBits, discrete_laplace, geometric
+from expost.noise import BitSource, SeededBits, sample_geometric, sample_laplace
 from expost.noise.parameter import Parameter
 
-module = sys.modules["expost.noise.geometric"]  # the package exports a function of that name
+module = sys.modules["expost.noise.lattice_sampler"]
 
 SCALES = [Fraction(1, 1000), Fraction(1, 3), Fraction(7, 2), Fraction(1000, 3), Fraction(2**14 - 1)]
 WIDE = 3 * 2**18  # drawn as a head of scale 3 * 2^12 and six low bits
@@ -18,7 +18,7 @@ WIDE = 3 * 2**18  # drawn as a head of scale 3 * 2^12 and six low bits
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_float_filter_agrees_with_exact_arithmetic_on_every_word(scale: Fraction) -> None:
-    values = geometric(scale, 3000, bits=SeededBits(1))
+    values = sample_geometric(scale, 3000, bits=SeededBits(1))
     prefixes = SeededBits(1).words(3000).tolist()
 
     with mpmath.workprec(200):
@@ -29,9 +29,9 @@ def test_the_float_filter_agrees_with_exact_arithmetic_on_every_word(scale: Frac
 
 @pytest.mark.parametrize("scale", [*SCALES, Fraction(10**9, 7), Fraction(2**45)])
 def test_giving_up_on_floats_changes_nothing(scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = geometric(scale, 2000, bits=SeededBits(2))
+    quick = sample_geometric(scale, 2000, bits=SeededBits(2))
     monkeypatch.setattr(module, "_HEAD_ERROR", 0.4 / 2**module._HEAD_BITS)
-    slow = geometric(scale, 2000, bits=SeededBits(2))
+    slow = sample_geometric(scale, 2000, bits=SeededBits(2))
 
     assert (quick == slow).all()
 
@@ -42,21 +42,21 @@ def test_a_uniform_at_the_border_is_refined_until_the_floor_is_certain(g: int) -
         border = mpmath.exp(-mpmath.mpf(g) / 5) * mpmath.mpf(2) ** 128
         first, second = divmod(int(mpmath.floor(border)), 2**64)
 
-    beyond = geometric(5, 1, bits=ScriptedBits(words(first), words(second - 5)))
-    short = geometric(5, 1, bits=ScriptedBits(words(first), words(second + 5)))
+    beyond = sample_geometric(5, 1, bits=ScriptedBits(words(first), words(second - 5)))
+    short = sample_geometric(5, 1, bits=ScriptedBits(words(first), words(second + 5)))
 
     assert (beyond[0], short[0]) == (g, g - 1)
 
 
 def test_the_smallest_and_largest_words_are_understood() -> None:
-    values = geometric(1, 2, bits=ScriptedBits(words(0, 2**64 - 1), words(2**63), words(1)))
+    values = sample_geometric(1, 2, bits=ScriptedBits(words(0, 2**64 - 1), words(2**63), words(1)))
 
     assert values.tolist() == [int(-np.log(2.0**-65)), 0]
 
 
 def test_high_and_low_parts_add_up_to_a_wide_value() -> None:
     head_word, low_word = 2**63, (0b101101 << 58) | 12345
-    values = geometric(WIDE, 1, bits=ScriptedBits(words(head_word), words(low_word)))
+    values = sample_geometric(WIDE, 1, bits=ScriptedBits(words(head_word), words(low_word)))
 
     assert values[0] == (int(3 * 2**12 * np.log(2)) << 6) + 0b101101
 
@@ -64,7 +64,7 @@ def test_high_and_low_parts_add_up_to_a_wide_value() -> None:
 def test_low_bits_are_drawn_again_when_their_coin_fails() -> None:
     low_word = (63 << 58) | (2**58 - 1)  # the coin begins with ones: it fails unless L is 0
     bits = ScriptedBits(words(2**63), words(low_word), words(2**64 - 2**58 - 1), words(7 << 58))
-    values = geometric(WIDE, 1, bits=bits)
+    values = sample_geometric(WIDE, 1, bits=bits)
 
     assert values[0] & 63 == 7
 
@@ -72,8 +72,8 @@ def test_low_bits_are_drawn_again_when_their_coin_fails() -> None:
 def test_a_coin_near_its_probability_is_decided_exactly() -> None:
     with mpmath.workprec(200):
         border = int(mpmath.floor(mpmath.exp(-mpmath.mpf(63) / WIDE) * mpmath.mpf(2) ** 58))
-    kept = geometric(WIDE, 1, bits=ScriptedBits(words(2**63), words((63 << 58) | (border - 1))))
-    redrawn = geometric(
+    kept = sample_geometric(WIDE, 1, bits=ScriptedBits(words(2**63), words((63 << 58) | (border - 1))))
+    redrawn = sample_geometric(
         WIDE, 1, bits=ScriptedBits(words(2**63), words((63 << 58) | (border + 1)), words(0), words(5 << 58))
     )
 
@@ -82,15 +82,15 @@ def test_a_coin_near_its_probability_is_decided_exactly() -> None:
 
 
 def test_values_beyond_62_bits_are_python_integers() -> None:
-    values = geometric(2**60, 2000, bits=SeededBits(3))
+    values = sample_geometric(2**60, 2000, bits=SeededBits(3))
 
     assert values.dtype == object
     assert max(values) > 2**62
-    assert geometric(2**50, 2000, bits=SeededBits(3)).dtype == np.int64
+    assert sample_geometric(2**50, 2000, bits=SeededBits(3)).dtype == np.int64
 
 
 def test_tiny_scales_give_zeros() -> None:
-    assert not geometric(Fraction(1, 10**18), 1000, bits=SeededBits(4)).any()
+    assert not sample_geometric(Fraction(1, 10**18), 1000, bits=SeededBits(4)).any()
 
 
 def test_noise_too_wide_for_its_low_bits_is_refused() -> None:
@@ -157,7 +157,7 @@ def test_a_coin_of_ones_never_keeps_a_low_part_unseen(scale: Fraction, m: int) -
 
 
 @pytest.mark.parametrize("scale", [2.0**70, 1e30, 2**70, Fraction(2**61)])
-@pytest.mark.parametrize("sampler", [geometric, discrete_laplace])
+@pytest.mark.parametrize("sampler", [sample_geometric, sample_laplace])
 def test_a_scale_beyond_the_largest_is_refused_however_it_is_typed(sampler: object, scale: object) -> None:
     with pytest.raises(InvalidRequest, match="scale"):
         sampler(scale, 3)  # type: ignore[operator]

@@ -6,8 +6,8 @@ from tests.distribution.goodness import SAMPLES, follows, notices_wrong_scales
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.noise import heavy_tail as module
-from expost.noise.heavy_tail import heavy_tail
+from expost.noise import smooth_sensitivity as module
+from expost.noise.smooth_sensitivity import sample_heavy_tail
 
 SCALE = Fraction(25, 4)
 
@@ -30,7 +30,7 @@ def cdf_of(scale, power):
 def test_the_noise_follows_its_law(power):
     def draw(factor):
         scale = SCALE * Fraction(factor).limit_denominator(10)
-        return heavy_tail(scale, SAMPLES, power=power, bits=SeededBits(1))
+        return sample_heavy_tail(scale, SAMPLES, power=power, bits=SeededBits(1))
 
     cdf = cdf_of(6.25, power)
     assert follows(draw(1.0), cdf)
@@ -39,11 +39,11 @@ def test_the_noise_follows_its_law(power):
 
 @pytest.mark.parametrize("power", [2, 4])
 def test_the_exact_arithmetic_agrees_with_the_floats_wherever_they_are_sure(power, monkeypatch):
-    sampler = module._Sampler(SCALE, power)
+    sampler = module._HeavyTail(SCALE, power)
 
     def draws():
         sizes, wide = sampler.propose(400, SeededBits(3))
-        return sizes.tolist(), wide, sampler.coins(np.arange(400), {}, SeededBits(4)).tolist()
+        return sizes.tolist(), wide, sampler.flip_coins(np.arange(400), {}, SeededBits(4)).tolist()
 
     floats = draws()
     monkeypatch.setattr(module, "_FLOAT_ERROR", 1e9)  # doubt everything
@@ -52,17 +52,17 @@ def test_the_exact_arithmetic_agrees_with_the_floats_wherever_they_are_sure(powe
 
 
 def test_a_size_beyond_the_cap_keeps_its_own_coin():
-    sampler = module._Sampler(SCALE, 2)
+    sampler = module._HeavyTail(SCALE, 2)
     far = 1 << 70
 
-    coins = sampler.coins(np.full(4000, 1 << 62), dict.fromkeys(range(4000), far), SeededBits(1))
+    coins = sampler.flip_coins(np.full(4000, 1 << 62), dict.fromkeys(range(4000), far), SeededBits(1))
     assert abs(coins.mean() - float(sampler.chance(far))) < 0.05
 
 
 @pytest.mark.parametrize("power", [2, 4])
 @pytest.mark.parametrize("scale", [Fraction(4), SCALE, Fraction(10**9)])
 def test_the_envelope_covers_the_law(scale, power):
-    sampler = module._Sampler(scale, power)
+    sampler = module._HeavyTail(scale, power)
     sizes = {int(scale * Fraction(step, 40)) for step in range(400)} | {0, 1, 10**30}
     chances = [sampler.chance(size) for size in sizes]
 
@@ -71,14 +71,14 @@ def test_the_envelope_covers_the_law(scale, power):
 
 
 def test_proposals_have_a_rational_survival():
-    sizes = module._Sampler(SCALE, 2).propose(100_000, SeededBits(5))[0].astype(float)
+    sizes = module._HeavyTail(SCALE, 2).propose(100_000, SeededBits(5))[0].astype(float)
     for n in (1, 6, 60, 600):
         expected = 6.25 / (6.25 + n)
         assert abs(np.mean(sizes >= n) - expected) < 6 * np.sqrt(expected / 100_000)
 
 
 def test_huge_scales_work():
-    noise = heavy_tail(Fraction(1 << 45), 2000, power=4, bits=SeededBits(1))
+    noise = sample_heavy_tail(Fraction(1 << 45), 2000, power=4, bits=SeededBits(1))
 
     assert 0.5 < np.median(np.abs(noise)) / 2**45 < 0.8
 
@@ -86,4 +86,4 @@ def test_huge_scales_work():
 @pytest.mark.parametrize(("scale", "power"), [(3, 2), (10, 3)])
 def test_small_scales_and_other_powers_are_refused(scale, power):
     with pytest.raises(InvalidRequest):
-        heavy_tail(Fraction(scale), 1, power=power)
+        sample_heavy_tail(Fraction(scale), 1, power=power)

@@ -6,7 +6,7 @@ import pytest
 from expost.core import InvalidRequest, Ladder
 from expost.noise import SeededBits, jump_noise
 from expost.noise.jump_noise import JumpNoise, check_rates
-from expost.noise.laplace import draw_laplace
+from expost.noise.lattice_sampler import draw_laplace
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
 
@@ -32,21 +32,18 @@ def test_a_block_holds_its_rungs(start: int, stop: int) -> None:
     assert (noise.block(start, stop) == np.array([noise.at(rung) for rung in range(start, stop)])).all()
 
 
-def test_reach_bounds_every_rung() -> None:
-    noise = JumpNoise.draw(LADDER, Fraction(1), 500, order=2, sampler=draw_laplace, bits=SeededBits(1))
+@pytest.mark.parametrize(
+    ("top", "sizes", "kind"), [(2**61, 2**60, np.int64), (2**61, 2**61, object), (1, -(2**62), object)]
+)
+def test_sums_that_could_leave_64_bits_are_python_integers(top: int, sizes: int, kind: type) -> None:
+    noise = JumpNoise(np.array([top, 2]), np.array([2]), np.array([0]), np.array([sizes]))
 
-    assert (np.abs(noise.block(0, 4)) <= noise.reach()).all()
-
-
-def test_wide_noise_is_the_same_noise() -> None:
-    noise = example().widened()
-
-    assert noise.block(0, 4).dtype == object
-    assert noise.block(0, 4).tolist() == example().block(0, 4).tolist()
+    assert noise.block(0, 4).dtype == kind
+    assert noise.at(0).tolist() == [top + sizes, 2]
 
 
 def test_a_new_top_leaves_the_rungs_below_as_they_were() -> None:
-    longer = example().under(np.array([0, 2]), 3)
+    longer = example().extend(np.array([0, 2]), 3)
 
     assert longer.at(4).tolist() == [0, 2]
     assert (longer.block(0, 4) == example().block(0, 4)).all()

@@ -7,7 +7,7 @@ from tests.unit.noise.scripted import ScriptedBits
 
 from expost.core import Ladder
 from expost.noise import SeededBits
-from expost.noise.jumps import JumpLine, draw_jumps
+from expost.noise.jump_noise import JumpLine, draw_jumps
 
 LADDER = Ladder.of([Fraction(1, 1000), Fraction(1, 7), Fraction(1, 6), 1, 5])
 

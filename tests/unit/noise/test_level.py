@@ -6,8 +6,7 @@ import pytest
 
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath, PermuteAndFlip, SeededBits
-from expost.noise.level import LARGEST_RATE, check_gaussian_ladder, check_level, check_scale
-from expost.noise.parameter import LARGEST_SCALE
+from expost.noise.parameter import LARGEST_RATE, LARGEST_SCALE, check_gaussian_ladder, check_level, check_scale
 
 
 @pytest.mark.parametrize("sensitivity", [1, 7, Fraction(1, 3)])

@@ -6,8 +6,8 @@ from tests.odd_numbers import answers
 
 from expost import noise
 from expost.core import InvalidRequest
-from expost.noise import SeededBits, discrete_laplace
-from expost.noise.parameter import LARGEST_SCALE, MOST_NUMBERS, Parameter, as_shape, blocks
+from expost.noise import SeededBits, sample_laplace
+from expost.noise.parameter import LARGEST_SCALE, MOST_NUMBERS, Parameter, iterate_blocks, read_shape
 
 
 def test_a_float_means_its_shortest_decimal() -> None:
@@ -40,34 +40,37 @@ def test_some_elements_keep_their_values() -> None:
 
 @pytest.mark.parametrize(("size", "shape"), [(None, None), (3, (3,)), ((2, 3), (2, 3)), (0, (0,))])
 def test_a_size_is_a_shape(size, shape) -> None:
-    assert as_shape(size) == shape
+    assert read_shape(size) == shape
 
 
 def test_results_take_the_shape_asked_for() -> None:
-    assert isinstance(discrete_laplace(3), int)
-    assert discrete_laplace(3, 4).shape == (4,)
-    assert discrete_laplace(3, (2, 3)).shape == (2, 3)
-    assert discrete_laplace(np.ones((2, 2))).shape == (2, 2)
-    assert discrete_laplace(3, 0).shape == (0,)
-    assert discrete_laplace([]).shape == (0,)
+    assert isinstance(sample_laplace(3), int)
+    assert sample_laplace(3, 4).shape == (4,)
+    assert sample_laplace(3, (2, 3)).shape == (2, 3)
+    assert sample_laplace(np.ones((2, 2))).shape == (2, 2)
+    assert sample_laplace(3, 0).shape == (0,)
+    assert sample_laplace([]).shape == (0,)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "3", None, True, 10**40, [1, 0], [[1], [2, 3]]])
 def test_a_senseless_scale_is_refused(value) -> None:
     with pytest.raises(InvalidRequest):
-        discrete_laplace(value, None)
+        sample_laplace(value, None)
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "3", (2, -1), True])
 def test_a_senseless_size_is_refused(size) -> None:
     with pytest.raises(InvalidRequest):
-        discrete_laplace(1, size)
+        sample_laplace(1, size)
 
 
-SAMPLERS = {"bernoulli": "probability", "bernoulli_exp": "exponent", "discrete_gaussian": "variance"}
-SAMPLERS |= dict.fromkeys(["bitwise_geometric", "bitwise_laplace", "discrete_laplace", "geometric"], "scale")
+SAMPLERS = {"sample_bernoulli": "probability", "sample_bernoulli_exp": "exponent", "sample_gaussian": "variance"}
+SAMPLERS |= dict.fromkeys(["sample_laplace", "sample_geometric"], "scale")
 CALLS = {name: {parameter: 1, "size": 2} for name, parameter in SAMPLERS.items()}
-CALLS |= {"uniform_below": {"bound": 1, "size": 2}, "spherical_laplace": {"scale": 10, "dimension": 3, "runs": 2}}
+CALLS |= {
+    "sample_uniform": {"bound": 1, "size": 2},
+    "sample_spherical_laplace": {"scale": 10, "dimension": 3, "runs": 2},
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -80,12 +83,12 @@ def test_no_number_of_a_sampler_ends_in_an_error_that_is_not_ours(name: str) -> 
 def test_no_more_numbers_are_drawn_at_once_than_a_computer_holds() -> None:
     for size in (MOST_NUMBERS + 1, (MOST_NUMBERS, 2), (10**9, 10**9)):
         with pytest.raises(InvalidRequest, match=str(MOST_NUMBERS)):
-            as_shape(size)
+            read_shape(size)
 
 
 def test_a_size_that_contradicts_the_parameters_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="one scale per element"):
-        discrete_laplace([1, 2, 3], 4)
+        sample_laplace([1, 2, 3], 4)
 
 
 def test_the_largest_scale_is_taken_and_the_next_refused() -> None:
@@ -95,7 +98,7 @@ def test_the_largest_scale_is_taken_and_the_next_refused() -> None:
 
 
 def test_blocks_cover_everything_once() -> None:
-    covered = np.concatenate([np.arange(100_000)[part] for part in blocks(100_000)])
+    covered = np.concatenate([np.arange(100_000)[part] for part in iterate_blocks(100_000)])
 
     assert (covered == np.arange(100_000)).all()
-    assert list(blocks(0)) == []
+    assert list(iterate_blocks(0)) == []

@@ -8,7 +8,8 @@ import pytest
 
 from expost.core import InvalidRequest, Ladder, Norm, SealBroken, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath, SeededBits
-from expost.noise.path import check_block, check_norm, check_rung, exact_column, ladder_of, narrowed
+from expost.noise.laplace_path import _narrowed
+from expost.noise.release_path import check_norm, check_rung, read_column, read_ladder
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
 
@@ -20,15 +21,17 @@ def test_only_an_index_names_a_rung(rung) -> None:
 
 
 def test_a_block_is_a_range_of_rungs() -> None:
-    assert check_block(LADDER, 1, 4) == (1, 4)
+    path = DiscreteLaplacePath(Sealed(1, Sensitivity(1)), LADDER, bits=SeededBits(1))
+
+    assert path.block(1, 4).shape == (3, 1)
     for start, stop in ((0, 0), (2, 2), (3, 1), (-1, 2), (0, 5)):
         with pytest.raises(InvalidRequest):
-            check_block(LADDER, start, stop)
+            path.block(start, stop)
 
 
 def test_a_ladder_may_be_plain_numbers() -> None:
-    assert ladder_of([0.1, 0.2, 0.5, 1]) == LADDER
-    assert ladder_of(LADDER) is LADDER
+    assert read_ladder([0.1, 0.2, 0.5, 1]) == LADDER
+    assert read_ladder(LADDER) is LADDER
 
 
 def test_the_norm_of_the_sensitivity_is_the_one_of_the_noise() -> None:
@@ -52,15 +55,15 @@ def test_the_norm_of_the_sensitivity_is_the_one_of_the_noise() -> None:
     ],
 )
 def test_sealed_integers_become_a_column_of_a_type_that_their_type_sets(exact, dtype) -> None:
-    column = exact_column(Sealed(exact, Sensitivity(1)))
+    column = read_column(Sealed(exact, Sensitivity(1)))
 
     assert column.dtype == dtype
     assert column.tolist() == np.atleast_1d(np.asarray(exact, object)).tolist()
 
 
 def test_values_are_narrowed_only_when_they_fit() -> None:
-    assert narrowed(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
-    assert narrowed(np.array([1, 2**63], dtype=object)).dtype == object
+    assert _narrowed(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
+    assert _narrowed(np.array([1, 2**63], dtype=object)).dtype == object
 
 
 def test_threads_that_read_at_once_see_one_answer() -> None:

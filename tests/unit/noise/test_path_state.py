@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest
-from expost.noise.path_state import pack_state, unpack_state
+from expost.noise.release_path import pack_state, unpack_state
 
 SECRET = 987654321
 

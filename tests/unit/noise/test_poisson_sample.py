@@ -9,7 +9,7 @@ from scipy import stats
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.noise.poisson_sample import _coins, _Distances, poisson_sample
+from expost.noise.coin import _flip_coins, _RowDistances, sample_rows
 
 ROWS = 200_000
 
@@ -29,7 +29,7 @@ class Words:
 
 @pytest.mark.parametrize("rate", [Fraction(1, 400), Fraction(256, 60_000), Fraction(1, 3), Fraction(255, 256)])
 def test_the_size_is_binomial(rate: Fraction) -> None:
-    sizes = [len(poisson_sample(rate, ROWS, bits=SeededBits(seed))) for seed in range(20)]
+    sizes = [len(sample_rows(rate, ROWS, bits=SeededBits(seed))) for seed in range(20)]
 
     together = stats.binomtest(sum(sizes), 20 * ROWS, float(rate)).pvalue
     assert together > 1e-6
@@ -40,7 +40,7 @@ def test_the_size_is_binomial(rate: Fraction) -> None:
 
 def test_every_row_has_the_same_chance() -> None:
     counts = sum(
-        np.bincount(poisson_sample(Fraction(1, 5), 100, bits=SeededBits(seed)), minlength=100) for seed in range(2000)
+        np.bincount(sample_rows(Fraction(1, 5), 100, bits=SeededBits(seed)), minlength=100) for seed in range(2000)
     )
 
     chi = ((counts - 400) ** 2 / (2000 * 0.2 * 0.8)).sum()
@@ -48,10 +48,10 @@ def test_every_row_has_the_same_chance() -> None:
 
 
 def test_a_byte_that_ties_is_decided_by_more_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("expost.noise.poisson_sample.source_of", lambda bits: bits)
+    monkeypatch.setattr("expost.noise.coin.resolve_bits", lambda bits: bits)
     third = (1 << 64) // 3  # the digits of 1/3 go on as they began
 
-    sample = poisson_sample(Fraction(1, 3), 4, bits=Words([84, 85, 85, 86], [third - 1, third + 1]))
+    sample = sample_rows(Fraction(1, 3), 4, bits=Words([84, 85, 85, 86], [third - 1, third + 1]))
 
     assert sample.tolist() == [0, 1]
 
@@ -59,13 +59,13 @@ def test_a_byte_that_ties_is_decided_by_more_bits(monkeypatch: pytest.MonkeyPatc
 def test_a_word_that_ties_is_decided_by_exact_digits() -> None:
     border = (1 << 64) // 3
 
-    assert _coins(Fraction(1, 3), 1, Words([border], integers=(border - 1,)))[0]
-    assert not _coins(Fraction(1, 3), 1, Words([border], integers=(border + 1,)))[0]
+    assert _flip_coins(Fraction(1, 3), 1, Words([border], integers=(border - 1,)))[0]
+    assert not _flip_coins(Fraction(1, 3), 1, Words([border], integers=(border + 1,)))[0]
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 32), Fraction(256, 20_000), Fraction(77, 12_345), Fraction(1, 2**32)])
 def test_the_borders_of_distances_are_exact(rate: Fraction) -> None:
-    distances = _Distances(rate)
+    distances = _RowDistances(rate)
 
     out = Fraction(1)
     for floor in distances._borders.tolist():
@@ -77,7 +77,7 @@ def test_the_borders_of_distances_are_exact(rate: Fraction) -> None:
 
 @pytest.mark.parametrize("rate", [Fraction(1, 32), Fraction(256, 20_000), Fraction(1, 3000)])
 def test_the_first_bits_tell_a_distance_only_where_all_reals_agree(rate: Fraction) -> None:
-    distances = _Distances(rate)
+    distances = _RowDistances(rate)
     first = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
     ends = [np.searchsorted(distances._borders, first | np.uint64(rest), side="left") for rest in (0, 2**48 - 1)]
     ties = [np.isin(first | np.uint64(rest), distances._borders) for rest in (0, 2**48 - 1)]
@@ -90,7 +90,7 @@ def test_the_first_bits_tell_a_distance_only_where_all_reals_agree(rate: Fractio
 
 @pytest.mark.parametrize("rate", [Fraction(1, 32), Fraction(1, 400), Fraction(1, 5000)])
 def test_distances_are_geometric(rate: Fraction) -> None:
-    samples = [poisson_sample(rate, int(25_000 / rate), bits=SeededBits(seed)) for seed in range(4)]
+    samples = [sample_rows(rate, int(25_000 / rate), bits=SeededBits(seed)) for seed in range(4)]
     found = np.concatenate([np.diff(sample) for sample in samples])
     # Those that end behind the last row are not seen; so few that the law does not show it.
     cuts = stats.geom.ppf(np.linspace(0, 1, 21)[1:-1], float(rate))
@@ -108,7 +108,7 @@ def test_every_row_has_the_same_small_chance_and_neighbours_are_strangers() -> N
     rate, rows = Fraction(1, 40), 120
     seen = np.zeros((8000, rows), bool)
     for seed in range(8000):
-        seen[seed, poisson_sample(rate, rows, bits=SeededBits(seed))] = True
+        seen[seed, sample_rows(rate, rows, bits=SeededBits(seed))] = True
 
     counts, expected = seen.sum(axis=0), 8000 / 40
     assert stats.chi2.sf(((counts - expected) ** 2 / (expected * 39 / 40)).sum(), rows) > 1e-6
@@ -120,7 +120,7 @@ def test_every_row_has_the_same_small_chance_and_neighbours_are_strangers() -> N
 
 def test_a_distance_on_a_border_is_decided_by_exact_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     rate = Fraction(256, 20_000)
-    distances = _Distances(rate)
+    distances = _RowDistances(rate)
     border = int(distances._borders[6])
     word, rest = border >> 48, (border & (1 << 48) - 1) << 16
     assert distances._guide[word] == -1
@@ -129,12 +129,12 @@ def test_a_distance_on_a_border_is_decided_by_exact_digits(monkeypatch: pytest.M
     further = math.floor(exact) - (border << 64)
 
     for digits, number in ((further - 1, 6), (further + 1, 7)):
-        found = distances._numbers(1, Words([word], [rest], integers=(digits,)))
+        found = distances.count_borders(1, Words([word], [rest], integers=(digits,)))
         assert found.tolist() == [number]
 
 
 def test_reals_above_all_borders_say_that_the_next_rows_are_out() -> None:
-    distances = _Distances(Fraction(1, 100))
+    distances = _RowDistances(Fraction(1, 100))
     far = (1 << 16) - 1
     # 400 rows out, then row 400 in, then row 800, which is behind the last.
     words = [far, 0, *[far] * 20]
@@ -145,7 +145,7 @@ def test_reals_above_all_borders_say_that_the_next_rows_are_out() -> None:
 
 def test_rates_on_both_sides_of_the_border_have_the_same_law() -> None:
     for rate in (Fraction(1, 31), Fraction(1, 33)):
-        sizes = [len(poisson_sample(rate, ROWS, bits=SeededBits(seed))) for seed in range(20)]
+        sizes = [len(sample_rows(rate, ROWS, bits=SeededBits(seed))) for seed in range(20)]
         assert stats.binomtest(sum(sizes), 20 * ROWS, float(rate)).pvalue > 1e-4
         assert (
             stats.kstest([(size - ROWS * rate) / math.sqrt(ROWS * rate * (1 - rate)) for size in sizes], "norm").pvalue
@@ -154,13 +154,13 @@ def test_rates_on_both_sides_of_the_border_have_the_same_law() -> None:
 
 
 def test_the_ends_are_certain() -> None:
-    assert poisson_sample(Fraction(1), 7).tolist() == list(range(7))
-    assert poisson_sample(Fraction(0), 1000).tolist() == []
-    assert poisson_sample(Fraction(1, 2), 0).tolist() == []
-    assert poisson_sample(Fraction(1, 50), 0).tolist() == []
-    assert poisson_sample(Fraction(1, 2**40), 1000).tolist() == []
+    assert sample_rows(Fraction(1), 7).tolist() == list(range(7))
+    assert sample_rows(Fraction(0), 1000).tolist() == []
+    assert sample_rows(Fraction(1, 2), 0).tolist() == []
+    assert sample_rows(Fraction(1, 50), 0).tolist() == []
+    assert sample_rows(Fraction(1, 2**40), 1000).tolist() == []
 
 
 def test_a_rate_that_is_no_probability_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        poisson_sample(Fraction(3, 2), 10)
+        sample_rows(Fraction(3, 2), 10)

@@ -10,9 +10,9 @@ from tests.unit.noise.law_fit import fits
 
 from expost.audit.noise_laws import laplace_law, laplace_reach, proposed_law
 from expost.core import Adjacency, ApproxLoss, InvalidRequest, Sealed, Sensitivity
-from expost.noise import Bounds, ProposedQuantile, SeededBits, StableMode
+from expost.noise import LatticeBounds, ProposedQuantile, SeededBits, StableMode
+from expost.noise.exponential_quantile import SortedRecords
 from expost.noise.propose_test_release import passing_line
-from expost.noise.sorted_records import SortedRecords
 
 ADD, REPLACE = Sensitivity(1), Sensitivity(1, adjacency=Adjacency.REPLACE_ONE)
 
@@ -78,10 +78,10 @@ def neighbours(records, replace):
 @given(st.lists(st.integers(0, 8), max_size=9), st.booleans(), st.sampled_from([1, 2, 5, 8, 20]))
 def test_the_distance_of_the_quantile_is_sound(records, replace, proposal):
     sensitivity = REPLACE if replace else ADD
-    quantile = ProposedQuantile(1, 0.1, Bounds(0, 8), proposal=proposal)
+    quantile = ProposedQuantile(1, 0.1, LatticeBounds(0, 8), proposal=proposal)
 
     def distance_and_value(side):
-        data = SortedRecords.read(np.array(side, dtype=int), Bounds(0, 8))
+        data = SortedRecords.read(np.array(side, dtype=int), LatticeBounds(0, 8))
         rank = data.rank(Fraction(1, 2))
         return quantile._distance(data, rank, sensitivity), int(data.at(np.array([rank]))[0])
 
@@ -93,7 +93,7 @@ def test_the_distance_of_the_quantile_is_sound(records, replace, proposal):
 
 
 def test_the_quantile_follows_the_law_of_the_definition():
-    quantile = ProposedQuantile(2, 0.05, Bounds(0, 20), proposal=2)
+    quantile = ProposedQuantile(2, 0.05, LatticeBounds(0, 20), proposal=2)
     records = [10] * 9
     passed, values = quantile.simulate(records, REPLACE, runs=60_000, bits=SeededBits(1))
     line = passing_line(Fraction(1), quantile.delta)
@@ -103,7 +103,7 @@ def test_the_quantile_follows_the_law_of_the_definition():
 
 
 def test_dense_records_are_answered_within_the_half_width():
-    quantile = ProposedQuantile(2, 1e-6, Bounds(0, 1000), proposal=3)
+    quantile = ProposedQuantile(2, 1e-6, LatticeBounds(0, 1000), proposal=3)
     records = np.repeat(np.arange(400, 600), 20)
     passed, values = quantile.simulate(records, ADD, runs=5000, bits=SeededBits(1))
 
@@ -114,12 +114,12 @@ def test_dense_records_are_answered_within_the_half_width():
 def test_a_hole_is_refused():
     torn = Sealed([0] * 50 + [1000] * 50, ADD)
 
-    assert ProposedQuantile(1, 1e-9, Bounds(0, 1000), proposal=10).release(torn, bits=SeededBits(1)) is None
+    assert ProposedQuantile(1, 1e-9, LatticeBounds(0, 1000), proposal=10).release(torn, bits=SeededBits(1)) is None
 
 
 def test_the_bill_is_what_was_asked_for_and_refusals_cost_the_same():
     assert StableMode(0.5, 1e-6).loss == ApproxLoss(Fraction(1, 2), Fraction(1, 10**6))
-    assert ProposedQuantile(1, 1e-6, Bounds(0, 9), proposal=1).loss == ApproxLoss(1, Fraction(1, 10**6))
+    assert ProposedQuantile(1, 1e-6, LatticeBounds(0, 9), proposal=1).loss == ApproxLoss(1, Fraction(1, 10**6))
 
 
 @pytest.mark.parametrize("delta", [0, 1, -1])
@@ -132,4 +132,4 @@ def test_senseless_inputs_are_refused():
     with pytest.raises(InvalidRequest):
         StableMode(1, 0.1).release(Sealed([3], ADD))
     with pytest.raises(InvalidRequest):
-        ProposedQuantile(1, 0.1, Bounds(0, 9), proposal=0)
+        ProposedQuantile(1, 0.1, LatticeBounds(0, 9), proposal=0)

@@ -24,20 +24,18 @@ from expost.noise import (
     SeededBits,
     StableMode,
 )
-from expost.noise.exponential_quantile import ExponentialQuantile
+from expost.noise.exponential_quantile import ExponentialQuantile, LatticeBounds
 from expost.noise.gaussian_stream import GaussianStream
-from expost.noise.lattice import integers, released_sum
+from expost.noise.lattice import add_noise, read_integers
 from expost.noise.propose_test_release import ProposedQuantile
-from expost.noise.reduced_above_threshold import ReducedAboveThreshold
-from expost.noise.renewed_threshold import RenewedThreshold
-from expost.noise.smooth_statistics import SmoothQuantile
-from expost.noise.sorted_records import Bounds
-from expost.noise.spherical_laplace import SphericalLaplaceMechanism
+from expost.noise.rising_threshold import ReducedAboveThreshold, RenewedThreshold
+from expost.noise.smooth_sensitivity import SmoothQuantile
+from expost.noise.spherical_noise import SphericalLaplaceMechanism
 
 EDGES = [0, 2**31, 2**53, 2**62, 2**63 - 2, 2**63, 2**64, 2**70, 2**200]
 L1, L2, LINF = (Sensitivity(1, norm) for norm in (Norm.L1, Norm.L2, Norm.LINF))
 WIDE = Sensitivity(2**40, Norm.L1)
-RANGE = Bounds(0, 2**40)
+RANGE = LatticeBounds(0, 2**40)
 LADDER = Ladder.of([0.1, 0.5, 2])
 
 
@@ -159,7 +157,7 @@ def test_a_sum_stops_at_the_largest_integer_and_is_never_further_from_the_answer
         rng.integers(-(2**62), 2**62, (50, 6)),
         np.array([[2**70, -(2**70), 9, -9, 2**80, -3]], dtype=object),
     ):
-        total = released_sum(exact[None], noise)
+        total = add_noise(exact[None], noise)
         right = exact.astype(object)[None] + noise.astype(object)
 
         assert total.dtype == np.int64
@@ -171,4 +169,4 @@ def test_what_is_not_an_integer_is_refused(wrong: Any) -> None:
     from expost.core import InvalidRequest
 
     with pytest.raises(InvalidRequest, match="exact integers"):
-        integers(wrong)
+        read_integers(wrong)

@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 
 from expost.core import InvalidRequest, PureGuarantee, PureLoss
-from expost.noise import Bounds, ExponentialQuantile
-from expost.noise.pure_mechanism import PureMechanism
+from expost.noise import ExponentialQuantile, LatticeBounds
+from expost.noise.mechanism import PureMechanism
 
-MORE = {ExponentialQuantile: (Bounds(0, 10),)}
+MORE = {ExponentialQuantile: (LatticeBounds(0, 10),)}
 KINDS = sorted(PureMechanism.__subclasses__(), key=lambda kind: kind.__name__)
 
 

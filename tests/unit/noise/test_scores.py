@@ -4,7 +4,7 @@ from tests.unit.noise.law_fit import fits
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.noise.scores import gaps_to_best, pick_one, read_scores
+from expost.noise.selection_mechanism import gaps_to_best, pick_one, read_scores
 
 
 @pytest.mark.parametrize("scores", [[], 3, [[1, 2]], [0.5]])

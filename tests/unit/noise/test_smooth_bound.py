@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expost.core import Adjacency, Sensitivity
-from expost.noise.smooth_bound import smooth_quantile_bound
-from expost.noise.sorted_records import Bounds, SortedRecords
+from expost.noise.exponential_quantile import LatticeBounds, SortedRecords
+from expost.noise.smooth_sensitivity import smooth_quantile_bound
 
-BOUNDS = Bounds(0, 6)
+BOUNDS = LatticeBounds(0, 6)
 SHARES = [0.5, 0.25, 0.9]
 
 
@@ -57,7 +57,7 @@ def test_the_bound_covers_every_neighbour_and_changes_slowly(records, adjacency,
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40), st.sampled_from([0.05, 0.4]))
 def test_halving_the_rows_finds_the_same_maximum_as_looking_at_all_pairs(records, smoothness):
-    data = SortedRecords.read(records, Bounds(0, 1000))
+    data = SortedRecords.read(records, LatticeBounds(0, 1000))
     rank, reach = data.rank(0.5), len(data) + 1
     every = max(
         math.exp(-smoothness * (i + j)) * int(data.at(np.array([rank + j]))[0] - data.at(np.array([rank - i]))[0])
@@ -94,7 +94,7 @@ def test_for_one_record_a_unit_it_is_the_smooth_sensitivity_of_the_median():
 
 
 def test_a_million_crowded_records_have_a_tiny_bound():
-    records = SortedRecords.read(np.arange(1_000_000) // 3, Bounds(0, 10**6))
+    records = SortedRecords.read(np.arange(1_000_000) // 3, LatticeBounds(0, 10**6))
     bound = smooth_quantile_bound(records, 500_000, 0.1, Sensitivity(1, adjacency=Adjacency.REPLACE_ONE))
 
     assert 1 <= bound < 20

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest, PureLoss
-from expost.noise import Bounds, SeededBits, SmoothNoise
+from expost.noise import LatticeBounds, SeededBits, SmoothNoise
 
-WIDE = Bounds(-(1 << 50), 1 << 50)
+WIDE = LatticeBounds(-(1 << 50), 1 << 50)
 
 
 def log_mass(center, scale, power, points):
@@ -88,7 +88,7 @@ def test_the_scale_is_never_below_what_the_bound_asks_for_and_hardly_above():
 
 
 def test_answers_are_clamped_to_their_public_range():
-    values = SmoothNoise(0.01).add(5, 100.0, Bounds(0, 10), runs=1000, bits=SeededBits(1))
+    values = SmoothNoise(0.01).add(5, 100.0, LatticeBounds(0, 10), runs=1000, bits=SeededBits(1))
 
     assert values.min() == 0
     assert values.max() == 10

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expost.core import Adjacency, InvalidRequest, PureLoss, Sealed, Sensitivity
-from expost.noise import Bounds, SeededBits, SmoothInterquartileRange, SmoothQuantile, SmoothVariance
+from expost.noise import LatticeBounds, SeededBits, SmoothInterquartileRange, SmoothQuantile, SmoothVariance
 
 REPLACE, ADD = Sensitivity(1, adjacency=Adjacency.REPLACE_ONE), Sensitivity(1)
 AGES = np.repeat(np.arange(20, 60), 100)
-RANGE = Bounds(0, 120)
+RANGE = LatticeBounds(0, 120)
 
 
 @pytest.mark.parametrize("sensitivity", [REPLACE, ADD], ids=["replace", "add"])
@@ -55,7 +55,7 @@ def variance_of(records):
     st.sampled_from([0.05, 0.3]),
 )
 def test_the_bound_of_the_variance_covers_a_move_and_changes_slowly(records, value, place, epsilon):
-    statistic = SmoothVariance(epsilon, Bounds(0, 10))
+    statistic = SmoothVariance(epsilon, LatticeBounds(0, 10))
     moved = list(records)
     moved[place % len(records)] = value
     left, right = (statistic._smooth_bound(len(side), float(np.mean(side)), 1) for side in (records, moved))
@@ -66,7 +66,7 @@ def test_the_bound_of_the_variance_covers_a_move_and_changes_slowly(records, val
 
 def test_the_variance_is_near_the_truth_for_many_records():
     records = np.tile([400, 500, 600], 3000)
-    runs = SmoothVariance(5, Bounds(0, 1000)).simulate(records, REPLACE, runs=2000, bits=SeededBits(1))
+    runs = SmoothVariance(5, LatticeBounds(0, 1000)).simulate(records, REPLACE, runs=2000, bits=SeededBits(1))
 
     assert np.median(runs) / 9000**2 == pytest.approx(np.var(records), rel=0.02)
 
@@ -74,12 +74,12 @@ def test_the_variance_is_near_the_truth_for_many_records():
 def test_the_variance_wants_a_public_number_of_records():
     for sensitivity, records in ((ADD, [1, 2, 3]), (REPLACE, [1])):
         with pytest.raises(InvalidRequest, match="replace-one"):
-            SmoothVariance(1, Bounds(0, 10)).release(Sealed(records, sensitivity))
+            SmoothVariance(1, LatticeBounds(0, 10)).release(Sealed(records, sensitivity))
 
 
 def test_the_variance_refuses_what_floats_cannot_hold():
     with pytest.raises(InvalidRequest, match="coarser grid"):
-        SmoothVariance(1, Bounds(0, 1 << 40)).release(Sealed([1, 2], REPLACE))
+        SmoothVariance(1, LatticeBounds(0, 1 << 40)).release(Sealed([1, 2], REPLACE))
 
 
 @pytest.mark.parametrize("kind", [SmoothQuantile, SmoothInterquartileRange, SmoothVariance])

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from expost.core import InvalidRequest, Norm, PureGuarantee, PureLoss, Sealed, Sensitivity
-from expost.noise import SeededBits, SphericalLaplaceMechanism, spherical_laplace
-from expost.noise.spherical_laplace import GRID_RATIO, draw_steps, least_step, shape_of
+from expost.noise import SeededBits, SphericalLaplaceMechanism, sample_spherical_laplace
+from expost.noise.spherical_noise import GRID_RATIO, draw_steps, least_step, shape_of
 
 RATIO = float(GRID_RATIO)
 
@@ -72,7 +72,7 @@ def test_steps_have_their_law(dimension: int) -> None:
 def test_decisions_are_the_same_where_no_float_is_trusted(monkeypatch, dimension: int) -> None:
     plain = draw_steps(dimension, 60, SeededBits(5))
     # The function has its module's name, so the module is found by import.
-    monkeypatch.setattr(import_module("expost.noise.spherical_laplace"), "_FLOAT_ERROR", 1e-2)
+    monkeypatch.setattr(import_module("expost.noise.spherical_noise"), "_FLOAT_ERROR", 1e-2)
 
     exact = draw_steps(dimension, 60, SeededBits(5))
 
@@ -96,7 +96,7 @@ def test_the_mechanism_bills_its_epsilon_and_scales_by_the_grid() -> None:
 @pytest.mark.parametrize("scale, dimension", [(Fraction(0), 2), (Fraction(-1), 2), (Fraction(1), 0)])
 def test_nonsense_is_refused(scale: Fraction, dimension: int) -> None:
     with pytest.raises(InvalidRequest):
-        spherical_laplace(scale, dimension, 1)
+        sample_spherical_laplace(scale, dimension, 1)
 
 
 def test_a_largest_move_of_one_coordinate_is_no_euclidean_distance() -> None:
@@ -105,6 +105,6 @@ def test_a_largest_move_of_one_coordinate_is_no_euclidean_distance() -> None:
 
 
 def test_a_scale_beyond_64_bits_is_drawn_in_python_integers() -> None:
-    drawn = spherical_laplace(Fraction(2**70), 2, 4, bits=SeededBits(1))
+    drawn = sample_spherical_laplace(Fraction(2**70), 2, 4, bits=SeededBits(1))
 
     assert drawn.dtype == object and max(abs(int(each)) for each in drawn.ravel()) > 2**62

@@ -3,7 +3,7 @@ import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
 from expost.core import InvalidRequest
-from expost.noise import SeededBits, uniform_below
+from expost.noise import SeededBits, sample_uniform
 
 
 def test_words_that_would_bias_the_remainder_are_thrown_away() -> None:
@@ -11,7 +11,7 @@ def test_words_that_would_bias_the_remainder_are_thrown_away() -> None:
     excess = 2**64 % bound  # 1: the word 0 is one too many for remainder 0
     bits = ScriptedBits(words(excess - 1, excess, excess + 1), words(7))
 
-    assert uniform_below(bound, 3, bits=bits).tolist() == [7 % 3, excess % 3, (excess + 1) % 3]
+    assert sample_uniform(bound, 3, bits=bits).tolist() == [7 % 3, excess % 3, (excess + 1) % 3]
     assert bits.drawn == 32
 
 
@@ -21,7 +21,7 @@ def test_kept_words_are_a_whole_number_of_bounds() -> None:
 
 
 def test_every_element_has_its_own_bound() -> None:
-    values = uniform_below(np.array([1, 2, 2**62] * 1000), bits=SeededBits(1)).reshape(-1, 3)
+    values = sample_uniform(np.array([1, 2, 2**62] * 1000), bits=SeededBits(1)).reshape(-1, 3)
 
     assert (values[:, 0] == 0).all()
     assert set(values[:, 1]) == {0, 1}
@@ -29,7 +29,7 @@ def test_every_element_has_its_own_bound() -> None:
 
 
 def test_bounds_beyond_a_word_give_python_integers() -> None:
-    values = uniform_below(10**30, 50, bits=SeededBits(1))
+    values = sample_uniform(10**30, 50, bits=SeededBits(1))
 
     assert values.dtype == object
     assert all(0 <= value < 10**30 for value in values)
@@ -37,16 +37,16 @@ def test_bounds_beyond_a_word_give_python_integers() -> None:
 
 
 def test_a_single_draw_is_an_integer() -> None:
-    assert uniform_below(1) == 0
-    assert isinstance(uniform_below(10), int)
+    assert sample_uniform(1) == 0
+    assert isinstance(sample_uniform(10), int)
 
 
 @pytest.mark.parametrize("bound", [0, -1, 1.5, "3", True, [3, 0]])
 def test_a_bound_is_a_positive_integer(bound) -> None:
     with pytest.raises(InvalidRequest):
-        uniform_below(bound, None)
+        sample_uniform(bound, None)
 
 
 def test_a_size_that_contradicts_the_bounds_is_refused() -> None:
     with pytest.raises(InvalidRequest):
-        uniform_below([1, 2], 3)
+        sample_uniform([1, 2], 3)

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
 from expost.noise import SeededBits
-from expost.noise.enclosure import ratio
-from expost.noise.uniform_reals import MINUS_LOG_ERROR, UniformReals
+from expost.noise.enclosure import MINUS_LOG_ERROR, UniformReals, bound_ratio
 
 EDGES = [0, 1, 2, 2**20, 2**44 - 1, 2**44, 2**44 + 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
 
@@ -82,7 +81,7 @@ def test_coins_do_not_depend_on_where_the_filter_gives_up() -> None:
     thresholds = np.linspace(0, 3, 500)
 
     def exact(index: int) -> partial:
-        return partial(ratio, Fraction(thresholds[index]))
+        return partial(bound_ratio, Fraction(thresholds[index]))
 
     quick = UniformReals(500, SeededBits(4)).exceed(thresholds, 0.0, exact)
     slow = UniformReals(500, SeededBits(4)).exceed(thresholds, 10.0, exact)
@@ -98,7 +97,7 @@ def test_a_threshold_at_the_word_itself_is_decided_by_new_digits() -> None:
         threshold = Fraction(int(-mpmath.log((border + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 64) * 2**250), 2**250)
     below, above = (
         UniformReals(1, ScriptedBits(words(border), words(second))).exceed(
-            np.array([float(threshold)]), 0.0, lambda _: partial(ratio, threshold)
+            np.array([float(threshold)]), 0.0, lambda _: partial(bound_ratio, threshold)
         )[0]
         for second in (2**62, 3 * 2**62)
     )

@@ -1,8 +1,8 @@
-"""The reference samplers: integer comparisons only, bit by bit.
+"""Reference samplers for tests: integer comparisons only, bit by bit.
 
 The binary digits of a geometric variable are independent: digit i is 1 with probability 1 / (1 + exp(2^i / scale))
 (docs/proofs/bitwise-geometric.md). Each digit compares 16 random bits with the first 16 bits of that probability and
-draws more on a tie. Slower than ``geometric``, free of floats: the tests hold the fast samplers against it.
+draws more on a tie. Slower than ``sample_geometric`` and free of floats: the oracle of the fast samplers.
 """
 
 from __future__ import annotations
@@ -14,37 +14,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.noise.bits import BitSource, source_of
-from expost.noise.enclosure import exp_minus, floor_of, is_below, logistic_minus
-from expost.noise.parameter import Parameter, blocks
+from expost.noise.bits import BitSource, resolve_bits
+from expost.noise.enclosure import Real, bound_exp_minus, bound_logistic_minus, is_below
+from expost.noise.parameter import Parameter, iterate_blocks
 
-__all__ = ["bitwise_geometric", "bitwise_laplace"]
+__all__ = ["bitwise_geometric", "bitwise_laplace", "floor_of"]
 
 _DIGIT = 16  # random bits compared at first
 _REACH = 45  # scales covered by the digits; beyond lies exp(-45) < 2^-64, drawn apart
 _WIDEST = 62  # digits that fit an int64
 
 
+def floor_of(real: Real, length: int) -> int:
+    """Compute floor(x 2^length), certain; for numbers that are not a whole multiple of any 2^-n.
+
+    >>> floor_of(lambda length: bound_exp_minus(Fraction(1), length), 10)
+    376
+    """
+    extra = 16
+    while True:
+        low, high = (bound >> extra for bound in real(length + extra))
+        if low == high:
+            return low
+        extra += 64
+
+
 def bitwise_geometric(scale: object, size: object = None, *, bits: BitSource | None = None) -> Any:
-    """Non-negative integers with P(g) proportional to exp(-g / scale), by integer arithmetic.
+    """Draw non-negative integers with P(g) proportional to exp(-g / scale), by integer arithmetic.
 
     >>> from expost.noise.bits import SeededBits
     >>> bitwise_geometric(2, 4, bits=SeededBits(1)).dtype
     dtype('int64')
     """
     parameter = Parameter.read(scale, size, "scale")
-    return parameter.shaped(_each_scale(parameter, source_of(bits), signed=False))
+    return parameter.reshape(_each_scale(parameter, resolve_bits(bits), signed=False))
 
 
 def bitwise_laplace(scale: object, size: object = None, *, bits: BitSource | None = None) -> Any:
-    """Integers with P(k) proportional to exp(-|k| / scale), by integer arithmetic.
+    """Draw integers with P(k) proportional to exp(-|k| / scale), by integer arithmetic.
 
     >>> from expost.noise.bits import SeededBits
     >>> bitwise_laplace(2, 4, bits=SeededBits(1)).dtype
     dtype('int64')
     """
     parameter = Parameter.read(scale, size, "scale")
-    return parameter.shaped(_each_scale(parameter, source_of(bits), signed=True))
+    return parameter.reshape(_each_scale(parameter, resolve_bits(bits), signed=True))
 
 
 def _each_scale(scale: Parameter, bits: BitSource, *, signed: bool) -> NDArray[Any]:
@@ -68,15 +82,15 @@ class _Digits:
     def __init__(self, scale: Fraction) -> None:
         self._scale = scale
         self._count = max(1, (_REACH * scale.numerator // scale.denominator).bit_length())
-        self._coins = [partial(logistic_minus, (1 << place) / scale) for place in range(self._count)]
+        self._coins = [partial(bound_logistic_minus, (1 << place) / scale) for place in range(self._count)]
         self._coins.insert(0, self._coins[0])
         padding = -len(self._coins) % 8
         floors = [floor_of(coin, _DIGIT) for coin in self._coins]
         self._floors = np.array(floors + [0] * padding, dtype=np.uint16)
-        self._above = partial(exp_minus, (1 << self._count) / scale)
+        self._above = partial(bound_exp_minus, (1 << self._count) / scale)
 
     def draw(self, count: int, bits: BitSource, *, signed: bool) -> NDArray[Any]:
-        parts = [self._draw_block(part.stop - part.start, bits, signed) for part in blocks(count)]
+        parts = [self._draw_block(part.stop - part.start, bits, signed) for part in iterate_blocks(count)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _draw_block(self, count: int, bits: BitSource, signed: bool) -> NDArray[Any]:

@@ -1,5 +1,7 @@
 """One thread of one process draws the noise of a session: else one bill pays for two answers."""
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +13,7 @@ from tests.forked import told_by_a_fork
 
 from expost.core import InvalidRequest, Ladder, PureLoss, Sealed, Sensitivity
 from expost.noise import AboveThreshold, ReducedAboveThreshold
-from expost.noise.one_holder import OneHolder
-from expost.noise.renewed_threshold import RenewedThreshold
+from expost.noise.rising_threshold import RenewedThreshold, RisingBatch
 
 ONE = Sensitivity(1)
 FAR_ABOVE, FAR_BELOW = Sealed(10**4, ONE), Sealed(-(10**4), ONE)
@@ -32,24 +33,8 @@ def plain() -> Any:
     return AboveThreshold(threshold=0, sensitivity=ONE, epsilon_threshold=1, epsilon_query=1).open()
 
 
-class Crowded(OneHolder):
-    """Who comes in first finds a thread at the door, which waits there until the first one has left."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        super().__init__()
-        self._thread = thread
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with super().alone():
-            if self._thread.ident is None:
-                self._thread.start()
-                self._thread.join(WAIT)
-            yield
-
-
 def told_together(session: Any, first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
-    """What two threads get that come to a session at once, the first one first."""
+    """Return what two threads get that ask at once; the second one waits for the lock that the first one holds."""
     told: list[Any] = []
 
     def ask() -> None:
@@ -58,9 +43,19 @@ def told_together(session: Any, first: Callable[[], Any], second: Callable[[], A
         except InvalidRequest:
             told.append("refused")
 
-    session._holder = Crowded(threading.Thread(target=ask))
+    thread, draw_alone = threading.Thread(target=ask), session._draw_alone
+
+    @contextmanager
+    def crowded() -> Iterator[None]:
+        with draw_alone():
+            if thread.ident is None:
+                thread.start()
+                thread.join(WAIT)
+            yield
+
+    session._draw_alone = crowded
     answer = first()
-    session._holder._thread.join()
+    thread.join()
     return [answer, *told]
 
 
@@ -93,26 +88,25 @@ def test_a_thread_that_waited_uses_no_hit_twice(second: str) -> None:
 def test_a_fork_draws_nothing(begin: Callable[[], Any], question: dict[str, int]) -> None:
     session = begin()
 
-    assert "Expected noise to be drawn on by the process that began it" in told_by_a_fork(
+    assert "This session belongs to another process (it was forked)" in told_by_a_fork(
         lambda: session.ask(FAR_BELOW, **question).above
     )
     assert not session.ask(FAR_BELOW, **question).above
 
 
-@pytest.mark.parametrize(("begin", "drawn"), [(reduced, "step"), (renewed, "gaps")])
+@pytest.mark.parametrize("begin", [reduced, renewed])
 def test_an_answer_that_was_lost_on_its_way_is_paid_for(
-    begin: Callable[[], Any], drawn: str, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = begin()
     session.ask(FAR_BELOW, rung=0)
-    place = type(session._batch) if drawn == "step" else RenewedThreshold
-    answer = getattr(place, drawn)
+    answer = RisingBatch.step
 
     def lost(*terms: Any) -> None:
         answer(*terms)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(place, drawn, lost)
+    monkeypatch.setattr(RisingBatch, "step", lost)
     with pytest.raises(KeyboardInterrupt):
         session.ask(FAR_ABOVE, rung=1)
 
@@ -120,10 +114,9 @@ def test_an_answer_that_was_lost_on_its_way_is_paid_for(
     assert session.loss == PureLoss(LADDER[1])
 
 
-def test_the_lock_is_given_back_after_an_error() -> None:
-    holder = OneHolder()
-    with pytest.raises(KeyError), holder.alone():
-        raise KeyError
-    with holder.alone():
-        assert holder._lock.locked()
-    assert not holder._lock.locked()
+@pytest.mark.parametrize("begin", [renewed, reduced, plain])
+def test_a_session_is_not_copied(begin: Callable[[], Any]) -> None:
+    session = begin()
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            copied(session)

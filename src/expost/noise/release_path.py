@@ -1,0 +1,128 @@
+"""The base of gradual-release paths: sealed integers in, rungs by index, values out, and the secret state as bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, Ladder, Norm, Sealed, SingleOwner, unseal
+from expost.noise.lattice import read_integers
+
+__all__ = ["ReleasePath", "check_norm", "check_rung", "pack_state", "read_column", "read_ladder", "unpack_state"]
+
+_VERSION = 1
+_BLOCK = 32  # bytes; answers below 2^255 have one length
+
+
+class ReleasePath(SingleOwner):
+    """What all paths share: rungs by index, one owner, no copies.
+
+    A path cannot be pickled or copied: its less private rungs are as good as the data.
+    """
+
+    _owned_noun = "path"
+    _kind = "path"
+    """The name of the kind of path, in its text and in its saved state."""
+
+    _ladder: Ladder
+    _size: int
+
+    @property
+    def ladder(self) -> Ladder:
+        """The rungs, most private first."""
+        return self._ladder
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return self._size
+
+    def _check_block(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the range of rungs a caller passed, if it is a range of at least one."""
+        first, last = check_rung(self._ladder, start), check_rung(self._ladder, stop - 1)
+        if first > last:
+            raise InvalidRequest("Expected start below stop", got=start, do="Read at least one rung")
+        return first, last + 1
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} of {self.size} coordinates over {len(self._ladder)} rungs>"
+
+
+def read_ladder(rungs: Ladder | Iterable[float | Fraction]) -> Ladder:
+    """Return the ladder a caller passed, or make one of numbers."""
+    return rungs if isinstance(rungs, Ladder) else Ladder.of(rungs)
+
+
+def check_rung(ladder: Ladder, rung: int) -> int:
+    """Return the index a caller passed, if it names a rung."""
+    if isinstance(rung, bool) or not isinstance(rung, int | np.integer) or not 0 <= rung < len(ladder):
+        raise InvalidRequest(f"Expected a rung from 0 to {len(ladder) - 1}", got=rung, do="Pass its index")
+    return int(rung)
+
+
+def check_norm(sealed: Sealed, norm: Norm) -> Fraction:
+    """Return the sensitivity of a sealed answer, if it is measured in the norm that its noise protects."""
+    if not isinstance(sealed, Sealed):
+        raise InvalidRequest("Expected a sealed exact answer", do="Seal it with its sensitivity")
+    if sealed.sensitivity.norm is not norm:
+        name = norm.value.upper()
+        raise InvalidRequest(
+            f"Expected an {name} sensitivity",
+            got=sealed.sensitivity.norm.value,
+            do=f"Seal the answer with its {name} bound",
+        )
+    return Fraction(sealed.sensitivity.amount)
+
+
+def read_column(sealed: Sealed) -> NDArray[Any]:
+    """Return the sealed answer as a flat column of integers, in a type that depends on the sealed type alone."""
+    column = np.atleast_1d(read_integers(unseal(sealed)))
+    if column.ndim != 1:
+        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Flatten it")
+    return column
+
+
+def pack_state(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Write the state of a path without pickle: public facts as JSON, integer arrays, Python integers in 32-byte blocks.
+
+    The length of a state must not reveal how many digits an answer has: an encrypted state is as long as the plain one.
+
+    >>> unpack_state("demo", pack_state("demo", {"rungs": 2}, {"top": np.array([1, 2])}))[0]["rungs"]
+    2
+    """
+    columns, wide = dict(arrays), [name for name, array in arrays.items() if array.dtype == object]
+    for name in wide:
+        values = arrays[name].tolist()
+        width = _BLOCK * max((value.bit_length() // (8 * _BLOCK) + 1 for value in values), default=1)
+        joined = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
+        columns[name] = np.frombuffer(joined, np.uint8).reshape(len(values), width)
+    header = json.dumps({"kind": kind, "version": _VERSION, "wide": wide, "facts": dict(facts)})
+    buffer = io.BytesIO()
+    np.savez(buffer, header=np.array(header), **columns)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def unpack_state(kind: str, state: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read the facts and arrays of ``pack_state``; the error for a damaged state says nothing about its content."""
+    try:
+        with np.load(io.BytesIO(state), allow_pickle=False) as stored:
+            header = json.loads(str(stored["header"]))
+            arrays = {name: stored[name] for name in stored.files if name != "header"}
+        if (header["kind"], header["version"]) != (kind, _VERSION):
+            raise ValueError
+        for name in header["wide"]:
+            if arrays[name].dtype.kind == "U":  # states of version 0.1 have decimal texts
+                values = [int(text) for text in arrays[name].tolist()]
+            else:
+                values = [int.from_bytes(row.tobytes(), "little", signed=True) for row in arrays[name]]
+            arrays[name] = np.array(values, dtype=object)
+    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile):
+        raise InvalidRequest(f"Expected the state of a {kind}", do="Pass what state() returned, unchanged") from None
+    return header["facts"], arrays
