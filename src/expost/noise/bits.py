@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-def _keystream(key: bytes) -> CipherContext:
+def _open_keystream(key: bytes) -> CipherContext:
     """Open AES-256 in counter mode, whose encrypted zeros are the uniform bits (NIST01, section 6.5)."""
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
@@ -171,7 +171,7 @@ class SystemBits(BitSource):
     def _fill(self, out: memoryview) -> None:
         stream, now = self._stream, (os.getpid(), _forks)
         if stream.left < len(out) or stream.born != now:
-            stream.keystream, stream.left, stream.born = _keystream(os.urandom(32)), _RESEED_AFTER, now
+            stream.keystream, stream.left, stream.born = _open_keystream(os.urandom(32)), _RESEED_AFTER, now
         stream.left -= len(out)
         _encrypt_zeros(stream.keystream, out)
 
@@ -206,7 +206,7 @@ class SeededBits(BitSource):
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InvalidRequest("Expected an integer seed", got=seed, do="Pass an int, or use system_bits()")
         self._seed = int(seed)
-        self._keystream = _keystream(hashlib.sha256(f"expost simulation {self._seed}".encode()).digest())
+        self._keystream = _open_keystream(hashlib.sha256(f"expost simulation {self._seed}".encode()).digest())
         self._lock = threading.Lock()
 
     def _fill(self, out: memoryview) -> None:

@@ -55,9 +55,9 @@ def bound_exp_minus(x: Fraction, length: int) -> Enclosure:
     """
     if x > length:  # exp(-length) < 2**-length
         return 0, 1
-    context = _context(length)
+    context = _decimal_context(length)
     # Relative error: x 10^(1-prec) from the division, 10^(1-prec) from exp; times 2^length that is below 1.
-    return _widened(context.exp(context.divide(Decimal(-x.numerator), Decimal(x.denominator))), length)
+    return _widen_decimal(context.exp(context.divide(Decimal(-x.numerator), Decimal(x.denominator))), length)
 
 
 def bound_minus_log(numerator: int, length: int) -> Enclosure:
@@ -66,16 +66,16 @@ def bound_minus_log(numerator: int, length: int) -> Enclosure:
     >>> bound_minus_log(1, 10)  # 1024 * ln(1024) = 7097.8...
     (7096, 7099)
     """
-    context = _context(length)
+    context = _decimal_context(length)
     # |ln| <= length, so its last digit weighs below length 10^(1-prec): times 2^length that is below 1.
-    return _widened(context.minus(context.ln(context.divide(Decimal(numerator), Decimal(1 << length)))), length)
+    return _widen_decimal(context.minus(context.ln(context.divide(Decimal(numerator), Decimal(1 << length)))), length)
 
 
-def _context(length: int) -> Context:
+def _decimal_context(length: int) -> Context:
     return Context(prec=length * 302 // 1000 + _GUARD, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
-def _widened(value: Decimal, length: int) -> Enclosure:
+def _widen_decimal(value: Decimal, length: int) -> Enclosure:
     numerator, denominator = value.as_integer_ratio()
     floor = (numerator << length) // denominator
     return max(floor - 1, 0), floor + 2
@@ -222,20 +222,20 @@ class UniformReals:
             prefix, known = self.digits(index)
             while prefix == 0:
                 prefix, known = self.refine(index)
-            low, low_length = _shortened(low * prefix, low_length + known, length + _MORE)
-            high, high_length = _shortened(high * -(prefix + 1), high_length + known, length + _MORE)
+            low, low_length = _shorten_fraction(low * prefix, low_length + known, length + _MORE)
+            high, high_length = _shorten_fraction(high * -(prefix + 1), high_length + known, length + _MORE)
             high = -high
         _, most = bound_minus_log(low, low_length)
         least, _ = bound_minus_log(high, high_length)
-        return _rescaled(least, high_length, length), -_rescaled(-most, low_length, length)
+        return _rescale_fraction(least, high_length, length), -_rescale_fraction(-most, low_length, length)
 
 
-def _shortened(numerator: int, length: int, keep: int) -> tuple[int, int]:
+def _shorten_fraction(numerator: int, length: int, keep: int) -> tuple[int, int]:
     """Round numerator / 2^length down to ``keep`` significant bits."""
     excess = max(0, numerator.bit_length() - keep)
     return numerator >> excess, length - excess
 
 
-def _rescaled(value: int, length: int, wanted: int) -> int:
+def _rescale_fraction(value: int, length: int, wanted: int) -> int:
     """Express value / 2^length as a multiple of 2^-wanted, rounded down."""
     return value >> (length - wanted) if length > wanted else value << (wanted - length)

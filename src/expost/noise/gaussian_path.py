@@ -152,7 +152,7 @@ class GaussianPath(ReleasePath):
             One per coordinate.
         """
         self._draw_up_to(check_rung(self._ladder, rung))
-        steps = [self._step(j) for j in range(rung + 1)]
+        steps = [self._rho_step(j) for j in range(rung + 1)]
         columns = zip(*(release.tolist() for release in self._releases[: rung + 1]), strict=True)
         return [
             sum((step * y for step, y in zip(steps, column, strict=True)), Fraction(0)) / self._ladder[rung]
@@ -190,7 +190,7 @@ class GaussianPath(ReleasePath):
         first, end = self._check_block(start, stop)
         self._draw_up_to(end - 1)
         releases = np.array([release.astype(float) for release in self._releases[:end]])
-        steps = np.array([float(self._step(j)) for j in range(end)])
+        steps = np.array([float(self._rho_step(j)) for j in range(end)])
         levels = np.array([float(rung) for rung in self._ladder.rungs[:end]])
         estimates: NDArray[np.float64] = np.cumsum(steps[:, None] * releases, axis=0)[first:] / levels[first:, None]
         return estimates
@@ -244,12 +244,12 @@ class GaussianPath(ReleasePath):
         path._releases = [arrays[f"release {rung}"] for rung in range(facts["drawn"])]
         return path
 
-    def _step(self, rung: int) -> Fraction:
+    def _rho_step(self, rung: int) -> Fraction:
         """Return the rho that a rung adds to the one below it."""
         return self._ladder[rung] - (self._ladder[rung - 1] if rung else 0)
 
     def _variance(self, rung: int) -> Fraction:
-        return self._square / (2 * self._step(rung))  # CKS20, Theorem 4: rho = sensitivity^2 / (2 variance)
+        return self._square / (2 * self._rho_step(rung))  # CKS20, Theorem 4: rho = sensitivity^2 / (2 variance)
 
     def _draw_up_to(self, rung: int) -> None:
         """Draw the releases not read before, all in one batch."""

@@ -84,7 +84,7 @@ class GaussianTable:
         self._inverse = 1 / (2 * float(self.variance))
         # How many entries of the table each cell has, and their share of the cell's probability.
         precision = 64 + _PRECISION
-        chances = np.array([chance / (1 << precision) for chance, _ in self._chances(precision, 64)])
+        chances = np.array([chance / (1 << precision) for chance, _ in self._bound_chances(precision, 64)])
         width = float(1 << self._shift)
         # e of docs/proofs/gaussian-table.md is below this anywhere in the cell.
         steepest = (2 * _nearest_member(np.arange(len(chances)), self._shift) + width) * width * self._inverse
@@ -95,11 +95,11 @@ class GaussianTable:
         # The first member of the cell of each entry; the entries after the named ones leave it undecided.
         kind = np.int32 if (len(self._counts) // 2 + 1) << self._shift < SHORT else np.int64  # for all listed cells
         self._entries = np.zeros(_ENTRIES, kind)
-        self._entries[: self._named] = np.repeat(_cell(np.arange(len(self._counts))), self._counts) << self._shift
+        self._entries[: self._named] = np.repeat(_cell_of(np.arange(len(self._counts))), self._counts) << self._shift
         # A place takes an integer of as few bits as hold it: bits cost time.
         self._places = np.dtype(np.uint16 if self._shift <= _SHORT_PLACE else f"u{self._entries.itemsize}")
         # For the first bits of a uniform real, its cell's number above the steps; -1 if a border begins with them too.
-        self._borders = np.array(self._floors(64), np.uint64)
+        self._borders = np.array(self._compute_floors(64), np.uint64)
         shift = np.uint64(64 - _GUIDE)
         begins = np.arange(1 << _GUIDE, dtype=np.uint64) << shift
         self._guide = np.searchsorted(self._borders, begins, side="left")
@@ -119,10 +119,10 @@ class GaussianTable:
         scratch = np.empty(min(_BLOCK, len(values)), np.intp)
         starts = range(0, len(values), _BLOCK)
         undecided = np.concatenate([k + self._fill(values[k : k + _BLOCK], scratch, bits) for k in starts])
-        found, kept = self._settle(len(undecided), bits)
+        found, kept = self._draw_above_steps(len(undecided), bits)
         inside = int(np.searchsorted(undecided, count))
         # Kept values are alike whichever place they were drawn for, so the spare ones replace the rejected ones.
-        behind = _put(values[count:], undecided[inside:] - count, found[inside:])
+        behind = _write_values(values[count:], undecided[inside:] - count, found[inside:])
         stays = np.ones(len(behind), bool)
         stays[undecided[inside:][~kept[inside:]] - count] = False
         holes, spares = (~kept[:inside]).nonzero()[0], behind[stays]
@@ -130,13 +130,13 @@ class GaussianTable:
         found[holes[:filled]] = spares[:filled]
         if filled < len(holes):
             found[holes[filled:]] = self.draw(len(holes) - filled, bits)
-        return _put(values[:count], undecided[:inside], found[:inside])
+        return _write_values(values[:count], undecided[:inside], found[:inside])
 
-    def _floors(self, length: int) -> list[int]:
+    def _compute_floors(self, length: int) -> list[int]:
         """Compute floor(F_j 2^length), certain, for the cumulative probabilities F_1, F_2, ... above the steps."""
         precision, left = length + _PRECISION, _ENTRIES - self._named
         while True:
-            cells = self._cumulative(precision, length)
+            cells = self._bound_cumulative(precision, length)
             taken = [*accumulate(self._counts), *[self._named] * len(cells)]
             # Bounds on F_j 2^precision: the cells less their steps, over the sum of all.
             bounds = [
@@ -152,14 +152,16 @@ class GaussianTable:
                 return floors
             precision *= 2
 
-    def _chances(self, precision: int, length: int) -> list[Enclosure]:
+    def _bound_chances(self, precision: int, length: int) -> list[Enclosure]:
         """Bound the cells' own probabilities times 2^precision."""
-        bounds = [(0, 0), *self._cumulative(precision, length)]
+        bounds = [(0, 0), *self._bound_cumulative(precision, length)]
         return [(high_low[0] - low_high[1], high_low[1] - low_high[0]) for low_high, high_low in pairwise(bounds)]
 
-    def _cumulative(self, precision: int, length: int) -> list[Enclosure]:
+    def _bound_cumulative(self, precision: int, length: int) -> list[Enclosure]:
         """Bound the cells' cumulative probabilities times 2^precision, while a cell matters at ``length`` bits."""
-        sides = {(upper, first): self._weights(first, precision, upper=upper) for upper in (0, 1) for first in (0, 1)}
+        sides = {
+            (upper, first): self._bound_weights(first, precision, upper=upper) for upper in (0, 1) for first in (0, 1)
+        }
         least, most = (sides[upper, 0][1] + sides[upper, 1][1] for upper in (0, 1))
         columns = zip(*(sides[upper, first][0] for first in (0, 1) for upper in (0, 1)), strict=False)
         bounds, below_low, below_high = [], 0, 0
@@ -170,7 +172,7 @@ class GaussianTable:
             bounds.append(((below_low << precision) // most, -(-(below_high << precision) // least)))
         return bounds
 
-    def _weights(self, first: int, precision: int, *, upper: int) -> tuple[list[int], int]:
+    def _bound_weights(self, first: int, precision: int, *, upper: int) -> tuple[list[int], int]:
         """Bound exp(-a^2 / (2 variance)) 2^precision at a = first + k 2^s while it differs from zero, and the sum of all.
 
         Each weight is the one before times a step, which shrinks by the same factor every time.
@@ -203,16 +205,16 @@ class GaussianTable:
         out += offsets if kind.itemsize < out.itemsize else offsets.view(out.dtype)
         return (chosen >= np.uint16(self._named)).nonzero()[0]
 
-    def _settle(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _draw_above_steps(self, count: int, bits: BitSource) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Draw values above the steps, and the coins that keep or reject them."""
         words = bits.words(3 * count).reshape(3, -1)
-        numbers = self._numbers(words[0], bits)
+        numbers = self._find_numbers(words[0], bits)
         offsets = (words[1] & np.uint64((1 << self._shift) - 1)).view(np.int64)
-        kept = self._kept(numbers, offsets, words[2], bits)
-        offsets += _cell(numbers) << self._shift
+        kept = self._flip_coins(numbers, offsets, words[2], bits)
+        offsets += _cell_of(numbers) << self._shift
         return offsets, kept
 
-    def _numbers(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.intp]:
+    def _find_numbers(self, uniform: NDArray[np.uint64], bits: BitSource) -> NDArray[np.intp]:
         """Find the numbers of the cells that contain uniform reals beginning with these 64 bits."""
         numbers = self._guide.take((uniform >> np.uint64(64 - _GUIDE)).view(np.int64), mode="clip")
         unsure = np.flatnonzero(numbers < 0)
@@ -225,13 +227,13 @@ class GaussianTable:
     def _exact_number(self, prefix: int, length: int, bits: BitSource) -> int:
         """Find the number of the cell of a uniform real that begins with these bits, drawing as many more as needed."""
         while True:
-            floors = self._floors(length)
+            floors = self._compute_floors(length)
             first = next((number for number, floor in enumerate(floors) if prefix <= floor), len(floors))
             if first < len(floors) and prefix < floors[first]:
                 return first
             prefix, length = prefix << 64 | bits.integer(64), length + 64
 
-    def _kept(
+    def _flip_coins(
         self, numbers: NDArray[np.intp], offsets: NDArray[np.int64], coins: NDArray[np.uint64], bits: BitSource
     ) -> NDArray[np.bool_]:
         """Flip coins of probability (exp(-e) - c) / (1 - c) for members of exponent e in cells with a share c of steps."""
@@ -252,18 +254,18 @@ class GaussianTable:
         for index in np.flatnonzero(np.abs(gaps) <= _COIN_ERROR).tolist():
             far, a = int(further[index]), int(nearest[index])
             exponent = Fraction((2 * a + far) * far) / (2 * self.variance)
-            exact = partial(self._acceptance, int(numbers[index]), exponent)
+            exact = partial(self._bound_acceptance, int(numbers[index]), exponent)
             kept[index] = is_below(int(coins[index]), 64, exact, bits)
         return kept
 
-    def _acceptance(self, number: int, exponent: Fraction, length: int) -> Enclosure:
+    def _bound_acceptance(self, number: int, exponent: Fraction, length: int) -> Enclosure:
         """Bound (exp(-e) - c) / (1 - c) 2^length."""
         precision = length + _PRECISION
         low, high = bound_exp_minus(exponent, precision)
         one, count = 1 << precision, self._counts[number] if number < len(self._counts) else 0
         if not count:
             return low >> _PRECISION, -(-high >> _PRECISION)
-        least, most = self._chances(precision, length)[number]
+        least, most = self._bound_chances(precision, length)[number]
         step = count << precision >> _INDEX
         # The share c = count / 2^16 over the chance; the kept part falls with it.
         share_low, share_high = (step << precision) // most, -(-(step << precision) // least)
@@ -273,7 +275,7 @@ class GaussianTable:
         )
 
 
-def _put(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) -> NDArray[Any]:
+def _write_values(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) -> NDArray[Any]:
     """Write values into their places, in 64 bits if 32 could not hold them."""
     if found.dtype != values.dtype and found.size and max(int(found.max()), -int(found.min())) >= SHORT:
         values = values.astype(np.int64)
@@ -281,7 +283,7 @@ def _put(values: NDArray[Any], places: NDArray[np.intp], found: NDArray[Any]) ->
     return values
 
 
-def _cell(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+def _cell_of(numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Convert numbers 0, 1, 2, 3, ... to cells 0, -1, 1, -2, ..."""
     return (numbers >> 1) ^ -(numbers & 1)
 

@@ -295,7 +295,7 @@ class GeometricPath(ReleasePath):
         numpy.ndarray
             One value per coordinate: int64 if all fit, else Python integers.
         """
-        return _narrowed(self._noise.at(check_rung(self._ladder, rung)))
+        return _narrow_integers(self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
         """Return the noise of several rungs.
@@ -310,10 +310,10 @@ class GeometricPath(ReleasePath):
         numpy.ndarray
             One row per rung, one column per coordinate.
         """
-        return _narrowed(self._noise.block(*self._check_block(start, stop)))
+        return _narrow_integers(self._noise.block(*self._check_block(start, stop)))
 
 
-def _narrowed(values: NDArray[Any]) -> NDArray[Any]:
+def _narrow_integers(values: NDArray[Any]) -> NDArray[Any]:
     """Convert noise to int64 if it fits: only for noise that is kept secret, whose type nobody sees."""
     if values.dtype == object and all(-(1 << 63) <= value < 1 << 63 for value in values.flat):
         return values.astype(np.int64)

@@ -83,7 +83,7 @@ class Parameter:
         if size is not None and read_shape(size) != given.shape:
             raise InvalidRequest(f"Expected one {name} per element", do="Leave size out, or pass a single number")
         if given.dtype == object:
-            table, index = _distinct(given.ravel().tolist())
+            table, index = _find_distinct(given.ravel().tolist())
         else:
             kept, index = np.unique(given.ravel(), return_inverse=True)
             table = kept.tolist()
@@ -120,7 +120,7 @@ class Parameter:
         return Parameter(self.floats, self.entry, index, (len(elements),))
 
 
-def _distinct(values: list[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+def _find_distinct(values: list[Any]) -> tuple[list[Any], NDArray[np.intp]]:
     """Return the distinct values in order of appearance, and the place of each value among them."""
     try:
         places = {value: place for place, value in enumerate(dict.fromkeys(values))}

@@ -142,11 +142,11 @@ class StableMode(_TestedMechanism):
         counts = read_scores(exact)
         if counts.size < 2:
             raise InvalidRequest("Expected at least two categories", do="Pass their counts")
-        distance = self._distance(counts, sensitivity)
+        distance = self._count_units(counts, sensitivity)
         passed = _test_distance(distance, self.epsilon, self.delta, runs, resolve_bits(bits))
         return np.where(passed, int(np.argmax(counts)), _REFUSED)
 
-    def _distance(self, counts: NDArray[Any], sensitivity: Sensitivity) -> int:
+    def _count_units(self, counts: NDArray[Any], sensitivity: Sensitivity) -> int:
         """Count the units that must change, at least, before an adjacent table can have another mode."""
         second, first = (int(count) for count in sorted(counts.tolist())[-2:])
         # docs/proofs/propose-test-release.md: one unit moves the lead by at most its L1 sensitivity.
@@ -262,12 +262,12 @@ class ProposedQuantile(_TestedMechanism):
         """
         source, records = resolve_bits(bits), SortedRecords.read(exact, self.bounds)
         rank, half = records.rank(self.probability), self.epsilon / 2
-        passed = _test_distance(self._distance(records, rank, sensitivity), half, self.delta, runs, source)
+        passed = _test_distance(self._count_units(records, rank, sensitivity), half, self.delta, runs, source)
         noise = sample_laplace(self.proposal / half, runs, bits=source)
         noisy = np.clip(add_exactly(records.at(np.array([rank])), noise), self.bounds.low, self.bounds.high)
         return passed, np.where(passed, noisy, self.bounds.low).astype(np.int64)
 
-    def _distance(self, records: SortedRecords, rank: int, sensitivity: Sensitivity) -> int:
+    def _count_units(self, records: SortedRecords, rank: int, sensitivity: Sensitivity) -> int:
         """Find the number of units k whose change may open a window of (k + 1) units' records beyond the proposal."""
         group, symmetric = records_per_unit(sensitivity), not is_replace(sensitivity)
         low, high = -1, len(records) // group + 1  # beyond it the window spans the bounds

@@ -10,7 +10,7 @@ from tests.distribution.goodness import SAMPLES, WRONG, follows, gaussian_cdf, p
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.noise.gaussian_stream import GaussianTable, _cell, gaussian_table
+from expost.noise.gaussian_stream import GaussianTable, _cell_of, gaussian_table
 
 mpmath.mp.dps = 60
 
@@ -71,12 +71,12 @@ def test_a_place_does_not_depend_on_the_cell_or_on_its_neighbours_place(power: i
 
 def test_values_of_32_bits_leave_room_for_a_sum_of_two() -> None:
     class Far(GaussianTable):
-        def _numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
-            numbers = super()._numbers(uniform, bits)
+        def _find_numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
+            numbers = super()._find_numbers(uniform, bits)
             numbers[0] = 2 * (2**30 >> self._shift) + self.further
             return numbers
 
-        def _kept(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
+        def _flip_coins(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
             return np.ones(len(numbers), bool)
 
     table = Far(2**40)
@@ -140,7 +140,7 @@ def test_the_entries_are_the_cells_as_often_as_they_were_counted(variance: Fract
     table = GaussianTable(variance)
     cells, counts = np.unique(table._entries[: table._named], return_counts=True)
 
-    expected = {int(_cell(np.array(j))) << table._shift: count for j, count in enumerate(table._counts) if count}
+    expected = {int(_cell_of(np.array(j))) << table._shift: count for j, count in enumerate(table._counts) if count}
 
     assert dict(zip(cells.tolist(), counts.tolist(), strict=True)) == expected
     assert table._named == sum(table._counts) < len(table._entries) == 2**16
@@ -154,7 +154,7 @@ def test_steps_and_coins_together_give_every_member_its_probability(number: int)
 
     for further in (0, 1, 40, (1 << table._shift) - 1):
         exponent = Fraction((2 * law.largest[number] + further) * further, 2 * 10**8)
-        low, high = table._acceptance(number, exponent, 200)
+        low, high = table._bound_acceptance(number, exponent, 200)
         wanted = law.chances[number] * mpmath.exp(-law.exponent(number, further))
         drawn = [step + (law.chances[number] - step) * bound / one for bound in (low, high)]
 
@@ -164,7 +164,7 @@ def test_steps_and_coins_together_give_every_member_its_probability(number: int)
 
 
 def test_cells_are_numbered_from_the_middle_outwards() -> None:
-    assert _cell(np.arange(6)).tolist() == [0, -1, 1, -2, 2, -3]
+    assert _cell_of(np.arange(6)).tolist() == [0, -1, 1, -2, 2, -3]
 
 
 def test_the_guide_never_contradicts_the_borders() -> None:
@@ -184,11 +184,11 @@ def test_the_guide_never_contradicts_the_borders() -> None:
 def test_a_tie_of_64_bits_is_decided_by_the_next_ones() -> None:
     table = GaussianTable(10**6)
     tied = int(table._borders[10])
-    rest = table._floors(128)[10] - (tied << 64)
+    rest = table._compute_floors(128)[10] - (tied << 64)
 
     assert table._exact_number(tied, 64, Scripted([rest - 1])) == 10
     assert table._exact_number(tied, 64, Scripted([rest + 1])) == 11
-    assert table._numbers(np.array([tied - 1, tied, tied + 1], np.uint64), Scripted([rest + 1])).tolist() == [
+    assert table._find_numbers(np.array([tied - 1, tied, tied + 1], np.uint64), Scripted([rest + 1])).tolist() == [
         10,
         11,
         11,
@@ -202,7 +202,7 @@ def test_the_far_tail_is_reached_beyond_the_listed_cells() -> None:
     number = table._exact_number(last, 64, Scripted([last, 0]))
 
     assert number >= len(table._borders) - 1
-    assert abs(int(_cell(np.array([number]))[0])) << table._shift > 9 * 1000
+    assert abs(int(_cell_of(np.array([number]))[0])) << table._shift > 9 * 1000
 
 
 @pytest.mark.parametrize("number", [0, 400, 401, 1000])
@@ -214,7 +214,7 @@ def test_close_coins_are_decided_exactly(number: int) -> None:
     nearest = int((mpmath.exp(-law.exponent(number, further)) - share) / (1 - share) * 2**64)
 
     def kept(coin: int) -> bool:
-        return bool(table._kept(np.array([number]), offset, np.array([coin], np.uint64), Scripted([]))[0])
+        return bool(table._flip_coins(np.array([number]), offset, np.array([coin], np.uint64), Scripted([]))[0])
 
     assert kept(nearest - 1)
     assert not kept(nearest + 1)
@@ -228,8 +228,8 @@ def test_refused_values_are_replaced_by_fresh_ones_even_if_many_are() -> None:
                 return left_open
             return np.union1d(left_open, np.arange(0, len(out), 3))
 
-        def _settle(self, count, bits):  # type: ignore[no-untyped-def]
-            found, kept = super()._settle(count, bits)
+        def _draw_above_steps(self, count, bits):  # type: ignore[no-untyped-def]
+            found, kept = super()._draw_above_steps(count, bits)
             refused = np.arange(count) % 8 > 0 if count > 10 else ~kept
             return np.where(refused, 10**9, found), ~refused & kept
 
@@ -242,12 +242,12 @@ def test_refused_values_are_replaced_by_fresh_ones_even_if_many_are() -> None:
 
 def test_a_value_that_32_bits_cannot_hold_is_drawn_all_the_same() -> None:
     class Far(GaussianTable):
-        def _numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
-            numbers = super()._numbers(uniform, bits)
+        def _find_numbers(self, uniform, bits):  # type: ignore[no-untyped-def]
+            numbers = super()._find_numbers(uniform, bits)
             numbers[0] = 2**30
             return numbers
 
-        def _kept(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
+        def _flip_coins(self, numbers, offsets, coins, bits):  # type: ignore[no-untyped-def]
             return np.ones(len(numbers), bool)
 
     sample = Far(2**40).draw(5000, SeededBits(4))

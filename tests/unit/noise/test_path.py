@@ -8,7 +8,7 @@ import pytest
 
 from expost.core import InvalidRequest, Ladder, Norm, SealBroken, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath, SeededBits
-from expost.noise.laplace_path import _narrowed
+from expost.noise.laplace_path import _narrow_integers
 from expost.noise.release_path import check_norm, check_rung, read_column, read_ladder
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
@@ -62,8 +62,8 @@ def test_sealed_integers_become_a_column_of_a_type_that_their_type_sets(exact, d
 
 
 def test_values_are_narrowed_only_when_they_fit() -> None:
-    assert _narrowed(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
-    assert _narrowed(np.array([1, 2**63], dtype=object)).dtype == object
+    assert _narrow_integers(np.array([1, -(2**63)], dtype=object)).dtype == np.int64
+    assert _narrow_integers(np.array([1, 2**63], dtype=object)).dtype == object
 
 
 def test_threads_that_read_at_once_see_one_answer() -> None:

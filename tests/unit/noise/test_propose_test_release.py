@@ -47,7 +47,7 @@ def test_the_distance_of_the_mode_is_sound(counts, gain, lose, replace):
         other[lose % size] -= 1
     sensitivity = Sensitivity(2, adjacency=Adjacency.REPLACE_ONE) if replace else ADD
     mode = StableMode(1, 0.1)
-    left, right = (mode._distance(np.array(side), sensitivity) for side in (counts, other))
+    left, right = (mode._count_units(np.array(side), sensitivity) for side in (counts, other))
 
     assert abs(left - right) <= 1
     if max(left, right) > 0:
@@ -83,7 +83,7 @@ def test_the_distance_of_the_quantile_is_sound(records, replace, proposal):
     def distance_and_value(side):
         data = SortedRecords.read(np.array(side, dtype=int), LatticeBounds(0, 8))
         rank = data.rank(Fraction(1, 2))
-        return quantile._distance(data, rank, sensitivity), int(data.at(np.array([rank]))[0])
+        return quantile._count_units(data, rank, sensitivity), int(data.at(np.array([rank]))[0])
 
     distance, value = distance_and_value(records)
     for other in neighbours(records, replace):
