@@ -1,29 +1,26 @@
 """Accounting: events, currencies, composition, filters and odometers."""
 
-from expost.accounting.accounts import Account, account, account_report, event_of
-from expost.accounting.amplification import amplified_epsilon
-from expost.accounting.boundaries import LinearBoundary, MixtureBoundary
-from expost.accounting.calibration import noise_multiplier_for, sampling_rate_for, steps_for
-from expost.accounting.composition import advanced_composition, basic_composition, optimal_composition
-from expost.accounting.events import (
-    ApproxEvent,
-    ConcentratedEvent,
-    DiscreteGaussianEvent,
-    DiscreteLaplaceEvent,
-    Event,
-    ExponentialEvent,
-    ExPostEvent,
-    GaussianEvent,
-    LaplaceEvent,
-    Parallel,
-    PoissonSampled,
-    PureEvent,
-    RenyiEvent,
-    Repeat,
-    SampledWithoutReplacement,
-    Sequence,
+from expost.accounting.amplification import (
+    amplified_epsilon,
 )
-from expost.accounting.filters import (
+from expost.accounting.calibration import (
+    noise_multiplier_for,
+    sampling_rate_for,
+    steps_for,
+)
+from expost.accounting.composition import (
+    advanced_composition,
+    basic_composition,
+    optimal_composition,
+)
+from expost.accounting.concentrated import (
+    pure_to_gdp,
+    pure_to_zcdp,
+)
+from expost.accounting.event_price import (
+    EventPrice,
+)
+from expost.accounting.filter import (
     ApproxFilter,
     BasicFilter,
     ConcentratedFilter,
@@ -34,19 +31,45 @@ from expost.accounting.filters import (
     Reservation,
     filter_for,
 )
-from expost.accounting.gaussian import pure_to_gdp
-from expost.accounting.odometers import (
+from expost.accounting.odometer import (
     ConcentratedOdometer,
     GaussianOdometer,
+    LinearBoundary,
+    MixtureBoundary,
     Odometer,
     PureOdometer,
     RenyiOdometer,
 )
-from expost.accounting.tradeoff import TradeoffCurve, plot_tradeoff
-from expost.accounting.zcdp import pure_to_zcdp
+from expost.accounting.privacy_account import (
+    PrivacyAccount,
+    account,
+    account_report,
+    event_of,
+)
+from expost.accounting.privacy_event import (
+    ApproxEvent,
+    ConcentratedEvent,
+    DiscreteGaussianEvent,
+    DiscreteLaplaceEvent,
+    ExponentialEvent,
+    ExPostEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    Parallel,
+    PoissonSampled,
+    PrivacyEvent,
+    PureEvent,
+    RenyiEvent,
+    Repeat,
+    SampledWithoutReplacement,
+    Sequence,
+)
+from expost.accounting.tradeoff_curve import (
+    TradeoffCurve,
+    plot_tradeoff,
+)
 
 __all__ = [
-    "Account",
     "ApproxEvent",
     "ApproxFilter",
     "BasicFilter",
@@ -55,7 +78,7 @@ __all__ = [
     "ConcentratedOdometer",
     "DiscreteGaussianEvent",
     "DiscreteLaplaceEvent",
-    "Event",
+    "EventPrice",
     "ExPostEvent",
     "ExponentialEvent",
     "Filter",
@@ -68,6 +91,8 @@ __all__ = [
     "Odometer",
     "Parallel",
     "PoissonSampled",
+    "PrivacyAccount",
+    "PrivacyEvent",
     "PureEvent",
     "PureFilter",
     "PureOdometer",

@@ -1,8 +1,13 @@
-"""The composition theorems by name: basic, advanced, and the optimal one for equal steps."""
+"""Costs that add exactly: pure epsilon, (epsilon, delta) by plain sums, and the composition theorems by name.
+
+Pure epsilon is the only currency in which a refund needs no further theorem. Sums of (epsilon, delta) are loose but hold
+whatever was chosen adaptively. For equal steps the optimal composition theorem is exact.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,70 +15,111 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln
 
-from expost.accounting import approx
-from expost.accounting.gaussian import smallest_epsilon
+from expost.accounting.amplification import amplified_epsilon
+from expost.accounting.privacy_event import (
+    ApproxEvent,
+    DiscreteLaplaceEvent,
+    ExponentialEvent,
+    LaplaceEvent,
+    PoissonSampled,
+    PrivacyEvent,
+    PureEvent,
+    Repeat,
+    SampledWithoutReplacement,
+    Sequence,
+)
 from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up
 from expost.accounting.scenario import Scenario
-from expost.accounting.tails import bound_by_epsilons
+from expost.accounting.tradeoff_curve import bound_by_epsilons, smallest_epsilon
+from expost.core import explain_arguments
 from expost.core.errors import InvalidRequest
+from expost.core.meaning import approx_loss_bound
 from expost.core.rational import probability, rational
 
-__all__ = ["HomogeneousTotal", "advanced_composition", "basic_composition", "optimal_composition", "total"]
+__all__ = [
+    "ApproxTotal",
+    "HomogeneousTotal",
+    "PureTotal",
+    "advanced_composition",
+    "approx_cost_of",
+    "basic_composition",
+    "leaves_inside",
+    "optimal_composition",
+    "pure_cost_of",
+    "sum_approx",
+    "sum_homogeneous",
+    "sum_inside",
+    "sum_pure",
+]
 
-_LARGEST_EPSILON = 700.0  # of advanced composition: beyond, its exponential is no float
+_LARGEST_EPSILON = 700.0  # of advanced composition: beyond it the exponential is not a float
 _MOST_STEPS = 200_000  # one array of this length is summed per evaluation
 
+Pair = tuple[Fraction, Fraction]
 
-def basic_composition(epsilon: float | Fraction, count: int, *, delta: float | Fraction = 0) -> tuple[float, float]:
-    """(k epsilon, k delta) (DR14, Theorem 3.16).
 
-    >>> basic_composition(0.1, 100)
-    (10.0, 0.0)
+@dataclass(frozen=True)
+class PureTotal:
+    """epsilon-differential privacy of a whole scenario.
+
+    >>> PureTotal(Fraction(1)).epsilon(Fraction(0))
+    1.0
     """
-    steps = _steps(count)
-    return (
-        float_up(rational(epsilon, "epsilon", positive=False) * steps),
-        float_up(rational(delta, "delta", positive=False) * steps),
-    )
+
+    amount: Fraction
+
+    def epsilon(self, delta: Fraction) -> float:
+        """Return the epsilon at this delta: a pure mechanism post-processes randomized response (KOV15, Theorem 2.1)."""
+        exact = float_up(self.amount)
+        if delta == 0:
+            return exact
+        spared = float_down(delta) * (1 + math.exp(-exact))
+        if spared >= 1:
+            return 0.0
+        # ln(e^E - delta (1 + e^E)) in floats: two roundings of at most 2^-52 (1 + E), covered by 2^-50.
+        return max(0.0, exact + math.log1p(-spared) + 2.0**-50 * (1 + exact))
+
+    def delta(self, epsilon: Fraction) -> float:
+        """Return the delta at this epsilon: (e^E - e^epsilon) / (1 + e^E) for a total of E."""
+        gap = self.amount - epsilon
+        if gap <= 0:
+            return 0.0
+        return -math.expm1(-float_up(gap)) / (1 + math.exp(-float_up(self.amount))) * (1 + 2.0**-50)
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """Return the loss that is never exceeded."""
+        return float_up(self.amount)
 
 
-def advanced_composition(
-    epsilon: float | Fraction, count: int, *, slack: float | Fraction, delta: float | Fraction = 0
-) -> tuple[float, float]:
-    """The epsilon e sqrt(2 k ln(1/slack)) + k e (exp(e) - 1), at k delta + slack (DRV10, Theorem III.3).
+@dataclass(frozen=True)
+class ApproxTotal:
+    """(epsilon, delta)-differential privacy of a whole scenario.
 
-    For comparison: the optimal theorem and every other currency here are tighter.
-
-    >>> round(advanced_composition(0.1, 100, slack=1e-6)[0], 2)
-    6.31
+    >>> ApproxTotal(Fraction(1), Fraction(1, 1000)).epsilon(Fraction(1, 1000))
+    1.0
     """
-    e, steps = float_up(rational(epsilon, "epsilon", positive=False)), _steps(count)
-    spare = probability(slack, "slack")
-    if e > _LARGEST_EPSILON:
-        raise InvalidRequest(
-            f"Expected epsilon of at most {_LARGEST_EPSILON:g}", got=epsilon, do="Use basic_composition"
-        )
-    value = e * math.sqrt(2 * steps * math.log(1 / float_down(spare))) + steps * e * math.expm1(e)
-    return value * (1 + MARGIN), float_up(rational(delta, "delta", positive=False) * steps + spare)
 
+    amount: Fraction
+    failure: Fraction
 
-def optimal_composition(
-    epsilon: float | Fraction, count: int, *, at_delta: float | Fraction, delta: float | Fraction = 0
-) -> float:
-    """The smallest epsilon of ``count`` mechanisms, each (epsilon, delta)-private, at ``at_delta`` (KOV15, Theorem 3.3).
+    def epsilon(self, delta: Fraction) -> float:
+        """Return the epsilon at this delta; infinite below the total's own delta."""
+        left = delta - self.failure
+        # What is left of delta pays for randomized response (KOV15, Theorem 3.2); dividing by 1 - delta only helps.
+        return math.inf if left < 0 else PureTotal(self.amount).epsilon(left)
 
-    >>> optimal_composition(0.1, 100, at_delta=1e-6) < 5.22
-    True
-    """
-    one = rational(epsilon, "epsilon", positive=False), rational(delta, "delta", positive=False)
-    if _steps(count) > _MOST_STEPS:
-        raise InvalidRequest(f"Expected at most {_MOST_STEPS} mechanisms", got=count, do="Account in another currency")
-    return HomogeneousTotal(*one, count).epsilon(probability(at_delta, "at_delta"))
+    def delta(self, epsilon: Fraction) -> float:
+        """Return the delta at this epsilon."""
+        return min(1.0, math.nextafter(float_up(self.failure) + PureTotal(self.amount).delta(epsilon), math.inf))
+
+    def loss_bound(self, chance: Fraction) -> float:
+        """Return the loss exceeded with at most this probability; infinite up to the total's own delta."""
+        return approx_loss_bound(self.amount, self.failure, chance)
 
 
 @dataclass(frozen=True)
 class HomogeneousTotal:
-    """``count`` mechanisms of one (epsilon, delta): the exact optimum over all of them.
+    """The exact optimum over all compositions of ``count`` mechanisms of one (epsilon, delta).
 
     >>> HomogeneousTotal(Fraction(1), Fraction(0), 1).delta(Fraction(1))
     0.0
@@ -84,34 +130,35 @@ class HomogeneousTotal:
     count: int
 
     def epsilon(self, delta: Fraction) -> float:
-        """The smallest epsilon at this delta."""
-        if delta < self._failed():
+        """Return the smallest epsilon at this delta."""
+        if delta < self._total_failure:
             return math.inf
         top = float_up(self.amount * self.count)
-        found = smallest_epsilon(self._delta, float_down(delta)) if delta else top
+        found = smallest_epsilon(self._delta_at, float_down(delta)) if delta else top
         return min(found, top)
 
     def delta(self, epsilon: Fraction) -> float:
-        """The exact delta at this epsilon, rounded up."""
-        return self._delta(float_down(epsilon))
+        """Return the exact delta at this epsilon, rounded up."""
+        return self._delta_at(float_down(epsilon))
 
     def loss_bound(self, chance: Fraction) -> float:
-        """The loss that is exceeded with this probability at most."""
-        return bound_by_epsilons(self.epsilon, self._failed(), chance)
+        """Return the loss that is exceeded with at most this probability."""
+        return bound_by_epsilons(self.epsilon, self._total_failure, chance)
 
-    def _failed(self) -> Fraction:
+    @property
+    def _total_failure(self) -> Fraction:
         # 1 - (1 - d)^k, bounded by k d: exact powers of long fractions would be slow.
         return min(self.failure * self.count, Fraction(1))
 
-    def _delta(self, epsilon: float) -> float:
-        """sum_l C(k, l) e^((k - l) e) / (1 + e^e)^k (1 - e^(epsilon - (k - 2l) e))_+ , all terms non-negative."""
-        losses, masses, error, failed = self._law
+    def _delta_at(self, epsilon: float) -> float:
+        """Return sum_l C(k, l) e^((k - l) e) / (1 + e^e)^k (1 - e^(epsilon - (k - 2l) e))_+, all terms non-negative."""
+        losses, masses, error, failed = self._loss_law
         gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
         value = float(np.dot(masses, gains)) * (1 + error) + (SMALLEST if epsilon < losses[0] else 0.0)
         return min(1.0, failed + value)
 
     @cached_property
-    def _law(self) -> tuple[Floats, Floats, float, float]:
+    def _loss_law(self) -> tuple[Floats, Floats, float, float]:
         """The losses, their masses, the relative error of a sum over them, and the probability of failure."""
         e, k = float_up(self.amount), self.count
         losers = np.arange(k + 1, dtype=np.float64)
@@ -119,21 +166,224 @@ class HomogeneousTotal:
         log_mass += (k - losers) * e - k * (e + math.log1p(math.exp(-e)))
         # The logarithms have absolute errors of a few ulps of their largest term.
         error = 2.0**-49 * (4 + float(gammaln(k + 1)) + k * (e + 1))
-        return (k - 2 * losers) * e, np.exp(log_mass), error, float_up(self._failed())
+        return (k - 2 * losers) * e, np.exp(log_mass), error, float_up(self._total_failure)
 
 
-def total(scenario: Scenario) -> HomogeneousTotal | None:
-    """The optimum where all leaves are one (epsilon, delta) mechanism, else None."""
+def pure_cost_of(event: PrivacyEvent) -> Fraction | None:
+    """Return the exact pure epsilon of a leaf, or None where it has none.
+
+    >>> pure_cost_of(LaplaceEvent(2))
+    Fraction(1, 2)
+    """
+    match event:
+        case PureEvent(epsilon) | ExponentialEvent(epsilon):
+            return epsilon
+        case LaplaceEvent(noise_multiplier):
+            return 1 / noise_multiplier  # DMNS06, Proposition 1
+        case DiscreteLaplaceEvent():
+            return event.epsilon
+        case PoissonSampled() | SampledWithoutReplacement():
+            inner = sum_inside(event.event, pure_cost_of)
+            return None if inner is None else amplified_epsilon(inner, event.rate)
+    return None
+
+
+def approx_cost_of(event: PrivacyEvent) -> Pair | None:
+    """Return the exact (epsilon, delta) of a leaf, or None where it has none.
+
+    >>> approx_cost_of(ApproxEvent(1, 1e-6))
+    (Fraction(1, 1), Fraction(1, 1000000))
+    """
+    match event:
+        case ApproxEvent(epsilon, delta):
+            return epsilon, delta
+        case PoissonSampled() | SampledWithoutReplacement():
+            epsilon = delta = Fraction(0)
+            for leaf, count in leaves_inside(event.event):
+                pair = approx_cost_of(leaf)
+                if pair is None:
+                    return None
+                epsilon, delta = epsilon + pair[0] * count, delta + pair[1] * count
+            return amplified_epsilon(epsilon, event.rate), delta * event.rate
+    epsilon_alone = pure_cost_of(event)
+    return None if epsilon_alone is None else (epsilon_alone, Fraction(0))
+
+
+def leaves_inside(event: PrivacyEvent, count: int = 1) -> Iterator[tuple[PrivacyEvent, int]]:
+    """Yield the leaves of the sequences and repetitions inside a sampled event, each with its count."""
+    match event:
+        case Sequence(events):
+            for inner in events:
+                yield from leaves_inside(inner, count)
+        case Repeat(inner, times):
+            yield from leaves_inside(inner, count * times)
+        case _:
+            yield event, count
+
+
+def sum_inside(event: PrivacyEvent, cost_of: Callable[[PrivacyEvent], Fraction | None]) -> Fraction | None:
+    """Add an exact cost over the leaves inside a sampled event; None where a leaf has none."""
+    total = Fraction(0)
+    for leaf, count in leaves_inside(event):
+        cost = cost_of(leaf)
+        if cost is None:
+            return None
+        total += cost * count
+    return total
+
+
+def sum_pure(scenario: Scenario) -> PureTotal | None:
+    """Add epsilons over all leaves (DR14, Theorem 3.14); None where a leaf has no pure epsilon."""
+    amount = Fraction(0)
+    for leaf, count in scenario.leaves:
+        cost = pure_cost_of(leaf)
+        if cost is None:
+            return None
+        amount += cost * count
+    return PureTotal(amount)
+
+
+def sum_approx(scenario: Scenario) -> ApproxTotal | None:
+    """Add pairs over all leaves (DR14, Theorem 3.16); None where a leaf has no pair or the deltas reach 1."""
+    amount = failure = Fraction(0)
+    for leaf, count in scenario.leaves:
+        pair = approx_cost_of(leaf)
+        if pair is None:
+            return None
+        amount, failure = amount + pair[0] * count, failure + pair[1] * count
+    return ApproxTotal(amount, failure) if failure < 1 else None
+
+
+def sum_homogeneous(scenario: Scenario) -> HomogeneousTotal | None:
+    """Return the optimum where all leaves are one (epsilon, delta) mechanism, else None."""
     if len(scenario.leaves) != 1:
         return None
     leaf, count = scenario.leaves[0]
-    pair = approx.cost_of(leaf)
+    pair = approx_cost_of(leaf)
     if pair is None or count > _MOST_STEPS or pair[1] * count >= 1:
         return None
     return HomogeneousTotal(*pair, count)
 
 
-def _steps(count: int) -> int:
+@explain_arguments
+def basic_composition(epsilon: float | Fraction, count: int, *, delta: float | Fraction = 0) -> tuple[float, float]:
+    """Compose by sums: (k epsilon, k delta) (DR14, Theorem 3.16).
+
+    Parameters
+    ----------
+    epsilon : number >= 0
+        The epsilon of each mechanism.
+    count : int >= 0
+        How many mechanisms there are.
+    delta : number >= 0, default 0
+        The delta of each mechanism.
+
+    Returns
+    -------
+    tuple of float
+        The epsilon and the delta of all of them, rounded up.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is not a number in its range.
+
+    Examples
+    --------
+    >>> basic_composition(0.1, 100)
+    (10.0, 0.0)
+    """
+    steps = _read_steps(count)
+    return (
+        float_up(rational(epsilon, "epsilon", positive=False) * steps),
+        float_up(rational(delta, "delta", positive=False) * steps),
+    )
+
+
+@explain_arguments
+def advanced_composition(
+    epsilon: float | Fraction, count: int, *, slack: float | Fraction, delta: float | Fraction = 0
+) -> tuple[float, float]:
+    """Compose by e sqrt(2 k ln(1/slack)) + k e (exp(e) - 1), at k delta + slack (DRV10, Theorem III.3).
+
+    For comparison: the optimal theorem and every other currency are tighter.
+
+    Parameters
+    ----------
+    epsilon : number in [0, 700]
+        The epsilon of each mechanism.
+    count : int >= 0
+        How many mechanisms there are.
+    slack : number in (0, 1)
+        The probability that the theorem adds to delta.
+    delta : number >= 0, default 0
+        The delta of each mechanism.
+
+    Returns
+    -------
+    tuple of float
+        The epsilon and the delta of all of them, rounded up.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is not a number in its range.
+
+    Examples
+    --------
+    >>> round(advanced_composition(0.1, 100, slack=1e-6)[0], 2)
+    6.31
+    """
+    e, steps = float_up(rational(epsilon, "epsilon", positive=False)), _read_steps(count)
+    spare = probability(slack, "slack")
+    if e > _LARGEST_EPSILON:
+        raise InvalidRequest(
+            f"Expected epsilon of at most {_LARGEST_EPSILON:g}", got=epsilon, do="Use basic_composition"
+        )
+    value = e * math.sqrt(2 * steps * math.log(1 / float_down(spare))) + steps * e * math.expm1(e)
+    return value * (1 + MARGIN), float_up(rational(delta, "delta", positive=False) * steps + spare)
+
+
+@explain_arguments
+def optimal_composition(
+    epsilon: float | Fraction, count: int, *, at_delta: float | Fraction, delta: float | Fraction = 0
+) -> float:
+    """Return the smallest epsilon of ``count`` mechanisms, each (epsilon, delta)-private (KOV15, Theorem 3.3).
+
+    Parameters
+    ----------
+    epsilon : number >= 0
+        The epsilon of each mechanism.
+    count : int from 0 to 200,000
+        How many mechanisms there are.
+    at_delta : number in (0, 1)
+        The delta of all of them together.
+    delta : number >= 0, default 0
+        The delta of each mechanism.
+
+    Returns
+    -------
+    float
+        The epsilon, rounded up; infinite if the deltas of the mechanisms exceed ``at_delta``.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is not a number in its range.
+
+    Examples
+    --------
+    >>> optimal_composition(0.1, 100, at_delta=1e-6) < 5.22
+    True
+    """
+    one = rational(epsilon, "epsilon", positive=False), rational(delta, "delta", positive=False)
+    if _read_steps(count) > _MOST_STEPS:
+        raise InvalidRequest(f"Expected at most {_MOST_STEPS} mechanisms", got=count, do="Account in another currency")
+    return HomogeneousTotal(*one, count).epsilon(probability(at_delta, "at_delta"))
+
+
+def _read_steps(count: int) -> int:
+    """Read a number of mechanisms."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise InvalidRequest("Expected count to be a whole number >= 0", got=count, do="Pass an int")
     return count

@@ -1,7 +1,7 @@
-"""An event tree as a plain sum: what can happen to one unit, without order, nesting or repetition.
+"""An event tree as a plain sum: everything that can happen to one unit, without order, nesting or repetition.
 
-Sequences and repetitions become counts of leaves, so "repeat n" and "listed n times" are one and the same value before
-any accountant sees them. Parallel parts become alternatives: a unit passes through one part of each.
+Sequences and repetitions become counts of leaves, so "repeat n" and "listed n times" are one value before any currency
+prices them. Parallel parts become alternatives: a unit passes through one part of each.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from expost.accounting.amplification import amplified_epsilon
-from expost.accounting.events import (
+from expost.accounting.privacy_event import (
     ApproxEvent,
     ConcentratedEvent,
-    Event,
     ExponentialEvent,
     ExPostEvent,
     GaussianEvent,
     Parallel,
     PoissonSampled,
+    PrivacyEvent,
     PureEvent,
     Repeat,
     SampledWithoutReplacement,
@@ -34,98 +34,105 @@ from expost.accounting.rounding import sqrt_down
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
 
-__all__ = ["Scenario", "check_adjacency", "scenarios"]
+__all__ = ["Scenario", "check_adjacency", "list_scenarios"]
 
 _NEARLY_ALL = 1 - Fraction(1, 2**40)  # a rate above it saves less than the rounding of its formulas costs
 _MOST = 10_000  # alternatives a unit may have
+_FEW = 100  # alternatives among which those contained in another are dropped
+
+SampledEvent = PoissonSampled | SampledWithoutReplacement
 
 
 @dataclass(frozen=True)
 class Scenario:
     """Leaves with their counts, and the pure ex-post part: what it cost and what it could have cost.
 
-    >>> scenarios(Sequence([Repeat(PureEvent(1), 2), PureEvent(1)]))[0].leaves
+    >>> list_scenarios(Sequence([Repeat(PureEvent(1), 2), PureEvent(1)]))[0].leaves
     ((PureEvent(epsilon=Fraction(1, 1)), 3),)
     """
 
-    leaves: tuple[tuple[Event, int], ...] = ()
+    leaves: tuple[tuple[PrivacyEvent, int], ...] = ()
     loss: Fraction = Fraction(0)
     cap: Fraction = Fraction(0)
 
     def joined(self, other: Scenario) -> Scenario:
-        """Both, one after the other."""
+        """Return both, one after the other."""
         counts = Counter(dict(self.leaves))
         counts.update(dict(other.leaves))
-        return Scenario(_ordered(counts), self.loss + other.loss, self.cap + other.cap)
+        kept = ((leaf, number) for leaf, number in counts.items() if number)
+        # One order everywhere, so that equal sums of floats are equal to the last bit.
+        leaves = sorted(kept, key=lambda pair: json.dumps(pair[0].to_json(), sort_keys=True))
+        return Scenario(tuple(leaves), self.loss + other.loss, self.cap + other.cap)
 
     def times(self, count: int) -> Scenario:
-        """This, ``count`` times."""
+        """Return this scenario, ``count`` times."""
         if count == 0:
             return Scenario()
         leaves = tuple((leaf, number * count) for leaf, number in self.leaves)
         return Scenario(leaves, self.loss * count, self.cap * count)
 
     def at_most(self, other: Scenario) -> bool:
-        """Whether everything in here is also in the other one."""
+        """Return whether everything in this scenario is also in the other one."""
         counts = dict(other.leaves)
         inside = all(number <= counts.get(leaf, 0) for leaf, number in self.leaves)
         return inside and self.loss <= other.loss and self.cap <= other.cap
 
 
-def scenarios(event: Event) -> tuple[Scenario, ...]:
-    """Everything that the event can be for one unit; more than one only where parts are parallel.
+def list_scenarios(event: PrivacyEvent) -> tuple[Scenario, ...]:
+    """Return everything that the event can be for one unit; more than one scenario only where parts are parallel.
 
-    >>> len(scenarios(Parallel([PureEvent(1), GaussianEvent(1)])))
+    >>> len(list_scenarios(Parallel([PureEvent(1), GaussianEvent(1)])))
     2
     """
     if event.is_leaf:
         return (Scenario() if _is_free(event) else Scenario(((event, 1),)),)
     match event:
         case Sequence(events):
-            return functools.reduce(_both, map(scenarios, events), (Scenario(),))
+            return functools.reduce(_join_all, map(list_scenarios, events), (Scenario(),))
         case Repeat(inner, count):
-            return _repeated(scenarios(inner), count)
+            return _repeat(list_scenarios(inner), count)
         case Parallel(events):
-            return _distinct(itertools.chain.from_iterable(map(scenarios, events))) or (Scenario(),)
+            return _drop_contained(itertools.chain.from_iterable(map(list_scenarios, events))) or (Scenario(),)
         case PoissonSampled(rate, inner) if inner.is_leaf and 0 < rate < _NEARLY_ALL and not _is_free(inner):
             return (Scenario(((event, 1),)),)
         case PoissonSampled() | SampledWithoutReplacement():
-            return _distinct(_sampled(event, scenario) for scenario in scenarios(event.event))
+            return _drop_contained(_sample(event, scenario) for scenario in list_scenarios(event.event))
         case ExPostEvent(loss, cap):
             return (Scenario((), loss, cap),)
     raise InvalidRequest("Expected an event that can be taken apart", got=event.kind, do="Mark it as a leaf")
 
 
-def check_adjacency(event: Event, adjacency: Adjacency) -> None:
+def check_adjacency(event: PrivacyEvent, adjacency: Adjacency) -> None:
     """Refuse an event whose theorem is for the other adjacency: the two are never mixed in one account."""
     if event.is_leaf:
         return
     replace = adjacency is Adjacency.REPLACE_ONE
+    needed, sampling = None, ""
+    parts: tuple[PrivacyEvent, ...] = ()
     match event:
         case PoissonSampled(_, inner):
-            if replace:
-                raise _wrong_adjacency("Poisson sampling", Adjacency.ADD_REMOVE)
-            check_adjacency(inner, adjacency)
+            needed, sampling, parts = Adjacency.ADD_REMOVE, "Poisson sampling", (inner,)
         case SampledWithoutReplacement(_, _, inner):
-            if not replace:
-                raise _wrong_adjacency("sampling without replacement", Adjacency.REPLACE_ONE)
-            check_adjacency(inner, adjacency)
+            needed, sampling, parts = Adjacency.REPLACE_ONE, "sampling without replacement", (inner,)
         case Parallel(events, fixed_parts):
             if replace and not fixed_parts:
                 raise InvalidRequest(
                     "Expected parts that a replacement cannot change",
                     do="Pass fixed_parts=True if the part of each unit is public, or account under add-remove",
                 )
-            for part in events:
-                check_adjacency(part, adjacency)
+            parts = events
         case Sequence(events):
-            for part in events:
-                check_adjacency(part, adjacency)
+            parts = events
         case Repeat(inner):
-            check_adjacency(inner, adjacency)
+            parts = (inner,)
+    if needed is not None and adjacency is not needed:
+        raise InvalidRequest(f"Expected {needed.value} adjacency for {sampling}", do=f'Pass adjacency="{needed.value}"')
+    for part in parts:
+        check_adjacency(part, adjacency)
 
 
-def _is_free(event: Event) -> bool:
+def _is_free(event: PrivacyEvent) -> bool:
+    """Return whether a leaf costs nothing."""
     match event:
         case PureEvent(epsilon) | ExponentialEvent(epsilon):
             return epsilon == 0
@@ -136,48 +143,45 @@ def _is_free(event: Event) -> bool:
     return False
 
 
-def _wrong_adjacency(what: str, needed: Adjacency) -> InvalidRequest:
-    return InvalidRequest(f"Expected {needed.value} adjacency for {what}", do=f'Pass adjacency="{needed.value}"')
-
-
-def _both(left: tuple[Scenario, ...], right: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
+def _join_all(left: tuple[Scenario, ...], right: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
+    """Join every alternative of one event with every alternative of the next."""
     _check_number(len(left) * len(right))
-    return _distinct(one.joined(two) for one in left for two in right)
+    return _drop_contained(one.joined(two) for one in left for two in right)
 
 
-def _repeated(alternatives: tuple[Scenario, ...], count: int) -> tuple[Scenario, ...]:
-    """A unit may pass through another part each time, so every split of the count is an alternative."""
+def _repeat(alternatives: tuple[Scenario, ...], count: int) -> tuple[Scenario, ...]:
+    """Repeat an event. A unit may pass through another part each time, so every split of the count is possible."""
     if len(alternatives) == 1:
         return (alternatives[0].times(count),)
-    _check_number(math.comb(count + len(alternatives) - 1, count))
-    splits = itertools.combinations(range(count + len(alternatives) - 1), len(alternatives) - 1)
-    return _distinct(_mixed(alternatives, count, bars) for bars in splits)
-
-
-def _mixed(alternatives: tuple[Scenario, ...], count: int, bars: tuple[int, ...]) -> Scenario:
-    """Stars and bars: alternative i happens as often as there are stars before bar i."""
-    edges = (-1, *bars, count + len(alternatives) - 1)
-    times = (high - low - 1 for low, high in itertools.pairwise(edges))
-    return functools.reduce(Scenario.joined, (one.times(n) for one, n in zip(alternatives, times, strict=True)))
+    last = count + len(alternatives) - 1
+    _check_number(math.comb(last, count))
+    found = []
+    # Stars and bars: alternative i happens as often as there are stars before bar i.
+    for bars in itertools.combinations(range(last), len(alternatives) - 1):
+        times = (high - low - 1 for low, high in itertools.pairwise((-1, *bars, last)))
+        parts = (one.times(number) for one, number in zip(alternatives, times, strict=True))
+        found.append(functools.reduce(Scenario.joined, parts))
+    return _drop_contained(found)
 
 
 def _check_number(number: int) -> None:
+    """Refuse trees with too many alternatives."""
     if number > _MOST:
         raise InvalidRequest(
-            f"Expected at most {_MOST} ways of one unit through the parallel parts", do="Merge parts of equal cost"
+            f"Expected at most {_MOST} combinations of parallel parts for one unit", do="Merge parts of equal cost"
         )
 
 
-def _distinct(found: Iterable[Scenario]) -> tuple[Scenario, ...]:
-    """Without repeats and, while they are few, without those contained in another."""
+def _drop_contained(found: Iterable[Scenario]) -> tuple[Scenario, ...]:
+    """Drop repeats and, while there are few scenarios, those contained in another."""
     unique = tuple(sorted(set(found), key=repr))
-    if len(unique) > 100:
+    if len(unique) > _FEW:
         return unique
     return tuple(one for one in unique if not any(one != two and one.at_most(two) for two in unique))
 
 
-def _sampled(event: PoissonSampled | SampledWithoutReplacement, inner: Scenario) -> Scenario:
-    """One sampled scenario as a leaf; a pure ex-post one stays ex post (docs/proofs/ex-post-composition.md)."""
+def _sample(event: SampledEvent, inner: Scenario) -> Scenario:
+    """Turn a sampled scenario into a leaf; a pure ex-post one stays ex post (docs/proofs/ex-post-composition.md)."""
     if event.rate == 0 or inner == Scenario():
         return Scenario()
     if event.rate >= _NEARLY_ALL:
@@ -185,22 +189,21 @@ def _sampled(event: PoissonSampled | SampledWithoutReplacement, inner: Scenario)
     if not inner.leaves:
         loss, cap = (amplified_epsilon(amount, event.rate) for amount in (inner.loss, inner.cap))
         return Scenario((), loss, cap)
-    # Beside other leaves the ex-post part is one more pure event at its cap, known before the run.
+    # Together with other leaves the ex-post part is one more pure event at its cap, known before the run.
     leaves = inner.joined(Scenario(((PureEvent(inner.cap), 1),))).leaves if inner.cap else inner.leaves
-    return Scenario(((_with_inner(event, _single(leaves)), 1),))
-
-
-def _with_inner(event: PoissonSampled | SampledWithoutReplacement, inner: Event) -> Event:
+    single = _merge_leaves(leaves)
+    leaf: PrivacyEvent
     if isinstance(event, SampledWithoutReplacement):
-        return SampledWithoutReplacement(event.sample_size, event.population_size, inner)
-    if isinstance(inner, PoissonSampled):
-        # A Poisson sample of a Poisson sample is one.
-        return PoissonSampled(event.rate * inner.rate, inner.event)
-    return PoissonSampled(event.rate, inner)
+        leaf = SampledWithoutReplacement(event.sample_size, event.population_size, single)
+    elif isinstance(single, PoissonSampled):  # a Poisson sample of a Poisson sample is one
+        leaf = PoissonSampled(event.rate * single.rate, single.event)
+    else:
+        leaf = PoissonSampled(event.rate, single)
+    return Scenario(((leaf, 1),))
 
 
-def _single(leaves: tuple[tuple[Event, int], ...]) -> Event:
-    """The leaves as one event; Gaussian ones on the same sample are one Gaussian, since mu squared adds."""
+def _merge_leaves(leaves: tuple[tuple[PrivacyEvent, int], ...]) -> PrivacyEvent:
+    """Return the leaves as one event; Gaussian ones on the same sample are one Gaussian, since mu squared adds."""
     if all(isinstance(leaf, GaussianEvent) for leaf, _ in leaves):
         if len(leaves) == 1 and leaves[0][1] == 1:
             return leaves[0][0]
@@ -208,12 +211,3 @@ def _single(leaves: tuple[tuple[Event, int], ...]) -> Event:
         return GaussianEvent(sqrt_down(1 / Fraction(mu_squared)))
     parts = [leaf if number == 1 else Repeat(leaf, number) for leaf, number in leaves]
     return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
-
-
-def _ordered(counts: Counter[Event]) -> tuple[tuple[Event, int], ...]:
-    """One order everywhere, so that equal sums of floats are equal to the last bit."""
-    return tuple(sorted(((leaf, number) for leaf, number in counts.items() if number), key=_text))
-
-
-def _text(pair: tuple[Event, int]) -> str:
-    return json.dumps(pair[0].to_json(), sort_keys=True)

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from expost.accounting import (
     DiscreteGaussianEvent,
-    Event,
     ExPostEvent,
     Parallel,
     PoissonSampled,
+    PrivacyEvent,
     RenyiEvent,
     Repeat,
     SampledWithoutReplacement,
     Sequence,
 )
 
-LEAVES = [kind for kind in Event.kinds.values() if kind.is_leaf]
+LEAVES = [kind for kind in PrivacyEvent.kinds.values() if kind.is_leaf]
 SMALLER_IS_SAFER = {"epsilon", "delta", "rho", "sensitivity", "loss", "cap", "rate"}
 LARGER_IS_SAFER = {"noise_multiplier", "scale"}
 
@@ -53,10 +53,12 @@ def renyi(draw: Callable[..., Any]) -> RenyiEvent:
     return RenyiEvent(tuple((order, slope * order) for order in (2, 4, 16, 64)))
 
 
-SPECIAL: dict[type[Event], st.SearchStrategy[Event]] = {ExPostEvent: ex_post(), RenyiEvent: renyi()}
+SPECIAL: dict[type[PrivacyEvent], st.SearchStrategy[PrivacyEvent]] = {ExPostEvent: ex_post(), RenyiEvent: renyi()}
 
 
-def of_kind(kind: type[Event], inner: st.SearchStrategy[Event] | None = None) -> st.SearchStrategy[Event]:
+def of_kind(
+    kind: type[PrivacyEvent], inner: st.SearchStrategy[PrivacyEvent] | None = None
+) -> st.SearchStrategy[PrivacyEvent]:
     """Random events of one class; ``inner`` fills the nested ones."""
     if kind in SPECIAL:
         return SPECIAL[kind]
@@ -67,34 +69,34 @@ def of_kind(kind: type[Event], inner: st.SearchStrategy[Event] | None = None) ->
     return st.builds(kind, **{name: _field(name, hints[name], nested) for name in _names(kind)})
 
 
-def _names(kind: type[Event]) -> list[str]:
+def _names(kind: type[PrivacyEvent]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
-def _field(name: str, hint: Any, inner: st.SearchStrategy[Event]) -> st.SearchStrategy[Any]:
+def _field(name: str, hint: Any, inner: st.SearchStrategy[PrivacyEvent]) -> st.SearchStrategy[Any]:
     if name in FIELDS:
         return FIELDS[name]
-    if hint is Event:
+    if hint is PrivacyEvent:
         return inner
-    if hint == tuple[Event, ...]:
+    if hint == tuple[PrivacyEvent, ...]:
         return st.lists(inner, max_size=3).map(tuple)
     if hint is bool:
         return st.booleans()
     return st.integers(0, 5) if hint is int else decimals(1, 100, 100)
 
 
-def leaves() -> st.SearchStrategy[Event]:
+def leaves() -> st.SearchStrategy[PrivacyEvent]:
     return st.one_of([of_kind(kind) for kind in LEAVES])
 
 
-def trees(*, parallel: bool = True) -> st.SearchStrategy[Event]:
+def trees(*, parallel: bool = True) -> st.SearchStrategy[PrivacyEvent]:
     """Random trees under add/remove adjacency."""
     kinds = [Sequence, Repeat, PoissonSampled, *([Parallel] if parallel else [])]
     base = st.one_of(leaves(), ex_post())
     return st.recursive(base, lambda inner: st.one_of([of_kind(kind, inner) for kind in kinds]), max_leaves=5)
 
 
-def noisier(event: Event) -> Event:
+def noisier(event: PrivacyEvent) -> PrivacyEvent:
     """The same event with every parameter moved to the private side."""
     changes: dict[str, Any] = {}
     for name in _names(type(event)):
@@ -105,7 +107,7 @@ def noisier(event: Event) -> Event:
             changes[name] = value * Fraction(9, 10)
         elif name == "curve":
             changes[name] = tuple((order, cost * Fraction(9, 10)) for order, cost in value)
-        elif isinstance(value, Event):
+        elif isinstance(value, PrivacyEvent):
             changes[name] = noisier(value)
         elif isinstance(value, tuple):
             changes[name] = tuple(map(noisier, value))

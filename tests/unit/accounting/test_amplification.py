@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from expost.accounting import GaussianEvent, PoissonSampled, PureEvent, SampledWithoutReplacement, amplified_epsilon
 from expost.accounting.amplification import poisson_gaussian_renyi, poisson_renyi_symmetric
-from expost.accounting.renyi import ORDERS, divergences
+from expost.accounting.renyi import ORDERS, renyi_divergences
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -66,8 +66,8 @@ def test_orders_that_are_priced_at_once_cost_what_each_costs_alone(noise_multipl
 
 def test_sampling_without_replacement_amplifies_too() -> None:
     orders = (2.0, 8.0, 32.0)
-    whole = divergences(GaussianEvent(4), orders)
-    sampled = divergences(SampledWithoutReplacement(10, 1000, GaussianEvent(4)), orders)
+    whole = renyi_divergences(GaussianEvent(4), orders)
+    sampled = renyi_divergences(SampledWithoutReplacement(10, 1000, GaussianEvent(4)), orders)
 
     assert np.all(sampled < whole / 50)
 
@@ -76,7 +76,7 @@ def test_sampling_without_replacement_is_within_a_factor_of_the_sharper_publishe
     peer = pytest.importorskip("dp_accounting.rdp.rdp_privacy_accountant")
     orders = (2.0, 4.0, 8.0, 16.0, 32.0)
     sharper = peer._compute_rdp_sample_wor_gaussian(0.01, 4.0, orders)
-    ours = divergences(SampledWithoutReplacement(10, 1000, GaussianEvent(4)), orders)
+    ours = renyi_divergences(SampledWithoutReplacement(10, 1000, GaussianEvent(4)), orders)
 
     assert np.all(ours >= sharper * (1 - 1e-9))
     assert np.all(ours <= sharper * 2)
@@ -86,8 +86,8 @@ def test_a_sampled_pure_step_is_no_dearer_than_its_amplified_epsilon() -> None:
     event = PoissonSampled(0.1, PureEvent(2))
     amplified = math.log1p(0.1 * math.expm1(2))
 
-    assert divergences(event, (1000.0,))[0] <= amplified * (1 + 1e-9)
-    assert divergences(event, (2.0,))[0] < divergences(PureEvent(Fraction(amplified)), (2.0,))[0]
+    assert renyi_divergences(event, (1000.0,))[0] <= amplified * (1 + 1e-9)
+    assert renyi_divergences(event, (2.0,))[0] < renyi_divergences(PureEvent(Fraction(amplified)), (2.0,))[0]
 
 
 @pytest.mark.parametrize("rate", ["1e-320", "1e-300", "1e-291", "1e-30", "1e-12", "0.001", "0.5", "0.999999999"])

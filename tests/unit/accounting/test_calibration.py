@@ -131,7 +131,7 @@ def test_the_crossing_is_between_its_neighbours_whatever_the_shape_of_the_costs(
     good, bad = Fraction(root * sides[0]), Fraction(root * sides[1])
     assume(cost(good) <= 1 < cost(bad))
 
-    found = calibration._crossing(cost, (good, cost(good)), (bad, cost(bad)))
+    found = calibration._find_crossing(cost, (good, cost(good)), (bad, cost(bad)))
 
     assert cost(found) <= 1 < cost(found * (1 + Fraction(2, 10**5)))
     assert len(tried) < 70
@@ -144,7 +144,7 @@ def test_what_cannot_be_reached_is_refused() -> None:
         sampling_rate_for(epsilon(1), GaussianEvent(1), steps=1)
     with pytest.raises(InvalidRequest, match="costs something"):
         steps_for(epsilon(1), PureEvent(0))
-    with pytest.raises(InvalidRequest, match="target of epsilon"):
+    with pytest.raises(InvalidRequest, match="budget of epsilon"):
         noise_multiplier_for(zcdp(1))
     with pytest.raises(InvalidRequest, match="at most 1"):
         noise_multiplier_for(approx(1, 1e-5), sampling=2)

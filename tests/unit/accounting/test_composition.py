@@ -1,4 +1,4 @@
-"""The composition theorems with the right brackets, against exact sums."""
+"""Exact sums, and the composition theorems by name."""
 
 import math
 from fractions import Fraction
@@ -7,10 +7,96 @@ from math import comb
 import mpmath as mp
 import pytest
 
-from expost.accounting import GaussianEvent, PureEvent, advanced_composition, basic_composition, optimal_composition
-from expost.accounting.composition import HomogeneousTotal, total
-from expost.accounting.scenario import Scenario
+from expost.accounting import (
+    ApproxEvent,
+    DiscreteLaplaceEvent,
+    ExponentialEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PoissonSampled,
+    PureEvent,
+    Repeat,
+    Sequence,
+    advanced_composition,
+    basic_composition,
+    optimal_composition,
+)
+from expost.accounting.composition import (
+    ApproxTotal,
+    HomogeneousTotal,
+    PureTotal,
+    approx_cost_of,
+    pure_cost_of,
+    sum_approx,
+    sum_homogeneous,
+    sum_pure,
+)
+from expost.accounting.scenario import Scenario, list_scenarios
 from expost.core import InvalidRequest
+
+
+def test_leaves_have_exact_epsilons() -> None:
+    assert pure_cost_of(LaplaceEvent(Fraction(3, 2))) == Fraction(2, 3)
+    assert pure_cost_of(DiscreteLaplaceEvent(7, 3)) == Fraction(3, 7)
+    assert pure_cost_of(ExponentialEvent(Fraction(1, 3))) == Fraction(1, 3)
+    assert pure_cost_of(GaussianEvent(1)) is None
+
+
+def test_a_thousand_tenths_are_a_hundred() -> None:
+    found = sum_pure(list_scenarios(Repeat(PureEvent(0.1), 1000))[0])
+
+    assert found == PureTotal(Fraction(100))
+
+
+def test_one_step_without_pure_privacy_spoils_the_sum() -> None:
+    assert sum_pure(list_scenarios(Sequence([PureEvent(1), GaussianEvent(1)]))[0]) is None
+
+
+def test_sampling_amplifies_sums_inside_the_sample() -> None:
+    inner = Sequence([PureEvent(1), Repeat(LaplaceEvent(2), 2)])
+
+    assert float(pure_cost_of(PoissonSampled(0.1, inner))) == pytest.approx(math.log1p(0.1 * math.expm1(2)), rel=1e-9)
+
+
+def test_delta_of_a_pure_total_is_that_of_randomised_response() -> None:
+    pure = PureTotal(Fraction(1))
+    keep = math.e / (1 + math.e)
+
+    assert pure.delta(Fraction(0)) == pytest.approx(keep - (1 - keep), rel=1e-12)
+    assert pure.delta(Fraction(1)) == 0
+    assert pure.epsilon(Fraction(pure.delta(Fraction(1, 2)))) == pytest.approx(0.5, rel=1e-9)
+    assert pure.epsilon(Fraction(99, 100)) == 0
+
+
+def test_pairs_add_exactly() -> None:
+    found = sum_approx(list_scenarios(Sequence([PureEvent(0.5), Repeat(ApproxEvent(0.1, 1e-6), 3)]))[0])
+
+    assert found == ApproxTotal(Fraction(8, 10), Fraction(3, 10**6))
+
+
+def test_below_its_own_delta_there_is_no_epsilon() -> None:
+    pair = ApproxTotal(Fraction(1), Fraction(1, 100))
+
+    assert pair.epsilon(Fraction(1, 1000)) == math.inf
+    assert pair.epsilon(Fraction(1, 100)) == 1
+    assert 0 < pair.epsilon(Fraction(1, 10)) < 1
+    assert pair.delta(Fraction(2)) == pytest.approx(0.01)
+
+
+def test_deltas_that_reach_one_prove_nothing() -> None:
+    assert sum_approx(list_scenarios(Repeat(ApproxEvent(0.1, 0.5), 2))[0]) is None
+
+
+def test_sampling_multiplies_delta_by_the_rate() -> None:
+    epsilon, delta = approx_cost_of(PoissonSampled(0.01, ApproxEvent(5, 1e-6)))  # type: ignore[misc]
+
+    # Not 2 q epsilon = 0.10, which holds for small epsilon only.
+    assert float(epsilon) == pytest.approx(0.9058, abs=1e-3)
+    assert delta == Fraction(1, 10**8)
+
+
+def test_gaussian_noise_has_no_pair_of_its_own() -> None:
+    assert approx_cost_of(GaussianEvent(1)) is None
 
 
 @pytest.mark.parametrize(("epsilon", "count", "value"), [(0.1, 100, 6.31), (0.5, 50, 34.8)])
@@ -76,9 +162,9 @@ def test_failures_come_out_of_delta() -> None:
 
 
 def test_only_one_kind_of_step_is_homogeneous() -> None:
-    assert total(Scenario(((PureEvent(1), 3),))) == HomogeneousTotal(Fraction(1), Fraction(0), 3)
-    assert total(Scenario(((PureEvent(1), 3), (PureEvent(2), 1)))) is None
-    assert total(Scenario(((GaussianEvent(1), 3),))) is None
+    assert sum_homogeneous(Scenario(((PureEvent(1), 3),))) == HomogeneousTotal(Fraction(1), Fraction(0), 3)
+    assert sum_homogeneous(Scenario(((PureEvent(1), 3), (PureEvent(2), 1)))) is None
+    assert sum_homogeneous(Scenario(((GaussianEvent(1), 3),))) is None
 
 
 def test_a_negative_count_is_refused() -> None:

@@ -13,17 +13,17 @@ from expost.accounting import (
     ConcentratedEvent,
     DiscreteGaussianEvent,
     DiscreteLaplaceEvent,
-    Event,
     GaussianEvent,
     LaplaceEvent,
     PoissonSampled,
+    PrivacyEvent,
     PureEvent,
     RenyiEvent,
     Repeat,
     Sequence,
 )
-from expost.accounting.renyi import ORDERS, divergences, total
-from expost.accounting.scenario import scenarios
+from expost.accounting.renyi import ORDERS, renyi_divergences, sum_renyi
+from expost.accounting.scenario import list_scenarios
 from expost.core import InvalidRequest
 
 DIGITS = 30
@@ -68,7 +68,7 @@ def sampled_gaussian(rate: mp.mpf, sigma: mp.mpf, order: mp.mpf) -> mp.mpf:
 def test_laplace(multiplier: str, order: float) -> None:
     with mp.workdps(DIGITS):
         exact = laplace(mp.mpf(multiplier), mp.mpf(order))
-        found = divergences(LaplaceEvent(Fraction(multiplier)), (order,))[0]
+        found = renyi_divergences(LaplaceEvent(Fraction(multiplier)), (order,))[0]
 
         assert exact <= found <= exact * (1 + mp.mpf("1e-6"))
 
@@ -79,7 +79,7 @@ def test_discrete_laplace(scale: str, shift: int, order: float) -> None:
     with mp.workdps(DIGITS):
         b = mp.mpf(scale)
         exact = discrete(lambda z: mp.exp(-abs(z) / b), shift, int(60 * b) + 60, mp.mpf(order))
-        found = divergences(DiscreteLaplaceEvent(Fraction(scale), shift), (order,))[0]
+        found = renyi_divergences(DiscreteLaplaceEvent(Fraction(scale), shift), (order,))[0]
 
         assert exact <= found <= exact * (1 + mp.mpf("1e-7"))
 
@@ -90,7 +90,7 @@ def test_discrete_gaussian(scale: str, shift: int, order: float) -> None:
     with mp.workdps(DIGITS):
         s = mp.mpf(scale)
         exact = discrete(lambda z: mp.exp(-(z**2) / (2 * s**2)), shift, int((20 + order) * s) + 60, mp.mpf(order))
-        found = divergences(DiscreteGaussianEvent(Fraction(scale), shift), (order,))[0]
+        found = renyi_divergences(DiscreteGaussianEvent(Fraction(scale), shift), (order,))[0]
 
         assert exact <= found * (1 + mp.mpf("1e-20"))
 
@@ -113,7 +113,7 @@ def test_discrete_gaussian(scale: str, shift: int, order: float) -> None:
 def test_sampled_gaussian_divergences(rate: str, sigma: str, order: float) -> None:
     with mp.workdps(40):
         exact = sampled_gaussian(mp.mpf(rate), mp.mpf(sigma), mp.mpf(order))
-        found = divergences(PoissonSampled(Fraction(rate), GaussianEvent(Fraction(sigma))), (order,))[0]
+        found = renyi_divergences(PoissonSampled(Fraction(rate), GaussianEvent(Fraction(sigma))), (order,))[0]
 
         assert exact <= found <= exact * (1 + mp.mpf("1e-9"))
 
@@ -124,7 +124,7 @@ def test_randomised_response(epsilon: str, order: float) -> None:
     with mp.workdps(DIGITS):
         e, a = mp.mpf(epsilon), mp.mpf(order)
         exact = mp.log((mp.exp(a * e) + mp.exp((1 - a) * e)) / (1 + mp.exp(e))) / (a - 1)
-        found = divergences(PureEvent(Fraction(epsilon)), (order,))[0]
+        found = renyi_divergences(PureEvent(Fraction(epsilon)), (order,))[0]
 
         assert exact <= found <= exact * (1 + mp.mpf("1e-9"))
 
@@ -144,8 +144,8 @@ def test_randomised_response(epsilon: str, order: float) -> None:
     ],
     ids=repr,
 )
-def test_extreme_parameters_give_finite_increasing_curves(event: Event) -> None:
-    curve = divergences(event, ORDERS)
+def test_extreme_parameters_give_finite_increasing_curves(event: PrivacyEvent) -> None:
+    curve = renyi_divergences(event, ORDERS)
 
     assert np.all(np.isfinite(curve))
     assert np.all(curve >= 0)
@@ -154,18 +154,18 @@ def test_extreme_parameters_give_finite_increasing_curves(event: Event) -> None:
 
 def test_a_listed_curve_is_interpolated_by_chords_and_ends() -> None:
     event = RenyiEvent(((2, 1), (4, 3)))
-    found = divergences(event, (1.5, 2.0, 3.0, 4.0, 5.0))
+    found = renyi_divergences(event, (1.5, 2.0, 3.0, 4.0, 5.0))
 
     assert found.round(9).tolist() == [1.0, 1.0, 2.5, 3.0, math.inf]
 
 
 def test_orders_of_one_or_less_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="orders above 1"):
-        divergences(PureEvent(1), (1.0,))
+        renyi_divergences(PureEvent(1), (1.0,))
 
 
 def test_totals_add_and_report_the_best_order() -> None:
-    found = total(scenarios(Sequence([Repeat(ConcentratedEvent(0.1), 3), ApproxEvent(0.1, 1e-8)]))[0])
+    found = sum_renyi(list_scenarios(Sequence([Repeat(ConcentratedEvent(0.1), 3), ApproxEvent(0.1, 1e-8)]))[0])
     assert found is not None
 
     assert found.failure == Fraction(1, 10**8)
@@ -178,7 +178,7 @@ def test_the_moments_accountant_example() -> None:
     # T Gaussian steps of unit noise: the moment bound min_s exp(T s(s+1)/2 - s epsilon) is at s = epsilon/T - 1/2.
     steps, epsilon = 4, 12.0
     closed_form = math.exp(-((epsilon - steps / 2) ** 2) / (2 * steps))
-    found = total(scenarios(Repeat(GaussianEvent(1), steps))[0])
+    found = sum_renyi(list_scenarios(Repeat(GaussianEvent(1), steps))[0])
     assert found is not None
 
     assert found.delta(Fraction(epsilon)) < closed_form

@@ -14,20 +14,20 @@ from expost.accounting import (
     SampledWithoutReplacement,
     Sequence,
 )
-from expost.accounting.scenario import Scenario, check_adjacency, scenarios
+from expost.accounting.scenario import Scenario, check_adjacency, list_scenarios
 from expost.core import Adjacency, InvalidRequest
 
 A, B = PureEvent(1), GaussianEvent(2)
 
 
 def test_counts_multiply_through_nesting() -> None:
-    (found,) = scenarios(Repeat(Sequence([A, Repeat(B, 3), A]), 2))
+    (found,) = list_scenarios(Repeat(Sequence([A, Repeat(B, 3), A]), 2))
 
     assert dict(found.leaves) == {A: 4, B: 6}
 
 
 def test_parallel_parts_are_alternatives_at_every_repetition() -> None:
-    found = scenarios(Repeat(Parallel([A, B]), 2))
+    found = list_scenarios(Repeat(Parallel([A, B]), 2))
 
     counts = [dict(one.leaves) for one in found]
     assert all(wanted in counts for wanted in ({A: 2}, {B: 2}, {A: 1, B: 1}))
@@ -35,29 +35,29 @@ def test_parallel_parts_are_alternatives_at_every_repetition() -> None:
 
 
 def test_a_part_contained_in_another_is_dropped() -> None:
-    (found,) = scenarios(Parallel([A, Sequence([A, B]), Sequence()]))
+    (found,) = list_scenarios(Parallel([A, Sequence([A, B]), Sequence()]))
 
     assert dict(found.leaves) == {A: 1, B: 1}
 
 
 def test_ex_post_losses_and_caps_add() -> None:
-    assert scenarios(Repeat(ExPostEvent(0.1, 0.5), 3)) == (Scenario((), Fraction(3, 10), Fraction(3, 2)),)
+    assert list_scenarios(Repeat(ExPostEvent(0.1, 0.5), 3)) == (Scenario((), Fraction(3, 10), Fraction(3, 2)),)
 
 
 def test_a_sample_of_a_sample_is_one_sample() -> None:
     nested = PoissonSampled(0.5, PoissonSampled(0.2, B))
 
-    assert scenarios(nested) == scenarios(PoissonSampled(0.1, B))
+    assert list_scenarios(nested) == list_scenarios(PoissonSampled(0.1, B))
 
 
 def test_gaussian_steps_on_one_sample_are_one_gaussian_step() -> None:
-    (found,) = scenarios(PoissonSampled(0.5, Repeat(GaussianEvent(2), 4)))
+    (found,) = list_scenarios(PoissonSampled(0.5, Repeat(GaussianEvent(2), 4)))
 
     assert found.leaves == ((PoissonSampled(0.5, GaussianEvent(1)), 1),)
 
 
 def test_merged_noise_is_never_overstated() -> None:
-    (found,) = scenarios(PoissonSampled(0.5, Repeat(GaussianEvent(1), 2)))
+    (found,) = list_scenarios(PoissonSampled(0.5, Repeat(GaussianEvent(1), 2)))
     leaf = found.leaves[0][0]
 
     assert isinstance(leaf, PoissonSampled)
@@ -66,19 +66,19 @@ def test_merged_noise_is_never_overstated() -> None:
 
 
 def test_a_sample_of_everyone_is_no_sample() -> None:
-    assert scenarios(PoissonSampled(1, A)) == scenarios(A)
-    assert scenarios(PoissonSampled(1 - Fraction(1, 10**15), A)) == scenarios(A)
+    assert list_scenarios(PoissonSampled(1, A)) == list_scenarios(A)
+    assert list_scenarios(PoissonSampled(1 - Fraction(1, 10**15), A)) == list_scenarios(A)
 
 
 def test_a_sampled_ex_post_event_stays_ex_post() -> None:
-    (found,) = scenarios(PoissonSampled(0.1, ExPostEvent(0.2, 1)))
+    (found,) = list_scenarios(PoissonSampled(0.1, ExPostEvent(0.2, 1)))
 
     assert found.leaves == ()
     assert Fraction(2, 100) < found.loss < Fraction(3, 100) < found.cap < Fraction(2, 10)
 
 
 def test_beside_other_steps_a_sampled_ex_post_event_counts_at_its_cap() -> None:
-    (found,) = scenarios(PoissonSampled(0.1, Sequence([ExPostEvent(0.2, 1), A])))
+    (found,) = list_scenarios(PoissonSampled(0.1, Sequence([ExPostEvent(0.2, 1), A])))
 
     assert found.loss == 0
     assert found.leaves == ((PoissonSampled(0.1, Repeat(A, 2)), 1),)
@@ -87,8 +87,8 @@ def test_beside_other_steps_a_sampled_ex_post_event_counts_at_its_cap() -> None:
 def test_too_many_alternatives_are_refused() -> None:
     parts = Parallel([PureEvent(Fraction(n, 10)) for n in range(1, 9)])
 
-    with pytest.raises(InvalidRequest, match="ways of one unit"):
-        scenarios(Repeat(parts, 50))
+    with pytest.raises(InvalidRequest, match="combinations of parallel parts"):
+        list_scenarios(Repeat(parts, 50))
 
 
 @pytest.mark.parametrize(

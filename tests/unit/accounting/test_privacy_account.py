@@ -20,8 +20,8 @@ from expost.accounting import (
     Sequence,
     account,
     account_report,
-    accounts,
     event_of,
+    privacy_account,
 )
 from expost.core import InvalidRequest, MissingExtra
 from expost.core.guarantee import ApproxGuarantee, PureGuarantee
@@ -83,7 +83,7 @@ def test_every_currency_can_be_asked_for_by_name() -> None:
 
 
 def test_a_missing_package_is_named_and_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "_has_convolution", lambda: False)
+    monkeypatch.setattr(privacy_account, "_has_convolution", lambda: False)
     event = Repeat(PoissonSampled(0.1, GaussianEvent(1)), 10)
 
     assert "pld" not in account(event).currencies(DELTA)
@@ -146,4 +146,4 @@ def test_the_report_refuses_nonsense() -> None:
 
 
 def test_an_account_shows_what_it_accounts_for() -> None:
-    assert repr(account(PureEvent(1))) == "Account(PureEvent(epsilon=Fraction(1, 1)), adjacency='add-remove')"
+    assert repr(account(PureEvent(1))) == "PrivacyAccount(PureEvent(epsilon=Fraction(1, 1)), adjacency='add-remove')"

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from expost.accounting import GaussianEvent, LaplaceEvent, PureEvent, Repeat, account
-from expost.accounting.tradeoff import TradeoffCurve, guess_rate
+from expost.accounting.tradeoff_curve import TradeoffCurve, guess_rate
 from expost.core import InvalidRequest
 
 ALARMS = np.array([1e-6, 0.01, 0.1, 0.3, 0.5, 0.9])

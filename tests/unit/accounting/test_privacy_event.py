@@ -7,12 +7,12 @@ import pytest
 from expost.accounting import (
     ApproxEvent,
     DiscreteLaplaceEvent,
-    Event,
     ExPostEvent,
     GaussianEvent,
     LaplaceEvent,
     Parallel,
     PoissonSampled,
+    PrivacyEvent,
     PureEvent,
     RenyiEvent,
     Repeat,
@@ -78,12 +78,12 @@ def test_the_json_is_plain_and_exact() -> None:
 @pytest.mark.parametrize("data", [{}, {"kind": "no such event"}, {"kind": None}])
 def test_unknown_json_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match="known event"):
-        Event.from_json(data)
+        PrivacyEvent.from_json(data)
 
 
 def test_json_that_would_be_nonsense_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="Expected epsilon"):
-        Event.from_json({"kind": "pure", "epsilon": "-1"})
+        PrivacyEvent.from_json({"kind": "pure", "epsilon": "-1"})
 
 
 def test_numpy_numbers_are_numbers() -> None:

@@ -18,10 +18,10 @@ from expost.accounting import (
     Repeat,
     SampledWithoutReplacement,
 )
-from expost.accounting.profile import Profile, profile_of
+from expost.accounting.privacy_profile import PrivacyProfile, profile_of
 
 
-def known(event: object) -> Profile:
+def known(event: object) -> PrivacyProfile:
     profile = profile_of(event)  # type: ignore[arg-type]
     assert profile is not None
     return profile
