@@ -1,1 +1,1 @@
-"""How accurate is it already? Climbs, free certificates and billed tests."""
+"""Stopping: climbs, free certificates, billed tests, the black-box ladder and the 2017 paper's methods."""

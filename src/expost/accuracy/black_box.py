@@ -1,4 +1,4 @@
-"""Accuracy first for any private trainer: levels that rise, and attempts that cost nothing while they fail."""
+"""Accuracy first for any private trainer: levels that rise, and attempts that are almost free while they fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Attempt(Generic[T]):
-    """What a private trainer returns: a model and its score, both covered by the trainer's own epsilon."""
+    """The result of a private trainer: a model and its score, both covered by the trainer's own epsilon."""
 
     model: T
     score: float
@@ -30,9 +30,9 @@ Trainer = Callable[[Fraction, BitSource | None], Attempt[Any]]
 
 @dataclass(frozen=True)
 class LadderResult(Generic[T]):
-    """How a ladder ended: the attempt that reached the score, if any did, its level, and what all of it cost.
+    """The end of a ladder: the attempt that reached the score, if any did, its level, and the bill of everything.
 
-    Without a ``rung`` none reached it; the attempt is then the fallback's, or none.
+    If ``rung`` is None no attempt reached it; the attempt is then the fallback's, or None.
     """
 
     attempt: Attempt[T] | None
@@ -42,13 +42,13 @@ class LadderResult(Generic[T]):
 
 @dataclass(frozen=True)
 class BlackBoxLadder:
-    """Runs a private trainer again and again, at levels that rise, until its own private score reaches a target.
+    """Runs a private trainer repeatedly, at levels that rise, until its own private score reaches a target.
 
     At each level a coin comes *before* every attempt: with probability ``leave`` the level is left for the next one. The
-    number of attempts is hidden by the coin, so failed attempts cost little: ln 1 / (leave + (1 - leave) e^-epsilon) a level.
-    What a trainer draws for itself, such as its settings, is part of the attempt and costs nothing more.
-    With ``fallback`` a ladder that reached nothing makes one more attempt at its highest level and gives that away, good
-    or bad; a miss then costs as much as a success there. Attempts that failed never leave: their bill is for hiding them.
+    number of attempts is hidden by the coin, so failed attempts cost little: ln 1 / (leave + (1 - leave) e^-epsilon) per
+    level. What a trainer draws for itself, such as its settings, is part of the attempt and costs nothing more. With
+    ``fallback`` a ladder that reached nothing makes one more attempt at its highest level and releases that, good or
+    bad; a miss then costs as much as a success there. Failed attempts are never released: their bill is for hiding them.
 
     Guarantee: pure ex-post DP, known only after the run: the level that succeeded plus the price of every level entered;
         at most the cap plus the prices of all levels. With a ``delta``, that of each attempt, approximate ex-post: the
@@ -83,14 +83,14 @@ class BlackBoxLadder:
         return self.delta * (1 - self.leave) / self.leave
 
     def price(self, rung: int) -> Fraction:
-        """What entering a level costs, whatever happens there: ln 1 / (leave + (1 - leave) e^-epsilon), rounded up."""
+        """Return the cost of entering a level, whatever happens there: ln 1 / (leave + (1 - leave) e^-epsilon)."""
         stay = float(1 - self.leave)
         # docs/proofs/black-box-ladder.md, with delta: the level is left with odds that delta shifts by this much.
         shifted = -math.log1p(-float(self._missing))
         return round_up(shifted - math.log1p(stay * math.expm1(-float(self.levels[rung]))))
 
     def spent(self, rung: int | None) -> PureLoss | ApproxLoss:
-        """The bill of a success at this rung, or of none at all."""
+        """Return the bill of a success at this rung, or of no success."""
         last = len(self.levels) - 1 if rung is None else rung
         entered = sum((self.price(each) for each in range(last + 1)), Fraction(0))
         released = self.fallback if rung is None else True
@@ -102,9 +102,9 @@ class BlackBoxLadder:
     def guarantee(self) -> PureGuarantee | ApproxGuarantee:
         """The promise: the most that a run can cost."""
         most = self.spent(len(self.levels) - 1)
-        return (
-            ApproxGuarantee(most.epsilon, most.delta) if isinstance(most, ApproxLoss) else PureGuarantee(most.epsilon)
-        )
+        if isinstance(most, ApproxLoss):
+            return ApproxGuarantee(most.epsilon, most.delta)
+        return PureGuarantee(most.epsilon)
 
     def run(
         self,
@@ -115,24 +115,39 @@ class BlackBoxLadder:
         fallback: Trainer | None = None,
         entered: Callable[[int], None] | None = None,
     ) -> LadderResult[Any]:
-        """The first attempt whose score reaches the target; ``trainer(level, bits)`` must be (level, delta)-DP.
+        """Return the first attempt whose score reaches the target.
 
-        ``fallback``, by default the trainer, makes the attempt after a miss, if there is to be one. ``entered`` is told
-        each level as it begins: the levels are part of the result; how often the trainer ran is not.
+        Parameters
+        ----------
+        trainer : callable
+            ``trainer(level, bits)`` returns an ``Attempt`` and must be (level, delta)-DP.
+        score : float
+            The score to reach.
+        bits : BitSource, optional
+            The randomness of coins and trainer.
+        fallback : callable, optional
+            Makes the attempt after a miss, if the ladder has one; by default the trainer.
+        entered : callable, optional
+            Called with each rung as it begins: the rungs are public, how often the trainer ran is not.
+
+        Returns
+        -------
+        LadderResult
         """
         for rung, level in enumerate(self.levels):
             if entered is not None:
                 entered(rung)
-            # The coin must precede the run: an attempt that fails must not tell that it was made.
+            # The coin must precede the run: a failed attempt must not reveal that it was made.
             while not bool(bernoulli(self.leave, bits=bits)):
-                attempt = _checked(trainer(level, bits))
+                attempt = _check_attempt(trainer(level, bits))
                 if attempt.score >= score:
                     return LadderResult(attempt, rung, self.spent(rung))
-        kept = _checked((fallback or trainer)(self.levels[-1], bits)) if self.fallback else None
+        kept = _check_attempt((fallback or trainer)(self.levels[-1], bits)) if self.fallback else None
         return LadderResult(kept, None, self.spent(None))
 
 
-def _checked(attempt: object) -> Attempt[Any]:
+def _check_attempt(attempt: object) -> Attempt[Any]:
+    """Return what a trainer returned if it is an attempt; raise ``InvalidRequest`` otherwise."""
     if not isinstance(attempt, Attempt):
         raise InvalidRequest("Expected the trainer to return an Attempt", do="Return Attempt(model, score)")
     return attempt

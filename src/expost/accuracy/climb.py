@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from expost.core import Ladder
 
-__all__ = ["Accepts", "Path", "climb"]
+__all__ = ["Accepts", "ReleasePath", "climb"]
 
-_BLOCK = 32  # rungs read at once: large enough to vectorise, small enough not to waste work past the stop
+_BLOCK = 32  # rungs read at once: large enough to vectorize, small enough not to waste work past the stop
 
 
-class Path(Protocol):
+class ReleasePath(Protocol):
     """A gradual release: the same answer at every rung of a ladder, most private first."""
 
     @property
@@ -24,21 +24,36 @@ class Path(Protocol):
         ...
 
     def block(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The released values of the rungs from ``start`` up to ``stop``, one row a rung."""
+        """Return the released values of the rungs from ``start`` up to ``stop``, one row per rung."""
         ...
 
 
 Accepts = Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
-"""A certificate over a block: the released values and the first rung's index to one verdict a rung."""
+"""A certificate over a block: released values and the first rung's index to one verdict per rung."""
 
 
-def climb(path: Path, accepts: Accepts, *, block: int = _BLOCK) -> int | None:
-    """The first rung whose certificate is satisfied, or ``None`` when the top rung is not enough.
+def climb(path: ReleasePath, accepts: Accepts, *, block: int = _BLOCK) -> int | None:
+    """Return the first rung whose certificate is satisfied, or None when the top rung is not enough.
 
-    The climb costs the rung it returns, or the top rung when it returns none: a prefix of a gradual release costs
+    The climb costs the rung it returns, or the top rung when it returns None: a prefix of a gradual release costs
     its last rung (LNRWW17, Theorem 2.7) and verdicts are post-processing of the prefix (LNRWW17, Theorem 2.4). The
-    failure budget of the certificate must cover every rung of the ladder. Rungs past the one returned never leave.
+    failure budget of the certificate must cover every rung of the ladder. Rungs past the one returned are not released.
 
+    Parameters
+    ----------
+    path : ReleasePath
+        The gradual release.
+    accepts : callable
+        The certificate: ``accepts(values, start)`` returns one verdict per row of ``values``.
+    block : int, default 32
+        How many rungs are read at once.
+
+    Returns
+    -------
+    int or None
+
+    Examples
+    --------
     >>> class Exact:
     ...     ladder = Ladder.of([0.1, 0.2, 0.4])
     ...     def block(self, start, stop):

@@ -1,23 +1,88 @@
-"""How far discrete Laplace noise strays: exact tails, radii and the level that a radius needs."""
+"""How far discrete Laplace noise strays, and when a climbing count or sum is accurate enough.
+
+*One rung.* Exact tails, radii and the level that a radius needs.
+
+*A climb to a relative error.* A fixed rung would do with noise quantiles at the failure probability itself. A climb that
+stops by its own noise needs more; the usual union over the rungs would about double the bill. Here the probability of
+stopping *and* being wrong is bounded over all exact answers, all rungs and both signs, from the joint law of two
+consecutive rungs, and the quantile is lowered by what that bound needs: a few percent of epsilon up to shares of 20 %, a
+fifth where rungs far below the answer decide (docs/proofs/stopped-relative-error.md).
+
+*Many groups.* The bill of a grouped climb is its highest rung, which the smallest group sets. If every group had the same
+part of the failure probability, that group would pay for the number of groups. So a first, much noisier release (the
+pilot, a few percent of the bill) estimates how large the groups are, and the budget goes to the small ones. The pilot's
+noise is independent of the climb's, so the parts are constants for the climb, and the failures of the groups add up to
+the budget whatever the pilot shows (docs/proofs/stopped-relative-error.md).
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest
+from expost.accuracy.stopped_failure import Thresholds, stopped_failure
+from expost.core import InvalidRequest, Ladder
 from expost.core.rational import rational, round_up
+from expost.noise.level import LARGEST_RATE
 
-__all__ = ["epsilon_for_radius", "noise_radii", "noise_radius", "noise_tail", "shared_level"]
+__all__ = [
+    "HIGHEST_LEVEL",
+    "MOST_RUNGS",
+    "PILOT_SHARE",
+    "RATIO",
+    "FailureParts",
+    "RelativeRule",
+    "epsilon_for_radius",
+    "failure_parts",
+    "is_tiny",
+    "least_rate",
+    "miss_probability",
+    "noise_radii",
+    "noise_radius",
+    "noise_tail",
+    "predicted_rate",
+    "relative_ladder",
+    "relative_rule",
+    "rung_level",
+    "shared_level",
+    "split_cap",
+]
 
-_SLACK = 1e-12  # relative error allowed for the float formulas below; always spent on the safe side
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_SLACK = 1e-12  # relative error allowed for the float formulas of radii; always spent on the safe side
+
+RATIO = 1.1
+"""The ratio of consecutive rungs that the rule is calibrated for."""
+HIGHEST_LEVEL = 1000
+"""The epsilon of the last rung that a relative climb reads."""
+_GRID = 0.002  # relative distance of the thresholds, in noise scales, that a rule is chosen from
+_FINEST = Fraction(1, 1000)  # below this share the enumeration grows too long and a union over the rungs is used
+_LOWEST_LEVEL = 1e-8  # epsilon of the first rung: within 5 % of six billion rows
+_LEAST_SPAN = 1e4  # from the first rung to the cap
+_WIDE = 1 << 50  # noise scale of the first rung at most: sums of many such noises fit in 64 bits
+_USUAL_LEVELS, _USUAL_PART = (1e-6, 1e3), 0.9  # rungs that share most of a failure probability; the others the rest
+_WIDEST = 1 << 56  # noise scale of a rung: its radius at every level in use fits in 64 bits
+_BEYOND = 2.0**62
+
+PILOT_SHARE = Fraction(1, 16)
+"""What the pilot may cost, as a part of what the climb is expected to cost."""
+_EVEN_PART = 0.05  # of the budget, shared evenly so that a group the pilot misjudged is not starved
+_COARSE_PARTS = (0.01, 0.005, 0.002, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_PARTS = np.array(
+    [0.95, 0.85, 0.7, 0.6, 0.5, 0.4, 0.33, 0.25, 0.2, 0.16, 0.125, 0.1, 0.08, 0.06, 0.04, 0.03, 0.02, *_COARSE_PARTS]
+)
 
 
 def noise_tail(radius: int, scale: float | Fraction) -> float:
-    """The probability that discrete Laplace noise of this scale exceeds ``radius`` in absolute value, rounded up.
+    """Return the probability that discrete Laplace noise exceeds ``radius`` in absolute value, rounded up.
 
     With a = exp(-1/scale) the law is (1-a)/(1+a) a^|k|, so the tail is 2 a^(radius+1) / (1+a) (GRS09, Definition 2).
 
@@ -31,7 +96,7 @@ def noise_tail(radius: int, scale: float | Fraction) -> float:
 
 
 def noise_radius(failure_probability: float | Fraction, scale: float | Fraction) -> int:
-    """The smallest radius that discrete Laplace noise exceeds with at most this probability.
+    """Return the smallest radius that discrete Laplace noise exceeds with at most this probability.
 
     >>> noise_radius(0.05, 10)
     30
@@ -46,19 +111,19 @@ def noise_radius(failure_probability: float | Fraction, scale: float | Fraction)
     return radius
 
 
-def noise_radii(failure_probability: float, rates: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The radius of each rate (1 / scale), as ``noise_radius`` but for many rates at once.
+def noise_radii(failure_probability: float, rates: Floats) -> Integers:
+    """Return the radius of each rate (1 / scale), as ``noise_radius`` but for many rates at once.
 
     >>> noise_radii(0.05, np.array([0.1, 10.0])).tolist()
     [30, 0]
     """
     logs = np.log(2 / failure_probability) - np.log1p(np.exp(-rates))
-    radii: NDArray[np.int64] = np.maximum(np.ceil(logs / rates * (1 + _SLACK)) - 1, 0).astype(np.int64)
+    radii: Integers = np.maximum(np.ceil(logs / rates * (1 + _SLACK)) - 1, 0).astype(np.int64)
     return radii
 
 
 def epsilon_for_radius(radius: int, failure_probability: Fraction, sensitivity: Fraction | int = 1) -> Fraction:
-    """The smallest level whose noise stays within ``radius`` except with this probability, rounded up.
+    """Return the smallest level whose noise stays within ``radius`` except with this probability, rounded up.
 
     >>> float(epsilon_for_radius(100, Fraction(1, 20)))
     0.029...
@@ -72,7 +137,7 @@ def epsilon_for_radius(radius: int, failure_probability: Fraction, sensitivity: 
 
 
 def shared_level(failure_probability: Fraction, count: int) -> Fraction:
-    """The failure probability of each of ``count`` independent events such that together they fail with at most this.
+    """Return the failure probability of each of ``count`` independent events that together fail at most this often.
 
     For independent noise 1 - (1 - p)^(1/count) is exact (Sidak), a little more than an even split; rounded down.
 
@@ -83,3 +148,237 @@ def shared_level(failure_probability: Fraction, count: int) -> Fraction:
         return failure_probability
     exact = -math.expm1(math.log1p(-float(failure_probability)) / count)
     return max(Fraction(exact * (1 - 1e-9)).limit_denominator(10**15), failure_probability / count)
+
+
+@dataclass(frozen=True)
+class RelativeRule:
+    """Accepts a noisy count at a rung if it is at least ``least``; then some value is within ``share`` of the exact one.
+
+    ``level`` is the failure probability at which the noise radius of each rung is taken; rungs below the epsilon
+    ``lowest`` are not read. A rule that is not ``signed`` is for answers that cannot be negative and accepts no
+    negative one; a ``signed`` rule compares sizes.
+
+    >>> rule = relative_rule(Fraction(1, 20), Fraction(1, 20))
+    >>> float(rule.level) > 0.035
+    True
+    """
+
+    share: float
+    level: float
+    lowest: float = 0.0
+    signed: bool = False
+
+    def radii(self, rates: Floats) -> Integers:
+        """Return the noise radius of each rung; ``rates`` are its levels over the sensitivity."""
+        return noise_radii(self.level, rates)
+
+    def least(self, radii: Integers) -> Integers:
+        """Return the smallest noisy count that is accepted with each radius."""
+        # Either v = noisy works: radius (1 + share) <= share noisy; or a whole number fits between (1 - share) high
+        # and (1 + share) low, for which a gap of one, noisy >= (radius + 1/2) / share, is enough.
+        q, r = radii.astype(np.float64), self.share
+        as_it_is, in_a_gap = q * (1 + r) / r, (q + 0.5) / r
+        least: Floats = np.ceil(np.minimum(as_it_is, in_a_gap) * (1 + 1e-12))
+        least[radii == 0] = 0
+        beyond = least >= _BEYOND  # no 64-bit value is accepted where the smallest one would not fit
+        return np.where(beyond, np.iinfo(np.int64).max, np.where(beyond, 0, least).astype(np.int64))
+
+    def sizes(self, noisy: NDArray[Any]) -> NDArray[Any]:
+        """Return what is compared with ``least``: the noisy answers, or their sizes where they may be negative."""
+        return np.abs(noisy) if self.signed else noisy
+
+    def value(self, noisy: Integers, radii: Integers) -> Integers:
+        """Return the released count: the noisy one, or if that is too high the largest that all exact counts allow."""
+        allowed = np.floor((1 + self.share) * (noisy - radii) * (1 - 1e-12)).astype(np.int64)
+        needed = np.ceil((1 - self.share) * (noisy + radii) * (1 - 1e-12)).astype(np.int64)
+        value: Integers = np.minimum(noisy, np.maximum(allowed, needed))
+        return value
+
+
+@lru_cache(maxsize=256)
+def relative_ladder(sensitivity: Fraction, cap: Fraction, *, above: Fraction = Fraction(0)) -> Ladder:
+    """Return the rungs of a climb: powers of ``RATIO`` times the sensitivity, from very private ones up to the cap.
+
+    The first rung does not depend on the cap, unless that is tiny: a climb stops where it is accurate enough, and rungs
+    below cost it nothing. Rungs whose noise would be wider than exact sampling supports are left out, and rungs without
+    noise.
+
+    >>> len(relative_ladder(Fraction(1), Fraction(1)))
+    194
+    >>> relative_ladder(Fraction(1), Fraction(1))[0] == relative_ladder(Fraction(1), Fraction(1000))[0]
+    True
+    """
+    cap = min(cap, LARGEST_RATE * sensitivity)
+    top = math.floor(math.log(float(cap / sensitivity)) / math.log(RATIO) + 1e-9)
+    lowest = min(max(_LOWEST_LEVEL / float(sensitivity), 1 / _WIDE), float(cap / sensitivity) / _LEAST_SPAN)
+    first = math.ceil(math.log(lowest) / math.log(RATIO) - 1e-9)
+    least = sensitivity / _WIDEST
+    rungs = [rung for k in range(first, top + 1) if least <= (rung := sensitivity * _power_of_ratio(k)) <= cap]
+    # Every rung is a power of the ratio, also where a cap leaves none above what was read: the last one then.
+    return Ladder(tuple(rung for rung in rungs if rung > above) or tuple(rungs[-1:]) or (cap,))
+
+
+def is_tiny(sensitivity: Fraction, cap: Fraction) -> bool:
+    """Return whether a climb to this cap begins below the level where others begin.
+
+    >>> is_tiny(Fraction(1), Fraction(1)), is_tiny(Fraction(1), Fraction(1, 10**6))
+    (False, True)
+    """
+    return relative_ladder(sensitivity, cap)[0] < relative_ladder(sensitivity, Fraction(HIGHEST_LEVEL))[0]
+
+
+def rung_level(failure_probability: float, level: float) -> float:
+    """Return one rung's part of a failure probability that all rungs share, whichever of them may be read.
+
+    An interval at this part also holds at a rung chosen by its noise: the parts of all rungs that a ladder of powers of
+    ``RATIO`` can have add up to at most the whole (docs/proofs/stopped-relative-error.md).
+
+    >>> round(rung_level(0.05, 0.1), 7)
+    0.0002064
+    """
+    low, high = _USUAL_LEVELS
+    usual = low <= level <= high
+    return failure_probability * (
+        _USUAL_PART / _count_rungs(low, high) if usual else (1 - _USUAL_PART) / _MOST_RUNGS_EVER
+    )
+
+
+def _count_rungs(low: float, high: float) -> int:
+    """Return the most powers of ``RATIO``, times any number, that lie between two numbers."""
+    return math.floor(math.log(high / low) / math.log(RATIO)) + 1
+
+
+MOST_RUNGS = _count_rungs(_LOWEST_LEVEL, HIGHEST_LEVEL)
+"""The most rungs that one relative climb reads."""
+_MOST_RUNGS_EVER = _count_rungs(1 / _WIDEST, LARGEST_RATE) + 1  # and the cap, where no power lies below it
+
+
+@lru_cache(maxsize=4096)
+def _power_of_ratio(exponent: int) -> Fraction:
+    """Return a power of ``RATIO`` as a short fraction."""
+    value = RATIO**exponent
+    grid = Fraction(10) ** (math.floor(math.log10(value)) - 7)
+    return round(Fraction(value) / grid) * grid
+
+
+@lru_cache(maxsize=512)
+def relative_rule(share: Fraction, failure_probability: Fraction, *, signed: bool = False) -> RelativeRule:
+    """Return the rule whose stopped answer misses by more than ``share`` with at most this probability, always.
+
+    A looser share never accepts at a higher threshold: thresholds, in noise scales, are taken from a grid that does not
+    depend on the share, and the bound falls with the share at each of them.
+
+    >>> relative_rule(Fraction(1, 20), Fraction(1, 20)).level > 0.04
+    True
+    """
+    allowed, width = float(failure_probability), float(share)
+    if share < _FINEST:
+        low, high = _USUAL_LEVELS
+        return RelativeRule(width, allowed / _count_rungs(low, high), low, signed=signed)
+
+    def rule(place: int) -> RelativeRule:
+        return RelativeRule(width, math.exp(-width * math.exp(place * _GRID)), signed=signed)
+
+    # A rung alone misses with its level, so no level above the allowed failure probability will do.
+    unsafe = math.floor(math.log(-math.log(allowed) / width) / _GRID)
+    step = 16
+    while miss_probability(rule(unsafe + step)) > allowed:
+        unsafe, step = unsafe + step, 2 * step
+    safe = unsafe + step
+    while safe - unsafe > 1:
+        middle = (safe + unsafe) // 2
+        safe, unsafe = (middle, unsafe) if miss_probability(rule(middle)) <= allowed else (safe, middle)
+    return rule(safe)
+
+
+def miss_probability(rule: RelativeRule) -> float:
+    """Bound the probability to stop with an answer that misses, over all exact answers, first and last rungs."""
+
+    def thresholds_at(rates: Floats) -> Thresholds:
+        radii = rule.radii(rates)
+        least = rule.least(radii).astype(np.float64)
+        return Thresholds(rates, radii.astype(np.float64), least, least)
+
+    return stopped_failure(
+        thresholds_at, _all_rates(), share=rule.share, level=rule.level, signed=rule.signed, most_rungs=MOST_RUNGS
+    )
+
+
+@lru_cache(maxsize=1)
+def _all_rates() -> Floats:
+    """Return every rate that a rung can have."""
+    first, last = math.ceil(-math.log(_WIDEST) / math.log(RATIO)), math.floor(math.log(LARGEST_RATE) / math.log(RATIO))
+    return np.array([float(_power_of_ratio(exponent)) for exponent in range(first, last + 1)])
+
+
+@dataclass(frozen=True)
+class FailureParts:
+    """The part of the failure probability of each group; together at most 1."""
+
+    parts: Floats
+
+    def level(self, group: int, failure_probability: Fraction) -> Fraction:
+        """Return the failure probability of one group."""
+        return Fraction(str(self.parts[group])) * failure_probability
+
+
+def split_cap(cap: Fraction) -> tuple[Fraction, Fraction]:
+    """Split a cap into what the pilot and the climb may cost.
+
+    >>> split_cap(Fraction(17))
+    (Fraction(1, 1), Fraction(16, 1))
+    """
+    pilot = cap * PILOT_SHARE / (1 + PILOT_SHARE)
+    return pilot, cap - pilot
+
+
+def least_rate(counts: Floats, share: float, failure: float) -> float:
+    """Return a lower bound of ``predicted_rate``: the rate that the smallest count needs for itself.
+
+    >>> counts = np.array([30.0, 400.0])
+    >>> least_rate(counts, 0.05, 0.05) <= predicted_rate(counts, 0.05, 0.05)
+    True
+    """
+    # 2 exp(-rate margin) / (1 + exp(-rate)) <= failure implies rate >= log(1 / failure) / margin.
+    return math.log(1 / failure) / float(np.floor(share * max(float(counts.min()), 0.0)) + 1.0)
+
+
+def predicted_rate(counts: Floats, share: float, failure: float) -> float:
+    """Return the rate (epsilon over sensitivity) at which counts like these would all be within the share of them.
+
+    Infinite counts stand for groups that are given up; where all of them are, no rate is needed.
+    """
+    if not np.isfinite(counts).any():
+        return 0.0
+    margins = np.floor(share * np.maximum(counts, 0.0)) + 1.0  # noise this large, and no smaller, is too much
+    low, high = 0.0, math.log(2 * len(counts) / failure) / float(margins.min())
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = float(_tails_beyond(margins, middle).sum()) <= failure
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def failure_parts(counts: Floats, share: float, failure: float) -> FailureParts:
+    """Return parts for groups of about these sizes: what each would fail with at one common rate.
+
+    Groups that are given up (infinite counts) get a small even part; where all of them are, the budget is shared evenly.
+
+    >>> failure_parts(np.array([30.0, 400.0]), 0.05, 0.05).parts.tolist()
+    [0.95, 0.02]
+    """
+    if not np.isfinite(counts).any():
+        parts = np.full(len(counts), 1 / len(counts))
+    else:
+        margins = np.floor(share * np.maximum(counts, 0.0)) + 1.0
+        wanted = _tails_beyond(margins, predicted_rate(counts, share, failure))
+        parts = (1 - _EVEN_PART) * wanted / wanted.sum() + _EVEN_PART / len(counts)
+    # Each part is rounded down to a short list, so that few rules need calibrating.
+    place = np.searchsorted(-_PARTS, -parts)
+    listed = _PARTS[np.minimum(place, len(_PARTS) - 1)]
+    return FailureParts(np.where(place < len(_PARTS), listed, np.minimum(parts, _PARTS[-1])))
+
+
+def _tails_beyond(margins: Floats, rate: float) -> Floats:
+    """Return P(|noise| >= margin) of discrete Laplace noise."""
+    return np.asarray(2 * np.exp(-rate * margins) / (1 + math.exp(-rate)))

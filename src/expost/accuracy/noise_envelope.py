@@ -1,7 +1,7 @@
-"""How much matrix noise can stretch any vector: the law of sup |B t - b| over directions, simulated once.
+"""How much matrix noise can stretch any vector: bounds on |B t - b| for all vectors t at once, by their length alone.
 
-For noise as ``MomentLayout`` releases it (B symmetric, Laplace of scale 1 on the diagonal and 1/2 off it; b Laplace
-of scale 1) the envelope bounds |B t - b| for all vectors t at once, by their length alone.
+For Laplace noise as ``MomentLayout`` releases it (B symmetric, scale 1 on the diagonal and 1/2 off it; b of scale 1) the
+law of the supremum over directions was simulated once and is read from a table. For Gaussian noise the bounds are closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.stats import binom
 from expost.core import InvalidRequest
 from expost.noise import BitSource, discrete_laplace
 
-__all__ = ["NoiseEnvelope", "simulate_stretches", "table_row"]
+__all__ = ["GaussianEnvelope", "NoiseEnvelope", "simulate_stretches", "table_row"]
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +30,11 @@ FAILURES = (0.2, 0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.007, 0.005, 0.004, 0.003,
 _SIMULATION_RISK = 1e-6  # that any one number of the table is too small
 _GRID = 1 << 24  # simulated Laplace variables are within 1 / _GRID of real ones
 _BATCH = 500
+
+# Off-diagonal entries have 5/7 of the diagonal's deviation: integers in place of 1 : sqrt(2) (data/moments.py).
+_OFF_DIAGONAL = 5 / 7
+# Of the spectral norm in the independent coordinates; an off-diagonal one counts twice.
+_LIPSCHITZ = math.sqrt(2) * _OFF_DIAGONAL
 
 
 @dataclass(frozen=True)
@@ -48,30 +53,61 @@ class NoiseEnvelope:
 
     @classmethod
     def of(cls, dimension: int, failure_probability: float) -> NoiseEnvelope:
-        """The envelope for vectors of this dimension; the table's next larger dimension is used, which is safe.
+        """Return the envelope for vectors of this dimension, from the table's next larger dimension, which is safe.
 
         B of a smaller dimension is a corner of a larger one, and cutting rows and columns shrinks every stretch.
         """
-        return _read(_next_size(dimension), failure_probability)
+        return _read_envelope(_next_size(dimension), failure_probability)
 
     @staticmethod
     def least_failure(dimension: int) -> float:
-        """The smallest failure probability that the table covers for this dimension."""
+        """Return the smallest failure probability that the table covers for this dimension."""
         return min(float(failure) for failure in _table()[_next_size(dimension)]["factors"])
 
     def reach(self, length: Floats) -> Floats:
-        """A bound on |B t - b| for vectors t of these lengths, in units of the noise's scale."""
+        """Return a bound on |B t - b| for vectors t of these lengths, in units of the noise's scale."""
         reach: Floats = (self.stretches * np.hypot(np.asarray(length)[..., None], OFFSETS)).min(axis=-1)
+        return reach
+
+
+@dataclass(frozen=True)
+class GaussianEnvelope:
+    """Upper bounds on |B| and |B t - b| for all vectors t at once, except with the given probability.
+
+    B is symmetric with independent normal entries of deviation 1 on the diagonal and 5/7 off it, b has deviation 1.
+    Largest eigenvalue: mean at most 2 sqrt(p) 5/7 by Gaussian comparison, then concentration
+    (docs/proofs/gaussian-ridge.md).
+
+    >>> envelope = GaussianEnvelope.of(25, 0.01)
+    >>> bool(7.1 < envelope.matrix < 11.0)
+    True
+    """
+
+    matrix: float
+    vector: float
+
+    @classmethod
+    def of(cls, dimension: int, failure_probability: float) -> GaussianEnvelope:
+        """Return the envelope; both ends of the spectrum and the vector share the failure probability."""
+        tail = math.sqrt(2 * math.log(3 / failure_probability))
+        root = math.sqrt(dimension)
+        return cls(2 * _OFF_DIAGONAL * root + _LIPSCHITZ * tail, root + tail)
+
+    def reach(self, length: Floats) -> Floats:
+        """Return a bound on |B t - b| for vectors t of these lengths, in units of the noise's deviation."""
+        reach: Floats = self.matrix * np.asarray(length) + self.vector
         return reach
 
 
 @lru_cache(maxsize=1)
 def _table() -> dict[int, Any]:
+    """Read the simulated table: one row per dimension."""
     text = (files("expost.accuracy") / "noise_envelope.json").read_text(encoding="utf-8")
     return {int(size): row for size, row in json.loads(text).items()}
 
 
 def _next_size(dimension: int) -> int:
+    """Return the smallest dimension of the table that is large enough."""
     known = [size for size in _table() if size >= dimension]
     if not known:
         raise InvalidRequest(
@@ -83,7 +119,8 @@ def _next_size(dimension: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _read(size: int, failure_probability: float) -> NoiseEnvelope:
+def _read_envelope(size: int, failure_probability: float) -> NoiseEnvelope:
+    """Read the envelope of a dimension of the table, at the next smaller failure probability."""
     row = _table()[size]
     known = [failure for failure in row["factors"] if float(failure) <= failure_probability * (1 + 1e-12)]
     if not known:
@@ -97,26 +134,23 @@ def _read(size: int, failure_probability: float) -> NoiseEnvelope:
 
 
 def simulate_stretches(dimension: int, draws: int, *, bits: BitSource | None = None) -> Floats:
-    """Stretches of simulated noise: one row a draw, B's own in column 0 and then one for each offset."""
-    rows = [_stretches(dimension, min(_BATCH, draws - start), bits) for start in range(0, draws, _BATCH)]
+    """Simulate stretches: one row per draw, that of B in column 0 and then one for each offset."""
+    upper, rows = np.triu_indices(dimension), []
+    for start in range(0, draws, _BATCH):
+        batch = min(_BATCH, draws - start)
+        entries = discrete_laplace(_GRID, (batch, len(upper[0]) + dimension), bits=bits) / _GRID
+        matrix = np.zeros((batch, dimension, dimension))
+        matrix[:, upper[0], upper[1]] = entries[:, : len(upper[0])] * np.where(upper[0] == upper[1], 1.0, 0.5)
+        matrix[:, upper[1], upper[0]] = matrix[:, upper[0], upper[1]]
+        values, vectors = np.linalg.eigh(matrix)
+        turned = np.einsum("nij,ni->nj", vectors, entries[:, len(upper[0]) :])
+        with_offsets = [_top_root(values**2, (turned / offset) ** 2) for offset in OFFSETS]
+        rows.append(np.column_stack([np.abs(values).max(axis=1), *with_offsets]))
     return np.vstack(rows)
 
 
-def _stretches(dimension: int, draws: int, bits: BitSource | None) -> Floats:
-    upper = np.triu_indices(dimension)
-    entries = discrete_laplace(_GRID, (draws, len(upper[0]) + dimension), bits=bits) / _GRID
-    matrix = np.zeros((draws, dimension, dimension))
-    matrix[:, upper[0], upper[1]] = entries[:, : len(upper[0])] * np.where(upper[0] == upper[1], 1.0, 0.5)
-    matrix[:, upper[1], upper[0]] = matrix[:, upper[0], upper[1]]
-    values, vectors = np.linalg.eigh(matrix)
-    turned = np.einsum("nij,ni->nj", vectors, entries[:, len(upper[0]) :])
-    own = np.abs(values).max(axis=1)
-    with_offsets = [_top_root(values**2, (turned / offset) ** 2) for offset in OFFSETS]
-    return np.column_stack([own, *with_offsets])
-
-
 def _top_root(squares: Floats, weights: Floats) -> Floats:
-    """The root of the largest eigenvalue of diag(squares) + w w', weights = w^2, from its secular equation."""
+    """Return the root of the largest eigenvalue of diag(squares) + w w', weights = w^2, from its secular equation."""
     low = squares.max(axis=1)
     high = low + weights.sum(axis=1)
     for _ in range(60):
@@ -128,7 +162,7 @@ def _top_root(squares: Floats, weights: Floats) -> Floats:
 
 
 def table_row(stretches: Floats, dimension: int) -> dict[str, Any]:
-    """One row of the table: high stretches, and for each failure probability a factor that makes them cover all.
+    """Return one row of the table: high stretches, and for each failure probability a factor to cover all draws.
 
     A tenth of the draws sets the stretches, the rest the factors. A factor is an order statistic, high enough that with
     probability 1 - 1e-6 it is above the true quantile: the number of draws above a quantile is binomial.

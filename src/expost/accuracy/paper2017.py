@@ -1,4 +1,4 @@
-"""The numbers of the 2017 paper: utility theorems turned around, and what its private test costs.
+"""The numbers of the 2017 paper: utility theorems solved for epsilon, and the cost of its private test.
 
 LNRWW17 is ``Accuracy first``. Every formula exists corrected and as printed; ``docs/errata-2017.md`` lists the differences.
 """
@@ -31,9 +31,9 @@ class Task(enum.Enum):
 
 @dataclass(frozen=True)
 class TestPlan:
-    """An above-threshold test of excess risks: what it costs and from which noisy excess risk on it accepts."""
+    """An above-threshold test of excess risks: its epsilon, and the noisy excess risk from which on it accepts."""
 
-    __test__ = False  # not a test of ours, whatever pytest thinks of the name
+    __test__ = False  # pytest would collect it by its name
 
     epsilon: float
     threshold: float
@@ -65,10 +65,10 @@ class PaperProblem:
 
     @property
     def authors_query_sensitivity(self) -> float:
-        """The same as the authors' figures count it: for the logistic loss 2 ln(1 + e^M) / n, a trifle above 2 M / n.
+        """The query sensitivity in the authors' figures: for the logistic loss 2 ln(1 + e^M) / n, just above 2 M / n.
 
-        Their program computes half of it, for either loss, and so prints half of the test's epsilon; the scripts that draw
-        their figures double it again, for either loss (docs/errata-2017.md).
+        Their program computes half of it, for either loss, and so prints half of the test's epsilon. The scripts that
+        draw their figures double it again (docs/errata-2017.md).
         """
         return self.query_sensitivity if self.task.ridge else 2 * math.log1p(math.exp(self.radius)) / self.rows
 
@@ -89,10 +89,8 @@ class PaperProblem:
             return (self.radius + 1) * math.sqrt(self.dimension / (self.rows * self.penalty))
         return self.output_sensitivity
 
-    # Utility theorems turned around: the epsilon at which the *expected* excess risk is the tolerance ---------------
-
     def epsilon_by_theory(self, tolerance: float) -> float:
-        """From the corrected theorems."""
+        """Return the epsilon at which the *expected* excess risk is the tolerance, by the corrected theorems."""
         p, n, lam, radius = self.dimension, self.rows, self.penalty, self.radius
         if self.task is Task.RIDGE_COVARIANCE:
             # Theorem 3.1 with the factor 2 of its proof removed.
@@ -102,7 +100,7 @@ class PaperProblem:
         return self.output_sensitivity * math.sqrt(smooth / tolerance)
 
     def epsilon_by_printed_theory(self, tolerance: float) -> float:
-        """From the theorems as printed (3.1, A.9, 3.3), as the authors' code inverts them."""
+        """Return that epsilon by the theorems as printed (3.1, A.9, 3.3), as the authors' code inverts them."""
         p, n, lam, radius = self.dimension, self.rows, self.penalty, self.radius
         if self.task is Task.RIDGE_COVARIANCE:
             return 4 * math.sqrt(2) * (2 * math.sqrt(p) * radius + p * radius**2) / (n * tolerance)
@@ -110,19 +108,17 @@ class PaperProblem:
             return math.sqrt((1 / n + lam) * (radius + 1) ** 2 * p**2 / (n * lam * tolerance))
         return 2 * math.sqrt(2) * p / (n * lam * tolerance)
 
-    # The private test ---------------------------------------------------------------------------------------------
-
     def theorem_test(self, tolerance: float, failure_probability: float, rungs: int) -> TestPlan:
-        """Theorems 3.2 and 3.4: accept at half the tolerance, epsilon 16 Delta ln(2T / gamma) / alpha."""
+        """Return the test of Theorems 3.2 and 3.4: accept at half the tolerance, epsilon 16 Delta ln(2T / gamma) / alpha."""
         epsilon = 16 * self.query_sensitivity * math.log(2 * rungs / failure_probability) / tolerance
         return TestPlan(epsilon, tolerance / 2)
 
     def authors_test(
         self, tolerance: float, failure_probability: float, rungs: int, *, printed: bool = True
     ) -> TestPlan:
-        """The optimised threshold of the authors' code, with the epsilon that their figures show: twice what it prints.
+        """Return the test with the optimized threshold of the authors' code, and the epsilon of their figures.
 
-        With ``printed`` false the constant that makes the failure probability 1.09 times too large is corrected.
+        That epsilon is twice what their code prints. With ``printed`` false the constant that makes the failure probability 1.09 times too large is corrected.
         """
         constant = 1.5**0.75 if printed else 2 * 1.5**-0.75
         width = tolerance / (4 * math.log(constant * math.sqrt(rungs) / failure_probability))
@@ -130,10 +126,8 @@ class PaperProblem:
         sensitivity = self.authors_query_sensitivity if printed else self.query_sensitivity
         return TestPlan(2 * sensitivity / width, threshold)
 
-    # Ladders ------------------------------------------------------------------------------------------------------
-
     def levels(self, tolerance: float, rungs: int, *, printed: bool = False) -> list[float]:
-        """Appendix B: a geometric ladder from 1 / n to four times the theory's epsilon.
+        """Return the geometric ladder of Appendix B, from 1 / n to four times the theory's epsilon.
 
         As printed the ladder stops one step short of its end.
         """
@@ -143,6 +137,6 @@ class PaperProblem:
         return [low * (high / low) ** (step / steps) for step in range(rungs)]
 
     def doublings(self, tolerance: float, *, printed: bool = False) -> int:
-        """How often 1 / n is doubled until it exceeds four times the theory's epsilon."""
+        """Return how often 1 / n is doubled until it exceeds four times the theory's epsilon."""
         theory = self.epsilon_by_printed_theory(tolerance) if printed else self.epsilon_by_theory(tolerance)
         return max(1, math.ceil(math.log2(4 * theory * self.rows)))

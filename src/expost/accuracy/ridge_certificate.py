@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
-__all__ = ["Certified", "Envelope", "ExcessRiskCertificate", "SquaredErrorCertificate"]
+__all__ = [
+    "CELLS",
+    "CLIMB_COST",
+    "REMAINDER_RATIO",
+    "THRESHOLDS",
+    "CertifiedCoefficients",
+    "ExcessRiskCertificate",
+    "NoiseBound",
+    "SquaredErrorCertificate",
+    "acceptance",
+    "is_short",
+    "largest_scale",
+    "log_chance",
+]
 
 Floats = NDArray[np.float64]
 
@@ -16,9 +33,12 @@ _MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the noisy curvature, instead
 _WEIGHTS = np.concatenate([[0.0], np.geomspace(1e-8, 1e2, 60)])  # of length against residual in the search for theta
 _PENALTIES = np.geomspace(1e-3, 1e3, 61)  # in units of the noise
 
+_RATES = np.geomspace(1e-4, 3.0, 60)  # of Markov's inequality for a short vector
+_SLACK = 1e-9  # relative; more than floats and the lattice can move a squared length
 
-class Envelope(Protocol):
-    """What a certificate knows of the noise B, b: bounds that hold for all vectors at once."""
+
+class NoiseBound(Protocol):
+    """Bounds on the noise B, b that hold for all vectors at once; an envelope."""
 
     @property
     def matrix(self) -> float:
@@ -26,13 +46,13 @@ class Envelope(Protocol):
         ...
 
     def reach(self, length: Floats) -> Floats:
-        """A bound on |B t - b| for vectors of these lengths."""
+        """Return a bound on |B t - b| for vectors t of these lengths."""
         ...
 
 
 @dataclass(frozen=True)
-class Certified:
-    """A vector of coefficients and a bound on its loss that holds except with the certificate's failure probability."""
+class CertifiedCoefficients:
+    """Coefficients and a bound on their loss that holds except with the certificate's failure probability."""
 
     theta: Floats
     bound: float
@@ -45,7 +65,8 @@ class ExcessRiskCertificate:
     With noisy moments Z = A + B, z = a + b (means over rows), H = A + penalty I and g = Z t - z + penalty t, the gradient
     at t is g - (B t - b), and the excess risk is half of its square in H^-1. The envelope bounds |B t - b| for all t at
     once, and H >= s (Z + penalty I - |B| I) + (1 - s) penalty I for each s in [0, 1]. The coefficients are those that
-    minimise the bound along a path in the eigenbasis of Z; zero is always among them. Proof: docs/proofs/ridge-certificate.md.
+    minimize the bound along a path in the eigenbasis of Z; zero is always among them. Proof:
+    docs/proofs/ridge-certificate.md.
 
     >>> from expost.accuracy.noise_envelope import NoiseEnvelope
     >>> certificate = ExcessRiskCertificate(0.1, NoiseEnvelope.of(2, 0.01))
@@ -55,29 +76,26 @@ class ExcessRiskCertificate:
     """
 
     penalty: float
-    envelope: Envelope
+    envelope: NoiseBound
 
-    def best(self, gram: Floats, cross: Floats, *, scale: float) -> Certified:
-        """The coefficients with the lowest bound; ``scale`` is that of the noise on the means."""
+    def best(self, gram: Floats, cross: Floats, *, scale: float) -> CertifiedCoefficients:
+        """Return the coefficients with the lowest bound; ``scale`` is that of the noise on the means."""
         values, vectors = np.linalg.eigh(gram)
         curvature, turned = values + self.penalty, vectors.T @ cross
-        slack = self.envelope.matrix * scale
-        candidates = [self._search(curvature, turned, slack, scale, mix) for mix in _MIXES]
-        best = min(candidates, key=lambda each: each.bound)
-        return Certified(vectors @ best.theta, best.bound)
-
-    def _search(self, curvature: Floats, turned: Floats, slack: float, scale: float, mix: float) -> Certified:
-        floor = mix * (curvature - slack) + (1 - mix) * self.penalty  # curvature that is certain, by direction
-        nothing = np.zeros_like(turned)
-        if floor.min() <= 0:
-            return Certified(nothing, np.inf)
-        thetas = curvature * turned / (curvature**2 + _WEIGHTS[:, None] * floor)
-        thetas = np.vstack([thetas, nothing])
-        residual = np.sqrt(((curvature * thetas - turned) ** 2 / floor).sum(axis=1))
-        noise = scale * self.envelope.reach(np.linalg.norm(thetas, axis=1)) / np.sqrt(floor.min())
-        bounds = (residual + noise) ** 2 / 2
-        index = int(np.argmin(bounds))
-        return Certified(thetas[index], float(bounds[index]))
+        slack, zero = self.envelope.matrix * scale, np.zeros_like(turned)
+        best = CertifiedCoefficients(zero, np.inf)
+        for mix in _MIXES:
+            certain = mix * (curvature - slack) + (1 - mix) * self.penalty  # a lower bound of H, by direction
+            if certain.min() <= 0:
+                continue
+            thetas = np.vstack([curvature * turned / (curvature**2 + _WEIGHTS[:, None] * certain), zero])
+            residual = np.sqrt(((curvature * thetas - turned) ** 2 / certain).sum(axis=1))
+            noise = scale * self.envelope.reach(np.linalg.norm(thetas, axis=1)) / np.sqrt(certain.min())
+            bounds = (residual + noise) ** 2 / 2
+            index = int(np.argmin(bounds))
+            if bounds[index] < best.bound:
+                best = CertifiedCoefficients(thetas[index], float(bounds[index]))
+        return CertifiedCoefficients(vectors @ best.theta, best.bound)
 
 
 @dataclass(frozen=True)
@@ -85,29 +103,141 @@ class SquaredErrorCertificate:
     """Bounds the mean squared error itself, uniformly over coefficients.
 
     mean (y - x.t)^2 = c - 2 a.t + t'A t; with noisy moments the error is at most |e| + |t| |B t - 2 b|, and
-    |B t - 2 b| = 2 |B (t/2) - b|, which the envelope bounds. The minimiser is looked for among ridge solutions whose
+    |B t - 2 b| = 2 |B (t/2) - b|, which the envelope bounds. The minimum is searched among ridge solutions whose
     penalty is of the size of the noise, but at least ``penalty``. Proof: docs/proofs/ridge-certificate.md.
     """
 
     penalty: float
-    envelope: Envelope
+    envelope: NoiseBound
     square_reach: float
     """A bound on the noise of the mean of y^2, in units of its scale."""
 
-    def best(self, gram: Floats, cross: Floats, square: float, *, scale: float) -> Certified:
-        """The coefficients with the lowest bound on their mean squared error."""
+    def best(self, gram: Floats, cross: Floats, square: float, *, scale: float) -> CertifiedCoefficients:
+        """Return the coefficients with the lowest bound on their mean squared error."""
         values, vectors = np.linalg.eigh(gram)
         turned = vectors.T @ cross
         penalties = np.maximum(_PENALTIES * self.envelope.matrix * scale, self.penalty)
         thetas = turned / (np.maximum(values, 0.0) + penalties[:, None])
         thetas = np.vstack([thetas, np.zeros_like(turned)])
-        bounds = self._bounds(values, turned, square, thetas, scale)
-        index = int(np.argmin(bounds))
-        return Certified(vectors @ thetas[index], float(bounds[index]))
-
-    def _bounds(self, values: Floats, turned: Floats, square: float, thetas: Floats, scale: float) -> Floats:
         observed = square - 2 * thetas @ turned + (thetas**2) @ values
         length = np.linalg.norm(thetas, axis=1)
         noise = 2 * length * self.envelope.reach(length / 2) + self.square_reach
-        bounds: Floats = observed + scale * noise
-        return bounds
+        bounds = observed + scale * noise
+        index = int(np.argmin(bounds))
+        return CertifiedCoefficients(vectors @ thetas[index], float(bounds[index]))
+
+
+def is_short(noisy_length: float, length: float, dimension: int, failure_probability: float) -> bool:
+    """Return whether the exact vector is certainly no longer than ``length``; lengths in units of the noise's scale.
+
+    A vector longer than ``length`` is taken for a short one with at most the failure probability. That the noise itself
+    is about sqrt(2 dimension) long does not count against it (docs/proofs/ridge-certificate.md, 7).
+
+    >>> is_short(12.0, 13.0, 77, 0.01), is_short(12.0, 9.0, 77, 0.01)
+    (True, False)
+    """
+    return log_chance(noisy_length, length, dimension) <= math.log(failure_probability)
+
+
+def log_chance(noisy_length: float, length: float, dimension: int) -> float:
+    """Bound the log-probability that a vector of this length or longer is this short under noise.
+
+    Markov's inequality for exp(-rate |z|^2). A Laplace variable is normal given an exponential variance, so the
+    expectation of one coordinate is a mixture of exponentials in its square, its logarithm is convex there, and the worst
+    vector of a given length lies along an axis.
+    """
+    square = noisy_length**2 * (1 + _SLACK) + _SLACK
+    logs = _RATES * square + (dimension - 1) * _log_mean(0.0) + _log_mean(length)
+    return min(float(logs.min()), 0.0)
+
+
+def _log_mean(center: float) -> Floats:
+    """Return the logarithm of E exp(-rate (center + Laplace)^2) for every rate: two Gaussian integrals."""
+    # (1/2) int_0^inf exp(-b - rate (center +- b)^2) db = sqrt(pi / rate) / 2 exp(1 / (4 rate) +- center) Phi(-x sqrt 2).
+    root = np.sqrt(2 * _RATES)
+    sides = [sign * center + log_ndtr(-(1 + sign * 2 * _RATES * center) / root) for sign in (1, -1)]
+    together: Floats = np.logaddexp(*sides) + 1 / (4 * _RATES) + 0.5 * np.log(math.pi / _RATES) - math.log(2)
+    return together
+
+
+# A bound known in law plus a remainder read under noise: how noisy the reading may be for one failure probability.
+
+REMAINDER_RATIO = Fraction(7, 5)
+"""The noise of a rung over that of the next one."""
+THRESHOLDS = (Fraction(1, 2), Fraction(4, 5), Fraction(19, 20), Fraction(1), Fraction(19, 20), Fraction(9, 10))
+"""A rung accepts when its noisy remainder is at most this, in units of the first rung's noise."""
+CLIMB_COST = 1.28
+"""What a remainder of zero costs on average, in units of the first rung."""
+CELLS = np.concatenate([np.linspace(0.98, 0.31, 34), np.geomspace(0.3, 1e-4, 86)])
+"""Probabilities that cut a law into cells: what lies in one is bounded by what lies at its end."""
+
+
+def acceptance(remainder: Floats, *, grain: float = 0.0) -> Floats:
+    """Bound the probability that any rung accepts a remainder, given in units of the first rung's noise.
+
+    Rung k accepts when the remainder plus N_k is at most its threshold. P(any) <= sum P(E_k) - sum P(E_k and E_k+1),
+    because what is new at a rung is at most E_k without E_k-1; the second sum is bounded from below by the law of the
+    path. ``grain`` is the grid in units of the last rung's noise (docs/proofs/truncated-ridge.md).
+
+    >>> acceptance(np.array([0.0, 5.0])).round(3)
+    array([1.   , 0.006])
+    """
+    accepted = _laplace_below((_BARS - remainder) * _FINER)
+    stayed = _laplace_below((np.minimum(_BARS[:-1], _BARS[1:]) - remainder) * _FINER[1:])
+    both = _STAY * stayed + (1 - _STAY) * _JUMPS * accepted[1:]
+    total = (1 + grain) * accepted.sum(axis=0) - (1 - 4 * grain) * both.sum(axis=0)
+    bound: Floats = np.where(remainder < 0, 1.0, np.minimum(total, 1.0))
+    return bound
+
+
+def _also_below(gap: float, ratio: float) -> float:
+    """Return P(J <= gap + E) for J Laplace of scale 1 and E exponential of scale 1 / ratio, independent."""
+    if gap >= 0:
+        return 1 - ratio / (ratio + 1) * math.exp(-gap) / 2
+    near, far = math.exp(gap), math.exp(ratio * gap)
+    return ratio / (ratio - 1) * (near - far) / 2 + far * (1 - ratio / (ratio + 1) / 2)
+
+
+def _laplace_below(x: Floats) -> Floats:
+    """Return the distribution function of a unit Laplace variable."""
+    tail = np.exp(-np.abs(x)) / 2
+    return np.where(x < 0, tail, 1 - tail)
+
+
+# One row per rung, so that all rungs are evaluated in one step.
+_BARS = np.array([[float(each)] for each in THRESHOLDS])
+_FINER = float(REMAINDER_RATIO) ** np.arange(len(THRESHOLDS))[:, None]  # the first rung's noise over each one's
+_STAY = float(1 / REMAINDER_RATIO**2)  # the probability that the noise of a rung is that of the next one
+_JUMPS = np.array(
+    [
+        [_also_below(float(here - after) * float(REMAINDER_RATIO) ** rung, float(REMAINDER_RATIO))]
+        for rung, (here, after) in enumerate(pairwise(THRESHOLDS))
+    ]
+)
+
+
+def largest_scale(
+    limits: Floats, failure_probability: Fraction, *, grid: float, precision: float = 1e-6
+) -> float | None:
+    """Return the noise of the first rung with which a remainder above its limit is accepted this rarely.
+
+    The limit is what a part known in law leaves: it is below ``limits`` with at most the probabilities ``CELLS``.
+    Remainders are sums on the ``grid``, and may depend on the limit in any way. The result is at most ``precision`` too
+    small; None if no noise is small enough.
+    """
+    weights = -np.diff(CELLS, prepend=1.0)
+    last = float(REMAINDER_RATIO) ** (len(THRESHOLDS) - 1)
+
+    def failure(scale: float) -> float:
+        cells = acceptance(limits / scale, grain=grid * last / scale)
+        return float(weights @ cells) + float(CELLS[-1])
+
+    low, high = grid * last * 1e3, max(float(limits.max()), grid * last * 2e3)
+    if failure(low) > failure_probability:
+        return None
+    while failure(high) <= failure_probability:
+        high *= 2
+    while high - low > precision * high:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if failure(middle) <= failure_probability else (low, middle)
+    return low

@@ -1,4 +1,4 @@
-"""Every quantile and tail bound of noise: refused, or a positive number on the safe side of the exact law."""
+"""Quantiles of noise are upper bounds, close, and refused where floats cannot tell."""
 
 import itertools
 import math
@@ -9,17 +9,59 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherical_bound
-from expost.accuracy.gaussian_envelope import GaussianEnvelope
-from expost.accuracy.laplace_norm import laplace_norm_quantile, laplace_norm_tail
-from expost.accuracy.noise_envelope import NoiseEnvelope
-from expost.accuracy.noisy_remainder import CELLS, acceptance, largest_scale
-from expost.accuracy.output_certificate import curved_noise_bound
-from expost.accuracy.short_vector import log_chance
-from expost.accuracy.spherical_norm import spherical_norm_quantile
+from expost.accuracy.noise_envelope import GaussianEnvelope, NoiseEnvelope
+from expost.accuracy.noise_norm import (
+    curved_gaussian_bound,
+    curved_noise_bound,
+    curved_spherical_bound,
+    laplace_norm_quantile,
+    laplace_norm_tail,
+    spherical_norm_quantile,
+)
+from expost.accuracy.ridge_certificate import CELLS, acceptance, largest_scale, log_chance
 from expost.core import InvalidRequest
 from expost.holdout.noise_level import analysed_level, improved_level
 from expost.models.linear.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
+
+DRAWS = 200_000
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 7, 40])
+@pytest.mark.parametrize("failure", [0.5, 0.1, 0.01])
+def test_the_quantile_is_exceeded_as_often_as_it_says(dimension: int, failure: float) -> None:
+    lengths = np.linalg.norm(np.random.default_rng(dimension).laplace(size=(DRAWS, dimension)), axis=1)
+    spread = 5 * math.sqrt(failure / DRAWS)
+
+    quantile = laplace_norm_quantile(dimension, failure)
+
+    assert (lengths > quantile).mean() <= failure + spread
+    assert (lengths > 0.97 * quantile).mean() > failure + spread  # a bound 3 % too small would be noticed
+    assert (lengths > 1.03 * quantile).mean() < failure - spread  # and one 3 % too large
+
+
+def test_one_dimension_has_the_exponential_tail() -> None:
+    assert laplace_norm_quantile(1, 1e-6) == pytest.approx(-math.log(1e-6))
+    assert laplace_norm_tail(1, 3.0) == pytest.approx(math.exp(-3), rel=0.01)
+
+
+def test_tail_and_quantile_are_inverse_to_each_other() -> None:
+    quantile = laplace_norm_quantile(20, 0.05)
+
+    assert laplace_norm_tail(20, quantile * 1.0001) <= 0.05 <= laplace_norm_tail(20, quantile * 0.99)
+
+
+def test_deep_tails_follow_one_large_coordinate() -> None:
+    # P(norm > t) is at least P(one coordinate > t) = exp(-t) and, deep in the tail, not much above p exp(-t).
+    quantile = laplace_norm_quantile(5, 1e-8)
+
+    assert -math.log(1e-8) < quantile < -math.log(1e-8 / 5) + 2
+
+
+@pytest.mark.parametrize("failure", [0.0, 1.0, 1e-30])
+def test_an_impossible_failure_probability_is_refused(failure: float) -> None:
+    with pytest.raises(InvalidRequest):
+        laplace_norm_quantile(3, failure)
+
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.laplace_norm import laplace_norm_quantile
+from expost.accuracy.noise_norm import laplace_norm_quantile
 from expost.core import InvalidRequest
 from expost.core.rational import round_up
 
@@ -20,7 +20,7 @@ __all__ = ["PerturbedObjective", "TiltLaw"]
 
 Floats = NDArray[np.float64]
 
-_OUTPUT_SHARE = Fraction(1, 200)  # of epsilon, for hiding what the solver leaves over
+_OUTPUT_SHARE = Fraction(1, 200)  # of epsilon, for hiding the solver's error
 _OUTPUT_FAILURE = Fraction(1, 100)  # of the failure probability, for the noise that hides it
 _NEVER = 1e-9
 _CLOSE = 1e-9  # relative
@@ -31,15 +31,15 @@ class TiltLaw(Protocol):
 
     @property
     def name(self) -> str:
-        """What receipts call it."""
+        """The name in receipts."""
         ...
 
     def length(self, epsilon: Fraction, failure_probability: float) -> float:
-        """A Euclidean length that the tilt exceeds with at most this probability."""
+        """Return a Euclidean length that the tilt exceeds with at most this probability."""
         ...
 
     def spacing(self, epsilon: Fraction) -> float:
-        """How far, in Euclidean norm, what is drawn can be from an ideal tilt of real numbers."""
+        """Return how far, in Euclidean norm, a draw can be from an ideal tilt of real numbers."""
         ...
 
 
@@ -60,15 +60,15 @@ class PerturbedObjective:
     at_zero: float
     tilt: TiltLaw
     solver_distance: Callable[[float, float], float]
-    """How far the solver's point can be from a minimum of at most this length under a tilt per row of at most this one."""
+    """How far the solver's point can be from a minimum of at most this length, for a tilt per row of at most this one."""
 
     @cached_property
     def jacobian(self) -> Fraction:
-        """What the change of variables costs: ln(1 + sharpest / (rows penalty)), rounded up."""
+        """The cost of the change of variables: ln(1 + sharpest / (rows penalty)), rounded up."""
         return round_up(math.log1p(self.sharpest / (self.rows * self.penalty)))
 
     def split(self, epsilon: Fraction) -> tuple[Fraction, Fraction]:
-        """What is left of epsilon for the tilt, and the part that hides the solver's error."""
+        """Return what is left of epsilon for the tilt, and the part that hides the solver's error."""
         output = epsilon * _OUTPUT_SHARE
         tilt = epsilon - output - self.jacobian
         if tilt <= 0:
@@ -80,15 +80,15 @@ class PerturbedObjective:
         return tilt, output
 
     def reach(self, epsilon: Fraction) -> float:
-        """Minima are cut to this length; a longer one has probability 1e-9 at most and counts as a failure."""
+        """Return the length that minima are cut to; a longer one has probability at most 1e-9 and is a failure."""
         tilt = self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows
-        # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r.
+        # The minimum is no worse than zero: penalty / 2 r^2 <= at_zero + tilt r.
         return 1.001 * (tilt + math.sqrt(tilt**2 + 2 * self.penalty * self.at_zero)) / self.penalty
 
     def distance(self, epsilon: Fraction) -> float:
-        """How far the solver's point, cut to the reach, can be from the exact minimum, cut to the reach.
+        """Return how far the solver's point, cut to the reach, can be from the exact minimum, cut to the reach.
 
-        Whatever the tilt: minima of up to twice the reach decide (docs/proofs/objective-perturbation.md, 5).
+        It holds whatever the tilt is: minima of up to twice the reach decide (docs/proofs/objective-perturbation.md, 5).
         """
         reach, spacing = self.reach(epsilon), self.tilt.spacing(self.split(epsilon)[0]) / self.rows
         longest = self.steepest + 2 * self.penalty * reach + spacing  # the tilt of a minimum of twice the reach
@@ -101,22 +101,26 @@ class PerturbedObjective:
         return found
 
     def output_sensitivity(self, epsilon: Fraction) -> float:
-        """How far apart, in the 1-norm, two solvers can land that look for the same exact minimum."""
+        """Return how far apart, in the 1-norm, two solvers can land that approach the same exact minimum."""
         return 2 * math.sqrt(self.dimension) * self.distance(epsilon)
 
-    def excess_risk(self, epsilon: Fraction, failure_probability: Fraction, *, left_over: float = 0.0) -> float:
-        """The excess risk that is not exceeded but with this probability.
+    def output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
+        """Return how far from the exact minimum the release is, except with a hundredth of this probability."""
+        scale = self.output_sensitivity(epsilon) / float(self.split(epsilon)[1])
+        quantile = laplace_norm_quantile(self.dimension, float(failure_probability * _OUTPUT_FAILURE))
+        return 1.01 * scale * quantile + self.distance(epsilon)  # 1 % for the rounding to the grid
 
-        ``left_over`` bounds the gradient of the risk at the minimum beyond the tilt's, as a sum over rows.
-        """
-        gradient = (self._tilt_length(epsilon, failure_probability) + left_over) / self.rows
-        hidden = self.output_length(epsilon, failure_probability)
+    def excess_risk(self, epsilon: Fraction, failure_probability: Fraction) -> float:
+        """Return an excess risk that is exceeded with at most this probability."""
+        # What exceeds the reach is among the failures: _NEVER is the smaller probability.
+        length = self.tilt.length(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
+        gradient, hidden = length / self.rows, self.output_length(epsilon, failure_probability)
         smooth = self.sharpest + self.penalty
         # Strong convexity, then smoothness for the step that the output noise takes (Nes04, Theorems 2.1.5 and 2.1.10).
         return gradient**2 / (2 * self.penalty) + gradient * hidden + smooth / 2 * hidden**2
 
     def excess_risks(self, epsilon: Fraction, failure_probabilities: Sequence[float]) -> Floats:
-        """As ``excess_risk``, for many failure probabilities at once."""
+        """Return ``excess_risk`` for many failure probabilities at once."""
         rarest = Fraction(min(failure_probabilities))
         level, kept = self.split(epsilon)[0], float(1 - _OUTPUT_FAILURE)
         lengths = [self.tilt.length(level, each * kept) for each in failure_probabilities]
@@ -124,38 +128,16 @@ class PerturbedObjective:
         risks: Floats = gradients**2 / (2 * self.penalty) + gradients * hidden
         return risks + (self.sharpest + self.penalty) / 2 * hidden**2
 
-    def room(self, epsilon: Fraction, failure_probability: Fraction, excess_risk: float) -> float:
-        """The largest ``left_over`` with which the excess risk stays within a target; negative if there is none."""
-        hidden = self.output_length(epsilon, failure_probability)
-        rest = excess_risk - (self.sharpest + self.penalty) / 2 * hidden**2
-        # The root of gradient^2 / (2 penalty) + gradient hidden = rest.
-        gradient = self.penalty * (math.sqrt(hidden**2 + 2 * max(rest, 0.0) / self.penalty) - hidden)
-        return gradient * self.rows * (1 - _CLOSE) - self._tilt_length(epsilon, failure_probability)
-
-    def _tilt_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
-        # What exceeds the reach is among the failures: _NEVER is the smaller probability.
-        return self.tilt.length(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
-
-    def output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
-        """How far from the exact minimum what is released is, except with a hundredth of this probability."""
-        scale = self.output_sensitivity(epsilon) / float(self.split(epsilon)[1])
-        quantile = laplace_norm_quantile(self.dimension, float(failure_probability * _OUTPUT_FAILURE))
-        return 1.01 * scale * quantile + self.distance(epsilon)  # 1 % for the rounding to the grid
-
-    def epsilon_for(self, excess_risk: float, failure_probability: Fraction, *, tilt_share: float = 1.0) -> Fraction:
-        """The smallest epsilon whose excess risk stays within the target when the tilt may use this share of it.
-
-        The share is one of gradient length: the rest is room for ``left_over``.
-        """
-        goal = excess_risk * tilt_share**2
+    def epsilon_for(self, excess_risk: float, failure_probability: Fraction) -> Fraction:
+        """Return the smallest epsilon whose excess risk stays within the target."""
         low = float(self.jacobian) * 1.01 + 1e-15
         high = max(low, 1e-6)
-        while self.excess_risk(Fraction(high), failure_probability) > goal:
+        while self.excess_risk(Fraction(high), failure_probability) > excess_risk:
             high *= 2
             if high > 1e9:
                 raise InvalidRequest("Expected a target within reach", got=excess_risk, do="Allow a larger excess risk")
         while high - low > _CLOSE * high:
             middle = (low + high) / 2
-            enough = self.excess_risk(Fraction(middle), failure_probability) <= goal
+            enough = self.excess_risk(Fraction(middle), failure_probability) <= excess_risk
             low, high = (low, middle) if enough else (middle, high)
         return round_up(high)
