@@ -131,18 +131,6 @@ def test_an_epsilon_below_the_jacobian_is_refused() -> None:
         prices.split(Fraction(1, 10))
 
 
-def test_the_room_left_over_is_used_up_exactly() -> None:
-    prices = TiltedRisk(Logistic(), UnitBall(5), 1000, 0.01).prices
-    failure = Fraction(1, 10)
-    epsilon = prices.epsilon_for(0.05, failure, tilt_share=0.7)
-
-    room = prices.room(epsilon, failure, 0.05)
-
-    assert room > 0
-    assert prices.excess_risk(epsilon, failure, left_over=room) <= 0.05
-    assert prices.excess_risk(epsilon, failure, left_over=1.001 * room) > 0.05
-
-
 def exact_cut_minimum(loss: Loss, x: np.ndarray, y: float, penalty: float, tilt: np.ndarray, reach: float) -> list:
     """For a table of one row, in 60 digits: theta = -(tilt + s x) / penalty, where the slope s solves one equation."""
     with mpmath.workdps(60):
