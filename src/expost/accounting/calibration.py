@@ -210,7 +210,7 @@ def _relative_cost(budget: Budget, event: PrivacyEvent, currency: str) -> float:
 def _find_crossing(
     cost: Callable[[Fraction], float], kept: tuple[Fraction, float], missed: tuple[Fraction, float]
 ) -> Fraction:
-    """Return a number that keeps the budget next to one that does not, as near as the precision asks.
+    """Return a number that keeps the budget next to one that does not, to the precision wanted.
 
     Starts from one number of each kind and their costs. The secant of the logarithms is used, because costs are nearly
     powers; an end that stays twice loses half of its weight (the Illinois rule), and no step is so short that the two

@@ -81,7 +81,7 @@ class PureTotal:
 
     def delta(self, epsilon: Fraction) -> float:
         """Return the delta at this epsilon: (e^E - e^epsilon) / (1 + e^E) for a total of E."""
-        gap = self.amount - epsilon
+        gap = self.amount - epsilon  # exact: a difference of floats could cancel to the unsafe side
         if gap <= 0:
             return 0.0
         return -math.expm1(-float_up(gap)) / (1 + math.exp(-float_up(self.amount))) * (1 + 2.0**-50)
@@ -133,7 +133,7 @@ class HomogeneousTotal:
         """Return the smallest epsilon at this delta."""
         if delta < self._total_failure:
             return math.inf
-        top = float_up(self.amount * self.count)
+        top = float_up(self.amount * self.count)  # basic composition, the limit as delta goes to zero
         found = smallest_epsilon(self._delta_at, float_down(delta)) if delta else top
         return min(found, top)
 

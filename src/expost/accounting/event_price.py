@@ -67,7 +67,17 @@ class EventPrice:
         )
 
     def times(self, count: int) -> EventPrice:
-        """Return the price of ``count`` such events, rounded up."""
+        """Return the price of ``count`` such events, rounded up.
+
+        Parameters
+        ----------
+        count : int >= 0
+            How many events there are.
+
+        Returns
+        -------
+        EventPrice
+        """
         if count == 1:
             return self
         many = self.cost * count

@@ -91,6 +91,11 @@ class Filter(EventPricer):
 
     It stays in its process, and a copy is the filter itself: two copies would each spend the whole budget.
 
+    Parameters
+    ----------
+    adjacency : Adjacency or str, default "add-remove"
+        When two tables are adjacent.
+
     Examples
     --------
     >>> from expost.accounting import ExPostEvent, PureEvent
@@ -213,6 +218,7 @@ class Filter(EventPricer):
             If the worst case does not fit; nothing is charged.
         """
         worst = self.price_worst_case(event)
+        # Admission is by the worst case even though the loss is known: the loss depends on the data, admission must not.
         price = worst if event.is_leaf else self.price_event(event)
         with self._draw_alone():
             total = self._add_charge(worst)
@@ -267,7 +273,6 @@ class BasicFilter(Filter):
         return ApproxGuarantee(self._epsilon, self._delta)
 
     def fits(self, total: EventPrice) -> bool:
-        """Return whether both sums are within their limits."""
         return bool(total.loss + total.cost <= self._epsilon) and (not total.failure or total.failure <= self._delta)
 
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
@@ -372,6 +377,7 @@ class ConcentratedFilter(Filter):
             middle = (low + high) / 2
             inside = ConcentratedTotal(middle, Fraction(0)).epsilon(spare) <= float_down(target)
             low, high = (middle, high) if inside else (low, middle)
+        # ``low`` was itself converted and fits; the bisection never returns an untested rho.
         found = cls(low, failure=failure)
         found._budget = ApproxGuarantee(target, probability(delta, "delta"))
         return found
@@ -387,7 +393,6 @@ class ConcentratedFilter(Filter):
         return self._budget
 
     def fits(self, total: EventPrice) -> bool:
-        """Return whether the sums of rhos and of deltas are within their limits."""
         return bool(total.cost <= self._rho) and (not total.failure or total.failure <= self._failure)
 
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
@@ -425,7 +430,6 @@ class GaussianFilter(Filter):
         return GaussianGuarantee(self._mu_squared)
 
     def fits(self, total: EventPrice) -> bool:
-        """Return whether the sum is within its limit and no step can fail."""
         return bool(total.cost <= self._mu_squared) and not total.failure
 
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
@@ -471,7 +475,6 @@ class RenyiFilter(RenyiPricer, Filter):
         return self._budget
 
     def fits(self, total: EventPrice) -> bool:
-        """Return whether every order is within its limit and no step can fail."""
         return bool((total.cost <= self._limits).all()) and not total.failure
 
 
@@ -522,6 +525,7 @@ class ApproxFilter(RenyiPricer, Filter):
         # The conversions are already widened; the rounding of their addition is taken off the limit.
         self._limit = float_down(self._budget.epsilon) * (1 - _ROUNDING)
         self._orders = tuple(sorted(given))
+        # A share below its nominal value is safe; 2e-12 covers the rounding of shares that sum to one.
         slices = (float_down(spare) * given[order] * (1 - 2e-12) for order in self._orders)
         self._conversion = np.array(
             [order_conversion(order, part) for order, part in zip(self._orders, slices, strict=True)]
@@ -534,7 +538,6 @@ class ApproxFilter(RenyiPricer, Filter):
         return self._budget
 
     def fits(self, total: EventPrice) -> bool:
-        """Return whether some order proves the budget and the deltas of the steps are within the failure."""
         return bool((total.cost + self._conversion).min() <= self._limit) and (
             not total.failure or total.failure <= self._failure
         )

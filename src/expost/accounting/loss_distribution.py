@@ -254,6 +254,7 @@ def _discretize(profile: PrivacyProfile, width: float) -> Any:
 
 def _masses_of(curve: DeltaCurve, bins: int, width: float) -> tuple[Floats, float]:
     """Return the masses at width, 2 width, ... whose profile is straight in e^epsilon between those points."""
+    # A profile falls; rounding must not make it rise, because a rise would be a negative mass.
     deltas = np.minimum.accumulate(curve(np.arange(bins + 1, dtype=np.float64) * width))
     steps = np.diff(deltas)
     inner = (steps[1:] - steps[:-1] * math.exp(width)) / math.expm1(width)

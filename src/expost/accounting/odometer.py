@@ -89,7 +89,17 @@ class LinearBoundary:
         return float(self.curve(np.array([float_up(read_amount(mu_squared, "mu_squared"))]))[0])
 
     def curve(self, mu_squared: Floats) -> Floats:
-        """Return the bound at many points of the clock."""
+        """Return the bound at many points of the clock.
+
+        Parameters
+        ----------
+        mu_squared : array of float >= 0
+            The clock.
+
+        Returns
+        -------
+        array of float
+        """
         budget, at = -math.log(float_down(self.failure_probability)), float(self.tuned_at)
         # P[some v: X_v >= b + a v] = e^(-2ab) for Brownian motion X; 2ab = ln(1/delta) here (docs/proofs/boundaries.md).
         intercept, slope = math.sqrt(budget * at / 2), math.sqrt(budget / (2 * at))
@@ -147,7 +157,17 @@ class MixtureBoundary:
         return float(self.curve(np.array([float_up(read_amount(mu_squared, "mu_squared"))]))[0])
 
     def curve(self, mu_squared: Floats) -> Floats:
-        """Return the bound at many points of the clock."""
+        """Return the bound at many points of the clock.
+
+        Parameters
+        ----------
+        mu_squared : array of float >= 0
+            The clock.
+
+        Returns
+        -------
+        array of float
+        """
         budget = -math.log(float_down(2 * self.failure_probability))
         # The prior's precision, as a share of the clock at which the curve is lowest where it is tuned.
         share = float(brentq(lambda x: budget + 0.5 * math.log((1 + x) / x) - 1 / (2 * x), 1e-6, 1e3))
@@ -187,6 +207,13 @@ def normal_mixture_quantile(growth: Floats, log_inverse: float) -> Floats:
 
 class Odometer(EventPricer):
     """The base class of odometers. Steps are recorded after they ran, pure ex-post ones at their losses.
+
+    Parameters
+    ----------
+    failure_probability : number in (0, 1) or None
+        The probability that the loss ever exceeds a report; None for an odometer that cannot fail.
+    adjacency : Adjacency or str, default "add-remove"
+        When two tables are adjacent.
 
     Examples
     --------
@@ -229,11 +256,17 @@ class Odometer(EventPricer):
     @property
     def epsilon(self) -> float:
         """The bound on the privacy loss so far: the exact ex-post part, and the rest at the failure probability."""
+        # The ex-post part is exact and holds for every outcome, so it adds outside the failure probability.
         rest = self._bound_rest(self._total.cost)
         return math.nextafter(rest + float_up(self._total.loss), math.inf) if rest else float_up(self._total.loss)
 
     def loss(self) -> Loss:
-        """Return the bound as a bill."""
+        """Return the bound as a bill.
+
+        Returns
+        -------
+        Loss
+        """
         return ApproxLoss(round_up(self.epsilon), self.failure_probability)
 
     @abc.abstractmethod
@@ -262,7 +295,6 @@ class PureOdometer(Odometer):
         super().__init__(None, adjacency)
 
     def loss(self) -> Loss:
-        """Return the exact bill."""
         return PureLoss(self._total.loss + self._total.cost)
 
     @property
@@ -370,7 +402,7 @@ class ConcentratedOdometer(Odometer):
         linear: bool = False,
         adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     ) -> None:
-        clock = 2 * rational(tuned_at, "tuned_at")
+        clock = 2 * rational(tuned_at, "tuned_at")  # rho of a Gaussian step is mu squared / 2 (BS16, Proposition 1.6)
         self.boundary: LinearBoundary | MixtureBoundary = (
             LinearBoundary(failure_probability, tuned_at=clock)
             if linear

@@ -194,12 +194,18 @@ class PrivacyAccount:
             raise InvalidRequest("Expected a delta at which epsilon is finite", got=delta, do="Pass a larger delta")
         if exact:
             return ApproxGuarantee(round_up(epsilon), exact)
+        # A pure promise stays an exact rational where every leaf has one; floats would round it up.
         sums = [(sum_pure(scenario), scenario.loss) for scenario in self._scenarios]
         known = [found.amount + loss for found, loss in sums if found is not None]
         return PureGuarantee(max(known) if len(known) == len(sums) else round_up(epsilon))
 
     def tradeoff(self) -> TradeoffCurve:
-        """Return false alarms against missed detections of the best attacker, before the run: ex-post parts at caps."""
+        """Return false alarms against missed detections of the best attacker, before the run: ex-post parts at caps.
+
+        Returns
+        -------
+        TradeoffCurve
+        """
         return self._curve
 
     def loss_bound(self, failure_probability: float | Fraction) -> float:

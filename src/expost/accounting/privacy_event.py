@@ -41,6 +41,8 @@ __all__ = [
 class PrivacyEvent:
     """The base class of all events. A subclass with a ``kind`` joins the JSON format and the law tests by itself.
 
+    It has no parameters of its own.
+
     Examples
     --------
     >>> PrivacyEvent.from_json(GaussianEvent(1.1).to_json())
@@ -59,7 +61,12 @@ class PrivacyEvent:
             PrivacyEvent.kinds[cls.kind] = cls
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object without loss of precision; rationals become ``"p/q"``."""
+        """Return a JSON object without loss of precision; rationals become ``"p/q"``.
+
+        Returns
+        -------
+        dict
+        """
         return {"kind": self.kind} | {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
 
     @staticmethod

@@ -106,7 +106,7 @@ def sum_renyi(scenario: Scenario, orders: tuple[float, ...] = ORDERS) -> RenyiTo
     costs, failure = np.zeros(len(orders)), Fraction(0)
     for leaf, count in scenario.leaves:
         costs = add_up(costs, widen(renyi_divergences(leaf, orders) * count))
-        failure += failure_of(leaf) * count
+        failure += failure_of(leaf) * count  # outside it the divergences hold; a union bound over the leaves
     return RenyiTotal(orders, costs, failure) if np.isfinite(costs).any() and failure < 1 else None
 
 
@@ -170,7 +170,9 @@ def _sampled_curve(event: SampledEvent, grid: Floats) -> Floats:
     if isinstance(event, SampledWithoutReplacement):
         return without_replacement_renyi(orders, rate, curve)
     if isinstance(inner, GaussianEvent):
+        # The multiplier is rounded down by two ulps: less noise costs more.
         return poisson_gaussian_renyi(orders, rate, float(inner.noise_multiplier) * (1 - 2.0**-52))
+    # Their worst pairs can be swapped, so one direction bounds both (docs/proofs/sampling.md).
     if isinstance(inner, PureEvent | LaplaceEvent | DiscreteLaplaceEvent):
         return poisson_renyi_symmetric(orders, rate, curve)
     return poisson_renyi(orders, rate, curve)

@@ -127,7 +127,20 @@ class TradeoffCurve:
         return bound_by_pairs(self.epsilons, self.deltas, allowed)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the curve, to a PNG or SVG file if ``path`` is given; see ``plot_tradeoff``."""
+        """Draw the curve; needs the extra ``plots``.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options
+            As for ``plot_tradeoff``.
+
+        Returns
+        -------
+        object
+            The figure.
+        """
         return plot_tradeoff(self, path=path, **options)
 
 
