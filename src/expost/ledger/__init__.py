@@ -1,20 +1,19 @@
 """Durable holds and receipts: charge before release, outside the process."""
 
-from expost.ledger.entry import Entry, Kind
-from expost.ledger.hold import Hold, HoldState
 from expost.ledger.ledger import Ledger
-from expost.ledger.memory import MemoryLedger
+from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry
+from expost.ledger.ledger_page import Protected
+from expost.ledger.memory_ledger import MemoryLedger
 from expost.ledger.opening import open_ledger
-from expost.ledger.protected import Protected
-from expost.ledger.replay import Report
-from expost.ledger.safe import new_key
+from expost.ledger.secret import new_key
+from expost.ledger.verification import Report
 
 __all__ = [
-    "Entry",
+    "EntryKind",
     "Hold",
     "HoldState",
-    "Kind",
     "Ledger",
+    "LedgerEntry",
     "MemoryLedger",
     "Protected",
     "Report",

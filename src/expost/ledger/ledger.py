@@ -8,21 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn, Self, TypeVar
+from typing import Self, TypeVar
 
-from expost.core import Guarantee, InvalidRequest, Loss, Receipt
-from expost.ledger import posting, secret, totals
-from expost.ledger.account import checked_budget, checked_name, is_template
-from expost.ledger.entry import Entry, Kind
-from expost.ledger.hold import Hold, HoldState
-from expost.ledger.page import Page
-from expost.ledger.part import Part
-from expost.ledger.protected import Protected
-from expost.ledger.replay import Report, verify
-from expost.ledger.safe import Safe
-from expost.ledger.ticket import new_ticket
+from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
+from expost.ledger import posting, secret
+from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
+from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry, new_ticket
+from expost.ledger.ledger_page import LedgerPage, Protected
+from expost.ledger.secret import Safe
+from expost.ledger.verification import Report, verify_page
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "begin_ledger"]
 
 T = TypeVar("T")
 
@@ -34,14 +30,21 @@ _BEGINNING = 1_000  # characters of a longer question that a hold repeats
 class Ledger(ABC):
     """Accounts with budgets, and what was charged to them, in a record that only grows.
 
-    A run takes a ``hold`` on its worst case before the data is touched; ``settle`` records the receipt and gives back
+    A run takes a ``hold`` on its worst case before the data is touched. ``settle`` records the receipt and gives back
     what the theorem allows. A hold that is never settled stays charged for ever. Every change is an entry in a chain
-    of hashes, and the totals follow from the chain.
+    of hashes, and the totals follow from the chain. Use ``open_ledger`` to get one.
 
-    >>> from expost.core import PureGuarantee, PureLoss, epsilon
+    Parameters
+    ----------
+    safe : Safe
+        Encrypts the kept secrets.
+
+    Examples
+    --------
+    >>> from expost.core import PureGuarantee, PureLoss
     >>> from expost.ledger import open_ledger
     >>> ledger = open_ledger(None)
-    >>> ledger.open_account("dataset:flights", epsilon(1))
+    >>> ledger.open_account("dataset:flights", 1.0)
     >>> hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
     >>> receipt = Receipt(question="count", method="m", promise=PureGuarantee(0.5), bill=PureLoss(0.125))
     >>> entry = ledger.settle(hold, receipt)
@@ -56,100 +59,242 @@ class Ledger(ABC):
         self._safe = safe
 
     @abstractmethod
-    def _write(self, action: Callable[[Page], T]) -> T:
+    def _write(self, action: Callable[[LedgerPage], T]) -> T:
         """Run ``action`` alone, and keep all it wrote or, if it raises, nothing."""
 
     @abstractmethod
-    def _read(self, action: Callable[[Page], T]) -> T:
+    def _read(self, action: Callable[[LedgerPage], T]) -> T:
         """Run ``action`` on one consistent state."""
 
     def close(self) -> None:
-        """Let go of files and connections; the ledger opens again when it is next used."""
+        """Close files and connections. The ledger opens them again when it is next used."""
         return None
 
     # Accounts
 
-    def open_account(self, account: str, budget: Guarantee) -> None:
-        """Open an account; again with the same budget does nothing.
+    @explain_arguments
+    def open_account(self, account: str, budget: GuaranteeLike) -> None:
+        """Open an account. Opening it again with the same budget does nothing.
 
-        ``"window:*"`` opens a template: each account with that prefix gets the budget at its first hold.
+        Parameters
+        ----------
+        account : str
+            The name, such as ``"dataset:flights"``. ``"window:*"`` opens a template: each account with that prefix
+            gets the budget at its first hold.
+        budget : Guarantee, number, (epsilon, delta) pair or dict
+            What may be spent; a number is a pure epsilon. See ``expost.core.as_guarantee``.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is open with another budget.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", {"epsilon": 1, "delta": 1e-6})
+        >>> print(ledger.budget("dataset:flights"))
+        epsilon 1, delta 1e-06
         """
-        name = checked_name(account, template=True)
-        amount = checked_budget(budget)
+        name, amount = check_name(account, template=True), check_budget(budget)
         self._write(lambda page: posting.open_account(page, name, amount))
 
+    @explain_arguments
     def open_part(
-        self, account: str, *, of: str, by: str = "parts", touching: int = 1, budget: Guarantee | None = None
+        self, account: str, *, of: str, by: str = "parts", touching: int = 1, budget: GuaranteeLike | None = None
     ) -> None:
         """Open an account for one of several disjoint parts of what the account ``of`` covers.
 
         A charge to a part counts there, and in ``of`` only as far as it raises the largest part: what ``of`` has spent
         is its own charges plus, for each ``by``, the ``touching`` largest parts. That is sound if no change of one unit
-        can touch more than ``touching`` parts (docs/proofs/parallel-parts.md). Without a budget the part has that of
-        ``of``. The caller vouches that the parts are disjoint; ``expost.Session.part`` sees to it by itself.
+        can touch more than ``touching`` parts (docs/proofs/parallel-parts.md). The caller vouches that the parts are
+        disjoint; ``expost.Session.part`` ensures it.
 
-        >>> from expost.core import PureLoss, epsilon
+        Parameters
+        ----------
+        account : str
+            The name of the part.
+        of : str
+            The account of the whole, which must be open.
+        by : str, default "parts"
+            What the parts differ in.
+        touching : int, default 1
+            How many parts one unit can touch: 1 under add-remove adjacency, 2 under replace-one.
+        budget : Guarantee, number, (epsilon, delta) pair or dict, optional
+            What may be spent on the part. Default: the budget of ``of``.
+
+        Raises
+        ------
+        InvalidRequest
+            If ``of`` is not open, or if the part is open in another form.
+
+        Examples
+        --------
+        >>> from expost.core import PureLoss
         >>> from expost.ledger import open_ledger
         >>> ledger = open_ledger(None)
-        >>> ledger.open_account("study", epsilon(1))
+        >>> ledger.open_account("study", 1)
         >>> for region in ("dataset:north", "dataset:south"):
         ...     ledger.open_part(region, of="study")
         ...     hold = ledger.hold([region], PureLoss(0.75), question="count")
         >>> ledger.spent("study")
         PureLoss(epsilon=Fraction(3, 4))
         """
-        name, part = checked_name(account), Part.checked(checked_name(of), by, touching)
-        amount = None if budget is None else checked_budget(budget)
+        name, part = check_name(account), AccountPart.check(check_name(of), by, touching)
+        amount = None if budget is None else check_budget(budget)
         self._write(lambda page: posting.open_part(page, name, part, amount))
 
+    def change_budget(self, account: str, budget: GuaranteeLike) -> None:
+        """Give an account another budget. For the owner only; the change is recorded.
+
+        A template's new budget holds for accounts opened from then on. Parts that had the old one get the new one.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+        budget : Guarantee, number, (epsilon, delta) pair or dict
+            The new budget, of the same definition and at least what is spent.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open, or the budget is too small or of another definition.
+        """
+        name, amount = check_name(account, template=True), check_budget(budget)
+        self._write(lambda page: posting.change_budget(page, name, amount))
+
     def parts(self, account: str, *, by: str | None = None) -> list[str]:
-        """The accounts that are parts of this one, or those of them by one thing."""
-        name = checked_name(account)
-        found = self._read(lambda page: page.parts(name))
+        """Return the accounts that are parts of this one.
+
+        Parameters
+        ----------
+        account : str
+            The account of the whole.
+        by : str, optional
+            Only the parts that differ in this.
+
+        Returns
+        -------
+        list of str
+            Names in order.
+        """
+        name = check_name(account)
+        found = self._read(lambda page: page.parts_of(name))
         return [one.name for one in found if by is None or (one.part is not None and one.part.by == by)]
 
     def whole_of(self, account: str) -> str | None:
-        """The account that this one is a part of, if it is one."""
-        name = checked_name(account)
-        found = self._read(lambda page: page.account(name))
+        """Return the account that this one is a part of, or None.
+
+        Parameters
+        ----------
+        account : str
+            The account of the part.
+
+        Returns
+        -------
+        str or None
+        """
+        name = check_name(account)
+        found = self._read(lambda page: page.find_account(name))
         return None if found is None or found.part is None else found.part.of
 
     def root_of(self, account: str) -> str:
-        """The account of the whole table, which this one may be a part of a part of: it says whom all are about."""
+        """Return the account of the whole table, of which this one may be a part of a part.
+
+        Parameters
+        ----------
+        account : str
+            The account of the part.
+
+        Returns
+        -------
+        str
+            The account itself if it is not a part.
+        """
         above = self.whole_of(account)
         return account if above is None else self.root_of(above)
 
-    def change_budget(self, account: str, budget: Guarantee) -> None:
-        """Give an account another budget, at least what is spent; for the owner only, and recorded.
-
-        A template's new budget holds for accounts opened from then on; parts that had the old one get the new one.
-        """
-        name = checked_name(account, template=True)
-        amount = checked_budget(budget)
-        self._write(lambda page: posting.change_budget(page, name, amount))
-
     def accounts(self) -> list[str]:
-        """The names of all open accounts, templates excluded."""
-        return [account for account in self._names() if not is_template(account)]
+        """Return the names of all open accounts in order, templates excluded.
+
+        Returns
+        -------
+        list of str
+        """
+        names = self._read(lambda page: [account.name for account in page.all_accounts()])
+        return [name for name in names if not is_template(name)]
 
     def templates(self) -> list[str]:
-        """The names of all templates."""
-        return [account for account in self._names() if is_template(account)]
+        """Return the names of all templates in order.
+
+        Returns
+        -------
+        list of str
+        """
+        names = self._read(lambda page: [account.name for account in page.all_accounts()])
+        return [name for name in names if is_template(name)]
 
     def budget(self, account: str) -> Guarantee:
-        """The budget of an account."""
-        name = checked_name(account, template=True)
+        """Return the budget of an account.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+
+        Returns
+        -------
+        Guarantee
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open and no template opens it.
+        """
+        name = check_name(account, template=True)
         return self._read(lambda page: posting.find_account(page, name)).budget
 
     def spent(self, account: str) -> Loss:
-        """What is charged to an account: settled bills, and open holds at their worst case."""
-        name = checked_name(account, template=True)
+        """Return what is charged to an account: settled bills, and open holds at their worst case.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+
+        Returns
+        -------
+        Loss
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open and no template opens it.
+        """
+        name = check_name(account, template=True)
         return self._read(lambda page: posting.find_account(page, name)).spent
 
     def remaining(self, account: str) -> Loss:
-        """What a new hold may still ask of an account, also by the budgets of the accounts it is a part of."""
-        name = checked_name(account, template=True)
-        return self._read(lambda page: totals.remaining(page, posting.find_account(page, name)))
+        """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+
+        Returns
+        -------
+        Loss
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open and no template opens it.
+        """
+        name = check_name(account, template=True)
+        return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name)))
 
     # Holds
 
@@ -164,16 +309,45 @@ class Ledger(ABC):
     ) -> Hold:
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
-        The same request id again charges nothing and returns the first hold with ``repeated`` set: do not run it.
-        A question of more than 10,000 characters is kept as its beginning and a digest; its receipt has all of it.
-        With ``protected`` the hold is refused if the account it names was about another unit or other neighbours
-        before, and stands for this one from now on.
+        Parameters
+        ----------
+        accounts : sequence of str
+            The accounts to charge, each once.
+        worst_case : Loss
+            The most that the run can cost.
+        question : str
+            The question in public words. Of more than 10,000 characters the beginning and a digest are kept; the
+            receipt has all of it.
+        request_id : str, optional
+            The caller's own id. The same id again charges nothing and returns the first hold with ``repeated`` set:
+            do not run it.
+        protected : Protected, optional
+            The unit and adjacency of the loss. The hold is refused if the account it names was about others before.
+
+        Returns
+        -------
+        Hold
+
+        Raises
+        ------
+        BudgetExceeded
+            If the worst case does not fit in every account.
+        InvalidRequest
+            If an account is not open, or the request id belongs to another question.
         """
-        names = _distinct(accounts)
+        names = []
+        if isinstance(accounts, Sequence) and not isinstance(accounts, str):
+            names = [check_name(account) for account in accounts]
+        if not names or len(set(names)) != len(names):
+            raise InvalidRequest(
+                "Expected a list of different account names",
+                got=accounts,
+                do='Pass e.g. ["dataset:flights", "analyst:ann"]',
+            )
         if not isinstance(worst_case, Loss):
             raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
-        text = _text(_shortened(question), "question")
-        request = None if request_id is None else _text(_shortened(request_id, _LONGEST_NAME), "request id")
+        text = _check_text(_shorten_text(question, _LONGEST_TEXT), "question")
+        request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
         ticket = new_ticket()
         return self._write(
             lambda page: posting.take_hold(
@@ -182,101 +356,254 @@ class Ledger(ABC):
         )
 
     def check_protected(self, protected: Protected) -> bool:
-        """Refuse what contradicts the unit and neighbours of an account so far; says whether it has any."""
+        """Refuse what contradicts the unit and adjacency of an account so far.
+
+        Parameters
+        ----------
+        protected : Protected
+            The account with the unit and adjacency to compare.
+
+        Returns
+        -------
+        bool
+            Whether the account has any so far.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is about another unit or adjacency.
+        """
         return self._read(protected.check)
 
     def settle(self, hold: Hold, receipt: Receipt) -> str:
-        """Record the receipt of a held run and give back what the theorem allows; returns the entry's id.
+        """Record the receipt of a held run and give back what the theorem allows.
 
         Only after this returns may the answer leave. The process that took the hold settles it, or the one that took
         it over; a fork of it cannot. Settling again with the same receipt changes nothing.
+
+        Parameters
+        ----------
+        hold : Hold
+            What ``hold`` or ``take_over`` returned.
+        receipt : Receipt
+            The receipt of the run. Its bill must be within the worst case.
+
+        Returns
+        -------
+        str
+            The id of the entry.
+
+        Raises
+        ------
+        LedgerUnsound
+            If the hold is closed or belongs to another process, or the bill exceeds it. The worst case stays charged.
         """
-        _check_hold(hold)
+        if not isinstance(hold, Hold):
+            raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
         if not isinstance(receipt, Receipt):
             raise InvalidRequest("Expected a receipt", got=receipt, do="Pass the receipt of the run")
-        return self._write(lambda page: posting.settle(page, hold, receipt)).id
+        return self._write(lambda page: posting.settle_hold(page, hold, receipt)).id
 
     def take_over(self, hold: Hold, *, keep: Callable[[Hold], object] | None = None) -> Hold:
-        """Go on with a run that was begun before: from now on this process alone can settle it.
+        """Continue a run that was begun before: from now on this process alone can settle it.
 
-        For runs that are written down as they go, such as a training with a checkpoint. Of several processes that have
-        the same copy of a hold one can take it over; it then has a new ticket, and all copies are worth nothing.
-        ``keep`` is given the new hold before the ledger is: who writes it down there can go on after any crash.
+        For runs that are saved as they go, such as a training with a checkpoint. Of several processes that have the
+        same copy of a hold one can take it over. It then has a new ticket, and all copies are worthless.
 
-        >>> from expost.core import PureLoss, epsilon
+        Parameters
+        ----------
+        hold : Hold
+            A copy of the hold.
+        keep : callable, optional
+            Called with the new hold before the ledger is changed. Save it there to be able to continue after any crash.
+
+        Returns
+        -------
+        Hold
+            The hold with its new ticket.
+
+        Raises
+        ------
+        InvalidRequest
+            If the hold is closed, or was taken over since the copy was made.
+
+        Examples
+        --------
+        >>> from expost.core import PureLoss
         >>> from expost.ledger import open_ledger
         >>> ledger = open_ledger(None)
-        >>> ledger.open_account("dataset:flights", epsilon(1))
+        >>> ledger.open_account("dataset:flights", 1)
         >>> copy = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
         >>> mine = ledger.take_over(copy)
         >>> ledger.take_over(copy)
         Traceback (most recent call last):
-        expost.core.errors.InvalidRequest: Expected the newest copy of this hold; its run was taken over since. Go on ...
+        expost.core.errors.InvalidRequest: Expected the newest copy of this hold; its run was taken over since. ...
         """
-        _check_hold(hold)
+        if not isinstance(hold, Hold):
+            raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
         mine = replace(hold, ticket=new_ticket(), earlier=(hold.ticket, *hold.earlier))
         self._read(lambda page: posting.check_take_over(page, mine))
         if keep is not None:
             keep(mine)
-        return self._write(lambda page: posting.take_over(page, mine))
+        return self._write(lambda page: posting.take_over_hold(page, mine))
 
     def write_off(self, hold_id: str) -> str:
-        """Close a hold whose run is lost; it stays charged at its worst case. For the owner only."""
-        return self._write(lambda page: posting.write_off(page, hold_id)).id
+        """Close a hold whose run is lost. It stays charged at its worst case. For the owner only.
+
+        Parameters
+        ----------
+        hold_id : str
+            The id of an open hold.
+
+        Returns
+        -------
+        str
+            The id of the entry.
+
+        Raises
+        ------
+        InvalidRequest
+            If there is no such hold, or it is settled.
+        """
+        return self._write(lambda page: posting.write_off_hold(page, hold_id)).id
 
     def open_holds(self) -> list[Hold]:
-        """The holds that are neither settled nor written off, oldest first."""
+        """Return the holds that are neither settled nor written off, oldest first.
+
+        Returns
+        -------
+        list of Hold
+            For reading only: they have no ticket.
+        """
         return self._read(
-            lambda page: [posting.read_hold(page, row) for row in page.holds() if row.state is HoldState.OPEN]
+            lambda page: [posting.read_hold(page, row) for row in page.all_holds() if row.state is HoldState.OPEN]
         )
 
     # The record
 
-    def history(self, account: str | None = None) -> list[Entry]:
-        """The entries in order; those that concern one account if it is named."""
-        name = None if account is None else checked_name(account, template=True)
-        entries = self._read(lambda page: list(page.entries()))
+    def history(self, account: str | None = None) -> list[LedgerEntry]:
+        """Return the entries in order.
+
+        Parameters
+        ----------
+        account : str, optional
+            Only the entries that concern this account.
+
+        Returns
+        -------
+        list of LedgerEntry
+        """
+        name = None if account is None else check_name(account, template=True)
+        entries = self._read(lambda page: list(page.all_entries()))
         return entries if name is None else [entry for entry in entries if name in entry.accounts]
 
     def receipt(self, entry_id: str) -> Receipt:
-        """The receipt kept under an entry's id."""
-        entry = self._read(lambda page: page.named(entry_id))
+        """Return the receipt kept under an entry's id.
+
+        Parameters
+        ----------
+        entry_id : str
+            What ``settle`` returned.
+
+        Returns
+        -------
+        Receipt
+
+        Raises
+        ------
+        InvalidRequest
+            If no such entry keeps a receipt.
+        """
+        entry = self._read(lambda page: page.named_entry(entry_id))
         receipt = None if entry is None else entry.receipt
         if receipt is None:
             raise InvalidRequest("Expected the id of a settled entry", got=entry_id, do="Copy it from a receipt")
         return receipt
 
     def verify(self, *, anchor: str | None = None) -> Report:
-        """Recompute every total and the whole chain, or raise ``LedgerUnsound``.
+        """Recompute every total and the whole chain.
 
-        ``anchor`` is the id of an entry known from elsewhere, which must still be there.
+        Parameters
+        ----------
+        anchor : str, optional
+            The id of an entry known from elsewhere, which must still be there.
+
+        Returns
+        -------
+        Report
+
+        Raises
+        ------
+        LedgerUnsound
+            If anything does not add up.
         """
-        return self._read(lambda page: verify(page, anchor=anchor))
+        return self._read(lambda page: verify_page(page, anchor=anchor))
 
     # Secrets
 
     def keep(self, name: str, secret_value: bytes) -> None:
-        """Store a secret encrypted, e.g. the noise of a release that may be refined; the name must be new."""
-        text, value = _name(name), _secret(secret_value)
-        self._write(lambda page: secret.keep(page, self._safe, text, value))
+        """Store a secret encrypted, e.g. the noise of a release that may be refined.
+
+        Parameters
+        ----------
+        name : str
+            A name that keeps nothing yet.
+        secret_value : bytes
+            What to encrypt.
+
+        Raises
+        ------
+        InvalidRequest
+            If the name is taken or the ledger was opened without a key.
+        """
+        text, value = _check_text(name, "name", _LONGEST_NAME), _check_secret(secret_value)
+        self._write(lambda page: secret.keep_secret(page, self._safe, text, value))
 
     def kept(self, name: str) -> bytes | None:
-        """The secret of this name, or nothing."""
-        text = _name(name)
-        return self._read(lambda page: secret.kept(page, self._safe, text))
+        """Return the secret of this name, or None.
+
+        Parameters
+        ----------
+        name : str
+            The name it was kept under.
+
+        Returns
+        -------
+        bytes or None
+        """
+        text = _check_text(name, "name", _LONGEST_NAME)
+        return self._read(lambda page: secret.read_secret(page, self._safe, text))
 
     def replace(self, name: str, *, old: bytes, new: bytes) -> bool:
-        """Store ``new`` only if ``old`` is what is kept now; says whether it did."""
-        text, before, after = _name(name), _secret(old), _secret(new)
+        """Store ``new`` only if ``old`` is what is kept now.
+
+        Parameters
+        ----------
+        name : str
+            The name of the secret.
+        old : bytes
+            What must be kept now.
+        new : bytes
+            What to keep instead.
+
+        Returns
+        -------
+        bool
+            Whether it was replaced.
+        """
+        text, before, after = _check_text(name, "name", _LONGEST_NAME), _check_secret(old), _check_secret(new)
         return self._write(lambda page: secret.replace_secret(page, self._safe, text, old=before, new=after))
 
     def forget(self, name: str) -> None:
-        """Delete a secret, if there is one: the release can then not be refined any more."""
-        text = _name(name)
-        self._write(lambda page: secret.forget(page, text))
+        """Delete a secret, if there is one. The release can then not be refined any more.
 
-    def _names(self) -> list[str]:
-        return self._read(lambda page: [account.name for account in page.accounts()])
+        Parameters
+        ----------
+        name : str
+            The name of the secret.
+        """
+        text = _check_text(name, "name", _LONGEST_NAME)
+        self._write(lambda page: secret.forget_secret(page, text))
 
     def __enter__(self) -> Self:
         return self
@@ -296,60 +623,33 @@ class Ledger(ABC):
         return self
 
 
-def begin(page: Page) -> None:
+def begin_ledger(page: LedgerPage) -> None:
     """Write the first entry of a new ledger."""
-    if page.last() is None:
-        page.post(Kind.BEGIN, {"format": 1, "ledger": uuid.uuid4().hex})
+    if page.last_entry() is None:
+        page.post(EntryKind.BEGIN, {"format": 1, "ledger": uuid.uuid4().hex})
 
 
-def _distinct(accounts: Sequence[str]) -> list[str]:
-    if isinstance(accounts, str) or not isinstance(accounts, Sequence) or not accounts:
-        _refuse_accounts(accounts)
-    names = [checked_name(account) for account in accounts]
-    if len(set(names)) != len(names):
-        _refuse_accounts(accounts)
-    return names
-
-
-def _refuse_accounts(accounts: object) -> NoReturn:
-    raise InvalidRequest(
-        "Expected a list of different account names", got=accounts, do='Pass e.g. ["dataset:flights", "analyst:ann"]'
-    )
-
-
-def _check_hold(hold: object) -> None:
-    if not isinstance(hold, Hold):
-        raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
-
-
-def _shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """The text, or of a very long one the beginning and a digest: the same for the same text alone."""
+def _shorten_text(text: str, longest: int) -> str:
+    """Return the text, or the beginning and a digest of a very long one. Different texts stay different."""
     if not isinstance(text, str) or len(text) <= longest:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{text[: min(_BEGINNING, longest // 2)]}... ({len(text)} characters, SHA-256 {digest})"
 
 
-def _text(value: object, what: str, longest: int = _LONGEST_TEXT) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= longest or not _is_plain(value):
-        raise InvalidRequest(f"Expected a {what} of 1 to {longest} characters", got=value, do=f"Pass a {what}")
-    return value
-
-
-def _is_plain(text: str) -> bool:
-    """Whether every database can store it: half of a surrogate pair is no character, and zero ends a text."""
+def _check_text(value: object, what: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return a text that every database can store: no lone surrogate, which is half a character, and no zero."""
     try:
-        return b"\x00" not in text.encode()
+        fits = isinstance(value, str) and 1 <= len(value) <= longest and b"\x00" not in value.encode()
     except UnicodeEncodeError:
-        return False
+        fits = False
+    if not fits:
+        raise InvalidRequest(f"Expected a {what} of 1 to {longest} characters", got=value, do=f"Pass a {what}")
+    return str(value)
 
 
-def _name(value: object) -> str:
-    return _text(value, "name", _LONGEST_NAME)
-
-
-def _secret(value: object) -> bytes:
+def _check_secret(value: object) -> bytes:
+    """Return a secret in bytes. A wrong value is not repeated in the message."""
     if not isinstance(value, bytes):
-        # Its value must not be repeated in a message.
         raise InvalidRequest("Expected a secret in bytes", got=type(value).__name__, do="Encode it first")
     return value

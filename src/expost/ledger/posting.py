@@ -1,21 +1,23 @@
-"""What each operation writes: the rules of the house, the same for every place a ledger is kept in."""
+"""What each operation reads and writes. These rules are the same for every storage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from expost.core import Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
-from expost.ledger.account import Account, is_template, template_fits
-from expost.ledger.currency import held_charge, settled_charge
-from expost.ledger.entry import Entry, Kind, canonical
-from expost.ledger.hold import Hold, HoldState
-from expost.ledger.page import HoldRow, Page, unsound
-from expost.ledger.part import Part
-from expost.ledger.protected import Protected
-from expost.ledger.ticket import is_of_this_process
-from expost.ledger.totals import check_fits, drawn_up
+from expost.core import BudgetExceeded, Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
+from expost.ledger.charge_rule import held_charge, settled_charge
+from expost.ledger.ledger_account import (
+    AccountPart,
+    LedgerAccount,
+    is_template,
+    left_for_part,
+    template_fits,
+    total_with_parts,
+)
+from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry, canonical_json, is_own_ticket
+from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_ledger
 
 __all__ = [
     "change_budget",
@@ -24,18 +26,27 @@ __all__ = [
     "open_account",
     "open_part",
     "read_hold",
-    "settle",
+    "remaining_budget",
+    "settle_hold",
     "take_hold",
-    "take_over",
-    "write_off",
+    "take_over_hold",
+    "write_off_hold",
 ]
 
+# Accounts
 
-def open_account(page: Page, name: str, budget: Guarantee) -> None:
+
+def find_account(page: LedgerPage, name: str) -> LedgerAccount:
+    """Return the account as it stands. One that a template would open counts as open with nothing spent."""
+    account = page.sound_account(name)
+    return replace(_find_template(page, name), name=name) if account is None else account
+
+
+def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
     """Open an account, or find it open with the same budget."""
     account = page.sound_account(name)
     if account is None:
-        _open(page, name, budget)
+        _write_account(page, name, budget)
     elif account.budget != budget:
         raise InvalidRequest(
             f"Expected account {name!r} to have the budget it was opened with, {account.budget}",
@@ -44,55 +55,139 @@ def open_account(page: Page, name: str, budget: Guarantee) -> None:
         )
 
 
-def open_part(page: Page, name: str, part: Part, budget: Guarantee | None) -> None:
+def open_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> None:
     """Open an account as a part of another, with its budget unless one is given, or find it open as that part."""
     whole, account = page.sound_account(part.of), page.sound_account(name)
     if whole is None or is_template(part.of):
-        raise _unknown(part.of)
-    if account is None:
-        amount = whole.budget if budget is None else budget
-        _check_part(page, part, whole, amount)
-        _open(page, name, amount, part=part)
-    elif account.part != part or (budget is not None and account.budget != budget):
-        now = "no part of another" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
-        raise InvalidRequest(
-            f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
-            got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
-            do="Leave it as it is, or use another name for the table or the category",
-        )
-
-
-def _check_part(page: Page, part: Part, whole: Account, budget: Guarantee) -> None:
-    if whole.budget.amounts().keys() != budget.amounts().keys() or whole.budget.definition != budget.definition:
+        raise _unknown_account(part.of)
+    if account is not None:
+        if account.part != part or (budget is not None and account.budget != budget):
+            now = "not a part" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
+            raise InvalidRequest(
+                f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
+                got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
+                do="Leave it as it is, or use another name for the table or the category",
+            )
+        return
+    amount = whole.budget if budget is None else budget
+    if whole.budget.amounts().keys() != amount.amounts().keys() or whole.budget.definition != amount.definition:
         raise InvalidRequest(
             f"Expected a budget in {whole.budget.definition}, the currency of {whole.name!r}",
-            got=budget.definition,
+            got=amount.definition,
             do="Give the part a budget of the same definition, or none",
         )
-    beside = {one.part.touching for one in page.parts(part.of) if one.part is not None and one.part.by == part.by}
-    if beside - {part.touching}:
+    known = {one.part.touching for one in page.parts_of(part.of) if one.part is not None and one.part.by == part.by}
+    if known - {part.touching}:
         raise InvalidRequest(
-            f"Expected parts by {part.by} of which a unit can touch {min(beside)}, as those that are open",
+            f"Expected parts by {part.by} of which a unit can touch {min(known)}, as those that are open",
             got=part.touching,
             do="Describe the dataset as before",
         )
+    _write_account(page, name, amount, part=part)
 
 
-def change_budget(page: Page, name: str, budget: Guarantee) -> None:
-    """Give an account another budget; the change stands in the chain. Parts that had the old one follow."""
+def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:
+    """Give an account another budget, and the parts that had the old one too. The change stands in the chain."""
     account = page.sound_account(name)
     if account is None:
-        raise _unknown(name)
-    changed = account.with_budget(budget, entry=_following(page))
-    page.post(Kind.BUDGET, {"account": name, "budget": budget.to_json(), "spent": _json({name: changed.spent})})
+        raise _unknown_account(name)
+    changed = account.with_budget(budget, entry=page.next_sequence())
+    page.post(
+        EntryKind.BUDGET, {"account": name, "budget": budget.to_json(), "spent": _losses_to_json({name: changed.spent})}
+    )
     page.put_account(changed)
-    for part in page.parts(name):
+    for part in page.parts_of(name):
         if part.budget == account.budget:
             change_budget(page, part.name, budget)
 
 
+def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
+    """Return what a new hold may still charge, by the account's budget and those of the accounts it is a part of."""
+    if account.part is None:
+        return account.remaining
+    whole = page.charged_account(account.part.of)
+    above = left_for_part(whole, remaining_budget(page, whole), page.parts_of(whole.name), account).amounts()
+    here = account.remaining.amounts()
+    return account.spent.with_amounts({name: min(rest, above[name]) for name, rest in here.items()})
+
+
+def _write_account(
+    page: LedgerPage, name: str, budget: Guarantee, *, template: str | None = None, part: AccountPart | None = None
+) -> LedgerAccount:
+    """Record a new account."""
+    account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part)
+    spent = _losses_to_json({name: account.spent})
+    body: dict[str, Any] = {"account": name, "budget": budget.to_json(), "template": template, "spent": spent}
+    if part is not None:
+        body["part"] = {"of": part.of, "by": part.by, "touching": part.touching}
+    page.post(EntryKind.OPEN, body)
+    page.put_account(account)
+    return account
+
+
+def _find_template(page: LedgerPage, name: str) -> LedgerAccount:
+    """Return the template with the longest prefix of this name."""
+    accounts = page.all_accounts()
+    fitting = [one.name for one in accounts if is_template(one.name) and template_fits(one.name, name)]
+    template = page.sound_account(max(fitting, key=len)) if fitting else None
+    if template is None:
+        raise _unknown_account(name)
+    return template
+
+
+# Totals
+
+
+def _add_up_totals(page: LedgerPage, charged: Iterable[LedgerAccount]) -> list[LedgerAccount]:
+    """Return the charged accounts and all those they are parts of with their new totals, parts before their wholes."""
+    changed = {account.name: account for account in charged}
+    depths: dict[str, int] = {}
+    for account in list(changed.values()):
+        lineage = [account, *_wholes_of(page, account)]
+        for height, each in enumerate(lineage):
+            changed.setdefault(each.name, each)
+            depths[each.name] = len(lineage) - height
+    entry, order = page.next_sequence(), sorted(changed, key=lambda name: -depths[name])
+    for name in order:
+        stored, parts = page.charged_account(name), page.parts_of(name)
+        if total_with_parts(stored.own, parts) != stored.spent:
+            raise unsound_ledger("the total of an account does not follow from its charges and its parts")
+        changed[name] = changed[name].with_total([changed.get(part.name, part) for part in parts], entry=entry)
+    return [changed[name] for name in order]
+
+
+def _wholes_of(page: LedgerPage, account: LedgerAccount) -> list[LedgerAccount]:
+    """Return the account that this one is a part of, the one that that is a part of, and so on."""
+    found: list[LedgerAccount] = []
+    while account.part is not None:
+        account = page.charged_account(account.part.of)
+        found.append(account)
+    return found
+
+
+def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Mapping[str, Loss]) -> None:
+    """Refuse a hold if any total would exceed its budget. ``charges`` are those of the accounts that were named."""
+    for account in charged:
+        if account.spent.within(account.budget):
+            continue
+        named, whole = account.name, ""
+        if named not in charges:  # the charge of a part went up to this account
+            lineages = ((part, _wholes_of(page, page.charged_account(part))) for part in charges)
+            named = next(part for part, wholes in lineages if any(each.name == account.name for each in wholes))
+            whole = f", a part of {account.name!r}"
+        at_most = remaining_budget(page, page.charged_account(named)).text(down=True)
+        raise BudgetExceeded(
+            f"Expected a worst case of at most {at_most} in account {named!r}{whole}",
+            got=str(charges[named]),
+            do="Ask for less, or have the owner raise the budget",
+        )
+
+
+# Holds
+
+
 def take_hold(
-    page: Page,
+    page: LedgerPage,
     names: Sequence[str],
     worst_case: Loss,
     *,
@@ -102,200 +197,157 @@ def take_hold(
     protected: Protected | None = None,
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none."""
-    row = None if request_id is None else page.hold(request_id=request_id)
+    row = None if request_id is None else page.find_hold(request_id=request_id)
     if row is not None:
-        return _repeated(read_hold(page, row), names, worst_case, question=question)
+        hold = read_hold(page, row)
+        if (hold.accounts, hold.worst_case, hold.question) != (tuple(sorted(names)), worst_case, question):
+            raise InvalidRequest(
+                "Expected a request id that belongs to this question",
+                got=hold.request_id,
+                do="Use a new request id for a new question",
+            )
+        return replace(hold, repeated=True)
     if protected is not None:
         protected.check(page)
-    accounts = [_account_for(page, name) for name in names]
+    accounts = []
+    for name in names:
+        account = page.sound_account(name)
+        if account is None:
+            template = _find_template(page, name)
+            account = _write_account(page, name, template.budget, template=template.name)
+        accounts.append(account)
     charges = {account.name: held_charge(account.budget, worst_case) for account in accounts}
-    charged = drawn_up(page, [account.charged(charges[account.name]) for account in accounts], entry=_following(page))
-    check_fits(page, charged, charges)
-    body = {
+    charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
+    _check_fits(page, charged, charges)
+    body: dict[str, Any] = {
         "question": question,
         "request_id": request_id,
         "ticket": ticket,
         "worst_case": worst_case.to_json(),
-        "charges": _json(charges),
-        "spent": _json({account.name: account.spent for account in charged}),
     }
     if protected is not None:
         body["protected"] = protected.to_json()
-    entry = page.post(Kind.HOLD, body)
-    for account in charged:
-        page.put_account(account)
+    entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(HoldRow(entry.sequence, request_id, ticket))
-    return _hold_of(entry)
+    return _hold_in(entry)
 
 
-def settle(page: Page, hold: Hold, receipt: Receipt) -> Entry:
+def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt) -> LedgerEntry:
     """Record the receipt and give back what the theorem allows."""
     row, held = _find_hold(page, hold.id)
-    stored = _storable(receipt)
+    stored = receipt.to_dict() | {"ledger_entry": None}  # its own entry gives a receipt its id
+    try:
+        canonical_json(stored).encode()
+    except ValueError:
+        raise _not_settled("the receipt has numbers that are not finite or texts that are not UTF-8") from None
     if hold.repeated or hold.ticket != row.ticket:
-        raise _not_settled("Expected the first holder of this request to settle it, or the last that took it over")
-    if not is_of_this_process(hold.ticket):
-        # A fork has the same ticket and draws its own noise: of the two answers one would be free.
-        raise _not_settled("Expected the process that took this hold to settle it")
+        raise _not_settled("this is neither the first holder of this request nor the last that took it over")
+    if not is_own_ticket(hold.ticket):
+        # A fork has the same ticket and draws its own noise: one of the two answers would be free.
+        raise _not_settled("this is not the process that took this hold")
     if row.state is not HoldState.OPEN:
-        closing = page.intact(row.closed_by if row.closed_by is not None else -1)
+        closing = page.intact_entry(row.closed_by)
         if closing.body.get("receipt") == stored:
             return closing
-        raise _not_settled("Expected an open hold; this one is closed")
-    worst_case = Loss.from_json(held.body["worst_case"])
-    accounts = [_stored(page, name) for name in held.charges]
+        raise _not_settled("this hold is closed")
+    worst_case, released = Loss.from_json(held.body["worst_case"]), held.charges
+    accounts = [page.charged_account(name) for name in released]
     charges = {account.name: settled_charge(account.budget, worst_case, receipt.bill) for account in accounts}
-    settled = [account.charged(charges[account.name], released=held.charges[account.name]) for account in accounts]
-    charged = drawn_up(page, settled, entry=_following(page))
-    body = {
-        "hold": hold.id,
-        "receipt": stored,
-        "charges": _json(charges),
-        "spent": _json({account.name: account.spent for account in charged}),
-    }
-    entry = page.post(Kind.SETTLE, body)
-    for account in charged:
-        page.put_account(account)
+    charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
+    body = {"hold": hold.id, "receipt": stored}
+    entry = _post_charges(page, EntryKind.SETTLE, body, charges=charges, charged=charged)
     page.put_hold(replace(row, state=HoldState.SETTLED, closed_by=entry.sequence))
     return entry
 
 
-def check_take_over(page: Page, hold: Hold) -> tuple[HoldRow, Entry]:
+def check_take_over(page: LedgerPage, hold: Hold) -> tuple[HoldRow, LedgerEntry]:
     """Refuse a hold that is closed, or that none of the earlier tickets opens."""
     row, held = _find_hold(page, hold.id)
     if row.state is not HoldState.OPEN:
         raise InvalidRequest(
-            f"Expected an open hold; this one is {row.state.value}", got=hold.id, do="Begin anew, without what was kept"
+            f"Expected an open hold; this one is {row.state.value}",
+            got=hold.id,
+            do="Start again, without what was kept",
         )
     if row.ticket not in hold.earlier:
         raise InvalidRequest(
-            "Expected the newest copy of this hold; its run was taken over since", do="Go on from there, or begin anew"
+            "Expected the newest copy of this hold; its run was taken over since",
+            do="Continue from the newest copy, or start again",
         )
     return row, held
 
 
-def take_over(page: Page, hold: Hold) -> Hold:
-    """Give an open hold to whoever has one of its earlier tickets, under a new one; it stays charged as it was."""
+def take_over_hold(page: LedgerPage, hold: Hold) -> Hold:
+    """Give an open hold to whoever has one of its earlier tickets, under a new one. Its charge does not change."""
     row, held = check_take_over(page, hold)
     body = {"hold": hold.id, "before": row.ticket, "ticket": hold.ticket, "charges": held.body["charges"]}
-    page.post(Kind.TAKE_OVER, body)
+    page.post(EntryKind.TAKE_OVER, body)
     page.put_hold(replace(row, ticket=hold.ticket))
-    return replace(_hold_of(held), ticket=hold.ticket)
+    return replace(_hold_in(held), ticket=hold.ticket)
 
 
-def write_off(page: Page, hold_id: str) -> Entry:
+def write_off_hold(page: LedgerPage, hold_id: str) -> LedgerEntry:
     """Close an open hold as spent at its worst case."""
     row, held = _find_hold(page, hold_id)
     if row.state is HoldState.WRITTEN_OFF:
-        return page.intact(row.closed_by if row.closed_by is not None else -1)
+        return page.intact_entry(row.closed_by)
     if row.state is HoldState.SETTLED:
-        raise InvalidRequest("Expected an open hold; this one is settled", got=hold_id, do="Nothing is left to do")
-    entry = page.post(Kind.WRITE_OFF, {"hold": hold_id, "charges": held.body["charges"]})
+        raise InvalidRequest(
+            "Expected an open hold; this one is settled", got=hold_id, do="There is nothing left to do"
+        )
+    entry = page.post(EntryKind.WRITE_OFF, {"hold": hold_id, "charges": held.body["charges"]})
     page.put_hold(replace(row, state=HoldState.WRITTEN_OFF, closed_by=entry.sequence))
     return entry
 
 
-def find_account(page: Page, name: str) -> Account:
-    """The account as it stands; one that a template would open counts as open with nothing spent."""
-    account = page.sound_account(name)
-    if account is not None:
-        return account
-    return replace(_template(page, name), name=name)
-
-
-def read_hold(page: Page, row: HoldRow) -> Hold:
-    """The hold of a row, as its chain entry tells it; for reading, so without the ticket."""
-    hold = _hold_of(page.intact(row.entry))
-    closed_by = None if row.closed_by is None else page.intact(row.closed_by).id
+def read_hold(page: LedgerPage, row: HoldRow) -> Hold:
+    """Return the hold of a row as its chain entry records it, without the ticket: for reading only."""
+    hold = _hold_in(page.intact_entry(row.entry))
+    closed_by = None if row.closed_by is None else page.intact_entry(row.closed_by).id
     return replace(hold, ticket="", state=row.state, closed_by=closed_by)
 
 
-def _open(
-    page: Page, name: str, budget: Guarantee, *, template: str | None = None, part: Part | None = None
-) -> Account:
-    account = Account.opened(name, budget, entry=_following(page), part=part)
-    body = {"account": name, "budget": budget.to_json(), "template": template, "spent": _json({name: account.spent})}
-    if part is not None:
-        body["part"] = {"of": part.of, "by": part.by, "touching": part.touching}
-    page.post(Kind.OPEN, body)
-    page.put_account(account)
-    return account
-
-
-def _following(page: Page) -> int:
-    """The number of the next line."""
-    last = page.last()
-    return 0 if last is None else last.sequence + 1
-
-
-def _account_for(page: Page, name: str) -> Account:
-    account = page.sound_account(name)
-    if account is not None:
-        return account
-    template = _template(page, name)
-    return _open(page, name, template.budget, template=template.name)
-
-
-def _template(page: Page, name: str) -> Account:
-    """The template with the longest prefix of this name."""
-    fitting = [
-        account for account in page.accounts() if is_template(account.name) and template_fits(account.name, name)
-    ]
-    if not fitting:
-        raise _unknown(name)
-    longest = max(fitting, key=lambda account: len(account.name))
-    return page.sound_account(longest.name) or longest
-
-
-def _stored(page: Page, name: str) -> Account:
-    account = page.sound_account(name)
-    if account is None:
-        raise unsound("Expected the accounts of a hold to exist")
-    return account
-
-
-def _find_hold(page: Page, hold_id: str) -> tuple[HoldRow, Entry]:
-    entry = page.named(hold_id)
-    row = None if entry is None else page.hold(entry=entry.sequence)
-    if entry is None or row is None or entry.kind is not Kind.HOLD:
+def _find_hold(page: LedgerPage, hold_id: str) -> tuple[HoldRow, LedgerEntry]:
+    """Return the row and the entry of a hold."""
+    entry = page.named_entry(hold_id)
+    row = None if entry is None else page.find_hold(entry=entry.sequence)
+    if entry is None or row is None or entry.kind is not EntryKind.HOLD:
         raise InvalidRequest("Expected a hold of this ledger", got=hold_id, do="Pass a hold that this ledger gave")
     return row, entry
 
 
-def _hold_of(entry: Entry) -> Hold:
-    body = entry.body
-    worst_case = Loss.from_json(body["worst_case"])
+def _hold_in(entry: LedgerEntry) -> Hold:
+    """Build the hold that an entry records."""
+    body, worst_case = entry.body, Loss.from_json(entry.body["worst_case"])
     accounts = tuple(sorted(body["charges"]))
     return Hold(entry.id, accounts, worst_case, body["question"], body["request_id"], ticket=body["ticket"])
 
 
-def _repeated(hold: Hold, names: Sequence[str], worst_case: Loss, *, question: str) -> Hold:
-    if (hold.accounts, hold.worst_case, hold.question) != (tuple(sorted(names)), worst_case, question):
-        raise InvalidRequest(
-            "Expected a request id that belongs to this question",
-            got=hold.request_id,
-            do="Use a new request id for a new question",
-        )
-    return replace(hold, repeated=True)
+def _post_charges(
+    page: LedgerPage,
+    kind: EntryKind,
+    body: dict[str, Any],
+    *,
+    charges: dict[str, Loss],
+    charged: Sequence[LedgerAccount],
+) -> LedgerEntry:
+    """Record charges and the totals they lead to."""
+    totals = _losses_to_json({account.name: account.spent for account in charged})
+    entry = page.post(kind, body | {"charges": _losses_to_json(charges), "spent": totals})
+    for account in charged:
+        page.put_account(account)
+    return entry
 
 
-def _storable(receipt: Receipt) -> dict[str, Any]:
-    """The receipt as the chain keeps it: without the id that its own entry gives it."""
-    stored = receipt.to_dict() | {"ledger_entry": None}
-    try:
-        canonical(stored).encode()
-    except ValueError:
-        raise _not_settled("Expected a receipt of finite numbers and of texts in UTF-8") from None
-    return stored
-
-
-def _json(losses: dict[str, Loss]) -> dict[str, Any]:
+def _losses_to_json(losses: dict[str, Loss]) -> dict[str, Any]:
     return {name: loss.to_json() for name, loss in losses.items()}
 
 
-def _unknown(name: str) -> InvalidRequest:
+def _unknown_account(name: str) -> InvalidRequest:
     return InvalidRequest("Expected an open account", got=name, do="Open it with a budget first")
 
 
-def _not_settled(expected: str) -> LedgerUnsound:
-    return LedgerUnsound(expected, do="Nothing may leave; what was held stays charged at its worst case")
+def _not_settled(reason: str) -> LedgerUnsound:
+    return LedgerUnsound(
+        f"Cannot settle because {reason}", do="Nothing may leave; what was held stays charged at its worst case"
+    )

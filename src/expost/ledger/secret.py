@@ -1,61 +1,145 @@
-"""Secrets beside the chain: kept encrypted, replaced only by whoever saw the newest version, vouched for by entries."""
+"""Secrets of a ledger: encrypted, replaced only by whoever saw the newest version, vouched for by entries.
+
+The noise of a release that may be refined later is such a secret: the less noisy rungs of a gradual release reveal as
+much as the data, so they are never written in the clear.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
+import os
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from expost.core import InvalidRequest
-from expost.ledger.entry import Kind
-from expost.ledger.page import Page, SecretRow, unsound
-from expost.ledger.safe import Safe
+from expost.ledger.ledger_entry import EntryKind
+from expost.ledger.ledger_page import LedgerPage, SecretRow, unsound_ledger
 
-__all__ = ["forget", "keep", "kept", "replace_secret"]
+__all__ = ["Safe", "forget_secret", "keep_secret", "new_key", "read_secret", "replace_secret"]
+
+_KEY_VARIABLE = "EXPOST_LEDGER_KEY"
+_KEY_BYTES = 32
+_NONCE_BYTES = 12
+_NO_KEY = "Expected the key of the ledger's owner; refinement refused"
+_WRONG_KEY = "Expected the key that locked this secret; refinement refused"
 
 
-def keep(page: Page, safe: Safe, name: str, secret: bytes) -> None:
-    """Store a new secret."""
-    if page.secret(name) is not None:
+def new_key() -> str:
+    """Return a fresh key. The owner of a ledger stores it outside of the ledger.
+
+    Returns
+    -------
+    str
+        32 random bytes in URL-safe base64.
+
+    Examples
+    --------
+    >>> len(new_key())
+    44
+    """
+    return base64.urlsafe_b64encode(AESGCM.generate_key(bit_length=8 * _KEY_BYTES)).decode()
+
+
+class Safe:
+    """Locks and opens secrets with AES-256-GCM. Without a key it refuses.
+
+    >>> Safe(new_key()).has_key
+    True
+    """
+
+    def __init__(self, key: str | bytes | None = None) -> None:
+        if key is None:
+            key = os.environ.get(_KEY_VARIABLE) or None
+        self.__cipher = None
+        if key is not None:
+            try:
+                raw = base64.urlsafe_b64decode(key) if isinstance(key, str) else bytes(key)
+            except (binascii.Error, ValueError):
+                raw = b""
+            if len(raw) != _KEY_BYTES:  # the key itself must not be repeated in a message
+                raise InvalidRequest(
+                    f"Expected a key of {_KEY_BYTES} bytes", do="Make one with expost.ledger.new_key()"
+                )
+            self.__cipher = AESGCM(raw)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key is present."""
+        return self.__cipher is not None
+
+    def lock(self, secret: bytes, *, label: str) -> bytes:
+        """Encrypt the secret and bind it to its label."""
+        if self.__cipher is None:
+            _refuse_key(_NO_KEY)
+        # A nonce only has to differ from all others: 96 random bits do for 2^32 secrets (NIST SP 800-38D, 8.3).
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self.__cipher.encrypt(nonce, secret, label.encode())
+
+    def unlock(self, box: bytes, *, label: str) -> bytes:
+        """Decrypt a box that was locked under this label."""
+        if self.__cipher is None:
+            _refuse_key(_NO_KEY)
+        try:
+            return self.__cipher.decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], label.encode())
+        except InvalidTag:
+            _refuse_key(_WRONG_KEY)
+
+    def __repr__(self) -> str:
+        return f"<safe, {'with a key' if self.has_key else 'no key'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidRequest(
+            "Cannot pickle a safe because its key must stay in its process",
+            do=f"Set {_KEY_VARIABLE} in the other process",
+        )
+
+
+def _refuse_key(expected: str) -> NoReturn:
+    raise InvalidRequest(expected, do=f"Pass key=... when opening the ledger, or set {_KEY_VARIABLE}")
+
+
+def keep_secret(page: LedgerPage, safe: Safe, name: str, secret: bytes, *, version: int = 1) -> None:
+    """Store a new secret, or the given later version of one."""
+    if version == 1 and page.find_secret(name) is not None:
         raise InvalidRequest("Expected a name that keeps nothing yet", got=name, do="Use replace with what is kept")
-    _store(page, safe, name, secret, version=1)
-
-
-def kept(page: Page, safe: Safe, name: str) -> bytes | None:
-    """The stored secret, compared with what the chain says of it."""
-    row = page.secret(name)
-    if row is None:
-        return None
-    body = page.intact(row.entry).body
-    if (body.get("secret"), body.get("version"), body.get("digest")) != (name, row.version, row.digest):
-        raise unsound("Expected a kept secret to be the one in the chain")
-    return safe.unlock(row.box, label=_label(page, name, row.version))
-
-
-def replace_secret(page: Page, safe: Safe, name: str, *, old: bytes, new: bytes) -> bool:
-    """Store ``new`` if ``old`` is what is kept; otherwise change nothing and say so."""
-    current = kept(page, safe, name)
-    row = page.secret(name)
-    if current is None or row is None or not hmac.compare_digest(current, old):
-        return False
-    _store(page, safe, name, new, version=row.version + 1)
-    return True
-
-
-def forget(page: Page, name: str) -> None:
-    """Delete a secret, so that a finished release cannot be refined any more."""
-    row = page.secret(name)
-    if row is not None:
-        page.post(Kind.FORGET, {"secret": name, "version": row.version})
-        page.drop_secret(name)
-
-
-def _store(page: Page, safe: Safe, name: str, secret: bytes, *, version: int) -> None:
-    box = safe.lock(secret, label=_label(page, name, version))
-    last = page.last()
-    row = SecretRow(name, version, box, 0 if last is None else last.sequence + 1)
-    page.post(Kind.KEEP, {"secret": name, "version": version, "digest": row.digest})
+    box = safe.lock(secret, label=_box_label(page, name, version))
+    row = SecretRow(name, version, box, page.next_sequence())
+    page.post(EntryKind.KEEP, {"secret": name, "version": version, "digest": row.digest})
     page.put_secret(row)
 
 
-def _label(page: Page, name: str, version: int) -> str:
-    """Binds a box to its ledger, name and version, so that boxes cannot be exchanged."""
-    return f"{page.intact(0).hash}/{version}/{name}"
+def read_secret(page: LedgerPage, safe: Safe, name: str) -> bytes | None:
+    """Return the stored secret after comparing it with the chain, or None."""
+    row = page.find_secret(name)
+    if row is None:
+        return None
+    body = page.intact_entry(row.entry).body
+    if (body.get("secret"), body.get("version"), body.get("digest")) != (name, row.version, row.digest):
+        raise unsound_ledger("a kept secret is not the one in the chain")
+    return safe.unlock(row.box, label=_box_label(page, name, row.version))
+
+
+def replace_secret(page: LedgerPage, safe: Safe, name: str, *, old: bytes, new: bytes) -> bool:
+    """Store ``new`` if ``old`` is what is kept; otherwise change nothing and return False."""
+    current, row = read_secret(page, safe, name), page.find_secret(name)
+    if current is None or row is None or not hmac.compare_digest(current, old):
+        return False
+    keep_secret(page, safe, name, new, version=row.version + 1)
+    return True
+
+
+def forget_secret(page: LedgerPage, name: str) -> None:
+    """Delete a secret, so that a finished release cannot be refined any more."""
+    row = page.find_secret(name)
+    if row is not None:
+        page.post(EntryKind.FORGET, {"secret": name, "version": row.version})
+        page.drop_secret(name)
+
+
+def _box_label(page: LedgerPage, name: str, version: int) -> str:
+    """Return the text that binds a box to its ledger, name and version, so that boxes cannot be exchanged."""
+    return f"{page.intact_entry(0).hash}/{version}/{name}"

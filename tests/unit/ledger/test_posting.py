@@ -1,7 +1,7 @@
 import pytest
 
 from expost.core import InvalidRequest, LedgerUnsound, PureLoss, Receipt, epsilon
-from expost.ledger import Kind, MemoryLedger
+from expost.ledger import EntryKind, MemoryLedger
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def test_an_account_opened_by_a_template_names_it(ledger):
     ledger.hold(["window:1"], PureLoss(0.5), question="q")
     opened = ledger.history()[-2]
 
-    assert (opened.kind, opened.body["account"], opened.body["template"]) == (Kind.OPEN, "window:1", "window:*")
+    assert (opened.kind, opened.body["account"], opened.body["template"]) == (EntryKind.OPEN, "window:1", "window:*")
 
 
 def test_a_receipt_is_kept_without_an_id_that_it_came_with(ledger):
@@ -37,7 +37,7 @@ def test_a_vanished_account_of_a_hold_is_unsound(ledger):
     hold = ledger.hold(["dataset:a"], PureLoss(0.5), question="q")
     del ledger._page._accounts["dataset:a"]
 
-    with pytest.raises(LedgerUnsound, match="accounts of a hold"):
+    with pytest.raises(LedgerUnsound, match="an account of a hold does not exist"):
         ledger.settle(hold, Receipt(question="q", method="m", promise=epsilon(0.5), bill=PureLoss(0.5)))
 
 

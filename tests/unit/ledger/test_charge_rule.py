@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from expost.core import InvalidRequest, PureLoss, RenyiGuarantee, RenyiLoss, epsilon, gdp
-from expost.ledger.currency import _RULES, rule_for
+from expost.ledger.charge_rule import _RULES, rule_for
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,7 +3,7 @@ import importlib.util
 import pytest
 
 from expost.core import InvalidRequest, MissingExtra
-from expost.ledger.postgres import PostgresLedger
+from expost.ledger.postgres_ledger import PostgresLedger
 
 
 def test_a_missing_driver_names_the_extra(monkeypatch):

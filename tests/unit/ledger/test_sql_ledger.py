@@ -24,8 +24,8 @@ def test_a_transaction_that_met_others_runs_again_from_its_start(ledger):
     attempts = []
 
     def shaky(page):
-        attempts.append(page.last().sequence)
-        page.put_account(page.account("dataset:a").charged(PureLoss(1)).totalled([], entry=1))
+        attempts.append(page.last_entry().sequence)
+        page.put_account(page.find_account("dataset:a").add_charge(PureLoss(1)).with_total([], entry=1))
         if len(attempts) < 4:
             raise busy()
         raise BudgetExceeded("Expected less")
@@ -38,7 +38,7 @@ def test_a_transaction_that_met_others_runs_again_from_its_start(ledger):
 
 
 def test_patience_ends(ledger, monkeypatch):
-    monkeypatch.setattr("expost.ledger.sql.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("expost.ledger.sql_ledger.PATIENCE_SECONDS", 0.05)
 
     def never(page):
         raise busy()
@@ -52,10 +52,10 @@ def test_a_reader_that_started_before_a_writer_is_not_mistaken_for_a_restored_co
     results = []
 
     def read(page):
-        page.accounts()  # takes its snapshot
+        page.all_accounts()  # takes its snapshot
         reading.set()
         written.wait(10)
-        return page.last().sequence
+        return page.last_entry().sequence
 
     other = open_ledger(tmp_path / "a.ledger")
     thread = threading.Thread(target=lambda: results.append(other._read(read)))

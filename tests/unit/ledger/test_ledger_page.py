@@ -55,7 +55,7 @@ def test_a_receipt_decides_where_no_hold_has(ledger):
     )
     ledger.settle(hold(ledger), receipt)
 
-    with pytest.raises(InvalidRequest, match="replace-one neighbours"):
+    with pytest.raises(InvalidRequest, match="replace-one adjacency"):
         hold(ledger, ROWS)
 
 

@@ -11,29 +11,32 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
-from expost.ledger.sql import PATIENCE_SECONDS, SqlLedger
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger
 
 __all__ = ["PostgresLedger"]
 
 _SCHEMA_LOCK = 0x45585054  # any number that nobody else locks; "EXPT"
 
 _PASSING = {"40001", "40P01"}  # serialization failure, deadlock: the server undid the transaction
-_LASTING = ("fsync", "full_page_writes")  # settings of the server: without them a crash may take what was confirmed
+_DURABLE_SETTINGS = (
+    "fsync",
+    "full_page_writes",
+)  # without these settings a crash of the server may lose what it confirmed
 _EXPLANATIONS = {
-    "22": ("Expected texts that the database can store", "Use a database whose encoding is UTF8"),
-    "23": ("Expected totals within their budgets and entries that only grow", "Restore the ledger"),
-    "25": ("Expected a ledger that can be written", "Connect to the primary server with a role that may write"),
-    "40": ("Expected the ledger to be free; others kept it busy", "Try again later"),
-    "42": ("Expected a role that owns the ledger's tables", "Grant it the rights on the database"),
-    "53": ("Expected room on the server for the next entry", "Make room on the server"),
-    "54": ("Expected texts short enough for the server", "Shorten the question or the request id"),
-    "55": ("Expected the ledger to be free; others kept it busy", "Try again later"),
-    "P0": ("Expected entries that only grow", "Restore the ledger"),
+    "22": ("the database cannot store its texts", "Use a database whose encoding is UTF8"),
+    "23": ("its totals must stay within their budgets and its entries only grow", "Restore the ledger"),
+    "25": ("it is read-only", "Connect to the primary server with a role that may write"),
+    "40": ("others kept it busy", "Try again later"),
+    "42": ("this role does not own its tables", "Grant it the rights on the database"),
+    "53": ("the server has no space left for the next entry", "Free space on the server"),
+    "54": ("a text is too long for the server", "Shorten the question or the request id"),
+    "55": ("others kept it busy", "Try again later"),
+    "P0": ("its entries only grow", "Restore the ledger"),
 }
 
 
 # A value set in the transaction outlives a reload of the settings; a stronger one than "on" stays.
-_MAKE_LASTING = (
+_MAKE_DURABLE = (
     "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,"
     " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
     " ELSE current_setting('synchronous_commit') END, true)"
@@ -44,7 +47,7 @@ class PostgresLedger(SqlLedger):
     """A ledger in a PostgreSQL database, for many machines.
 
     A writer locks the chain before its transaction takes a snapshot, so it sees every entry committed before and is
-    alone. Serializable isolation and the CHECK on totals stand behind that lock.
+    alone. Serializable isolation and the CHECK on totals would catch a missing lock.
     """
 
     def __init__(self, url: str, *, key: str | bytes | None = None, create: bool = True) -> None:
@@ -63,21 +66,22 @@ class PostgresLedger(SqlLedger):
 
     def _create_engine(self) -> Engine:
         engine = create_engine(self._address, pool_pre_ping=True, pool_timeout=PATIENCE_SECONDS)
-        # Before SQLAlchemy looks at the server itself, which fails where texts come as bytes.
+        # Before SQLAlchemy inspects the server itself, which fails where texts come as bytes.
         event.listen(engine, "connect", self._on_connect, insert=True)
         return engine
 
     def _on_connect(self, connection: Any, _: Any) -> None:
         """Refuse a server that acknowledges a commit before it is on disk, and one that cannot store every text."""
         connection.autocommit = True
-        # The driver hands out bytes where the encoding is unknown.
-        encoding = _decoded(connection.execute("SHOW server_encoding").fetchone()[0])
+        encoding = connection.execute("SHOW server_encoding").fetchone()[0]
+        if isinstance(encoding, bytes):  # the driver returns bytes where the encoding is unknown
+            encoding = encoding.decode("ascii")
         if encoding != "UTF8":
             raise InvalidRequest("Expected a database in UTF8", got=encoding, do="Create it with ENCODING 'UTF8'")
         connection.execute("SET client_encoding TO 'UTF8'")
         connection.execute(f"SET lock_timeout TO '{int(PATIENCE_SECONDS)}s'")
-        settings = ("synchronous_commit", *_LASTING)
-        _check_lasting({name: connection.execute(f"SHOW {name}").fetchone()[0] for name in settings})
+        settings = ("synchronous_commit", *_DURABLE_SETTINGS)
+        _check_durable({name: connection.execute(f"SHOW {name}").fetchone()[0] for name in settings})
         connection.autocommit = False
 
     def _start(self, connection: Connection, *, writing: bool) -> None:
@@ -85,45 +89,42 @@ class PostgresLedger(SqlLedger):
             # LOCK TABLE takes no snapshot: the one taken after it sees all that was committed while it waited.
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
             connection.exec_driver_sql("LOCK TABLE ledger_entries IN EXCLUSIVE MODE")
-            self._make_lasting(connection)
+            self._make_durable(connection)
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-    def _make_lasting(self, connection: Connection) -> None:
-        """Whoever reloads the server's settings meanwhile: this commit waits for the disk, or there is none."""
-        row = connection.exec_driver_sql(_MAKE_LASTING).mappings().one()
-        _check_lasting({name: row[name] for name in _LASTING})
+    def _make_durable(self, connection: Connection) -> None:
+        """Make this commit wait for the disk, even if the server's settings are reloaded meanwhile."""
+        row = connection.exec_driver_sql(_MAKE_DURABLE).mappings().one()
+        _check_durable({name: row[name] for name in _DURABLE_SETTINGS})
 
-    def _prepare_lock(self, connection: Connection) -> None:
+    def _lock_tables(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-        self._make_lasting(connection)
+        self._make_durable(connection)
 
-    def _passes(self, error: Exception) -> bool:
-        return _state(error) in _PASSING
+    def _is_passing(self, error: Exception) -> bool:
+        return _error_state(error) in _PASSING
 
-    def _explained(self, error: Exception) -> Exception:
-        expected, do = _EXPLANATIONS.get(
-            _state(error)[:2], ("Expected a server that answers", "Check server, database, user and password")
+    def _explain_error(self, error: Exception) -> Exception:
+        reason, do = _EXPLANATIONS.get(
+            _error_state(error)[:2], ("the server does not answer", "Check server, database, user and password")
         )
-        return LedgerUnsound(expected, do=do)
+        return LedgerUnsound(f"Cannot use this ledger because {reason}", do=do)
 
     def __repr__(self) -> str:
         return f"PostgresLedger({make_url(self.url).render_as_string(hide_password=True)})"
 
 
-def _decoded(value: str | bytes) -> str:
-    return value.decode("ascii") if isinstance(value, bytes) else value
-
-
-def _check_lasting(settings: Mapping[str, str]) -> None:
+def _check_durable(settings: Mapping[str, str]) -> None:
+    """Refuse a server that could forget an acknowledged entry."""
     for name, value in settings.items():
         if value == "off":
             raise LedgerUnsound(
-                f"Expected a server with {name} on; it could forget an acknowledged entry",
+                f"Expected a server with {name} on; without it an acknowledged entry can be lost",
                 do=f"Turn {name} on for the server, the database and the role",
             )
 
 
-def _state(error: Exception) -> str:
-    """The five-character code of PostgreSQL, empty if the server did not answer."""
+def _error_state(error: Exception) -> str:
+    """Return the five-character code of PostgreSQL, empty if the server did not answer."""
     return getattr(getattr(error, "orig", error), "sqlstate", None) or ""

@@ -3,8 +3,8 @@ import copy
 import pytest
 
 from expost.core import PureLoss, epsilon
-from expost.ledger import Kind, MemoryLedger
-from expost.ledger.page import HoldRow, SecretRow
+from expost.ledger import EntryKind, MemoryLedger
+from expost.ledger.ledger_page import HoldRow, SecretRow
 
 
 def test_whatever_fails_half_way_leaves_no_trace():
@@ -14,8 +14,8 @@ def test_whatever_fails_half_way_leaves_no_trace():
     before = ledger.verify()
 
     def half(page):
-        page.post(Kind.OPEN, {"account": "dataset:b"})
-        page.put_account(page.account("dataset:a").charged(PureLoss(1)))
+        page.post(EntryKind.OPEN, {"account": "dataset:b"})
+        page.put_account(page.find_account("dataset:a").add_charge(PureLoss(1)))
         page.put_hold(HoldRow(9, "r-1", "t"))
         page.put_secret(SecretRow("path:2", 1, b"", 9))
         page.put_secret(SecretRow("path:1", 2, b"", 9))

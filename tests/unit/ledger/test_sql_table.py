@@ -2,9 +2,9 @@ import pytest
 from sqlalchemy import create_engine, insert, inspect, select
 
 from expost.core import InvalidRequest, LedgerUnsound, PureLoss, Receipt, epsilon
-from expost.ledger import migrations, open_ledger, schema
-from expost.ledger.entry import Entry, Kind, canonical
-from expost.ledger.schema import MIGRATIONS
+from expost.ledger import open_ledger, sql_table
+from expost.ledger.ledger_entry import EntryKind, LedgerEntry, canonical_json
+from expost.ledger.sql_table import MIGRATIONS
 
 
 def test_the_steps_lead_to_the_declared_tables(tmp_path):
@@ -12,7 +12,7 @@ def test_the_steps_lead_to_the_declared_tables(tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path}/a.ledger")
     tables = inspect(engine)
 
-    for table in (getattr(schema, name) for name in schema.__all__):
+    for table in (sql_table.ACCOUNTS, sql_table.ENTRIES, sql_table.HOLDS, sql_table.MIGRATIONS, sql_table.SECRETS):
         assert [column["name"] for column in tables.get_columns(table.name)] == [column.name for column in table.c]
     engine.dispose()
 
@@ -20,61 +20,61 @@ def test_the_steps_lead_to_the_declared_tables(tmp_path):
 def test_each_step_is_recorded_and_applied_once(tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path}/a.db")
     with engine.begin() as connection:
-        migrations.migrate(connection)
-        migrations.migrate(connection)
+        sql_table.migrate_tables(connection)
+        sql_table.migrate_tables(connection)
         applied = list(connection.scalars(select(MIGRATIONS.c.name)))
 
-        assert applied == [step.__name__ for step in migrations.STEPS]
-        assert migrations.is_current(connection)
+        assert applied == [step.__name__ for step in sql_table.STEPS]
+        assert sql_table.is_current(connection)
     engine.dispose()
 
 
 def test_an_older_ledger_gets_the_steps_it_lacks(tmp_path, monkeypatch):
-    steps = migrations.STEPS
+    steps = sql_table.STEPS
     engine = create_engine(f"sqlite:///{tmp_path}/a.db")
     with engine.begin() as connection:
-        monkeypatch.setattr(migrations, "STEPS", steps[:2])
-        migrations.migrate(connection)
-        monkeypatch.setattr(migrations, "STEPS", steps)
-        assert not migrations.is_current(connection)
-        migrations.migrate(connection)
+        monkeypatch.setattr(sql_table, "STEPS", steps[:2])
+        sql_table.migrate_tables(connection)
+        monkeypatch.setattr(sql_table, "STEPS", steps)
+        assert not sql_table.is_current(connection)
+        sql_table.migrate_tables(connection)
 
-        assert migrations.is_current(connection)
+        assert sql_table.is_current(connection)
     engine.dispose()
 
 
 def test_a_ledger_with_unknown_steps_is_refused(tmp_path, monkeypatch):
     engine = create_engine(f"sqlite:///{tmp_path}/a.db")
     with engine.begin() as connection:
-        migrations.migrate(connection)
-        monkeypatch.setattr(migrations, "STEPS", migrations.STEPS[:2])
+        sql_table.migrate_tables(connection)
+        monkeypatch.setattr(sql_table, "STEPS", sql_table.STEPS[:2])
 
         with pytest.raises(InvalidRequest, match="this version can read"):
-            migrations.migrate(connection)
+            sql_table.migrate_tables(connection)
     engine.dispose()
 
 
 def test_a_ledger_from_before_there_were_parts_is_opened_with_its_totals(tmp_path, monkeypatch):
     budget, nothing = epsilon(1), PureLoss(0)
-    begin = Entry.after(None, Kind.BEGIN, {"format": 1, "ledger": "old"})
+    begin = LedgerEntry.follow(None, EntryKind.BEGIN, {"format": 1, "ledger": "old"})
     body = {
         "account": "dataset:a",
         "budget": budget.to_json(),
         "template": None,
         "spent": {"dataset:a": nothing.to_json()},
     }
-    opened = Entry.after(begin, Kind.OPEN, body)
+    opened = LedgerEntry.follow(begin, EntryKind.OPEN, body)
     engine = create_engine(f"sqlite:///{tmp_path}/a.ledger")
     with engine.begin() as connection, monkeypatch.context() as patch:
-        patch.setattr(migrations, "STEPS", migrations.STEPS[:5])
-        migrations.migrate(connection)
+        patch.setattr(sql_table, "STEPS", sql_table.STEPS[:5])
+        sql_table.migrate_tables(connection)
         connection.exec_driver_sql("PRAGMA application_id = 1163415636")
         for entry in (begin, opened):
             row = {name: getattr(entry, name) for name in ("sequence", "at", "text", "previous", "hash")}
-            connection.execute(insert(schema.ENTRIES), row | {"kind": entry.kind.value})
+            connection.execute(insert(sql_table.ENTRIES), row | {"kind": entry.kind.value})
         connection.exec_driver_sql(
             "INSERT INTO ledger_accounts VALUES (?, ?, ?, 0, 1)",
-            ("dataset:a", canonical(budget.to_json()), canonical(nothing.to_json())),
+            ("dataset:a", canonical_json(budget.to_json()), canonical_json(nothing.to_json())),
         )
     engine.dispose()
 
@@ -87,7 +87,7 @@ def test_a_ledger_from_before_there_were_parts_is_opened_with_its_totals(tmp_pat
 
 
 def test_a_hold_from_before_holds_had_owners_can_be_taken_over_and_settled(tmp_path, monkeypatch):
-    monkeypatch.setattr(migrations, "STEPS", migrations.STEPS[:-1])
+    monkeypatch.setattr(sql_table, "STEPS", sql_table.STEPS[:-1])
     monkeypatch.setattr("expost.ledger.ledger.new_ticket", lambda: "0123456789abcdef" * 2)
     with open_ledger(tmp_path / "a.ledger") as old:
         old.open_account("dataset:a", epsilon(1))

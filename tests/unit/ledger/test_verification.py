@@ -12,7 +12,7 @@ from expost.core import (
     approx,
     epsilon,
 )
-from expost.ledger import Kind, MemoryLedger, Protected, Report
+from expost.ledger import EntryKind, MemoryLedger, Protected, Report
 
 
 def test_a_report_counts_what_is_there():
@@ -120,7 +120,7 @@ def test_a_hold_changes_hands_only_from_the_one_that_had_it_and_at_its_charge(wr
     ledger.open_account("dataset:a", epsilon(1))
     hold = ledger.hold(["dataset:a"], PureLoss(1), question="q")
     body = {"hold": hold.id, "before": hold.ticket, "ticket": "t", "charges": ledger.history()[-1].body["charges"]}
-    ledger._write(lambda page: page.post(Kind.TAKE_OVER, body | wrong))
+    ledger._write(lambda page: page.post(EntryKind.TAKE_OVER, body | wrong))
 
     with pytest.raises(LedgerUnsound, match="follow from the ones before"):
         ledger.verify()

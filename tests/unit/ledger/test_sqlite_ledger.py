@@ -7,7 +7,11 @@ from fractions import Fraction
 import pytest
 
 from expost.core import InvalidRequest, LedgerUnsound, PureLoss, epsilon
-from expost.ledger.sqlite import SqliteLedger
+from expost.ledger import open_ledger
+from expost.ledger.ledger_entry import EntryKind, LedgerEntry
+from expost.ledger.memory_ledger import MemoryLedger
+from expost.ledger.sql_table import SqlPage
+from expost.ledger.sqlite_ledger import HeadFile, SqliteLedger
 
 
 @pytest.fixture
@@ -35,8 +39,8 @@ def test_totals_are_stored_exactly_and_in_parts_rounded_up(ledger):
 
 def test_a_total_that_slipped_past_the_rules_is_stopped_by_the_database(ledger):
     def overspend(page):
-        account = page.account("dataset:a")
-        page.put_account(account.charged(PureLoss(2)).totalled([], entry=account.entry))
+        account = page.find_account("dataset:a")
+        page.put_account(account.add_charge(PureLoss(2)).with_total([], entry=account.entry))
 
     with pytest.raises(LedgerUnsound, match="within their budgets"):
         ledger._write(overspend)
@@ -53,7 +57,7 @@ def test_threads_wait_for_their_turn_and_a_lasting_jam_is_an_error(ledger, monke
     slow = threading.Thread(target=lambda: ledger._write(dawdle))
     slow.start()
     entered.wait(10)
-    monkeypatch.setattr(ledger._connected().pool, "_timeout", 0.1)
+    monkeypatch.setattr(ledger._connect_pool().pool, "_timeout", 0.1)
     with pytest.raises(LedgerUnsound, match="kept it locked"):
         ledger.remaining("dataset:a")
     leave.set()
@@ -66,7 +70,7 @@ def test_an_unknown_failure_of_the_driver_is_our_error_without_its_words(ledger)
     def fail(page):
         raise sqlite3.InternalError("secret rows")
 
-    with pytest.raises(LedgerUnsound, match="Expected a ledger that works") as caught:
+    with pytest.raises(LedgerUnsound, match="the database failed") as caught:
         ledger._write(fail)
     assert "secret" not in str(caught.value)
 
@@ -76,7 +80,7 @@ def test_a_ledger_that_vanished_is_not_begun_anew(ledger):
     ledger.close()
     os.unlink(ledger.path)
 
-    with pytest.raises(LedgerUnsound, match="file that can be opened"):
+    with pytest.raises(LedgerUnsound, match="file cannot be opened"):
         ledger.remaining("dataset:a")
     with pytest.raises(InvalidRequest, match="that exists"):
         pickle.loads(reference)
@@ -95,3 +99,50 @@ def test_a_damaged_page_that_holds_no_text_is_unsound(ledger):
 
     with pytest.raises(LedgerUnsound):
         SqliteLedger(ledger.path, create=False)
+
+
+def test_a_note_is_one_line_that_grows_in_place(tmp_path):
+    note = HeadFile(str(tmp_path / "a.ledger"))
+    first = LedgerEntry.follow(None, EntryKind.BEGIN, {})
+    second = LedgerEntry.follow(first, EntryKind.OPEN, {})
+    note.write_note(first)
+    note.write_note(second)
+
+    assert (tmp_path / "a.ledger.head").read_text() == f"{1:020d} {second.hash}\n"
+
+
+def test_a_note_fits_the_ledger_it_was_made_for_and_no_other(tmp_path):
+    mine, other = MemoryLedger(), MemoryLedger()
+    note = HeadFile(str(tmp_path / "a.ledger"))
+    mine._read(lambda page: note.check_note(page, note.read_note()))  # no note yet
+    note.write_note(mine.history()[-1])
+
+    mine._read(lambda page: note.check_note(page, note.read_note()))
+    with pytest.raises(LedgerUnsound, match="another ledger"):
+        other._read(lambda page: note.check_note(page, note.read_note()))
+
+
+def test_a_note_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "a.ledger.head").mkdir()
+
+    with pytest.raises(LedgerUnsound, match="note of its head cannot be written"):
+        HeadFile(str(tmp_path / "a.ledger")).write_note(LedgerEntry.follow(None, EntryKind.BEGIN, {}))
+
+
+def test_a_reader_is_not_alarmed_by_entries_that_come_after_its_snapshot(tmp_path, monkeypatch):
+    with open_ledger(tmp_path / "a.ledger") as reader, open_ledger(tmp_path / "a.ledger") as writer:
+        writer.open_account("dataset:a", epsilon(1))
+        last, pending = SqlPage.last_entry, ["dataset:b", "dataset:c", "dataset:d"]
+
+        def meanwhile(page):
+            """The first look of a transaction is its snapshot; right after it somebody else writes."""
+            found = last(page)
+            names, pending[:] = list(pending), []
+            for name in names:
+                writer.open_account(name, epsilon(1))
+            return found
+
+        monkeypatch.setattr(SqlPage, "last_entry", meanwhile)
+
+        assert reader.accounts() == ["dataset:a"]
+        assert reader.accounts() == ["dataset:a", "dataset:b", "dataset:c", "dataset:d"]

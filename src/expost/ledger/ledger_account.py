@@ -1,0 +1,212 @@
+"""Accounts: a named budget, what is charged against it, and accounts of disjoint parts."""
+
+from __future__ import annotations
+
+import heapq
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from expost.core import Guarantee, InvalidRequest, Loss, as_guarantee
+from expost.ledger.charge_rule import add_to_total, budget_left, round_total
+
+__all__ = [
+    "LONGEST_NAME",
+    "AccountPart",
+    "LedgerAccount",
+    "check_budget",
+    "check_name",
+    "is_template",
+    "left_for_part",
+    "template_fits",
+    "total_with_parts",
+]
+
+LONGEST_NAME = 200
+"""The most characters in an account's name."""
+
+_MOST_TOUCHED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPart:
+    """States that an account is one of several disjoint parts of the account ``of``, told apart by ``by``.
+
+    ``touching`` is the number of parts that a change of one unit can reach: 1 where a unit is added or removed and lies
+    in one part, 2 where a unit is replaced. The whole is charged the sum of that many largest parts, and partitions by
+    different things add up (docs/proofs/parallel-parts.md, Theorem 1).
+
+    >>> AccountPart.check("dataset:people", "site", 1)
+    AccountPart(of='dataset:people', by='site', touching=1)
+    """
+
+    of: str
+    by: str
+    touching: int = 1
+
+    @classmethod
+    def check(cls, of: str, by: object, touching: object) -> AccountPart:
+        """Build a part whose texts and numbers can be stored, or raise ``InvalidRequest``."""
+        if not isinstance(by, str) or not 0 < len(by) <= LONGEST_NAME or not by.isprintable():
+            raise InvalidRequest("Expected by to name what the parts differ in", got=by, do='Pass e.g. by="site"')
+        if isinstance(touching, bool) or not isinstance(touching, int) or not 1 <= touching <= _MOST_TOUCHED:
+            raise InvalidRequest(
+                "Expected touching to be the number of parts that one unit can touch",
+                got=touching,
+                do="Pass 1, or 2 under replace-one",
+            )
+        return cls(of, by, touching)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAccount:
+    """A named budget with its running total. ``entry`` is the number of the entry that last changed it.
+
+    ``own`` is what the account itself was charged, ``spent`` adds the largest of its parts, if it has any.
+
+    >>> from expost.core import PureLoss, epsilon
+    >>> account = LedgerAccount.open_empty("dataset:flights", epsilon(1), entry=1)
+    >>> account.add_charge(PureLoss(0.25)).with_total([], entry=2).remaining
+    PureLoss(epsilon=Fraction(3, 4))
+    """
+
+    name: str
+    budget: Guarantee
+    spent: Loss
+    entry: int
+    own: Loss
+    part: AccountPart | None = None
+
+    @classmethod
+    def open_empty(cls, name: str, budget: Guarantee, *, entry: int, part: AccountPart | None = None) -> LedgerAccount:
+        """Return a new account with nothing spent."""
+        nothing = Loss.worst_case(budget).zero()
+        return cls(name, budget, nothing, entry, nothing, part)
+
+    @property
+    def remaining(self) -> Loss:
+        """What a new hold may still charge, by this account's own budget."""
+        return budget_left(self.budget, self.spent)
+
+    def add_charge(self, charge: Loss, *, released: Loss | None = None) -> LedgerAccount:
+        """Return the account after a charge that replaces a released hold, if any. Its total is still the old one."""
+        return replace(self, own=add_to_total(self.own, charge, released=released))
+
+    def with_total(self, parts: Iterable[LedgerAccount], *, entry: int) -> LedgerAccount:
+        """Return the account with the total of its own charges and its parts."""
+        return replace(self, spent=total_with_parts(self.own, parts), entry=entry)
+
+    def with_budget(self, budget: Guarantee, *, entry: int) -> LedgerAccount:
+        """Return the account under another budget of the same definition, at least as large as what is spent."""
+        if budget.definition != self.budget.definition or budget.amounts().keys() != self.budget.amounts().keys():
+            raise InvalidRequest(
+                f"Expected a budget in {self.budget.definition}, the currency of account {self.name!r}",
+                got=budget.definition,
+                do="Open another account",
+            )
+        if not self.spent.within(budget):
+            raise InvalidRequest(
+                f"Expected a budget of at least the {self.spent} that is spent", got=str(budget), do="Pass more"
+            )
+        return replace(self, budget=budget, entry=entry)
+
+
+def check_name(name: object, *, template: bool = False) -> str:
+    """Return an account name in its one spelling, or raise ``InvalidRequest``.
+
+    Surrounding spaces are removed and accented letters are composed (NFC), so that names that print alike are one
+    budget. A star is allowed only at the end of a template.
+
+    >>> check_name(" window:2013-W05")
+    'window:2013-W05'
+    """
+    text = unicodedata.normalize("NFC", name.strip()) if isinstance(name, str) else ""
+    plain = text.removesuffix("*").strip() if template else text
+    if not plain or len(text) > LONGEST_NAME or not plain.isprintable() or "*" in plain:
+        raise InvalidRequest(
+            f"Expected an account name of 1 to {LONGEST_NAME} printable characters",
+            got=name,
+            do='Pass a name such as "dataset:flights", or "window:*" for one account per window',
+        )
+    return text
+
+
+def check_budget(budget: object) -> Guarantee:
+    """Return a budget that an account can have, in any form that ``core.as_guarantee`` accepts.
+
+    >>> check_budget({"epsilon": 1, "delta": 1e-6}).definition
+    'approx'
+    """
+    found = as_guarantee(budget)
+    if not any(found.amounts().values()):
+        raise InvalidRequest("Expected a budget above zero", got=str(found), do="Pass a positive budget")
+    return found
+
+
+def is_template(name: str) -> bool:
+    """Return whether a name stands for all accounts with its prefix."""
+    return name.endswith("*")
+
+
+def template_fits(template: str, name: str) -> bool:
+    """Return whether a template opens accounts of this name.
+
+    >>> template_fits("window:*", "window:2013-W05")
+    True
+    """
+    return name.startswith(template[:-1]) and not is_template(name)
+
+
+def total_with_parts(own: Loss, parts: Iterable[LedgerAccount]) -> Loss:
+    """Return what an account has spent: its own charges and, of every partition, the largest parts.
+
+    Each number is added by itself, so the result bounds every choice of parts and is never below the true sum.
+
+    >>> from expost.core import PureLoss, epsilon
+    >>> site, loss = AccountPart("s", "site"), PureLoss
+    >>> sites = [LedgerAccount(f"s/{n}", epsilon(1), loss(n / 8), 1, loss(n / 8), site) for n in range(4)]
+    >>> total_with_parts(PureLoss(0.5), sites)
+    PureLoss(epsilon=Fraction(7, 8))
+    """
+    totals = own.amounts()
+    for lane in _group_parts(parts).values():
+        for name, amount in _sum_largest(lane, lane[0].part.touching if lane[0].part else 1).items():
+            totals[name] += amount
+    return own.with_amounts({name: round_total(amount) for name, amount in totals.items()})
+
+
+def left_for_part(
+    whole: LedgerAccount, left_in_whole: Loss, parts: Iterable[LedgerAccount], account: LedgerAccount
+) -> Loss:
+    """Return how much the part ``account`` may still be charged before ``whole`` has grown by ``left_in_whole``."""
+    assert account.part is not None
+    lanes = _group_parts(parts)
+    siblings = [part for part in lanes.pop(account.part.by, []) if part.name != account.name]
+    elsewhere = total_with_parts(whole.own, [part for lane in lanes.values() for part in lane]).amounts()
+    larger = _sum_largest(siblings, account.part.touching - 1)
+    mine, spent, more = account.spent.amounts(), whole.spent.amounts(), left_in_whole.amounts()
+    taken = {name: elsewhere[name] + larger.get(name, 0) + mine[name] for name in mine}
+    limit = left_in_whole.with_amounts({name: spent[name] + more[name] for name in more}).promise()
+    return budget_left(limit, account.spent.with_amounts(taken))
+
+
+def _group_parts(parts: Iterable[LedgerAccount]) -> dict[str, list[LedgerAccount]]:
+    """Group parts by what they differ in."""
+    lanes: dict[str, list[LedgerAccount]] = {}
+    for account in parts:
+        if account.part is not None:
+            lanes.setdefault(account.part.by, []).append(account)
+    return lanes
+
+
+def _sum_largest(lane: list[LedgerAccount], count: int) -> dict[str, Fraction]:
+    """Sum the ``count`` largest totals, number by number."""
+    # Of a thousand parts most share one cached loss object, so each object is read at most ``count`` times.
+    losses = {id(account.spent): account.spent for account in lane}
+    times = Counter(id(account.spent) for account in lane)
+    spent = [loss.amounts() for key, loss in losses.items() for _ in range(min(times[key], count))]
+    if not spent:
+        return {}
+    return {name: sum(heapq.nlargest(count, (one[name] for one in spent)), Fraction(0)) for name in spent[0]}

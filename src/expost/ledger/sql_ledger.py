@@ -1,0 +1,169 @@
+"""A ledger in a database: transactions, retries, and the checks before anything is served."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from expost.core import InvalidRequest
+from expost.ledger.ledger import Ledger, begin_ledger
+from expost.ledger.ledger_entry import LedgerEntry
+from expost.ledger.ledger_page import LedgerPage, unsound_ledger
+from expost.ledger.secret import Safe
+from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_tables
+
+__all__ = ["PATIENCE_SECONDS", "SqlLedger"]
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 30.0
+"""How long a writer waits for its turn before it gives up with nothing changed."""
+
+_PAUSE_SECONDS = 0.002
+
+
+class SqlLedger(Ledger):
+    """The base of the ledgers in a database. Each handle remembers the newest entry it saw and refuses to go back."""
+
+    durable = True
+    url: str
+    _failures: tuple[type[Exception], ...]  # what the driver raises before SQLAlchemy can wrap it
+
+    def __init__(self, *, key: str | bytes | None, create: bool) -> None:
+        super().__init__(Safe(key))
+        self._guard = threading.Lock()
+        self._engine: Engine | None = None
+        self._process = os.getpid()
+        self._inherited: list[Engine] = []
+        self._seen: LedgerEntry | None = None
+        self._create = create
+        if not self._retry(lambda: self._inspect_tables(is_current)):
+            if not create and not self._retry(lambda: self._inspect_tables(is_begun)):
+                raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
+            self._retry(self._prepare_tables)
+        self._create = False  # from now on a ledger that is gone is an error, not a reason to begin a new one
+        self.verify()
+
+    @abstractmethod
+    def _create_engine(self) -> Engine:
+        """Create a pool of connections with every safety setting on."""
+
+    @abstractmethod
+    def _start(self, connection: Connection, *, writing: bool) -> None:
+        """Begin a transaction that sees one state and, if writing, is alone."""
+
+    @abstractmethod
+    def _lock_tables(self, connection: Connection) -> None:
+        """Lock out everybody else while the schema changes."""
+
+    @abstractmethod
+    def _is_passing(self, error: Exception) -> bool:
+        """Return whether the database undid the transaction and it may succeed when run again."""
+
+    @abstractmethod
+    def _explain_error(self, error: Exception) -> Exception:
+        """Return our own error for the database's."""
+
+    def _read_head(self) -> tuple[int, str] | None:
+        """Return what is noted outside the database about its newest entry; nothing by default."""
+        return None
+
+    def _check_head(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
+        """Compare with what was noted outside the database before the transaction; nothing by default."""
+
+    def _note_head(self, committed: LedgerEntry) -> None:
+        """Note outside the database that this entry is durable; nothing by default."""
+
+    def _write(self, action: Callable[[LedgerPage], T]) -> T:
+        return self._retry(lambda: self._transact(action, writing=True))
+
+    def _read(self, action: Callable[[LedgerPage], T]) -> T:
+        return self._retry(lambda: self._transact(action, writing=False))
+
+    def _retry(self, transaction: Callable[[], T]) -> T:
+        """Run a transaction, again and again while others hold the lock, until patience ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        failures: tuple[type[Exception], ...] = (SQLAlchemyError, *self._failures)
+        while True:
+            try:
+                return transaction()
+            except failures as error:
+                if not self._is_passing(error) or time.monotonic() > deadline:
+                    raise self._explain_error(error) from None
+            time.sleep(_PAUSE_SECONDS)
+
+    def _transact(self, action: Callable[[LedgerPage], T], *, writing: bool) -> T:
+        """Run ``action`` in one transaction, after checking that the ledger has not gone back."""
+        # Both before the transaction starts: whatever it reads must be at least as new.
+        seen, noted = self._seen, self._read_head()
+        with self._connect_pool().connect() as connection, connection.begin():
+            self._start(connection, writing=writing)
+            page = SqlPage(connection)
+            before = page.last_entry()
+            if before is None or not before.is_intact:
+                raise unsound_ledger("its chain of entries is broken")
+            if seen is not None and (before.sequence < seen.sequence or page.find_entry(seen.sequence) != seen):
+                raise unsound_ledger("an entry seen before is gone: the ledger was put back or replaced")
+            self._check_head(page, noted)
+            result = action(page)
+            after = page.last_entry() or before
+            if after.sequence > before.sequence:
+                self._note_head(before)
+        with self._guard:
+            if self._seen is None or after.sequence > self._seen.sequence:
+                self._seen = after
+        return result
+
+    def _inspect_tables(self, question: Callable[[Connection], bool]) -> bool:
+        """Answer a question about the schema."""
+        with self._connect_pool().connect() as connection, connection.begin():
+            self._start(connection, writing=False)
+            return question(connection)
+
+    def _prepare_tables(self) -> None:
+        """Create or migrate the tables and write the first entry."""
+        with self._connect_pool().connect() as connection, connection.begin():
+            self._lock_tables(connection)
+            migrate_tables(connection)
+            begin_ledger(SqlPage(connection))
+
+    def _connect_pool(self) -> Engine:
+        """Return the pool of this process: neither connections nor locks may be used on both sides of a fork."""
+        if self._process != os.getpid():
+            self._guard, self._process = threading.Lock(), os.getpid()
+            if self._engine is not None:
+                self._inherited.append(self._engine)  # kept: closing it here would disturb the parent's files
+                self._engine = None
+        with self._guard:
+            if self._engine is None:
+                self._engine = self._create_engine()
+                weakref.finalize(self, _dispose_engine, self._engine, self._process)
+            return self._engine
+
+    def close(self) -> None:
+        """Close files and connections. The ledger opens them again when it is next used."""
+        with self._guard:
+            if self._engine is not None and self._process == os.getpid():
+                self._engine.dispose()
+                self._engine = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A reference: no rows, no connections and no key travel; the other side reads its own EXPOST_LEDGER_KEY.
+        return _reopen_ledger, (type(self), self.url)
+
+
+def _reopen_ledger(kind: Callable[..., SqlLedger], url: str) -> SqlLedger:
+    return kind(url, create=False)
+
+
+def _dispose_engine(engine: Engine, process: int) -> None:
+    if os.getpid() == process:
+        engine.dispose()

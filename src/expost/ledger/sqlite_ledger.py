@@ -1,0 +1,198 @@
+"""A ledger in one SQLite file, and the note next to it that detects an older copy."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from expost.core import InvalidRequest, LedgerUnsound
+from expost.ledger.ledger_entry import LedgerEntry
+from expost.ledger.ledger_page import LedgerPage, unsound_ledger
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger
+
+__all__ = ["HeadFile", "SqliteLedger"]
+
+_OURS = 0x45585054  # "EXPT", the application id of a ledger file
+
+_NOTE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
+_NOTE_LENGTH = 20 + 1 + 64 + 1
+
+# How long SQLite itself polls for its turn. It polls ever more rarely, so that newcomers overtake those who waited
+# long; restarting it after a short while lets 32 busy processes all have their turn.
+_TURN_SECONDS = 0.05
+
+_EXPLANATIONS = {
+    sqlite3.SQLITE_BUSY: ("another process kept it locked", "Try again later"),
+    sqlite3.SQLITE_LOCKED: ("another process kept it locked", "Try again later"),
+    sqlite3.SQLITE_FULL: ("the disk has no space left for the next entry", "Free some space"),
+    sqlite3.SQLITE_READONLY: ("it is read-only", "Make the file and its folder writable"),
+    sqlite3.SQLITE_IOERR: ("the disk did not take the next entry", "Check the disk and its free space"),
+    sqlite3.SQLITE_CANTOPEN: ("its file cannot be opened", "Check the path and its permissions"),
+    sqlite3.SQLITE_NOTADB: ("the file is not a ledger", "Name the ledger, or a new file"),
+    sqlite3.SQLITE_CORRUPT: ("its file is damaged", "Restore it from its owner's records"),
+    sqlite3.SQLITE_CONSTRAINT: (
+        "its totals must stay within their budgets and its entries only grow",
+        "Restore the ledger",
+    ),
+}
+
+
+class SqliteLedger(SqlLedger):
+    """A ledger in an SQLite file, safe for threads, processes, crashes and power cuts.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, SqliteLedger(folder + "/flights.ledger") as ledger:
+    ...     print(ledger.verify().entries)
+    1
+    """
+
+    _failures = (sqlite3.Error, UnicodeDecodeError)  # the second where a damaged page has invalid text
+
+    def __init__(self, path: str, *, key: str | bytes | None = None, create: bool = True) -> None:
+        self.path = os.path.abspath(path.removeprefix("sqlite:///"))
+        self.url = f"sqlite:///{self.path}"
+        self._head = HeadFile(self.path)
+        self._file: tuple[int, int] | None = None
+        folder = os.path.dirname(self.path)
+        if not os.path.isdir(folder) or os.path.isdir(self.path):
+            raise InvalidRequest("Expected a ledger file in an existing folder", got=path, do="Create the folder first")
+        if not create and not os.path.exists(self.path):
+            raise InvalidRequest("Expected a ledger file that exists", got=path, do="Check its path")
+        super().__init__(key=key, create=create)
+
+    def _create_engine(self) -> Engine:
+        # One connection per process: its threads take turns in the pool instead of polling the file.
+        engine = create_engine(
+            "sqlite://",
+            creator=self._connect,
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=PATIENCE_SECONDS,
+        )
+        event.listen(engine, "connect", self._on_connect)
+        return engine
+
+    def _connect(self) -> sqlite3.Connection:
+        address = f"file:{quote(self.path)}?mode={'rwc' if self._create else 'rw'}"
+        return sqlite3.connect(address, uri=True, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False)
+
+    def _on_connect(self, connection: sqlite3.Connection, _: Any) -> None:
+        """Turn on every setting that keeps an acknowledged entry through a power cut, and check that it took."""
+        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "trusted_schema": 0, "secure_delete": 1}
+        for name, value in wanted.items():
+            connection.execute(f"PRAGMA {name} = {value}")
+            if connection.execute(f"PRAGMA {name}").fetchone()[0] != value:
+                raise LedgerUnsound(
+                    f"Expected a disk on which SQLite supports {name} = {value}", do="Put the ledger on a local disk"
+                )
+        self._file = _file_identity(self.path)
+
+    def _start(self, connection: Connection, *, writing: bool) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    def _lock_tables(self, connection: Connection) -> None:
+        self._start(connection, writing=True)
+        tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+        if tables and connection.exec_driver_sql("PRAGMA application_id").scalar_one() != _OURS:
+            raise InvalidRequest("Expected a ledger, not another database", got=self.path, do="Name a new file")
+        connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+
+    def _read_head(self) -> tuple[int, str] | None:
+        return self._head.read_note()
+
+    def _check_head(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
+        if _file_identity(self.path) != self._file:
+            raise unsound_ledger("the file that was opened was moved or replaced")
+        self._head.check_note(page, noted)
+
+    def _note_head(self, committed: LedgerEntry) -> None:
+        self._head.write_note(committed)
+
+    def _is_passing(self, error: Exception) -> bool:
+        return _error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+    def _explain_error(self, error: Exception) -> Exception:
+        code = sqlite3.SQLITE_BUSY if isinstance(error, PoolTimeout) else _error_code(error)
+        reason, do = _EXPLANATIONS.get(code, ("the database failed", "Check the file and its disk"))
+        return LedgerUnsound(f"Cannot use this ledger because {reason}", do=do)
+
+
+class HeadFile:
+    """A file next to the ledger with the number and hash of an entry that was durable when the next one was written.
+
+    It is written inside the transaction of the *next* entry, while the database lets nobody else write: so it never
+    runs ahead of the ledger, not even in a crash, and it never goes back. An answer leaves after two entries (hold,
+    settle), hence every answer that left has its hold covered by the note.
+    """
+
+    def __init__(self, ledger_path: str) -> None:
+        self.path = ledger_path + ".head"
+
+    def read_note(self) -> tuple[int, str] | None:
+        """Return the number and hash in the note, or None where there is no note.
+
+        Read it before a transaction takes its snapshot: a note read later may be of an entry that came in between.
+        """
+        content, before = b"", None
+        try:
+            while content != before:  # the same content twice: what is read during a write may be half of each
+                before = content
+                with open(self.path, "rb") as file:
+                    content = file.read(_NOTE_LENGTH + 1)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            raise self._unsound_note("the note of its head cannot be read") from None
+        match = _NOTE.fullmatch(content)
+        if match is None:
+            raise self._unsound_note("the note of its head is damaged")
+        return int(match[1]), match[2].decode()
+
+    def check_note(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
+        """Compare what was noted with the ledger."""
+        if noted is not None:
+            entry = page.find_entry(noted[0])
+            if entry is None or entry.hash != noted[1]:
+                raise self._unsound_note("the newest known entry is missing: this is an older copy or another ledger")
+
+    def write_note(self, committed: LedgerEntry) -> None:
+        """Note a durable entry, in one write of one line of fixed length, so that it is never half written."""
+        line = b"%020d %s\n" % (committed.sequence, committed.hash.encode())
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                written = os.pwrite(descriptor, line, 0)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            written = 0
+        if written != _NOTE_LENGTH:
+            raise self._unsound_note("the note of its head cannot be written")
+
+    def _unsound_note(self, reason: str) -> LedgerUnsound:
+        return LedgerUnsound(
+            f"Cannot trust this ledger because {reason}",
+            do=f"Find the right ledger file, or let its owner delete {self.path}",
+        )
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
+    """Return device and inode of a file, or None if it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _error_code(error: Exception) -> int:
+    """Return the primary result code of SQLite."""
+    code: int = getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)
+    return code & 0xFF
