@@ -1,19 +1,24 @@
-"""A holdout that may be reused: Thresholdout, leaderboards, and what adaptive answers still say about the population."""
+"""A holdout that may be reused: Thresholdout, leaderboards, and bounds for adaptive questions."""
 
-from expost.holdout.answer import HoldoutAnswer, Origin
-from expost.holdout.generalization import Bound, generalization_error, sampling_error, transfer_error
-from expost.holdout.leaderboard import LadderBoard, Leaderboard, ParameterFreeBoard, Standing
-from expost.holdout.max_information import (
+from expost.holdout.generalization import (
+    Bound,
     chance_of_overfitting,
+    generalization_error,
     max_information_of_privacy,
     max_information_of_transcripts,
+    sampling_error,
+    transfer_error,
 )
-from expost.holdout.plan import HoldoutPlan, affordable_hits, plan_holdout, rows_needed, tolerance_reached
-from expost.holdout.private_board import PrivateBoard
-from expost.holdout.published import approximate_epsilon, rows_for_approximate, rows_for_concentrated, rows_for_pure
-from expost.holdout.reusable import ReusableHoldout
-from expost.holdout.scorer import HoldoutScorer
-from expost.holdout.thresholdout import Thresholdout
+from expost.holdout.holdout_plan import HoldoutPlan, affordable_hits, plan_holdout, rows_needed, tolerance_reached
+from expost.holdout.holdout_size import (
+    approximate_epsilon,
+    rows_for_approximate,
+    rows_for_concentrated,
+    rows_for_pure,
+)
+from expost.holdout.leaderboard import LadderBoard, Leaderboard, ParameterFreeBoard, PrivateBoard, Standing
+from expost.holdout.reusable_holdout import HoldoutAnswer, HoldoutScorer, Origin, ReusableHoldout
+from expost.holdout.thresholdout_mechanism import Thresholdout
 
 __all__ = [
     "Bound",

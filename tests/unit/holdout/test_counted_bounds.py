@@ -10,9 +10,8 @@ import pytest
 
 from expost.core import InvalidRequest
 from expost.holdout import LadderBoard, ParameterFreeBoard, PrivateBoard, ReusableHoldout
-from expost.holdout.noise_level import GRID
-from expost.holdout.plan import plan_holdout
-from expost.holdout.thresholdout import Thresholdout
+from expost.holdout.holdout_plan import GRID, plan_holdout
+from expost.holdout.thresholdout_mechanism import Thresholdout
 from expost.noise import SeededBits
 
 
@@ -29,7 +28,7 @@ def transcripts(board, submissions, length):
         for path, shown, leader in reached:
             for losses in submissions:
                 board._shown, board._leader = shown, np.frombuffer(leader)
-                improved = board._judge(losses)
+                improved = board._judge_submission(losses)
                 following.add(((*path, (board._shown, improved)), board._shown, board._leader.tobytes()))
         reached = following
     return {path for path, _, _ in reached}

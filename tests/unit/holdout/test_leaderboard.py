@@ -6,10 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss
+from expost.core import BudgetExceeded, InvalidRequest, Outcome, PureLoss, epsilon
 from expost.holdout import LadderBoard, ParameterFreeBoard, PrivateBoard
-from expost.holdout.noise_level import GRID
-from expost.holdout.transcript import log_binomial
+from expost.holdout.generalization import log_binomial
+from expost.holdout.holdout_plan import GRID
+from expost.ledger import open_ledger
 from expost.noise import SeededBits
 
 ROWS = 4000
@@ -54,8 +55,8 @@ def test_the_histories_of_a_falling_value_are_counted():
 class PlainBoard(LadderBoard):
     """Shows every loss exactly."""
 
-    def _judge(self, predictions):
-        self._shown = self._mean(predictions)
+    def _judge_submission(self, predictions):
+        self._shown = self._mean_loss(predictions)
         return True
 
 
@@ -76,13 +77,13 @@ def test_chasing_the_board_finds_no_skill_on_the_ladder_but_does_on_a_plain_boar
     assert boosting(PlainBoard(LABELS, **common), 400) < 0.45
     ladder = LadderBoard(LABELS, **common)
     assert abs(boosting(ladder, 400) - 0.5) < 0.03
-    assert abs(ladder.shown - 0.5) <= ladder._bound().error
+    assert abs(ladder.shown - 0.5) <= ladder._current_bound().error
 
 
 def test_the_step_is_the_one_with_the_smallest_bound():
     board = LadderBoard(LABELS, max_submissions=100, failure_probability=0.05)
 
-    assert all(board._error(board.step) <= board._error(other) for other in (board.step / 2, board.step * 3 / 2))
+    assert all(board._error_at(board.step) <= board._error_at(other) for other in (board.step / 2, board.step * 3 / 2))
     with pytest.raises(InvalidRequest):
         LadderBoard(LABELS, max_submissions=100, failure_probability=0.05, step=1)
 
@@ -163,7 +164,10 @@ def test_a_loss_that_fails_on_one_label_is_the_worst_there_and_says_nothing():
     shown = [private_board(rows, picky).submit(predictions) for rows in (labels, neighbour)]
 
     assert shown[0] == shown[1]
-    assert private_board(neighbour, picky)._gain(predictions) == private_board(labels, picky)._gain(predictions) - GRID
+    assert (
+        private_board(neighbour, picky)._measure_gain(predictions)
+        == private_board(labels, picky)._measure_gain(predictions) - GRID
+    )
 
 
 @pytest.mark.parametrize("kind", [LadderBoard, ParameterFreeBoard])
@@ -193,8 +197,86 @@ def test_a_copy_of_a_board_counts_with_it_and_a_fork_does_not_submit(monkeypatch
     for twin in (copy.copy(board), copy.deepcopy(board)):
         twin.submit([1, 1] * 500)
     assert board.submissions_left == 0
-    with pytest.raises(TypeError, match="stay in its process"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(board)
     monkeypatch.setattr("expost.core.one_process.os.getpid", lambda: -1)
-    with pytest.raises(InvalidRequest, match="process that opened the board"):
+    with pytest.raises(InvalidRequest, match="belongs to another process"):
         board.submit([1, 1] * 500)
+
+
+PRIVATE_LABELS = np.random.default_rng(1).random(40_000) < 0.5
+TERMS = {"max_submissions": 20, "tolerance": 0.2, "failure_probability": 0.05}
+ACCOUNT = "dataset:leaderboard"
+
+
+def opened(**changes):
+    return PrivateBoard(PRIVATE_LABELS, **TERMS | {"budget": 2, "bits": SeededBits(1)} | changes)
+
+
+def test_the_worst_case_is_held_and_what_was_not_used_comes_back():
+    ledger = open_ledger(None)
+    with opened(ledger=ledger, budget=epsilon(10)) as board:
+        assert ledger.spent(ACCOUNT) == PureLoss(board.plan.guarantee.epsilon)
+        board.submit(PRIVATE_LABELS)
+
+    assert ledger.spent(ACCOUNT) == PureLoss(board.plan.hit_epsilon) == board.receipt.bill
+    assert board.receipt.ledger_entry is not None
+    assert board.receipt.outcome is Outcome.CERTIFIED
+    assert board.receipt.target.tolerance == board.plan.tolerance
+    assert "1 submissions, 1 improvements" in board.receipt.question
+    assert board.close() is board.receipt
+    ledger.verify()
+
+
+def test_a_board_that_is_never_closed_stays_charged():
+    ledger = open_ledger(None)
+    board = opened(ledger=ledger)
+    board.submit(PRIVATE_LABELS)
+
+    assert ledger.spent(ACCOUNT) == PureLoss(board.plan.guarantee.epsilon)
+    with pytest.raises(BudgetExceeded):
+        opened(ledger=ledger)
+
+
+def test_a_ledger_may_be_named_by_its_url_and_the_account_chosen(tmp_path):
+    url = f"sqlite:///{tmp_path}/board.ledger"
+    with opened(ledger=url, account="dataset:contest") as board:
+        board.submit(~PRIVATE_LABELS)
+
+    assert open_ledger(url).spent("dataset:contest") == PureLoss(board.plan.threshold_epsilon)
+
+
+def test_a_privacy_budget_decides_the_number_of_improvements():
+    one = opened(budget=1).plan.hit_epsilon
+
+    assert opened(budget=epsilon(float(one) * 1.01)).improvements_left == 1
+    assert opened(budget=epsilon(100)).improvements_left > 1
+    with pytest.raises(BudgetExceeded, match="pays for one answer"):
+        opened(budget=epsilon(float(one) / 2))
+    for wrong in (0, "many", True):
+        with pytest.raises(InvalidRequest, match="budget"):
+            opened(budget=wrong)
+
+
+def test_a_closed_board_takes_no_submissions_and_pickles_are_refused():
+    board = opened()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(board)
+    board.close()
+
+    with pytest.raises(InvalidRequest, match="because it was closed"):
+        board.submit(PRIVATE_LABELS)
+
+
+def test_a_submission_broken_off_ends_the_board_at_the_worst_case():
+    def interrupted(truth, predicted):
+        raise KeyboardInterrupt
+
+    ledger = open_ledger(None)
+    with opened(ledger=ledger, loss=interrupted) as board:
+        with pytest.raises(KeyboardInterrupt):
+            board.submit(PRIVATE_LABELS)
+        with pytest.raises(InvalidRequest, match="broken off"):
+            board.submit(PRIVATE_LABELS)
+
+    assert ledger.spent(ACCOUNT) == PureLoss(board.plan.guarantee.epsilon)

@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from expost.core import InvalidRequest
-from expost.holdout.noise_level import GRID
-from expost.holdout.question import Sample, lattice_total, metric_of, row_scores
+from expost.holdout.holdout_plan import GRID
+from expost.holdout.holdout_sample import HoldoutSample, lattice_total, metric_of, score_rows
 
 
 def test_totals_are_exact_whatever_the_order_of_rows():
@@ -36,7 +36,7 @@ def test_columns_are_questions_of_their_own():
     "data", [np.zeros((4, 2)), [1, 2, 3, 4], pd.DataFrame({"a": range(4)}), (np.zeros((4, 2)), list("abcd"))]
 )
 def test_samples_are_arrays_tables_or_tuples_of_parts(data):
-    assert Sample(data, "training").rows == 4
+    assert HoldoutSample(data, "training").rows == 4
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_samples_are_arrays_tables_or_tuples_of_parts(data):
 )
 def test_other_things_are_no_samples(data):
     with pytest.raises(InvalidRequest, match="training sample"):
-        Sample(data, "training")
+        HoldoutSample(data, "training")
 
 
 KINDS = {
@@ -66,7 +66,7 @@ def test_a_row_on_which_a_question_fails_counts_as_nothing_and_says_nothing(kind
         return values
 
     def total(rows):
-        return int(Sample(KINDS[kind](rows), "holdout").sealed_total(picky))
+        return int(HoldoutSample(KINDS[kind](rows), "holdout").sealed_total(picky))
 
     assert total([0.5] * 9) == 9 * GRID // 2
     for place in range(9):  # the neighbour that makes the question fail differs by that one row's value
@@ -86,7 +86,7 @@ def test_a_failing_row_moves_every_total_by_at_most_one():
     for _ in range(20):
         rows, other = rng.random(50), rng.random(50)
         neighbour = np.r_[rows[:-1], other[-1]]
-        totals = [Sample(data, "holdout").sealed_total(picky, columns=2) for data in (rows, neighbour)]
+        totals = [HoldoutSample(data, "holdout").sealed_total(picky, columns=2) for data in (rows, neighbour)]
 
         kept = rows[rows <= 0.9]
         assert totals[0].tolist() == lattice_total(np.stack([kept, 1 - kept], axis=1), len(kept), "x").tolist()
@@ -94,7 +94,7 @@ def test_a_failing_row_moves_every_total_by_at_most_one():
 
 
 def test_values_of_another_shape_or_kind_count_as_nothing():
-    sample = Sample(np.array([0.5, 1.0]), "holdout")
+    sample = HoldoutSample(np.array([0.5, 1.0]), "holdout")
 
     assert sample.sealed_total(lambda rows: ["text" if row == 1.0 else row for row in rows]) == GRID // 2
     assert sample.sealed_total(lambda rows: rows[rows < 1.0]) == GRID // 2
@@ -110,13 +110,13 @@ def test_a_few_failing_rows_cost_a_few_calls_more():
             raise ValueError
         return np.ones(len(rows))
 
-    assert Sample(np.arange(4096), "holdout").sealed_total(picky) == 4095 * GRID
+    assert HoldoutSample(np.arange(4096), "holdout").sealed_total(picky) == 4095 * GRID
     assert len(calls) == 1 + 2 * 12
 
 
 def test_a_wrong_number_of_values_is_refused():
     with pytest.raises(InvalidRequest, match="one value for each row"):
-        Sample(np.zeros(3), "training").total(lambda rows: rows[:2])
+        HoldoutSample(np.zeros(3), "training").total(lambda rows: rows[:2])
 
 
 def test_metrics_score_row_by_row():
@@ -124,7 +124,7 @@ def test_metrics_score_row_by_row():
         def predict(self, features):
             return np.zeros(len(features))
 
-    question = row_scores(Half(), lambda truth, predicted: 1 - np.abs(truth - predicted))
+    question = score_rows(Half(), lambda truth, predicted: 1 - np.abs(truth - predicted))
 
     assert question(np.zeros((2, 1)), np.array([0.0, 0.25])).tolist() == [1.0, 0.75]
     with pytest.raises(InvalidRequest, match="metric"):

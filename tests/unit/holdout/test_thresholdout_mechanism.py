@@ -8,7 +8,7 @@ from expost.audit.attack import attack
 from expost.audit.entries_holdout import small_plan, threshold_pair
 from expost.core import PureLoss
 from expost.holdout import Thresholdout, plan_holdout
-from expost.holdout.noise_level import GRID
+from expost.holdout.holdout_plan import GRID
 from expost.noise import SeededBits
 
 ROWS = 40_000

@@ -3,6 +3,10 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.tree import DecisionTreeClassifier
 from tests.forked import told_by_a_fork
 
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, epsilon, zcdp
@@ -50,7 +54,7 @@ def test_nothing_is_said_once_the_budget_is_spent():
     holdout.ask(overfit)
     holdout.ask(overfit)
 
-    with pytest.raises(BudgetExceeded, match="left in the budget"):
+    with pytest.raises(BudgetExceeded, match="no answers from the holdout left"):
         holdout.ask(honest)
 
 
@@ -169,7 +173,7 @@ def test_a_question_that_works_nowhere_costs_nothing_beside_a_guess():
 
     with pytest.raises(IndexError):
         holdout.ask(lambda rows: rows[:, 7], guess=0.5)
-    with pytest.raises(InvalidRequest, match="one value a row"):
+    with pytest.raises(InvalidRequest, match="one value per row"):
         holdout.ask(lambda rows: rows, guess=0.5)
 
     assert holdout.loss == PureLoss(0)
@@ -205,7 +209,7 @@ def test_copies_share_the_budget_and_pickles_are_refused():
     twin.ask(overfit)
 
     assert holdout.hits_left == 1
-    with pytest.raises(TypeError, match="spend its budget twice"):
+    with pytest.raises(TypeError, match="spend its budget again"):
         pickle.dumps(holdout)
 
 
@@ -213,7 +217,7 @@ def test_copies_share_the_budget_and_pickles_are_refused():
 def test_a_forked_child_gets_no_answers():
     holdout = opened()
 
-    assert "budgets do not fork" in told_by_a_fork(lambda: str(holdout.ask(honest)))
+    assert "belongs to another process" in told_by_a_fork(lambda: str(holdout.ask(honest)))
 
 
 def test_a_closed_session_is_closed():
@@ -221,7 +225,7 @@ def test_a_closed_session_is_closed():
     first = holdout.close()
 
     assert holdout.close() is first
-    with pytest.raises(InvalidRequest, match="open session"):
+    with pytest.raises(InvalidRequest, match="because it was closed"):
         holdout.ask(honest)
 
 
@@ -289,3 +293,69 @@ def test_the_receipt_says_what_was_asked_of_the_answers():
 
     assert str(holdout.receipt.target) == "absolute error <= 0.2 with probability 0.95"
     assert holdout.receipt.achieved <= 0.2
+
+
+def sample(rows, seed):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(rows, 4))
+    return features, (features[:, 0] + rng.normal(size=rows) > 0).astype(int)
+
+
+def opened_for_scoring(**changes):
+    arguments = {"tolerance": 0.2, "failure_probability": 0.05, "max_queries": 40, "budget": 4, "variant": "improved"}
+    return ReusableHoldout(sample(2000, 1), sample(30_000, 2), bits=SeededBits(1), **(arguments | changes))
+
+
+def test_a_grid_search_uses_the_holdout_and_picks_the_better_model():
+    holdout = opened_for_scoring()
+    search = GridSearchCV(LogisticRegression(), {"C": [1e-6, 1.0]}, scoring=holdout.scorer(), cv=2)
+
+    search.fit(*sample(1000, 3))
+
+    assert holdout.queries_left == 40 - 4
+    assert 0.6 < search.best_score_ < 0.85
+
+
+def test_an_overfitted_fold_is_corrected():
+    holdout = opened_for_scoring()
+    features, labels = sample(400, 4)
+    tree = DecisionTreeClassifier().fit(features, labels)
+
+    score = holdout.scorer()(tree, features, labels)
+
+    assert tree.score(features, labels) == 1.0
+    assert score < 0.8
+    assert holdout.hits_left == 3
+
+
+def test_cloning_a_search_keeps_one_budget():
+    holdout = opened_for_scoring()
+    search = clone(GridSearchCV(LogisticRegression(), {"C": [1.0]}, scoring=holdout.scorer(), cv=2))
+    search.fit(*sample(500, 3))
+    cross_val_score(LogisticRegression(), *sample(500, 5), scoring=holdout.scorer(), cv=2)
+
+    assert holdout.queries_left == 40 - 4
+
+
+def test_parallel_workers_are_refused():
+    with pytest.raises(TypeError, match="n_jobs=1"):
+        pickle.dumps(opened_for_scoring().scorer())
+
+
+def test_a_spent_budget_stops_the_search():
+    holdout = opened_for_scoring(max_queries=3)
+
+    with pytest.raises(BudgetExceeded):
+        cross_val_score(LogisticRegression(), *sample(500, 5), scoring=holdout.scorer(), cv=5, error_score="raise")
+
+
+def test_any_row_metric_may_be_used():
+    features, labels = sample(1000, 6)
+    model = LogisticRegression().fit(features, labels)
+
+    def one_minus_error(truth, predicted):
+        return 1 - np.abs(truth - predicted)
+
+    assert opened_for_scoring().scorer(one_minus_error)(model, features, labels) == pytest.approx(
+        model.score(features, labels), abs=1e-9
+    )

@@ -1,4 +1,4 @@
-"""Thresholdout: does the holdout agree with the training sample, and if not, what does it say?"""
+"""Thresholdout: compare the holdout with the training sample, and answer from the holdout where they differ."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from expost.core import PureLoss, Sealed
-from expost.holdout.noise_level import GRID
-from expost.holdout.plan import HoldoutPlan
-from expost.holdout.question import SENSITIVITY
+from expost.holdout.holdout_plan import GRID, HoldoutPlan
+from expost.holdout.holdout_sample import SENSITIVITY
 from expost.noise import BitSource
 from expost.noise.above_threshold import AboveThreshold
 from expost.noise.laplace_mechanism import LaplaceMechanism
 
-__all__ = ["Thresholdout", "ThresholdoutSession"]
+__all__ = ["Thresholdout", "ThresholdoutSession", "gap_bias"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,14 @@ class Thresholdout:
     Reference: LeeNotes, Algorithm 1 and Lemma 3.2(1); DFHPRR15, Theorem 25; docs/proofs/above-threshold.md;
         docs/proofs/generalization.md.
 
-    >>> from expost.holdout.plan import plan_holdout
+    Parameters
+    ----------
+    plan : HoldoutPlan
+        The public terms of the session.
+
+    Examples
+    --------
+    >>> from expost.holdout import plan_holdout
     >>> from expost.noise import SeededBits
     >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100, variant="improved")
     >>> session = Thresholdout(plan).open(bits=SeededBits(1))
@@ -48,7 +54,7 @@ class Thresholdout:
 
     @property
     def rule(self) -> AboveThreshold:
-        """The threshold test behind it, in lattice units of the total."""
+        """The threshold test that decides, in lattice units of the total."""
         plan, level = self.plan, self.plan.level
         return AboveThreshold(
             threshold=round(level.threshold * plan.rows * GRID),
@@ -61,14 +67,24 @@ class Thresholdout:
         )
 
     def open(self, *, bits: BitSource | None = None) -> ThresholdoutSession:
-        """A session that answers questions."""
+        """Open a session that answers questions.
+
+        Parameters
+        ----------
+        bits : BitSource, optional
+            The source of randomness. Default: cryptographic.
+
+        Returns
+        -------
+        ThresholdoutSession
+        """
         return ThresholdoutSession(self, bits)
 
 
 class ThresholdoutSession:
-    """One run of Thresholdout; exact totals go in, and are sealed before anything else happens to them.
+    """One run of Thresholdout. Exact totals go in, and are sealed before anything else happens to them.
 
-    >>> from expost.holdout.plan import plan_holdout
+    >>> from expost.holdout import plan_holdout
     >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100, variant="improved")
     >>> Thresholdout(plan).open().loss
     PureLoss(epsilon=Fraction(0, 1))
@@ -92,39 +108,38 @@ class ThresholdoutSession:
         return PureLoss(self._test.loss.epsilon + answers)
 
     def ask(self, total: int, *, guess: Fraction) -> Fraction | None:
-        """The noisy mean of an exact total if it is far from the guess, on the lattice of answers; else nothing."""
-        centre = round(guess * self._plan.rows * GRID)
-        found = self._ask_gap(total, centre) if self._plan.level.one_sided else self._ask_fresh(total, centre)
-        return None if found is None else self._rounded(found)
+        """Return the noisy mean of an exact total if it is far from the guess, else None."""
+        center = round(guess * self._plan.rows * GRID)
+        found = self._ask_gap(total, center) if self._plan.level.one_sided else self._ask_fresh(total, center)
+        if found is None:
+            return None
+        # Rounded to one of few answers, so that the transcript stays short.
+        step = self._plan.answer_step
+        mean = Fraction(found, self._plan.rows * GRID)
+        return min(max(round(mean / step), 0), math.floor(1 / step)) * step
 
-    def _ask_fresh(self, total: int, centre: int) -> Fraction | None:
-        """The published way: compare the absolute difference, then release the total under noise of its own."""
-        if not self._test.ask(Sealed(abs(total - centre), SENSITIVITY)).above:
+    def _ask_fresh(self, total: int, center: int) -> int | None:
+        """Compare the absolute difference, then release the total under noise of its own, as published."""
+        if not self._test.ask(Sealed(abs(total - center), SENSITIVITY)).above:
             return None
         scale = self._plan.level.answer_scale
         assert scale is not None
         self._answers += 1
-        noisy = LaplaceMechanism(1 / (scale * self._plan.rows)).release(Sealed(total, SENSITIVITY), bits=self._bits)
-        return Fraction(int(noisy), self._plan.rows * GRID)
+        mechanism = LaplaceMechanism(1 / (scale * self._plan.rows))
+        return int(mechanism.release(Sealed(total, SENSITIVITY), bits=self._bits))
 
-    def _ask_gap(self, total: int, centre: int) -> Fraction | None:
+    def _ask_gap(self, total: int, center: int) -> int | None:
         """Compare both signed differences; the gap of the one that crosses is its noisy excess over the threshold."""
         rule = self._test.rule
-        # The gap exceeds the true one by question noise minus threshold noise; their means are taken off.
-        bias = _mean_of_geometric(rule.query_scale) - _mean_of_geometric(rule.threshold_scale)
         for sign in (1, -1):
-            crossing = self._test.ask(Sealed(sign * (total - centre), SENSITIVITY))
+            crossing = self._test.ask(Sealed(sign * (total - center), SENSITIVITY))
             if crossing.above:
                 assert crossing.gap is not None
-                excess = rule.threshold + crossing.gap - round(bias)
-                return Fraction(centre + sign * excess, self._plan.rows * GRID)
+                return center + sign * (rule.threshold + crossing.gap - gap_bias(rule))
         return None
 
-    def _rounded(self, mean: Fraction) -> Fraction:
-        """The nearest of the few answers there are: the transcript stays short, and nothing is lost."""
-        step = self._plan.answer_step
-        return min(max(round(mean / step), 0), math.floor(1 / step)) * step
 
-
-def _mean_of_geometric(scale: Fraction) -> float:
-    return 1 / math.expm1(1 / float(scale))
+def gap_bias(rule: AboveThreshold) -> int:
+    """Return by how much a one-sided gap exceeds the true one on average, in lattice units."""
+    # Question noise minus threshold noise; 1 / (e^(1/scale) - 1) is the mean of geometric noise.
+    return round(1 / math.expm1(1 / float(rule.query_scale)) - 1 / math.expm1(1 / float(rule.threshold_scale)))

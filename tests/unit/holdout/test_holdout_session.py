@@ -5,7 +5,7 @@ import pytest
 
 from expost.core import Adjacency, InvalidRequest, LedgerUnsound, PureLoss, Unit, epsilon
 from expost.holdout import PrivateBoard, ReusableHoldout
-from expost.holdout.charge import BilledSession
+from expost.holdout.holdout_session import BilledSession, read_budget
 from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits
 
@@ -36,7 +36,7 @@ def test_a_session_is_closed_once_and_answers_nothing_afterwards(opened):
     assert isinstance(session, BilledSession)
     assert session.close() is session.receipt
     assert not ledger.open_holds()
-    with pytest.raises(InvalidRequest, match="Expected an open"):
+    with pytest.raises(InvalidRequest, match="because it was closed"):
         use(session)
 
 
@@ -61,7 +61,7 @@ def test_a_session_whose_bill_could_not_be_written_stays_closed_and_charged(open
     monkeypatch.setattr(ledger, "settle", broken)
     with pytest.raises(LedgerUnsound):
         session.close()
-    with pytest.raises(InvalidRequest, match="Expected an open"):
+    with pytest.raises(InvalidRequest, match="because it was closed"):
         use(session)
     monkeypatch.undo()
     assert len(ledger.open_holds()) == 1
@@ -95,3 +95,14 @@ def test_an_account_that_a_session_opened_is_about_replaced_rows_from_then_on(op
     assert ledger.check_protected(Protected("dataset:people", Adjacency.REPLACE_ONE, Unit.row()))
     with pytest.raises(InvalidRequest, match="as in the account so far"):
         ledger.check_protected(Protected("dataset:people", Adjacency.REPLACE_ONE, Unit.of("id")))
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, (1, 0), epsilon(1)])
+def test_a_privacy_budget_may_be_a_dict_a_pair_or_a_guarantee(budget):
+    assert read_budget(budget) == epsilon(1)
+
+
+@pytest.mark.parametrize("budget", [0, -1, True, 1.0, "1", (1, 1e-6), {"rho": 1}])
+def test_a_budget_that_is_neither_answers_nor_a_pure_guarantee_is_refused(budget):
+    with pytest.raises(InvalidRequest, match="budget"):
+        read_budget(budget)
