@@ -1,19 +1,20 @@
 """Stability of predictions: certified radii, and similar treatment of similar people."""
 
-from expost.robustness.certificate import Certificates, certify
+from expost.robustness.certificate import (
+    Certificates,
+    analytic_pixeldp_radius,
+    certify,
+    laplace_radius,
+    pixeldp_l1_radius,
+    pixeldp_radius,
+    smoothing_radius,
+)
 from expost.robustness.fairness import (
     FairnessReport,
     FairPredictor,
     individual_fairness,
     smoothing_bound,
     treatment_bound,
-)
-from expost.robustness.radius import (
-    analytic_pixeldp_radius,
-    laplace_radius,
-    pixeldp_l1_radius,
-    pixeldp_radius,
-    smoothing_radius,
 )
 
 __all__ = [

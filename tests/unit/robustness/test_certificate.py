@@ -1,14 +1,21 @@
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 from sklearn.linear_model import LogisticRegression
 from tests.odd_numbers import answers
 
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
-from expost.robustness import certify
-from expost.robustness.certificate import expected_scores
-from expost.robustness.score import as_scores, as_votes
+from expost.robustness import (
+    analytic_pixeldp_radius,
+    certify,
+    laplace_radius,
+    pixeldp_l1_radius,
+    pixeldp_radius,
+    smoothing_radius,
+)
+from expost.robustness.certificate import expected_scores, score_bounds, vote_bounds
+from expost.robustness.noisy_model import scores_of_model, votes_of_model
 
 
 def half_space(x):
@@ -157,7 +164,9 @@ def test_an_attack_within_the_radius_never_flips_a_certified_prediction():
     signs = np.where(found.prediction == 1, -1.0, 1.0)
     attacked = points + (0.999 * found.radius * signs)[:, None] * direction
 
-    truth = expected_scores(as_votes(model), attacked.astype(np.float32), "gaussian", 0.5, 20_000, bits=SeededBits(4))
+    truth = expected_scores(
+        votes_of_model(model), attacked.astype(np.float32), "gaussian", 0.5, 20_000, bits=SeededBits(4)
+    )
 
     certified = found.radius > 0
     assert certified.sum() > 20
@@ -167,7 +176,7 @@ def test_an_attack_within_the_radius_never_flips_a_certified_prediction():
 def test_the_noisy_score_is_the_convolution():
     exact = special.ndtr(0.3 / 0.5)
     scores = expected_scores(
-        as_scores(half_space), np.array([[0.3]], np.float32), "gaussian", 0.5, 100_000, bits=SeededBits(5)
+        scores_of_model(half_space), np.array([[0.3]], np.float32), "gaussian", 0.5, 100_000, bits=SeededBits(5)
     )
 
     assert scores[0, 0] == pytest.approx(exact, abs=0.006)
@@ -243,3 +252,143 @@ def test_no_number_ends_in_an_error_that_is_not_ours_or_in_no_end():
         assert np.isfinite(found.radius).all(), (argument, value)
     with pytest.raises(InvalidRequest, match="samples to be a whole number from 1 to 1000000000"):
         certify(half_space, [[1.0]], sigma=0.5, samples=10**30)
+
+
+LOWER, UPPER = np.meshgrid(np.linspace(0.3, 0.9999, 15), np.linspace(0.001, 0.6, 15))
+
+
+def test_the_smoothing_radius_is_reached_by_a_half_space():
+    """f = 1 on one side of a hyperplane: at the radius the two classes tie, just beyond it the prediction flips."""
+    sigma, margin = 0.7, 0.9
+    lower = special.ndtr(margin / sigma)
+    radius = float(smoothing_radius(lower, 1 - lower, sigma=sigma))
+
+    assert radius == pytest.approx(margin, rel=1e-9)
+
+
+def test_pixeldp_never_certifies_more_than_the_tight_bound():
+    tight = smoothing_radius(LOWER, UPPER, sigma=0.5)
+    published = pixeldp_radius(LOWER, UPPER, sigma=0.5)
+    analytic = analytic_pixeldp_radius(LOWER, UPPER, sigma=0.5)
+
+    assert (published <= analytic + 1e-3).all()
+    assert (analytic <= tight + 1e-9).all()
+    assert (tight[LOWER > UPPER] > 0).all()
+    assert published.max() > 0
+
+
+def test_the_published_radius_satisfies_its_own_condition():
+    sigma, lower, upper = 0.5, 0.95, 0.03
+    radius = float(pixeldp_radius(lower, upper, sigma=sigma))
+    epsilon = np.linspace(0.001, 0.999, 5000)
+    delta = 1.25 * np.exp(-((sigma * epsilon / radius) ** 2) / 2)
+
+    assert (lower > np.exp(2 * epsilon) * upper + (1 + np.exp(epsilon)) * delta).any()
+    larger = 1.25 * np.exp(-((sigma * epsilon / (1.01 * radius)) ** 2) / 2)
+    assert not (lower > np.exp(2 * epsilon) * upper + (1 + np.exp(epsilon)) * larger).any()
+
+
+def worst_laplace_shift(lower, upper, steps):
+    """In one dimension, the largest shift under which no pair of score functions can swap, by the exact trade-off."""
+    tops = []
+    for t in steps:
+        falls = np.where(lower > 1 - np.exp(-t) / 2, 1 - np.exp(t) * (1 - lower), np.exp(-t) * lower)
+        falls = np.where((lower >= 0.5) & (lower <= 1 - np.exp(-t) / 2), np.exp(-t) / (4 * (1 - lower)), falls)
+        rises = 1 - np.where(
+            1 - upper > 1 - np.exp(-t) / 2,
+            1 - np.exp(t) * upper,
+            np.where(1 - upper >= 0.5, np.exp(-t) / (4 * np.maximum(upper, 1e-12)), np.exp(-t) * (1 - upper)),
+        )
+        tops.append(falls > rises)
+    return np.max(np.where(tops, np.array(steps)[:, None, None], 0.0), axis=0)
+
+
+def test_the_laplace_radius_is_valid_and_beats_pixeldp():
+    scale = 0.5 / np.sqrt(2)
+    ours = laplace_radius(LOWER, UPPER, sigma=0.5)
+    exact = worst_laplace_shift(LOWER, UPPER, np.linspace(0, 8, 4001)) * scale
+
+    assert (ours <= exact + 0.002).all()
+    assert (ours >= pixeldp_l1_radius(LOWER, UPPER, sigma=0.5) - 1e-12).all()
+
+
+def test_the_binary_laplace_radius_is_the_known_one():
+    scale = 1 / np.sqrt(2)
+
+    assert laplace_radius(0.9, 0.1, sigma=1.0) == pytest.approx(-scale * np.log(0.2))
+
+
+@pytest.mark.parametrize(
+    "radius", [smoothing_radius, pixeldp_radius, analytic_pixeldp_radius, pixeldp_l1_radius, laplace_radius]
+)
+def test_overlapping_bounds_certify_nothing_and_extreme_ones_are_finite(radius):
+    assert float(radius(0.4, 0.5, sigma=1.0)) == 0
+    assert float(radius(0.5, 0.5, sigma=1.0)) == 0
+    assert 0 < float(radius(1.0, 0.0, sigma=1.0)) < 100
+
+
+ODD = [None, "x", b"x", {}, [1, "a"], object(), 10**400, float("nan"), [0.5, float("nan")]]
+
+
+@pytest.mark.parametrize(
+    "radius", [smoothing_radius, pixeldp_radius, analytic_pixeldp_radius, pixeldp_l1_radius, laplace_radius]
+)
+def test_what_is_no_number_is_refused_in_our_own_words(radius) -> None:
+    for argument in ("lower", "upper", "sigma"):
+        for value in ODD:
+            with pytest.raises(InvalidRequest, match=f"Expected {argument}"):
+                radius(**{"lower": 0.7, "upper": 0.2, "sigma": 0.5} | {argument: value})
+    for sigma in (0, -1, float("inf")):
+        with pytest.raises(InvalidRequest, match="Expected sigma"):
+            radius(0.7, 0.2, sigma=sigma)
+
+
+@pytest.mark.parametrize("chance", [0.01, 0.5, 0.93])
+def test_vote_bounds_fail_no_more_often_than_they_may(chance):
+    votes = np.arange(51)
+    low, high = vote_bounds(votes, 50, failure_probability=0.05)
+    law = stats.binom.pmf(votes, 50, chance)
+
+    assert law[low > chance].sum() <= 0.05
+    assert law[high < chance].sum() <= 0.05
+    assert (law[low > chance - 0.08].sum() > 0.05) or chance < 0.08  # and not much less often
+
+
+@pytest.mark.parametrize("shape", [(0.3, 0.3), (2.0, 5.0)])
+def test_score_bounds_cover_the_mean_of_any_law_on_the_unit_interval(shape):
+    rng = np.random.default_rng(1)
+    means = rng.beta(*shape, size=(20_000, 40)).mean(1)
+    truth = shape[0] / sum(shape)
+    low, high = score_bounds(means, 40, failure_probability=0.05)
+
+    assert (low > truth).mean() <= 0.05
+    assert (high < truth).mean() <= 0.05
+
+
+def test_score_bounds_are_never_wider_than_hoeffdings():
+    means = np.linspace(0, 1, 101)
+    low, high = score_bounds(means, 100, failure_probability=0.01)
+    reach = np.sqrt(np.log(100) / 200)
+
+    assert (low >= means - reach - 1e-9).all()
+    assert (high <= means + reach + 1e-9).all()
+    assert low[0] == 0
+    assert high[-1] == 1
+
+
+@pytest.mark.parametrize("failure", [1e-300, 1e-100, 1e-18, 1e-15, 1e-9, 1e-3, 0.5])
+@pytest.mark.parametrize("samples", [1, 7, 1000, 10**9])
+def test_bounds_of_rare_failures_are_numbers_on_their_side(samples, failure):
+    votes = np.unique(np.rint(np.linspace(0, samples, 9)))
+    for low, high in (
+        vote_bounds(votes, samples, failure_probability=failure),
+        score_bounds(votes / samples, samples, failure_probability=failure),
+    ):
+        assert np.isfinite([low, high]).all()
+        assert (low >= 0).all()
+        assert (high <= 1).all()
+        assert (low <= votes / samples).all()
+        assert (high >= votes / samples).all()
+    low, high = vote_bounds(votes, samples, failure_probability=failure)
+    inner = (low > 0) & (votes > 0)
+    assert (special.betainc(votes[inner], samples - votes[inner] + 1, low[inner]) <= failure).all()

@@ -6,7 +6,7 @@ from expost.core import InvalidRequest
 from expost.noise import SeededBits
 from expost.robustness import FairPredictor, individual_fairness, smoothing_bound, treatment_bound
 from expost.robustness.certificate import expected_scores
-from expost.robustness.score import as_scores
+from expost.robustness.noisy_model import scores_of_model
 
 PEOPLE = np.random.default_rng(1).normal(size=(60, 3))
 
@@ -84,7 +84,7 @@ def test_a_constant_model_is_fair_at_any_leniency():
 @pytest.mark.parametrize(("noise", "order"), [("gaussian", 2), ("laplace", 1)])
 def test_noisy_scores_differ_by_no_more_than_the_smoothing_bound(noise, order):
     inputs = np.array([[-1.0, 0.0], [0.3, 0.0], [0.3, 0.4], [1.0, 0.0]], np.float32)
-    scores = expected_scores(as_scores(cliff), inputs, noise, 0.7, 40_000, bits=SeededBits(1))[:, 0]
+    scores = expected_scores(scores_of_model(cliff), inputs, noise, 0.7, 40_000, bits=SeededBits(1))[:, 0]
     apart = np.linalg.norm(inputs[:, None] - inputs[None], ord=order, axis=2)
 
     difference = np.abs(scores[:, None] - scores[None])
