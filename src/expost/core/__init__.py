@@ -1,6 +1,7 @@
-"""The words of the house: frozen values with exact numbers. Standard library only."""
+"""Frozen values with exact numbers, and errors. Standard library only."""
 
 from expost.core.adjacency import Adjacency, Unit, Window
+from expost.core.argument import explain_arguments
 from expost.core.errors import (
     BudgetExceeded,
     EngineFailed,
@@ -11,11 +12,13 @@ from expost.core.errors import (
     SealBroken,
     TableChanged,
     TargetNotMet,
+    WrongArguments,
 )
 from expost.core.guarantee import (
     ApproxGuarantee,
     GaussianGuarantee,
     Guarantee,
+    GuaranteeLike,
     PureGuarantee,
     RenyiGuarantee,
     ZeroConcentratedGuarantee,
@@ -25,17 +28,13 @@ from expost.core.guarantee import (
     gdp,
     zcdp,
 )
-from expost.core.ladder import Ladder
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, posterior_bound
 from expost.core.query import Plan, PlanContext, Query, Request
-from expost.core.receipt import Outcome, Receipt
-from expost.core.release import Release, Step
-from expost.core.sealed import Sealed, unseal
-from expost.core.sensitivity import Norm, Sensitivity
-from expost.core.signature import WrongArguments, explain_arguments
+from expost.core.release import Outcome, Receipt, Release, Step
+from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.core.single_owner import SingleOwner
-from expost.core.target import Measure, Target
+from expost.core.target import Ladder, Measure, Target
 
 __all__ = [
     "Adjacency",
@@ -47,6 +46,7 @@ __all__ = [
     "GaussianGuarantee",
     "GaussianLoss",
     "Guarantee",
+    "GuaranteeLike",
     "InvalidRequest",
     "Ladder",
     "LedgerUnsound",

@@ -1,4 +1,4 @@
-"""Which two tables count as neighbours, and what one "person" is."""
+"""Which two tables count as adjacent, and what one "person" is."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["Adjacency", "Unit", "Window"]
 
 
 class Adjacency(enum.Enum):
-    """When two tables are neighbours: one unit added or removed, or one unit replaced.
+    """When two tables are adjacent: one unit added or removed, or one unit replaced.
 
+    Examples
+    --------
     >>> Adjacency("add-remove").public_size
     False
     """
@@ -29,7 +31,22 @@ class Adjacency(enum.Enum):
 
     @classmethod
     def parse(cls, value: object) -> Adjacency:
-        """The relation a caller named."""
+        """Return the relation that a caller named.
+
+        Parameters
+        ----------
+        value : str or Adjacency
+            ``"add-remove"`` or ``"replace-one"``.
+
+        Returns
+        -------
+        Adjacency
+
+        Raises
+        ------
+        InvalidRequest
+            If it is neither.
+        """
         try:
             return cls(value)
         except ValueError:
@@ -40,6 +57,8 @@ class Adjacency(enum.Enum):
 class Window(enum.Enum):
     """The length of one time window of a user-time unit.
 
+    Examples
+    --------
     >>> Window("week")
     <Window.WEEK: 'week'>
     """
@@ -53,6 +72,17 @@ class Window(enum.Enum):
 class Unit:
     """What is protected: a row, all rows of an id, or all rows of an id within one time window.
 
+    Parameters
+    ----------
+    column : str, optional
+        The id column. Default: each row is one person.
+    time_column : str, optional
+        The time column of the windows.
+    window : Window, optional
+        The length of a window.
+
+    Examples
+    --------
     >>> print(Unit.row())
     one row
     >>> print(Unit.of("tailnum"))
@@ -69,16 +99,40 @@ class Unit:
                 "Expected a time column and a window together", do='Pass Unit.of("id", per="week", time="when")'
             )
         if self.window is not None and self.column is None:
-            raise InvalidRequest("Expected an id column beside the time window", do="Name the id column")
+            raise InvalidRequest("Expected an id column together with the time window", do="Name the id column")
 
     @classmethod
     def row(cls) -> Unit:
-        """Each row is one person."""
+        """Return the unit in which each row is one person.
+
+        Returns
+        -------
+        Unit
+        """
         return cls()
 
     @classmethod
     def of(cls, column: str, *, per: str | None = None, time: str | None = None) -> Unit:
-        """All rows with the same id are one person, within a time window if one is named."""
+        """Return the unit in which all rows with the same id are one person.
+
+        Parameters
+        ----------
+        column : str
+            The id column.
+        per : {"day", "week", "month"}, optional
+            Protect the rows of one time window only.
+        time : str, optional
+            The time column of the windows.
+
+        Returns
+        -------
+        Unit
+
+        Raises
+        ------
+        InvalidRequest
+            If the column is not a name, or only one of ``per`` and ``time`` is given.
+        """
         if not isinstance(column, str) or not column:
             raise InvalidRequest("Expected the name of an id column", got=column, do="Pass a column name")
         try:

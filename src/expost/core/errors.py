@@ -2,17 +2,18 @@
 
 ExpostError
 ├── InvalidRequest    makes no sense            nothing spent, data untouched
+│   ├── WrongArguments  not in the signature    nothing spent, data untouched
 │   └── MissingExtra  needs an optional package nothing spent, data untouched
 ├── BudgetExceeded    worst case does not fit   nothing spent, data untouched
 ├── TargetNotMet      no rung accurate enough   spent: see .receipt
 ├── EngineFailed      data source broke         worst case charged
 │   └── TableChanged  rows differ between readings  worst case charged
 ├── LedgerUnsound     record does not add up    everything refused
-└── SealBroken        code asked for an exact   nothing leaves
-                      value outside ``noise``
+└── SealBroken        an exact value was read   nothing leaves
+                      outside ``noise``
 
-A message has one form, ``Expected ..., got .... Do ....``, and carries only what the caller typed:
-never data, counts, bounds found in data, or another library's message.
+A message about an argument reads ``Expected ..., got .... Do ....``, one about a state ``Cannot ... because .... Do ....``.
+It repeats only what the caller typed: never data, counts, bounds found in data, or another library's message.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from expost.core.receipt import Receipt
-    from expost.core.release import Release
+    from expost.core.release import Receipt, Release
 
 __all__ = [
     "BudgetExceeded",
@@ -33,33 +33,33 @@ __all__ = [
     "SealBroken",
     "TableChanged",
     "TargetNotMet",
+    "WrongArguments",
+    "show_value",
 ]
 
 _SHOWN = 80  # characters of a caller's value that an error repeats
 
 
-def shown(value: object) -> str:
-    """The caller's own value, short enough for a sentence.
+def show_value(value: object) -> str:
+    """Return the caller's own value, short enough for a sentence.
 
     Only plain values are repeated; for anything else its type, because a container may hold rows.
     """
     if value is None or isinstance(value, str | int | float | bool) or type(value).__name__ in {"Fraction", "Decimal"}:
-        text = repr(value) if isinstance(value, str) else _spelled(value)
+        try:
+            text = repr(value) if isinstance(value, str) else str(value)
+        except ValueError:  # Python does not print numbers of more than some thousand digits
+            text = "a number of thousands of digits"
     else:
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _spelled(value: object) -> str:
-    try:
-        return str(value)
-    except ValueError:  # Python spells no number of more than some thousand digits
-        return "a number of thousands of digits"
-
-
 class ExpostError(Exception):
-    """Base of all errors raised on purpose; ``code`` is stable, ``cost`` says what was spent.
+    """The base of all errors raised on purpose. ``code`` is stable, ``cost`` states what was spent.
 
+    Examples
+    --------
     >>> InvalidRequest("Expected epsilon > 0", got=-1.0, do="Pass a positive epsilon").cost
     'nothing spent, data untouched'
     """
@@ -73,7 +73,7 @@ class _Sentence(ExpostError):
     """An error whose text is built from its three parts."""
 
     def __init__(self, expected: str, *, got: object = ..., do: str = "") -> None:
-        parts = [expected if got is ... else f"{expected}, got {shown(got)}"]
+        parts = [expected if got is ... else f"{expected}, got {show_value(got)}"]
         if do:
             parts.append(do)
         super().__init__(" ".join(part if part.endswith("?") else part.rstrip(".") + "." for part in parts))
@@ -82,16 +82,27 @@ class _Sentence(ExpostError):
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions cross process borders (joblib, multiprocessing); keyword arguments need help.
         expected, got, do = self._parts
-        return _rebuild, (type(self), expected, got is ..., None if got is ... else got, do)
+        return _rebuild_error, (type(self), expected, got is ..., None if got is ... else got, do)
 
 
-def _rebuild(kind: type[_Sentence], expected: str, silent: bool, got: object, do: str) -> _Sentence:
+def _rebuild_error(kind: type[_Sentence], expected: str, silent: bool, got: object, do: str) -> _Sentence:
     return kind(expected, got=... if silent else got, do=do)
 
 
 class InvalidRequest(_Sentence, ValueError):
-    """The request makes no sense; nothing was spent and no data was touched.
+    """The request makes no sense. Nothing was spent and no data was touched.
 
+    Parameters
+    ----------
+    expected : str
+        What was expected, or what cannot be done and why.
+    got : object, optional
+        The caller's own value.
+    do : str, optional
+        What to do instead.
+
+    Examples
+    --------
     >>> raise InvalidRequest("Expected epsilon > 0", got=-1.0, do="Pass a positive epsilon")
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected epsilon > 0, got -1.0. Pass a positive epsilon.
@@ -102,8 +113,14 @@ class InvalidRequest(_Sentence, ValueError):
     exit_code = 2
 
 
+class WrongArguments(InvalidRequest, TypeError):
+    """A public function was called with arguments that its signature does not have; nothing was spent."""
+
+    code = "wrong_arguments"
+
+
 class MissingExtra(InvalidRequest, ImportError):
-    """An optional package is not installed; the message names the extra that brings it.
+    """An optional package is not installed. The message names the extra that installs it.
 
     >>> raise MissingExtra("plots", package="matplotlib")
     Traceback (most recent call last):
@@ -120,16 +137,27 @@ class MissingExtra(InvalidRequest, ImportError):
         self.extra, self.package = extra, package
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_extra, (self.extra, self.package)
+        return _rebuild_missing_extra, (self.extra, self.package)
 
 
-def _rebuild_extra(extra: str, package: str) -> MissingExtra:
+def _rebuild_missing_extra(extra: str, package: str) -> MissingExtra:
     return MissingExtra(extra, package=package)
 
 
 class BudgetExceeded(_Sentence):
-    """The worst case of the request does not fit in what is left; nothing was spent.
+    """The worst case of the request does not fit in what is left. Nothing was spent.
 
+    Parameters
+    ----------
+    expected : str
+        What would have fitted.
+    got : object, optional
+        The worst case of the request.
+    do : str, optional
+        What to do instead.
+
+    Examples
+    --------
     >>> BudgetExceeded("Expected a worst case of at most 1/10", got="1/2", do="Ask for less").code
     'budget_exceeded'
     """
@@ -140,10 +168,17 @@ class BudgetExceeded(_Sentence):
 
 
 class TargetNotMet(ExpostError):
-    """No rung under the cap was certified accurate enough; ``receipt`` says what was spent.
+    """No rung under the cap was certified accurate enough. ``receipt`` states what was spent.
 
-    ``release`` holds the most accurate *private* answer that was paid for, never the exact one.
+    Parameters
+    ----------
+    message : str
+        The target, and why it was not met.
+    release : Release
+        The most accurate *private* answer that was paid for, never the exact one.
 
+    Examples
+    --------
     >>> TargetNotMet.cost
     'spent: see .receipt'
     """
@@ -158,7 +193,17 @@ class TargetNotMet(ExpostError):
 
     @classmethod
     def of(cls, release: Release[Any]) -> TargetNotMet:
-        """What a run that ended without reaching its target raises, from its receipt."""
+        """Return the error of a run that ended without reaching its target, from its receipt.
+
+        Parameters
+        ----------
+        release : Release
+            What the run released.
+
+        Returns
+        -------
+        TargetNotMet
+        """
         receipt = release.receipt
         reason = (
             f"no rung that reaches it under the cap of {receipt.promise}. Raise max_epsilon, or ask for less accuracy"
@@ -169,6 +214,7 @@ class TargetNotMet(ExpostError):
 
     @property
     def receipt(self) -> Receipt:
+        """The receipt of the run."""
         return self.release.receipt
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -176,8 +222,19 @@ class TargetNotMet(ExpostError):
 
 
 class EngineFailed(_Sentence):
-    """The data source broke while it was read; the worst case stays charged.
+    """The data source broke while it was read. The worst case stays charged.
 
+    Parameters
+    ----------
+    expected : str
+        What failed.
+    got : object, optional
+        The caller's own value.
+    do : str, optional
+        What to do instead.
+
+    Examples
+    --------
     >>> EngineFailed("Expected a readable source").cost
     'worst case charged'
     """
@@ -188,7 +245,7 @@ class EngineFailed(_Sentence):
 
 
 class TableChanged(EngineFailed):
-    """The table had other rows in a later reading than in the first; nothing leaves, and the worst case stays charged.
+    """The table had other rows in a later reading than in the first. Nothing leaves, and the worst case stays charged.
 
     >>> str(TableChanged())[:52]
     'Cannot finish because the rows of the table changed '
@@ -207,8 +264,19 @@ class TableChanged(EngineFailed):
 
 
 class LedgerUnsound(_Sentence):
-    """The ledger cannot be read, written or trusted; everything is refused.
+    """The ledger cannot be read, written or trusted. Everything is refused.
 
+    Parameters
+    ----------
+    expected : str
+        What does not add up.
+    got : object, optional
+        The caller's own value.
+    do : str, optional
+        What to do.
+
+    Examples
+    --------
     >>> LedgerUnsound("Expected an unbroken chain of entries", do="Restore the ledger").cost
     'everything refused'
     """
@@ -219,7 +287,7 @@ class LedgerUnsound(_Sentence):
 
 
 class SealBroken(ExpostError, TypeError):
-    """Code tried to look at an exact answer; only the noise that protects it may.
+    """Code tried to read an exact answer. Only the noise that protects it may.
 
     >>> issubclass(SealBroken, TypeError)
     True

@@ -1,43 +1,173 @@
-"""The promise before a run."""
+"""Definitions of privacy as exact numbers, and the promise before a run that is made of them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from expost.core.errors import InvalidRequest
-from expost.core.rational import rational
-from expost.core.terms import (
-    ApproxTerms,
-    GaussianTerms,
-    PureTerms,
-    RenyiTerms,
-    Terms,
-    ZeroConcentratedTerms,
-    parameters_from_json,
-)
+from expost.core.rational import decimal_text, rational
 
 __all__ = [
     "ApproxGuarantee",
+    "ApproxTerms",
     "GaussianGuarantee",
+    "GaussianTerms",
     "Guarantee",
+    "GuaranteeLike",
     "PureGuarantee",
+    "PureTerms",
     "RenyiGuarantee",
+    "RenyiTerms",
+    "Terms",
     "ZeroConcentratedGuarantee",
+    "ZeroConcentratedTerms",
     "approx",
     "as_guarantee",
     "epsilon",
     "gdp",
+    "read_terms",
     "zcdp",
 ]
 
 
-class Guarantee(Terms):
-    """What holds whatever the data and the outcome; also the form of a budget.
+@dataclass(frozen=True)
+class Terms:
+    """The numbers of one definition of privacy; ``definition`` names it."""
 
+    definition: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _check_amount(getattr(self, field.name), field.name))
+
+    def amounts(self) -> dict[str, Fraction]:
+        """Return each number under its name.
+
+        Returns
+        -------
+        dict of str to Fraction
+        """
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object, with rationals as ``"p/q"``, so nothing is lost.
+
+        Returns
+        -------
+        dict
+        """
+        return {"definition": self.definition} | {name: str(amount) for name, amount in self.amounts().items()}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, down: bool = False) -> str:
+        """Return the numbers for people.
+
+        Parameters
+        ----------
+        down : bool, default False
+            Round down, as for what is left of a budget. A cost is rounded up.
+
+        Returns
+        -------
+        str
+        """
+        return ", ".join(f"{name} {decimal_text(amount, down=down)}" for name, amount in self.amounts().items())
+
+
+@dataclass(frozen=True)
+class PureTerms(Terms):
+    """Pure differential privacy (DMNS06, Definition 1)."""
+
+    definition: ClassVar[str] = "pure"
+    epsilon: Fraction
+
+
+@dataclass(frozen=True)
+class ApproxTerms(Terms):
+    """Approximate differential privacy (DKMMN06, Definition 1)."""
+
+    definition: ClassVar[str] = "approx"
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delta >= 1:
+            raise InvalidRequest("Expected delta below 1", got=self.delta, do="Pass a small delta such as 1e-6")
+
+
+@dataclass(frozen=True)
+class ZeroConcentratedTerms(Terms):
+    """Zero-concentrated differential privacy (BS16, Definition 1.1)."""
+
+    definition: ClassVar[str] = "zcdp"
+    rho: Fraction
+
+
+@dataclass(frozen=True)
+class GaussianTerms(Terms):
+    """Gaussian differential privacy (DRS22, Definition 4); stored as mu squared, which adds."""
+
+    definition: ClassVar[str] = "gdp"
+    mu_squared: Fraction
+
+    @property
+    def mu(self) -> float:
+        """The root of the stored square."""
+        return math.sqrt(self.mu_squared)
+
+
+@dataclass(frozen=True)
+class RenyiTerms(Terms):
+    """Renyi differential privacy at several orders (Mir17, Definition 4)."""
+
+    definition: ClassVar[str] = "rdp"
+    curve: tuple[tuple[Fraction, Fraction], ...]
+
+    def __post_init__(self) -> None:
+        curve = tuple((rational(order, "order"), _check_amount(epsilon, "epsilon")) for order, epsilon in self.curve)
+        orders = [order for order, _ in curve]
+        if not curve or any(order <= 1 for order in orders) or sorted(set(orders)) != orders:
+            raise InvalidRequest("Expected increasing Renyi orders above 1", do="Sort the orders and drop repeats")
+        object.__setattr__(self, "curve", curve)
+
+    def amounts(self) -> dict[str, Fraction]:
+        return {f"epsilon at order {order}": epsilon for order, epsilon in self.curve}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"definition": self.definition, "curve": [[str(order), str(epsilon)] for order, epsilon in self.curve]}
+
+
+def _check_amount(value: object, name: str) -> Fraction:
+    """Return an exact number that is not negative."""
+    # Computed amounts are exact already and may be smaller than anything a caller would type.
+    if isinstance(value, Fraction) and value >= 0:
+        return value
+    return rational(value, name, positive=False)
+
+
+def read_terms(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments that ``to_json`` stored."""
+    if data["definition"] == RenyiTerms.definition:
+        return {"curve": tuple((Fraction(order), Fraction(epsilon)) for order, epsilon in data["curve"])}
+    return {name: Fraction(text) for name, text in data.items() if name != "definition"}
+
+
+class Guarantee(Terms):
+    """A privacy guarantee that holds whatever the data and the outcome; also the form of a budget.
+
+    The base of ``PureGuarantee``, ``ApproxGuarantee``, ``ZeroConcentratedGuarantee``, ``GaussianGuarantee`` and
+    ``RenyiGuarantee``. Make one with ``epsilon``, ``approx``, ``zcdp`` or ``gdp``.
+
+    Examples
+    --------
     >>> epsilon(1.0)
     PureGuarantee(epsilon=Fraction(1, 1))
     >>> Guarantee.from_json(zcdp(0.5).to_json())
@@ -46,8 +176,18 @@ class Guarantee(Terms):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that ``to_json`` wrote."""
-        return _KINDS[data["definition"]](**parameters_from_json(data))
+        """Read the guarantee that ``to_json`` wrote.
+
+        Parameters
+        ----------
+        data : mapping
+            The JSON object.
+
+        Returns
+        -------
+        Guarantee
+        """
+        return _KINDS[data["definition"]](**read_terms(data))
 
 
 @dataclass(frozen=True)
@@ -102,8 +242,26 @@ _KINDS: dict[str, type[Guarantee]] = {
 
 
 def epsilon(value: float | Fraction, delta: float | Fraction = 0) -> Guarantee:
-    """A pure budget, or an (epsilon, delta) one when ``delta`` is given.
+    """Return a pure budget, or an (epsilon, delta) one when ``delta`` is given.
 
+    Parameters
+    ----------
+    value : float or Fraction
+        Epsilon, above 0. A float is taken by its shortest decimal: 0.1 is one tenth.
+    delta : float or Fraction, default 0
+        Delta, in [0, 1).
+
+    Returns
+    -------
+    Guarantee
+
+    Raises
+    ------
+    InvalidRequest
+        If a number is out of its range.
+
+    Examples
+    --------
     >>> epsilon(0.1)
     PureGuarantee(epsilon=Fraction(1, 10))
     >>> epsilon(1, delta=1e-6)
@@ -116,8 +274,26 @@ def epsilon(value: float | Fraction, delta: float | Fraction = 0) -> Guarantee:
 
 
 def approx(epsilon: float | Fraction, delta: float | Fraction) -> ApproxGuarantee:
-    """An (epsilon, delta) budget.
+    """Return an (epsilon, delta) budget.
 
+    Parameters
+    ----------
+    epsilon : float or Fraction
+        Epsilon, above 0.
+    delta : float or Fraction
+        Delta, in (0, 1).
+
+    Returns
+    -------
+    ApproxGuarantee
+
+    Raises
+    ------
+    InvalidRequest
+        If a number is out of its range.
+
+    Examples
+    --------
     >>> approx(1, 1e-6).delta
     Fraction(1, 1000000)
     """
@@ -125,8 +301,24 @@ def approx(epsilon: float | Fraction, delta: float | Fraction) -> ApproxGuarante
 
 
 def zcdp(rho: float | Fraction) -> ZeroConcentratedGuarantee:
-    """A zero-concentrated budget.
+    """Return a zero-concentrated budget.
 
+    Parameters
+    ----------
+    rho : float or Fraction
+        Rho, above 0.
+
+    Returns
+    -------
+    ZeroConcentratedGuarantee
+
+    Raises
+    ------
+    InvalidRequest
+        If rho is not positive and finite.
+
+    Examples
+    --------
     >>> zcdp(0.1).rho
     Fraction(1, 10)
     """
@@ -134,12 +326,32 @@ def zcdp(rho: float | Fraction) -> ZeroConcentratedGuarantee:
 
 
 def gdp(mu: float | Fraction) -> GaussianGuarantee:
-    """A Gaussian budget, by mu.
+    """Return a Gaussian budget.
 
+    Parameters
+    ----------
+    mu : float or Fraction
+        Mu, above 0. It is stored squared, because squares add.
+
+    Returns
+    -------
+    GaussianGuarantee
+
+    Raises
+    ------
+    InvalidRequest
+        If mu is not positive and finite.
+
+    Examples
+    --------
     >>> gdp(0.5).mu_squared
     Fraction(1, 4)
     """
     return GaussianGuarantee(rational(mu, "mu") ** 2)
+
+
+GuaranteeLike = Guarantee | float | Fraction | Decimal | tuple[Any, Any] | Mapping[str, Any]
+"""The forms in which ``as_guarantee`` reads a budget."""
 
 
 def as_guarantee(value: object, name: str = "budget") -> Guarantee:

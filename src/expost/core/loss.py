@@ -9,33 +9,35 @@ from typing import Any, ClassVar, Self, cast
 from expost.core.errors import InvalidRequest
 from expost.core.guarantee import (
     ApproxGuarantee,
+    ApproxTerms,
     GaussianGuarantee,
+    GaussianTerms,
     Guarantee,
     PureGuarantee,
-    RenyiGuarantee,
-    ZeroConcentratedGuarantee,
-)
-from expost.core.terms import (
-    ApproxTerms,
-    GaussianTerms,
     PureTerms,
+    RenyiGuarantee,
     RenyiTerms,
     Terms,
+    ZeroConcentratedGuarantee,
     ZeroConcentratedTerms,
-    parameters_from_json,
+    read_terms,
 )
 
 __all__ = ["ApproxLoss", "GaussianLoss", "Loss", "PureLoss", "RenyiLoss", "ZeroConcentratedLoss"]
 
 
 class Loss(Terms):
-    """What one release cost, known only after it ran; losses of different definitions never add silently.
+    """What one release cost, known only after it ran. Losses of different definitions never add silently.
+
+    The base of ``PureLoss``, ``ApproxLoss``, ``ZeroConcentratedLoss``, ``GaussianLoss`` and ``RenyiLoss``.
 
     Adding is sound for each definition by its composition theorem: pure ex-post losses because the density
     ratio of a transcript is the product of the conditional ones (LNRWW17, Definition 2.3 with Theorem 2.5;
     docs/proofs/ex-post-composition.md), zCDP by BS16 Lemma 2.3, RDP at equal orders by Mir17 Proposition 1,
     GDP in mu squared by DRS22 Corollary 3.3, (epsilon, delta) by DR14 Theorem 3.16.
 
+    Examples
+    --------
     >>> PureLoss(0.1) + PureLoss(0.2)
     PureLoss(epsilon=Fraction(3, 10))
     >>> PureLoss(0.1) + ZeroConcentratedLoss(0.2)
@@ -50,18 +52,33 @@ class Loss(Terms):
             return NotImplemented
         self._check_same(other)
         mine, theirs = self.amounts(), other.amounts()
-        return self._with({name: mine[name] + theirs[name] for name in mine})
+        return self.with_amounts({name: mine[name] + theirs[name] for name in mine})
 
     def __sub__(self, other: object) -> Self:
-        """What is left of a budget; never below zero."""
+        # What is left of a budget; never below zero.
         if not isinstance(other, Loss):
             return NotImplemented
         self._check_same(other)
         mine, theirs = self.amounts(), other.amounts()
-        return self._with({name: max(mine[name] - theirs[name], type(mine[name])(0)) for name in mine})
+        return self.with_amounts({name: max(mine[name] - theirs[name], type(mine[name])(0)) for name in mine})
 
     def within(self, budget: Guarantee | Loss) -> bool:
-        """Whether no number of this loss exceeds the budget's."""
+        """Return whether no number of this loss exceeds the budget's.
+
+        Parameters
+        ----------
+        budget : Guarantee or Loss
+            Of the same definition.
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        InvalidRequest
+            If the definitions or Renyi orders differ.
+        """
         if budget.definition != self.definition:
             raise InvalidRequest(
                 "Expected a budget of the same definition",
@@ -74,27 +91,69 @@ class Loss(Terms):
         return all(amount <= limits[name] for name, amount in self.amounts().items())
 
     def zero(self) -> Self:
-        """Nothing, in this definition."""
-        return self._with(dict.fromkeys(self.amounts(), type(next(iter(self.amounts().values())))(0)))
+        """Return nothing, in this definition.
+
+        Returns
+        -------
+        Loss
+        """
+        return self.with_amounts(dict.fromkeys(self.amounts(), type(next(iter(self.amounts().values())))(0)))
 
     def promise(self) -> Guarantee:
-        """The guarantee whose worst case is this loss."""
-        return self.promise_type(**parameters_from_json(self.to_json()))
+        """Return the guarantee whose worst case is this loss.
+
+        Returns
+        -------
+        Guarantee
+        """
+        return self.promise_type(**read_terms(self.to_json()))
 
     @staticmethod
     def worst_case(guarantee: Guarantee) -> Loss:
-        """The largest bill a promise allows."""
-        return _KINDS[guarantee.definition](**parameters_from_json(guarantee.to_json()))
+        """Return the largest bill that a promise allows.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+            The promise.
+
+        Returns
+        -------
+        Loss
+        """
+        return _KINDS[guarantee.definition](**read_terms(guarantee.to_json()))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Loss:
-        """The loss that ``to_json`` wrote."""
-        return _KINDS[data["definition"]](**parameters_from_json(data))
+        """Read the loss that ``to_json`` wrote.
 
-    def _with(self, amounts: Mapping[str, Any]) -> Self:
+        Parameters
+        ----------
+        data : mapping
+            The JSON object.
+
+        Returns
+        -------
+        Loss
+        """
+        return _KINDS[data["definition"]](**read_terms(data))
+
+    def with_amounts(self, amounts: Mapping[str, Any]) -> Self:
+        """Return a loss of this definition with other numbers.
+
+        Parameters
+        ----------
+        amounts : mapping of str to Fraction
+            Each number under its name, in the order of ``amounts()``.
+
+        Returns
+        -------
+        Loss
+        """
         return type(self)(**amounts)
 
     def _check_same(self, other: Loss) -> None:
+        """Refuse a loss of another definition or other Renyi orders."""
         if other.definition != self.definition:
             raise InvalidRequest(
                 "Expected losses of one definition",
@@ -159,7 +218,7 @@ class RenyiLoss(RenyiTerms, Loss):
 
     promise_type = RenyiGuarantee
 
-    def _with(self, amounts: Mapping[str, Any]) -> Self:
+    def with_amounts(self, amounts: Mapping[str, Any]) -> Self:
         values = iter(amounts.values())
         return type(self)(tuple((order, next(values)) for order, _ in self.curve))
 

@@ -1,8 +1,8 @@
-"""What a bill means for one person: the one place where a privacy loss becomes a number and a sentence for people.
+"""What a bill means for one person: a privacy loss as a posterior belief, in numbers and in a sentence.
 
 Write L for the privacy loss, the logarithm of how much likelier the answer is with a person's data than without. Bayes'
-rule turns a bound on L into a bound on belief. Every bound x here comes with a probability b: what anybody sees, the answer
-or something computed from it, has L > x with probability b at most. Proofs: docs/proofs/interpretation.md.
+rule turns a bound on L into a bound on belief. Every bound x here comes with a probability b: the answer, or anything
+computed from it, has L > x with probability b at most. Proofs: docs/proofs/interpretation.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from numbers import Real
 from statistics import NormalDist
+from typing import cast
 
 from expost.core.errors import InvalidRequest
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
@@ -42,34 +43,47 @@ BoundAt = Callable[[Fraction], float]
 
 
 def posterior_bound(prior: float, epsilon: float) -> float:
-    """The largest belief an attacker with this prior can reach from an outcome of this loss.
+    """Return the largest belief that an attacker with this prior can reach from an outcome of this loss.
 
     Bayes' rule with a likelihood ratio of at most e^epsilon (DR14, Definition 2.4; WZ10, Theorem 2.4).
 
+    Parameters
+    ----------
+    prior : float
+        The belief before, in [0, 1].
+    epsilon : float
+        The privacy loss, at least 0; may be infinite.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of its range.
+
+    Examples
+    --------
     >>> round(posterior_bound(0.5, 0.1), 4)
     0.525
     """
-    belief, loss = finite(prior, "prior"), _loss_of(epsilon)
+    belief, given = finite(prior, "prior"), cast(object, epsilon)
+    loss = math.inf if isinstance(given, Real) and given == math.inf else finite(given, "epsilon")
+    if loss < 0:
+        raise InvalidRequest("Expected epsilon >= 0", got=epsilon, do="Pass a non-negative epsilon")
     if not 0 <= belief <= 1:
         raise InvalidRequest("Expected prior between 0 and 1", got=prior, do="Pass a probability such as 0.5")
     if belief == 0:
-        return 0.0  # no evidence moves it, not even an endless loss
+        return 0.0  # no evidence moves it, not even an infinite loss
     # Written with e^-epsilon so that a large epsilon cannot overflow.
     return belief / (belief + (1 - belief) * math.exp(-loss))
 
 
-def _loss_of(epsilon: object) -> float:
-    """A number >= 0, or infinity, which a bill may be."""
-    if isinstance(epsilon, Real) and epsilon == math.inf:
-        return math.inf
-    found = finite(epsilon, "epsilon")
-    if found < 0:
-        raise InvalidRequest("Expected epsilon >= 0", got=epsilon, do="Pass a non-negative epsilon")
-    return found
-
-
 def loss_bound(loss: Loss, failure_probability: float | Fraction = 0) -> float:
-    """A privacy loss that an answer with this bill exceeds with this probability at most; infinite where none is known.
+    """Return a privacy loss that an answer with this bill exceeds with this probability at most.
+
+    The result is infinite where no bound is known.
 
     Epsilon is such a bound for pure bills only: other ones may exceed the epsilon of (epsilon, delta) far more often than
     with probability delta.
@@ -90,36 +104,36 @@ def loss_bound(loss: Loss, failure_probability: float | Fraction = 0) -> float:
         case GaussianLoss(mu_squared):
             return gaussian_loss_bound(mu_squared, chance)
         case RenyiLoss(curve):
-            return renyi_loss_bound(((float(order), _up(cost)) for order, cost in curve), chance)
+            return renyi_loss_bound(((float(order), _round_up_float(cost)) for order, cost in curve), chance)
     raise TypeError(f"Expected a known loss, got {type(loss).__name__}.")
 
 
 def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> float:
-    """The bound epsilon - ln(1 - delta/b), the smallest for all (epsilon, delta) mechanisms (interpretation.md, Theorem 2).
+    """Return epsilon - ln(1 - delta/b), the smallest bound for all (epsilon, delta) mechanisms (interpretation.md, Theorem 2).
 
     >>> approx_loss_bound(Fraction(1), Fraction(0), Fraction(0))
     1.0
     """
     if not delta:
-        return _up(epsilon)
+        return _round_up_float(epsilon)
     left = 1 - delta / chance if chance > delta else Fraction(0)
     shown = math.nextafter(float(left), 0.0)
-    return math.inf if shown <= 0 else _widened(float(epsilon) - math.log(shown))
+    return math.inf if shown <= 0 else (float(epsilon) - math.log(shown)) * (1 + _MARGIN)
 
 
 def concentrated_loss_bound(rho: Fraction, chance: Fraction) -> float:
-    """The bound rho + 2 sqrt(rho ln(1/b)): Chernoff's, over all orders (BS16, Proposition 1.3; interpretation.md, Theorem 3).
+    """Return rho + 2 sqrt(rho ln(1/b)), Chernoff's bound over all orders (BS16, Proposition 1.3; interpretation.md, Theorem 3).
 
     >>> round(concentrated_loss_bound(Fraction(1, 2), Fraction(1, 10**6)), 3)
     5.757
     """
     if not rho:
         return 0.0
-    return _widened(float(rho) + 2 * math.sqrt(float(rho) * _log_inverse(chance)))
+    return (float(rho) + 2 * math.sqrt(float(rho) * _log_inverse(chance))) * (1 + _MARGIN)
 
 
 def renyi_loss_bound(curve: Iterable[tuple[float, float]], chance: Fraction) -> float:
-    """The smallest of R_a + ln(1/b)/(a - 1) over pairs (a, R_a), Chernoff's bound at each order (interpretation.md, Theorem 3).
+    """Return the smallest R_a + ln(1/b)/(a - 1) over pairs (a, R_a), Chernoff's bound at each order (interpretation.md, Theorem 3).
 
     >>> round(renyi_loss_bound([(2.0, 0.1), (32.0, 1.6)], Fraction(1, 10**6)), 3)
     2.046
@@ -127,11 +141,13 @@ def renyi_loss_bound(curve: Iterable[tuple[float, float]], chance: Fraction) -> 
     log = _log_inverse(chance)
     above = ((max(order, _LEAST_ORDER) - 1, cost) for order, cost in curve)
     # The float of an order may be off by 2^-53 of it, which is more of the order minus one: hence the factor.
-    return min((_widened(cost + log / order * (1 + _MARGIN / order)) for order, cost in above), default=math.inf)
+    return min(
+        ((cost + log / order * (1 + _MARGIN / order)) * (1 + _MARGIN) for order, cost in above), default=math.inf
+    )
 
 
 def gaussian_loss_bound(mu_squared: Fraction, chance: Fraction) -> float:
-    """The bound ln(b / Q(z + mu)) with Q(z) = b, Q the normal upper tail: exact (interpretation.md, Theorem 1).
+    """Return ln(b / Q(z + mu)) with Q(z) = b, Q the normal upper tail; it is exact (interpretation.md, Theorem 1).
 
     >>> round(gaussian_loss_bound(Fraction(1), Fraction(1, 10**6)), 3)
     5.432
@@ -145,11 +161,11 @@ def gaussian_loss_bound(mu_squared: Fraction, chance: Fraction) -> float:
     z = -NormalDist().inv_cdf(shown)
     far = z + 2.0**-48 * (1 + abs(z)) + mu  # a quantile of the standard library is right to a few units of 2^-52
     slack = 16 * 2.0**-52 * (4 + far**2 + abs(math.log(shown)))
-    return _widened(max(0.0, math.log(shown) - _log_normal_tail(far)) + slack)
+    return (max(0.0, math.log(shown) - _log_normal_tail(far)) + slack) * (1 + _MARGIN)
 
 
 def _log_normal_tail(far: float) -> float:
-    """The logarithm of Q(far), rounded but never above it where it is bounded by a fraction."""
+    """Return the logarithm of Q(far), or a lower bound on it far in the tail."""
     if far < _FAR:
         return math.log(math.erfc(far / math.sqrt(2)) / 2)
     # The fourth convergent of Laplace's continued fraction of Mills' ratio, one of those below it (tested against exact tails).
@@ -159,8 +175,21 @@ def _log_normal_tail(far: float) -> float:
 
 
 def explain_loss(loss: Loss, *, unit: str = "one row") -> str:
-    """One plain sentence about what this bill means for a person in the data.
+    """Explain in one sentence what this bill means for a person in the data.
 
+    Parameters
+    ----------
+    loss : Loss
+        The bill.
+    unit : str, default "one row"
+        What one person is, as ``str(Unit)`` writes it.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
     >>> print(explain_loss(PureLoss(0.1)))
     Someone who knows everything but whether one row is yours, and thinks 50 % likely that it is, can be at most 52.5 % sure after seeing this answer.
     """
@@ -177,7 +206,7 @@ def explain_loss(loss: Loss, *, unit: str = "one row") -> str:
 def explain_belief(
     bound_at: BoundAt, chance: Fraction, *, prior: float = 0.5, unit: str = "one row", seen: str = "all this"
 ) -> str:
-    """Half a sentence: how sure anyone can become, and with which probability they may become surer.
+    """Return half a sentence: how sure anyone can become, and with which probability they may become surer.
 
     Without an exception where one would not lower the bound; else with probability ``chance``; and where no loss is known
     at ``chance``, as for a bill of which only this delta is known, at a hundred times that (its square root, if less).
@@ -185,7 +214,7 @@ def explain_belief(
     >>> explain_belief(lambda chance: 1.0, Fraction(0)).split(", ")[-1]
     'can be at most 73.2 % sure after seeing all this'
     """
-    allowed, bound = _exception(bound_at, chance)
+    allowed, bound = _choose_exception(bound_at, chance)
     many = unit.startswith("all ")
     are, they = ("are", "they are") if many else ("is", "it is")
     but = f", except with probability {decimal_text(allowed, 3)}" if allowed else ""
@@ -195,10 +224,10 @@ def explain_belief(
     )
 
 
-def _exception(bound_at: BoundAt, chance: Fraction) -> tuple[Fraction, float]:
-    """The exception that is stated, and the loss that is exceeded in it only."""
+def _choose_exception(bound_at: BoundAt, chance: Fraction) -> tuple[Fraction, float]:
+    """Return the exception to state, and the loss that is exceeded in it only."""
     never = bound_at(Fraction(0))
-    for allowed in (chance, _wider(chance)) if chance else ():
+    for allowed in (chance, _widen_delta(chance)) if chance else ():
         bound = bound_at(allowed)
         if math.isfinite(bound):
             return (allowed, bound) if bound < never * (1 - _MARGIN) else (Fraction(0), never)
@@ -206,7 +235,7 @@ def _exception(bound_at: BoundAt, chance: Fraction) -> tuple[Fraction, float]:
 
 
 def percent_text(share: float) -> str:
-    """A probability in per cent, rounded up at the third digit, or at a later one where that would make it 100.
+    """Return a probability in per cent, rounded up at the third digit, or at a later one where that would make it 100.
 
     >>> percent_text(0.52498), percent_text(0.99966), percent_text(1.0)
     ('52.5', '99.97', '100')
@@ -219,23 +248,19 @@ def percent_text(share: float) -> str:
     return next((text for text in texts if float(text) < 100), "100")
 
 
-def _wider(delta: Fraction) -> Fraction:
-    """The exception that is stated for a bill with this delta: a short number above it, at most 1."""
+def _widen_delta(delta: Fraction) -> Fraction:
+    """Return the exception to state for a bill with this delta: a short number above it, at most 1."""
     aimed = _WIDER * delta if delta <= _LARGE_DELTA else Fraction(math.sqrt(delta))
     return min(Fraction(decimal_text(aimed, 2)), Fraction(1))
 
 
 def _log_inverse(chance: Fraction) -> float:
-    """ln(1/b) for b at most 1, not below it."""
+    """Return ln(1/b) for b at most 1, rounded up."""
     shown = math.nextafter(float(min(chance, Fraction(1))), 0.0)
     return math.inf if shown <= 0 else -math.log(shown)
 
 
-def _widened(value: float) -> float:
-    return value * (1 + _MARGIN)
-
-
-def _up(value: Fraction) -> float:
-    """The smallest float that is not below an exact number."""
+def _round_up_float(value: Fraction) -> float:
+    """Return the smallest float that is not below an exact number."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

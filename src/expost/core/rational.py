@@ -1,4 +1,4 @@
-"""Exact numbers from what a caller types: ``0.1`` means one tenth."""
+"""Reads exact numbers from what a caller types: ``0.1`` means one tenth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PLACES = 400  # of a decimal, before or after the point: floats end sooner
 
 
 def rational(value: object, name: str, *, positive: bool = True, do: str | None = None) -> Fraction:
-    """The exact value of a number the caller typed; a float is taken by its shortest decimal.
+    """Return the exact value of a number that the caller typed. A float is taken by its shortest decimal.
 
     >>> rational(0.1, "epsilon")
     Fraction(1, 10)
@@ -28,7 +28,7 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
     """
     bound = "> 0" if positive else ">= 0"
     remedy = do or f"Pass a {'positive' if positive else 'non-negative'} finite {name}"
-    exact = _exactly(value)
+    exact = _read_exactly(value)
     if exact is None:
         raise InvalidRequest(f"Expected {name} to be a number {bound}", got=value, do=remedy)
     if exact < 0 or (positive and exact == 0):
@@ -39,7 +39,7 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
 
 
 def probability(value: object, name: str) -> Fraction:
-    """An exact number strictly between 0 and 1.
+    """Return an exact number strictly between 0 and 1.
 
     >>> probability(0.05, "failure_probability")
     Fraction(1, 20)
@@ -51,12 +51,12 @@ def probability(value: object, name: str) -> Fraction:
 
 
 def finite(value: object, name: str, *, do: str | None = None) -> float:
-    """A finite number of either sign, as a float.
+    """Return a finite number of either sign as a float.
 
     >>> finite(Fraction(-1, 2), "bound")
     -0.5
     """
-    exact = _exactly(value)
+    exact = _read_exactly(value)
     try:
         found = math.nan if exact is None else float(exact)
     except OverflowError:
@@ -67,7 +67,7 @@ def finite(value: object, name: str, *, do: str | None = None) -> float:
 
 
 def whole(value: object, name: str, *, least: int = 0, most: int, do: str | None = None) -> int:
-    """A whole number between two limits, both included.
+    """Return a whole number between two limits, both included.
 
     >>> whole(2.5, "runs", most=10)
     Traceback (most recent call last):
@@ -83,7 +83,7 @@ def whole(value: object, name: str, *, least: int = 0, most: int, do: str | None
 
 
 def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12)) -> Fraction:
-    """A short rational that is never below ``value`` and at most ``relative`` above it.
+    """Return a short rational that is never below ``value`` and at most ``relative`` above it.
 
     Used where a loss is computed in floats: the error of the computation belongs in ``relative``.
     """
@@ -97,7 +97,7 @@ def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12
 
 
 def decimal_text(value: Fraction, digits: int = 4, *, down: bool = False) -> str:
-    """A rational for people: a cost is rounded *up*, what is left is rounded ``down``.
+    """Return a rational as text for people: a cost is rounded *up*, what is left is rounded ``down``.
 
     >>> decimal_text(Fraction(1, 3)), decimal_text(Fraction(1, 3), down=True)
     ('0.3334', '0.3333')
@@ -114,12 +114,13 @@ def decimal_text(value: Fraction, digits: int = 4, *, down: bool = False) -> str
 
 
 def floor_decimal(value: Fraction, places: int) -> Fraction:
-    """``value`` cut (never raised) to ``places`` decimals."""
+    """Round ``value`` down to ``places`` decimals."""
     scale = 10**places
     return Fraction(math.floor(value * scale), scale)
 
 
-def _exactly(value: object) -> Fraction | None:
+def _read_exactly(value: object) -> Fraction | None:
+    """Return the exact value of a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
         return None
     if isinstance(value, Fraction):

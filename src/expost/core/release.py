@@ -1,23 +1,341 @@
-"""The only thing that leaves."""
+"""What leaves: a value with its interval and its receipt, which states what was run, on what terms, and what it cost."""
 
 from __future__ import annotations
 
+import enum
 import html
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from expost.core.picture import draw
-from expost.core.receipt import Receipt
+from expost.core.adjacency import Adjacency, Unit, Window
+from expost.core.errors import InvalidRequest, MissingExtra
+from expost.core.guarantee import Guarantee
+from expost.core.loss import ApproxLoss, Loss
+from expost.core.meaning import explain_loss
+from expost.core.rational import decimal_text
+from expost.core.target import Target
 
-__all__ = ["Release", "Step"]
+__all__ = ["Outcome", "Receipt", "Release", "Step", "add_losses", "draw_picture"]
 
 T = TypeVar("T")
+
+_FORMAT = 1
+_PICTURES = "expost.pictures"  # the group of entry points that draw core values, so that core need not import plots
+
+
+class Outcome(enum.Enum):
+    """How a run ended.
+
+    Examples
+    --------
+    >>> Outcome.CERTIFIED.met
+    True
+    """
+
+    CERTIFIED = "certified"
+    """The target is reached, decided from what was released and the public law of the noise: no test paid."""
+    TESTED = "tested"
+    """The target is reached by a private test whose cost is in the bill."""
+    ESTIMATED = "estimated"
+    """The target is reached by a calculation that rests on an assumption or an approximation, named in the terms."""
+    NOT_MET = "not met"
+    """No rung under the cap reached the target."""
+    FIXED = "fixed epsilon"
+    """Privacy was asked for, not accuracy; ``achieved`` is the accuracy that follows."""
+
+    @property
+    def met(self) -> bool:
+        """Whether what was asked for was delivered."""
+        return self is not Outcome.NOT_MET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """The record that leaves with every answer. It has public facts only.
+
+    Parameters
+    ----------
+    question : str
+        The question in public words.
+    method : str
+        The mechanism that answered it.
+    promise : Guarantee
+        The most that the run could have cost.
+    bill : Loss
+        What it did cost.
+    adjacency : Adjacency, default Adjacency.ADD_REMOVE
+        Which two tables count as adjacent.
+    unit : Unit, default one row
+        What one person is.
+    outcome : Outcome, default Outcome.FIXED
+        How the run ended.
+    target : Target, optional
+        The accuracy asked for.
+    achieved : float, optional
+        The accuracy that holds at the target's confidence.
+    rung : int, optional
+        The rung at which the climb stopped, from 0.
+    rungs : int, optional
+        The number of rungs.
+    terms : mapping, default empty
+        The public conditions, such as clip bounds, categories and grid.
+    breakdown : mapping of str to Fraction, default empty
+        The parts of the bill.
+    citations : tuple of str, default empty
+        The theorems used.
+    simulation : bool, default False
+        Whether the noise came from a seed, so that nothing is private.
+    ledger_entry : str, optional
+        The id under which a ledger keeps the receipt.
+    paid_before : Loss, optional
+        What earlier runs that the answer builds on were billed, e.g. those of a path that it refines. The answer
+        reveals what all of them reveal, so ``in_all`` is what it means for a person.
+
+    Examples
+    --------
+    >>> from expost.core import PureGuarantee, PureLoss
+    >>> receipt = Receipt(question="count", method="discrete Laplace", promise=PureGuarantee(1), bill=PureLoss(0.1))
+    >>> Receipt.from_json(receipt.to_json()) == receipt
+    True
+    """
+
+    question: str
+    method: str
+    promise: Guarantee
+    bill: Loss
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Unit = Unit()
+    outcome: Outcome = Outcome.FIXED
+    target: Target | None = None
+    achieved: float | None = None
+    rung: int | None = None
+    rungs: int | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    breakdown: Mapping[str, Fraction] = field(default_factory=dict)
+    citations: tuple[str, ...] = ()
+    simulation: bool = False
+    ledger_entry: str | None = None
+    paid_before: Loss | None = None
+
+    def __post_init__(self) -> None:
+        if self.bill.definition == self.promise.definition and not self.bill.within(self.promise):
+            raise InvalidRequest("Expected a bill within its promise", do="Raise the cap of the run")
+        object.__setattr__(self, "terms", _to_plain(self.terms))
+
+    @property
+    def meaning(self) -> str:
+        """One sentence about what this means for a person in the data."""
+        if self.simulation:
+            return "SIMULATION, NOT PRIVATE: the noise came from a seed. Do not publish this answer."
+        return explain_loss(self.in_all, unit=str(self.unit))
+
+    @property
+    def in_all(self) -> Loss:
+        """The loss of everything that the answer rests on: what this run paid, and what was paid before."""
+        return add_losses(self.bill, self.paid_before)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon paid, where the bill has one; NaN where it has none (zCDP, GDP, Renyi)."""
+        return float(self.bill.amounts().get("epsilon", "nan"))
+
+    def entered(self, ledger_entry: str) -> Receipt:
+        """Return this receipt with the id under which a ledger keeps it.
+
+        Parameters
+        ----------
+        ledger_entry : str
+            The id of the entry.
+
+        Returns
+        -------
+        Receipt
+        """
+        return replace(self, ledger_entry=ledger_entry)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary of JSON values without loss.
+
+        Returns
+        -------
+        dict
+        """
+        return {
+            "format": _FORMAT,
+            "question": self.question,
+            "method": self.method,
+            "promise": self.promise.to_json(),
+            "bill": self.bill.to_json(),
+            "adjacency": self.adjacency.value,
+            "unit": {
+                "column": self.unit.column,
+                "time_column": self.unit.time_column,
+                "window": None if self.unit.window is None else self.unit.window.value,
+            },
+            "outcome": self.outcome.value,
+            "target": None if self.target is None else self.target.to_json(),
+            "achieved": self.achieved,
+            "rung": self.rung,
+            "rungs": self.rungs,
+            "terms": self.terms,
+            "breakdown": {name: str(amount) for name, amount in self.breakdown.items()},
+            "citations": list(self.citations),
+            "simulation": self.simulation,
+            "ledger_entry": self.ledger_entry,
+            "paid_before": None if self.paid_before is None else self.paid_before.to_json(),
+        }
+
+    def to_json(self) -> str:
+        """Return the dictionary as canonical JSON text.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """Read the receipt that ``to_dict`` wrote.
+
+        Parameters
+        ----------
+        data : mapping
+            The dictionary.
+
+        Returns
+        -------
+        Receipt
+
+        Raises
+        ------
+        InvalidRequest
+            If another format wrote it.
+        """
+        if data.get("format") != _FORMAT:
+            raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
+        unit, before = data["unit"], data.get("paid_before")
+        return cls(
+            question=data["question"],
+            method=data["method"],
+            promise=Guarantee.from_json(data["promise"]),
+            bill=Loss.from_json(data["bill"]),
+            adjacency=Adjacency(data["adjacency"]),
+            unit=Unit(unit["column"], unit["time_column"], None if unit["window"] is None else Window(unit["window"])),
+            outcome=Outcome(data["outcome"]),
+            target=None if data["target"] is None else Target.from_json(data["target"]),
+            achieved=data["achieved"],
+            rung=data["rung"],
+            rungs=data["rungs"],
+            terms=data["terms"],
+            breakdown={name: Fraction(text) for name, text in data["breakdown"].items()},
+            citations=tuple(data["citations"]),
+            simulation=data["simulation"],
+            ledger_entry=data["ledger_entry"],
+            paid_before=None if before is None else Loss.from_json(before),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        """Read the receipt that ``to_json`` wrote.
+
+        Parameters
+        ----------
+        text : str
+            The JSON text.
+
+        Returns
+        -------
+        Receipt
+        """
+        return cls.from_dict(json.loads(text))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return label and text of each line, in reading order.
+
+        Returns
+        -------
+        list of (str, str)
+        """
+        lines = [("question", self.question), ("method", self.method)]
+        lines.append(("target", "none: epsilon was given" if self.target is None else str(self.target)))
+        lines.append(("outcome", self.outcome.value))
+        if self.achieved is not None:
+            lines.append(("accuracy", f"{self.achieved:.6g}"))
+        if self.paid_before is None:
+            lines += [("paid", str(self.bill)), ("at most", str(self.promise))]
+        else:
+            most = add_losses(Loss.worst_case(self.promise), self.paid_before)
+            lines += [
+                ("paid", f"{self.bill} now, at most {self.promise}"),
+                ("paid before", f"{self.paid_before} for what this answer rests on"),
+                ("in all", f"{self.in_all}, at most {most}"),
+            ]
+        if self.breakdown:
+            parts = (f"{name} {decimal_text(amount)}" for name, amount in self.breakdown.items())
+            lines.append(("of which", ", ".join(parts)))
+        if self.rung is not None and self.rungs is not None:
+            lines.append(("rung", f"{self.rung + 1} of {self.rungs}"))
+        size = "public" if self.adjacency.public_size else "private"
+        lines.append(("neighbours", f"{self.adjacency.value}, {self.unit}, number of units {size}"))
+        for name, value in self.terms.items():
+            lines.append((name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+        if self.citations:
+            lines.append(("theorems", "; ".join(self.citations)))
+        lines.append(("ledger", self.ledger_entry or "none: this answer is recorded nowhere"))
+        lines.append(("meaning", self.meaning))
+        return lines
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:>{width}}  {text}" for label, text in rows)
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:right'>{html.escape(label)}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for label, text in self.rows()
+        )
+        return f"<table>{cells}</table>"
+
+
+def add_losses(first: Loss, second: Loss | None) -> Loss:
+    """Return two losses, if there are two, as one; a pure one is an (epsilon, delta) one of delta 0 (DR14, Theorem 3.16).
+
+    >>> from expost.core import ApproxLoss, PureLoss
+    >>> str(add_losses(PureLoss(0.5), ApproxLoss(0.25, 1e-6)))
+    'epsilon 0.75, delta 1e-06'
+    """
+    if second is None:
+        return first
+    if {first.definition, second.definition} == {"pure", "approx"}:
+        first, second = (
+            ApproxLoss(each.amounts()["epsilon"], each.amounts().get("delta", Fraction(0))) for each in (first, second)
+        )
+    return first + second
+
+
+def _to_plain(value: Any) -> Any:
+    """Return JSON values only, so that a receipt equals what is read back."""
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_plain(item) for item in value]
+    if isinstance(value, Fraction):
+        return str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise InvalidRequest("Expected plain public terms on a receipt", got=type(value).__name__, do="Pass JSON values")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rung of a climb as it could be seen from outside: level, value, interval.
+    """One rung of a climb: level, value, interval.
 
     Showing the rungs below the last is free: each is a randomisation of the last (LNRWW17, Theorem 2.7).
 
@@ -38,8 +356,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Release(Generic[T]):
-    """A value, its interval and its receipt; the loss never travels without the value, nor the value without it.
+    """A value with its interval and its receipt.
 
+    Parameters
+    ----------
+    value : object
+        The private answer.
+    receipt : Receipt
+        What was run and what it cost.
+    interval : (low, high), optional
+        The interval that contains the exact answer at the target's confidence.
+    climb : tuple of Step, default empty
+        The rungs of the climb, most private first.
+
+    Examples
+    --------
     >>> from expost.core import PureGuarantee, PureLoss
     >>> receipt = Receipt(question="count", method="discrete Laplace", promise=PureGuarantee(1), bill=PureLoss(1))
     >>> Release(41, receipt, interval=(38, 44))
@@ -52,12 +383,35 @@ class Release(Generic[T]):
     climb: tuple[Step, ...] = ()
 
     def entered(self, ledger_entry: str) -> Release[T]:
-        """This release with the id under which a ledger keeps its receipt."""
+        """Return this release with the id under which a ledger keeps its receipt.
+
+        Parameters
+        ----------
+        ledger_entry : str
+            The id of the entry.
+
+        Returns
+        -------
+        Release
+        """
         return replace(self, receipt=self.receipt.entered(ledger_entry))
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the climb (rung, interval, target); to a PNG or SVG file if ``path`` is given."""
-        return draw("climb", self, path=path, **options)
+        """Draw the climb (rung, interval, target).
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options
+            Passed to the artist of ``expost.plots``.
+
+        Returns
+        -------
+        object
+            The figure.
+        """
+        return draw_picture("climb", self, path=path, **options)
 
     def __repr__(self) -> str:
         between = "" if self.interval is None else f", in [{self.interval[0]}, {self.interval[1]}]"
@@ -66,3 +420,23 @@ class Release(Generic[T]):
 
     def _repr_html_(self) -> str:
         return f"<p><b>{html.escape(repr(self))}</b></p>{self.receipt._repr_html_()}"
+
+
+def draw_picture(kind: str, subject: Any, **options: Any) -> Any:
+    """Draw ``subject`` with the artist that the entry points ``expost.pictures`` have for this kind.
+
+    >>> draw_picture("no such picture", None)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: Expected a known kind of picture, got 'no such picture'. Install a package ...
+    """
+    for point in entry_points(group=_PICTURES, name=kind):
+        try:
+            artist = point.load()
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("expost"):
+                raise
+            raise MissingExtra("plots", package=error.name or "matplotlib") from None
+        return artist(subject, **options)
+    raise InvalidRequest(
+        "Expected a known kind of picture", got=kind, do=f"Install a package that offers it in the group {_PICTURES}"
+    )

@@ -18,9 +18,9 @@ class SingleOwner:
     A rung drawn twice, by two threads or by both sides of a fork, would be two answers billed as one. So pickling is
     refused, another process is refused, and threads take turns.
 
-    Subclasses set ``_owned_noun`` (the word in error messages) and ``_copies_are_itself``: true for objects that
-    libraries copy as a matter of course (scikit-learn clones), whose copy is the object itself; false for objects
-    that hold exact answers, whose copy is refused.
+    Subclasses set ``_owned_noun`` (the word in error messages), ``_owner_hint`` (what to do instead) and
+    ``_copies_are_itself``: true for objects that libraries copy as a matter of course (scikit-learn clones), whose copy
+    is the object itself; false for objects that hold exact answers, whose copy is refused.
 
     Examples
     --------
@@ -33,6 +33,7 @@ class SingleOwner:
     """
 
     _owned_noun: ClassVar[str] = "session"
+    _owner_hint: ClassVar[str] = ""
     _copies_are_itself: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class SingleOwner:
         if os.getpid() != self._owner_process:
             raise InvalidRequest(
                 f"This {self._owned_noun} belongs to another process (it was forked)",
-                do=f"Open a new {self._owned_noun} here",
+                do=self._owner_hint or f"Open a new {self._owned_noun} here",
             )
 
     def _draw_alone(self) -> AbstractContextManager[object]:
@@ -60,7 +61,10 @@ class SingleOwner:
         return self._owner_lock
 
     def _refuse_copy(self, *_: object) -> NoReturn:
-        raise TypeError(f"A {self._owned_noun} cannot be pickled or copied: the copy would spend its budget again.")
+        hint = f" {self._owner_hint}." if self._owner_hint else ""
+        raise TypeError(
+            f"A {self._owned_noun} cannot be pickled or copied: the copy would spend its budget again.{hint}"
+        )
 
     __reduce__ = __reduce_ex__ = __getstate__ = _refuse_copy
 

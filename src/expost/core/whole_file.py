@@ -1,4 +1,4 @@
-"""Files that are there whole, or as they were before."""
+"""Writes files that are complete or unchanged, never half written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["write_file"]
 
 
 def write_file(path: str | Path, content: bytes) -> None:
-    """Write a file so that a crash or a full disk leaves what was there before; links stay, devices are written to.
+    """Write a file so that a crash or a full disk leaves the old content. Links stay links; devices are written to.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -25,20 +25,16 @@ def write_file(path: str | Path, content: bytes) -> None:
         return
     draft = target.with_name(f".expost-{os.getpid()}-{threading.get_ident()}.part")
     try:
-        _draft(draft, content)
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, draft)
         os.replace(draft, target)
     except PermissionError:
         if not target.exists():
             raise
-        target.write_bytes(content)  # in a folder that is closed to new files
+        target.write_bytes(content)  # the folder allows no new files
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _draft(draft: Path, content: bytes) -> None:
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
