@@ -591,10 +591,17 @@ def test_names_that_cannot_be_accounts_are_refused(ledger, name):
         ledger.open_account(name, epsilon(1))
 
 
-@pytest.mark.parametrize("budget", [1.0, None, PureLoss(1), epsilon(1).__class__(0)])
+@pytest.mark.parametrize("budget", [0, True, "1", None, PureLoss(1), epsilon(1).__class__(0), {"sigma": 1}])
 def test_what_is_no_budget_is_refused(ledger, budget):
     with pytest.raises(InvalidRequest, match="budget"):
         ledger.open_account("dataset:other", budget)
+
+
+@pytest.mark.parametrize("budget", [1.0, (1, 0), {"epsilon": 1}, epsilon(1)])
+def test_a_budget_may_be_written_as_a_number_a_pair_or_a_dict(ledger, budget):
+    ledger.open_account("dataset:other", budget)
+
+    assert ledger.budget("dataset:other") == epsilon(1)
 
 
 @pytest.mark.parametrize("accounts", [[], "dataset:flights", None, ["dataset:flights", "dataset:flights"]])
@@ -629,7 +636,7 @@ def test_a_secret_needs_a_readable_name(ledger, name):
 def test_a_receipt_of_texts_that_cannot_be_written_is_refused_and_the_worst_case_stays(ledger):
     hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
 
-    with pytest.raises(LedgerUnsound, match="texts in UTF-8"):
+    with pytest.raises(LedgerUnsound, match="texts that are not UTF-8"):
         ledger.settle(hold, receipt(PureLoss(0.25), PureLoss(0.5).promise(), question="\ud800"))
     assert ledger.spent("dataset:flights") == PureLoss(0.5)
 
@@ -872,7 +879,7 @@ def test_a_handle_is_a_context_and_opens_again_when_used(ledger):
 
 
 def test_a_ledger_in_memory_refuses_to_be_pickled():
-    with pytest.raises(InvalidRequest, match="cannot leave its process"):
+    with pytest.raises(TypeError, match="ledger in memory cannot be pickled"):
         pickle.dumps(open_ledger(None))
 
 

@@ -45,7 +45,7 @@ def test_a_full_disk_refuses_the_next_entry_and_keeps_all_acknowledged_ones(tmp_
     acknowledged, error = spend_until_refused(ledger)
 
     assert 0 < acknowledged < 500
-    assert error == "Expected room on the disk for the next entry. Make room."
+    assert error == "Cannot use this ledger because the disk has no space left for the next entry. Free some space."
     ledger.close()
     with open_ledger(tmp_path / "a.ledger") as again:
         settled = again.verify().holds - len(again.open_holds())
@@ -63,7 +63,10 @@ def test_a_disk_that_fails_in_the_middle_of_a_write_keeps_all_acknowledged_entri
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert 0 < acknowledged < 500
-    assert error == "Expected the disk to take the next entry. Check the disk and its free space."
+    assert (
+        error
+        == "Cannot use this ledger because the disk did not take the next entry. Check the disk and its free space."
+    )
     ledger.close()
     with open_ledger(tmp_path / "a.ledger") as again:
         assert again.verify().holds - len(again.open_holds()) == acknowledged
@@ -99,7 +102,9 @@ def test_read_only_media_refuse_the_hold(mode):
         os.chmod(folder, 0o755)
         done = subprocess.run([sys.executable, "-c", READ_ONLY, folder, mode], capture_output=True, text=True)
 
-        assert done.stdout.startswith("LedgerUnsound Expected a ledger that can be written"), done.stdout + done.stderr
+        assert done.stdout.startswith("LedgerUnsound Cannot use this ledger because it is read-only"), (
+            done.stdout + done.stderr
+        )
 
 
 def test_a_ledger_that_another_process_keeps_locked_is_given_up_with_nothing_changed(tmp_path, monkeypatch):
@@ -122,7 +127,7 @@ def test_a_file_that_is_no_ledger_is_left_alone(tmp_path):
     other.commit()
     other.close()
 
-    with pytest.raises(LedgerUnsound, match="Expected a ledger file"):
+    with pytest.raises(LedgerUnsound, match="the file is not a ledger"):
         open_ledger(tmp_path / "rows.csv")
     with pytest.raises(InvalidRequest, match="not another database"):
         open_ledger(tmp_path / "app.db")
@@ -187,5 +192,5 @@ os.wait()
 def test_a_fork_cannot_spend_a_ledger_in_memory_twice():
     done = subprocess.run([sys.executable, "-c", SPENDS_AFTER_FORK], capture_output=True, text=True)
 
-    assert "one in memory cannot leave its process" in done.stdout, done.stderr
+    assert "belongs to another process (it was forked)" in done.stdout, done.stderr
     assert done.stderr == ""

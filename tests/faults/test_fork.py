@@ -48,7 +48,9 @@ def test_after_a_fork_the_process_that_took_the_hold_settles_and_the_other_relea
 
     said = sorted(done.stdout.splitlines())
     assert len(said) == 2 and said[1] == "parent settled", done.stderr
-    assert said[0].startswith("child: Expected the process that took this hold to settle it. Nothing may leave")
+    assert said[0].startswith(
+        "child: Cannot settle because this is not the process that took this hold. Nothing may leave"
+    )
     with open_ledger(place) as ledger:
         assert ledger.spent("dataset:flights") == PureLoss(0.5) and ledger.verify().open_holds == 0
 
@@ -84,7 +86,7 @@ os.write(1, f"open {len(open_ledger(sys.argv[1]).open_holds())}\\n".encode())
 def test_a_child_that_leaves_a_session_does_not_settle_it(tmp_path, session):
     done = run(LEAVES_THE_BLOCK_IN_A_CHILD, str(tmp_path / "a.ledger"), session)
 
-    refusal = f"Expected the process that opened the {session}. Ask from there; budgets do not fork."
+    refusal = f"This {session} belongs to another process (it was forked). Open a new {session} here."
     assert done.stdout.splitlines() == [refusal, "left with 7", "open 1", "open 0"], done.stderr
 
 
