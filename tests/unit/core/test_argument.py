@@ -24,9 +24,9 @@ class Estimator:
 
 def test_a_misspelt_argument_gets_a_suggestion() -> None:
     with pytest.raises(WrongArguments) as caught:
-        mean("age", wihtin=3)
+        mean("age", withinx=3)
 
-    assert str(caught.value) == "mean() got an unexpected argument 'wihtin'. Did you mean 'within'?"
+    assert str(caught.value) == "mean() got an unexpected argument 'withinx'. Did you mean 'within'?"
     assert isinstance(caught.value, InvalidRequest | TypeError)
     assert caught.value.cost == "nothing spent, data untouched"
 
@@ -47,8 +47,8 @@ def test_too_many_positional_arguments_are_refused() -> None:
 
 
 def test_a_constructor_is_named_after_its_class() -> None:
-    with pytest.raises(WrongArguments, match=r"Estimator\(\) got an unexpected argument 'scroe'. Did you mean 'score'"):
-        Estimator(scroe=0.5)
+    with pytest.raises(WrongArguments, match=r"Estimator\(\) got an unexpected argument 'scorre'. Did you mean 'score'"):
+        Estimator(scorre=0.5)
 
 
 def test_a_type_error_inside_the_function_passes_through() -> None:
@@ -65,6 +65,6 @@ def test_completion_sees_the_signature() -> None:
 
 def test_the_error_survives_pickling() -> None:
     with pytest.raises(WrongArguments) as caught:
-        mean("age", wihtin=3)
+        mean("age", withinx=3)
 
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
