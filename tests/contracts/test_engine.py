@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import importlib
 import math
 import os
 import shutil
@@ -22,10 +23,10 @@ import pytest
 
 from expost.core import unseal
 from expost.data import Dataset
-from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine, parallel
-from expost.data.engines.duck import DuckEngine
-from expost.data.form import CountForm, MomentForm, ShareForm, SquareForm
-from expost.data.source import open_source
+from expost.data.data_source import open_source
+from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine, engine
+from expost.data.engines.duckdb_engine import DuckEngine
+from expost.data.sealed_form import CountForm, MomentForm, ShareForm, SquareForm
 from expost.data.tally import Measured
 
 # Spark has its own opinion about versions of pandas, which is not used here.
@@ -145,6 +146,9 @@ ENGINES: list[Callable[[pa.Table, Path], Engine]] = [
     in_postgres,
     in_spark,
 ]
+if named := os.environ.get("EXPOST_ENGINE"):  # an engine outside the package: docs/howto/plug-in-an-engine.md
+    module, _, function = named.partition(":")
+    ENGINES.append(getattr(importlib.import_module(module), function))
 
 
 @pytest.fixture(params=ENGINES, ids=lambda build: build.__name__)
@@ -185,8 +189,8 @@ def sealed_integers(dataset: Dataset) -> list[int]:
     )
     moments = MomentForm(tuple(each.clamp for each in several.measured))
     totals = [
-        dataset.total(SquareForm(measured.clamp), by_origin, secret=b"frozen secret 16"),
-        dataset.total(moments, several, secret=b"frozen secret 16"),
+        dataset.measure_total(SquareForm(measured.clamp), by_origin, secret=b"frozen secret 16"),
+        dataset.measure_total(moments, several, secret=b"frozen secret 16"),
     ]
     return [int(value) for total in totals for value in unseal(total)]
 
@@ -215,7 +219,7 @@ def test_every_engine_seals_the_same_integers_bit_for_bit(build, unit, tmp_path)
 def test_order_chunks_and_threads_change_no_sealed_integer(unit, threads, chunk, monkeypatch) -> None:
     table = flights(rows=500)
     expected = sealed_integers(describe(ArrowEngine(table), unit))
-    monkeypatch.setattr(parallel, "workers", lambda: threads)
+    monkeypatch.setattr(engine, "count_workers", lambda: threads)
     rearranged = pa.Table.from_batches(shuffled(table, threads * 31 + chunk).to_batches(max_chunksize=chunk))
 
     assert sealed_integers(describe(ArrowEngine(rearranged), unit)) == expected
@@ -241,8 +245,8 @@ def test_csv_cells_that_do_not_fit_are_missing_and_nothing_fails(tmp_path) -> No
 
     assert str(dataset.schema) == "id integer, x real, city text"
     assert dataset.name == "people"
-    assert unseal(dataset.total_rows())[0] == 30_003  # cells are lost, not lines
-    shares = unseal(dataset.total(ShareForm(dataset.clamp(x)), tally, secret=b""))
+    assert unseal(dataset.measure_rows())[0] == 30_003  # cells are lost, not lines
+    shares = unseal(dataset.measure_total(ShareForm(dataset.clamp(x)), tally, secret=b""))
     assert 30_000 <= shares.sum() / dataset.clamp(x).steps <= 30_001  # rows whose x is a number
 
 
@@ -262,14 +266,14 @@ def test_arrow_files_and_csv_hold_the_same_rows(tmp_path) -> None:
         tally = dataset.tally(
             measured=(Measured(distance, dataset.clamp(distance)),), axes=(dataset.axis("origin"),), degree=2
         )
-        totals.append(unseal(dataset.total(SquareForm(dataset.clamp(distance)), tally, secret=b"")).tolist())
+        totals.append(unseal(dataset.measure_total(SquareForm(dataset.clamp(distance)), tally, secret=b"")).tolist())
     assert totals[0] == totals[1]
 
 
 def test_every_engine_treats_null_in_a_list_as_sql_does(build, tmp_path) -> None:
     dataset = Dataset(build(flights(), tmp_path))
     counts = {
-        text: unseal(dataset.where(text).total_rows())[0]
+        text: unseal(dataset.where(text).measure_rows())[0]
         for text in ("origin IN ('EWR', NULL)", "origin NOT IN ('EWR', NULL)", "distance NOT IN (1, NULL)")
     }
 
@@ -297,13 +301,13 @@ def test_every_engine_has_one_equality_for_signed_zeros_missing_numbers_and_zone
         assert not np.signbit(column.to_numpy()[column.to_numpy() == 0]).any()
         zeros_found = 21 if name == "z" else 14
         tally = dataset.tally(axes=(dataset.axis(name, [0.0, 1.0]),))
-        found = dataset.keys(dataset.expression(name), tally, secret=b"").labels
+        found = dataset.find_keys(dataset.expression(name), tally, secret=b"").labels
         assert list(found) == ([0.0] if name == "z" else [0.0, 1.0])
-        assert unseal(dataset.total(CountForm(), tally, secret=b"")).tolist() == [zeros_found, 21 - zeros_found]
+        assert unseal(dataset.measure_total(CountForm(), tally, secret=b"")).tolist() == [zeros_found, 21 - zeros_found]
         for condition in (f"{name} = 0", f"{name} in (0, 5)", f"not {name} <> 0", f"{name} = -0.0"):
-            assert unseal(dataset.where(condition).total_rows())[0] == zeros_found, condition
+            assert unseal(dataset.where(condition).measure_rows())[0] == zeros_found, condition
     joined = dataset.join(pa.table({"x": [-0.0], "hit": ["yes"]}), on="x")
-    assert unseal(joined.where("hit = 'yes'").total_rows())[0] == 14
+    assert unseal(joined.where("hit = 'yes'").measure_rows())[0] == 14
     assert batch.column("when").type == pa.timestamp("us")
     one = datetime.datetime(1970, 1, 1, 3, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
-    assert unseal(dataset.where(dataset.expression("when") == one).total_rows())[0] == 28
+    assert unseal(dataset.where(dataset.expression("when") == one).measure_rows())[0] == 28

@@ -14,12 +14,11 @@ import pytest
 
 from expost import approx
 from expost.core import EngineFailed, TableChanged, TargetNotMet
-from expost.data import Dataset, matrix
+from expost.data import Dataset, unit_ball
+from expost.data.data_source import open_source
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine
-from expost.data.matrix import read_rows
 from expost.data.row_identity import row_coins
-from expost.data.row_split import KeyedRows, split_rows
-from expost.data.source import open_source
+from expost.data.row_source import KeyedRows, read_rows, split_rows
 from expost.ledger import open_ledger
 from expost.models import HuberSVC, LogisticRegression, Ridge
 from expost.models.descent import request as training
@@ -106,7 +105,7 @@ def contents(parts: Any) -> list[Counter]:
 def test_rows_kept_for_tests_are_the_same_in_every_reading_of_every_engine(build: Any, tmp_path: Path) -> None:
     def parts(engine: Engine) -> Any:
         source = read_rows(Dataset(engine, **PUBLIC), "origin", names=("delay", "distance"))
-        return split_rows(KeyedRows.of(source.retargeted(known_labels(("EWR", "JFK"))), bytes(32)), 5)
+        return split_rows(KeyedRows.of(source.map_targets(known_labels(("EWR", "JFK"))), bytes(32)), 5)
 
     expected = contents(parts(ArrowEngine(flights())))
     found = parts(Disorderly(build(flights(), tmp_path)))
@@ -227,7 +226,7 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.parametrize("name", FITS)
 def test_no_fit_depends_on_the_order_of_any_reading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "_CACHED_VALUES", 0)  # every pass reads the source anew
+    monkeypatch.setattr(unit_ball, "_CACHED_VALUES", 0)  # every pass reads the source anew
     build, target = FITS[name]
     columns = ["a", "b", "c", target]
 
@@ -368,7 +367,7 @@ def test_a_training_does_not_go_on_with_another_table(
 
 
 def test_a_fit_of_a_table_that_changes_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "_CACHED_VALUES", 0)
+    monkeypatch.setattr(unit_ball, "_CACHED_VALUES", 0)
 
     class Changing(Disorderly):
         def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Any:

@@ -1,4 +1,4 @@
-"""Public axes along which rows are told apart: categories and bins."""
+"""Axes along which rows are grouped: public categories and bins, and secret keys found in the data."""
 
 from __future__ import annotations
 
@@ -8,29 +8,60 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.data.canonical import canonical_value
-from expost.data.evaluate import cells, evaluate
+from expost.data.canonical_cell import canonical_value, missing_cells
+from expost.data.evaluation import Numbers, Truths, evaluate, evaluate_cells
 from expost.data.expression import Expression, Plain
-from expost.data.identity import label_words
-from expost.data.places import missing_cells, moment, places
-from expost.data.values import Numbers, Truths
+from expost.data.unit_identity import content_words, exact_words, label_words, widen_words
+from expost.data.value_place import find_places, to_moment
 
-__all__ = ["Axis", "Bins", "Categories", "LogBins"]
+__all__ = ["Axis", "Bins", "Categories", "FoundKeys", "LogBins", "key_column"]
+
+Derived = Mapping[str, Expression]
 
 _MOST_PLACES = 1 << 24
 _PLAIN = (str, int, float, Decimal, datetime.date)
+_FEW = 1 << 16  # up to this many keys Arrow's lookup is faster than a binary search of hashes
+
+
+class Axis(Protocol):
+    """Assigns each row one of ``size`` places. A later axis of a tally varies fastest."""
+
+    @property
+    def expression(self) -> Expression:
+        """The value by which rows are grouped."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        ...
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        """The meaning of each place."""
+        ...
+
+    def label_words(self, key: bytes) -> NDArray[np.uint64]:
+        """Hash each label to one word that depends on that label and the key only."""
+        ...
+
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
+        """Return the place of each row, or -1 for a row outside the axis."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Categories:
-    """A public list of values; rows with any other value belong nowhere on this axis.
+    """A public list of values. Rows with any other value lie outside the axis.
 
     >>> from expost.data.expression import col
     >>> axis = Categories.of(col("origin"), ["EWR", "JFK"])
@@ -43,42 +74,41 @@ class Categories:
 
     @classmethod
     def of(cls, expression: Expression, values: Sequence[Plain]) -> Categories:
-        """The axis of a public list without repeats."""
+        """Build the axis of a public list without repeats."""
         do = 'Pass categories={"city": ["Rome", ...]}'
-        given = values if isinstance(values, Iterable) else ()
-        listed = tuple(map(canonical_value, given))
+        listed = tuple(map(canonical_value, values if isinstance(values, Iterable) else ()))
         finite = all(value.is_finite() for value in listed if isinstance(value, Decimal))
         if not finite or not all(value is None or isinstance(value, _PLAIN) for value in listed):
-            raise InvalidRequest(f"Expected texts, numbers, truths or dates as categories of {expression!r}", do=do)
-        told_apart = {moment(value) if isinstance(value, datetime.date) else value for value in listed}
-        if not listed or len(told_apart) != len(listed) or len(listed) > _MOST_PLACES:
+            raise InvalidRequest(f"Expected texts, numbers, booleans or dates as categories of {expression!r}", do=do)
+        distinct = {to_moment(value) if isinstance(value, datetime.date) else value for value in listed}
+        if not listed or len(distinct) != len(listed) or len(listed) > _MOST_PLACES:
             raise InvalidRequest(f"Expected different public categories for {expression!r}", do=do)
         return cls(expression, listed)
 
     @property
     def size(self) -> int:
-        """The number of places."""
+        """The number of categories."""
         return len(self.values)
 
     @property
     def labels(self) -> tuple[Plain, ...]:
-        """What each place stands for."""
+        """The categories."""
         return self.values
 
-    def words(self, key: bytes) -> NDArray[np.uint64]:
-        """One word per place, a function of its label alone."""
+    def label_words(self, key: bytes) -> NDArray[np.uint64]:
+        """Hash each label to one word that depends on that label and the key only."""
         return label_words(self.labels, key)
 
-    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]:
-        """The place of each row, or -1."""
-        column = cells(self.expression, batch, derived)
-        found = places(column, self.values)
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
+        """Return the place of each row, or -1."""
+        column = evaluate_cells(self.expression, batch, derived)
+        found = find_places(column, self.values)
         return np.where(missing_cells(column), self.values.index(None), found) if None in self.values else found
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Public edges of a histogram; a bin holds its lower edge, the last one both. Other values belong nowhere.
+    """Public edges of a histogram. A bin includes its lower edge, the last one both; other values lie outside.
 
     >>> from expost.data.expression import col
     >>> axis = Bins.of(col("age"), [0, 18, 65])
@@ -92,7 +122,7 @@ class Bins:
 
     @classmethod
     def of(cls, expression: Expression, edges: Sequence[float], *, clamped: bool = False) -> Bins:
-        """The axis of increasing finite edges; ``clamped`` puts values beyond the ends into the end bins."""
+        """Build the axis of increasing finite edges; ``clamped`` puts values beyond the ends into the end bins."""
         try:
             found = tuple(canonical_value(float(edge)) for edge in edges)
         except (TypeError, ValueError):
@@ -112,28 +142,27 @@ class Bins:
         """The lower edge of each bin."""
         return self.edges[:-1]
 
-    def words(self, key: bytes) -> NDArray[np.uint64]:
-        """One word per place, a function of its label alone."""
+    def label_words(self, key: bytes) -> NDArray[np.uint64]:
+        """Hash each label to one word that depends on that label and the key only."""
         return label_words(self.labels, key)
 
-    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
-        """The bin of each row, or -1."""
-        values = evaluate(self.expression, batch, derived)
-        assert isinstance(values, Numbers | Truths)
-        numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
+        """Return the bin of each row, or -1."""
+        numbers = _evaluate_numbers(self.expression, batch, derived)
         edges = np.array(self.edges)
         place = np.searchsorted(edges, numbers, side="right") - 1
         place = np.where(numbers == edges[-1], self.size - 1, place)
         if self.clamped:
             place = np.clip(place, 0, self.size - 1)
-        return np.where(values.missing | (place >= self.size), -1, place)
+        return np.where(np.isnan(numbers) | (place >= self.size), -1, place)
 
 
 @dataclass(frozen=True, slots=True)
 class LogBins:
-    """Bins that double: (scale 2^(i-1), scale 2^i] for i = 0 to ``count`` - 1, the same below zero, the first with zero.
+    """Bins of doubling width: (scale 2^(i-1), scale 2^i] for i = 0 to ``count`` - 1, mirrored below zero.
 
-    Places go from the most negative bin to the most positive one. Values beyond the last bin belong into it.
+    Places go from the most negative bin to the most positive one. Zero lies in the first positive bin, and values
+    beyond the last bin belong to it.
 
     >>> from expost.data.expression import col
     >>> axis = LogBins(col("x"), scale=1.0, count=4)
@@ -152,35 +181,94 @@ class LogBins:
 
     @property
     def labels(self) -> tuple[Plain, ...]:
-        """The end of each bin that is away from zero."""
+        """The edge of each bin that is farther from zero."""
         ends = [self.scale * 2.0**i for i in range(self.count)]
         return (*(-end for end in reversed(ends)), *ends)
 
-    def words(self, key: bytes) -> NDArray[np.uint64]:
-        """One word per place, a function of its label alone."""
+    def label_words(self, key: bytes) -> NDArray[np.uint64]:
+        """Hash each label to one word that depends on that label and the key only."""
         return label_words(self.labels, key)
 
-    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.int64]:
-        """The bin of each row, or -1."""
-        values = evaluate(self.expression, batch, derived)
-        assert isinstance(values, Numbers | Truths)
-        numbers = values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
-        with np.errstate(over="ignore"):  # a huge value becomes infinite, which is the last bin; no warning tells
-            size = np.abs(np.where(values.missing, 0.0, numbers)) / self.scale
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
+        """Return the bin of each row, or -1."""
+        numbers = _evaluate_numbers(self.expression, batch, derived)
+        missing = np.isnan(numbers)
+        with np.errstate(over="ignore"):  # a huge value becomes infinite (the last bin); a warning would reveal it
+            size = np.abs(np.where(missing, 0.0, numbers)) / self.scale
         mantissa, exponent = np.frexp(size)
-        power = np.where(mantissa == 0.5, exponent - 1, exponent)  # the upper end belongs to the bin
+        power = np.where(mantissa == 0.5, exponent - 1, exponent)  # the upper edge belongs to the bin
         place = np.where(np.isinf(size), self.count - 1, np.clip(power, 0, self.count - 1))
-        return np.where(values.missing, -1, np.where(numbers < 0, self.count - 1 - place, self.count + place))
+        return np.where(missing, -1, np.where(numbers < 0, self.count - 1 - place, self.count + place))
 
 
-class Axis(Protocol):
-    """Tells rows apart: ``codes`` gives each row one of ``size`` places, or -1; ``words`` are hashes of the labels."""
+@dataclass(frozen=True, eq=False, repr=False)
+class FoundKeys:
+    """The keys that occur in the data, in order. SECRET: a key may be released only after thresholding.
+
+    The keys stay in Arrow, and their number is not limited: an error would reveal how many there are.
+
+    >>> from expost.data.expression import col
+    >>> axis = FoundKeys(col("city"), pa.array(["Oslo", "Rome"], pa.large_string()))
+    >>> axis.codes(pa.record_batch({"city": ["Rome", None, "Oslo"]}), {}).tolist()
+    [1, -1, 0]
+    """
+
+    expression: Expression
+    column: pa.Array
+    key: bytes = b""  # secret key of the hashes by which texts are found
 
     @property
-    def expression(self) -> Expression: ...
+    def size(self) -> int:
+        """The number of keys."""
+        return len(self.column)
+
     @property
-    def size(self) -> int: ...
-    @property
-    def labels(self) -> tuple[Any, ...]: ...
-    def words(self, key: bytes) -> NDArray[np.uint64]: ...
-    def codes(self, batch: pa.RecordBatch, derived: Mapping[str, Expression]) -> NDArray[np.integer[Any]]: ...
+    def labels(self) -> tuple[Any, ...]:
+        """The keys as Python values."""
+        return tuple(self.column.to_pylist())
+
+    def label_words(self, key: bytes) -> NDArray[np.uint64]:
+        """Hash each key to one word that depends on that key's content only."""
+        return content_words(self.column, key)
+
+    def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
+        """Return the place of each row's key, or -1."""
+        column = key_column(self.expression, batch, derived)
+        if self._sorted_words is None:
+            found = pc.index_in(column, value_set=self.column, skip_nulls=True)
+            return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+        words, present = exact_words(column, self.key)
+        ordered, order = self._sorted_words
+        near = np.minimum(np.searchsorted(ordered[0], widen_words(words[0])), self.size - 1)
+        for mine, theirs in zip(words, ordered, strict=True):
+            present = present & (widen_words(mine) == theirs[near])
+        return np.where(present, order[near], -1)
+
+    @cached_property
+    def _sorted_words(self) -> tuple[list[NDArray[np.uint64]], NDArray[np.intp]] | None:
+        """The words of many keys in order, with their places. Arrow would hash all keys again for every batch.
+
+        None for few keys, and if two keys share a first word, so that a collision cannot mix up two keys.
+        """
+        if self.size <= _FEW:
+            return None
+        words = [widen_words(word) for word in exact_words(self.column, self.key)[0]]
+        order = np.argsort(words[0])
+        ordered = [word[order] for word in words]
+        return None if (ordered[0][1:] == ordered[0][:-1]).any() else (ordered, order)
+
+
+def key_column(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> pa.Array:
+    """Return the key of each row as a canonical column whose type depends on the expression only.
+
+    Times are in microseconds, because a key is released as a Python value.
+    """
+    column = evaluate_cells(expression, batch, derived)
+    return evaluate(expression, batch, derived).to_column() if pa.types.is_temporal(column.type) else column
+
+
+def _evaluate_numbers(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.float64]:
+    """Return the numbers of an expression, NaN where missing."""
+    values = evaluate(expression, batch, derived)
+    assert isinstance(values, Numbers | Truths)
+    return values.to_floats()

@@ -1,31 +1,64 @@
-"""Contribution bounding: a uniformly random part of what each unit has, chosen by that unit's own rows alone."""
+"""Contribution bounding: keep a uniformly random part of each unit's rows, chosen by that unit's own rows only."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.data.atoms import Atoms
-from expost.data.identity import Words, mix, widened
+from expost.data.unit_identity import mix_words, widen_words
 
-__all__ = ["Limits", "bound"]
+__all__ = ["Atoms", "Limits", "bound_contributions"]
 
 Indices = NDArray[np.intp]
 GroupWords = Callable[[NDArray[Any]], NDArray[np.uint64]]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the odd number next to 2^64 over the golden ratio (SLF14, Section 4)
-_DIGITS = np.uint64(29)  # of a group's priority in a packed word; the others are of the unit's name
+_DIGITS = np.uint64(29)  # bits of a group's priority in a packed word; the other bits come from the unit's name
 _LOW_DIGITS = (np.uint64(1) << _DIGITS) - np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
+class Atoms:
+    """Rows reduced to integers.
+
+    ``words`` name the unit (an empty list if a unit is a row), ``cell`` is the row's cell, ``steps`` has one line of
+    clamped values per measured column.
+
+    >>> atoms = Atoms([], np.array([0, 3]), np.array([[5.0, 6.0]]))
+    >>> atoms.take(np.array([1])).steps.tolist()
+    [[6.0]]
+    """
+
+    words: list[NDArray[Any]]
+    cell: NDArray[Any]
+    steps: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def take(self, rows: NDArray[Any] | slice) -> Atoms:
+        """Select rows by index, mask or slice (a slice copies nothing)."""
+        return Atoms([word[rows] for word in self.words], self.cell[rows], self.steps[:, rows])
+
+    @staticmethod
+    def join(parts: Sequence[Atoms]) -> Atoms:
+        """Concatenate the rows of several parts."""
+        words = [np.concatenate(each) for each in zip(*(part.words for part in parts), strict=True)]
+        cell = np.concatenate([part.cell for part in parts])
+        return Atoms(words, cell, np.concatenate([part.steps for part in parts], axis=1))
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """What one unit may contribute: groups, rows in all, and whether a group counts a unit only once.
+    """The contribution bounds of one unit.
+
+    ``groups`` and ``rows`` limit its groups and its rows in total (None for no limit); with ``once`` a group counts the
+    unit only once.
 
     >>> Limits(groups=4, rows=8)
     Limits(groups=4, rows=8, once=False)
@@ -36,93 +69,43 @@ class Limits:
     once: bool = False
 
 
-def bound(atoms: Atoms, limits: Limits, secret: bytes, group_words: GroupWords = widened) -> Atoms:
-    """The atoms that each unit keeps: at most ``groups`` groups, then at most ``rows`` rows, both drawn uniformly.
+def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words: GroupWords = widen_words) -> Atoms:
+    """Return the rows that each unit keeps: at most ``groups`` groups, then at most ``rows`` rows, both uniformly random.
 
     All rows of a unit must be present. For every secret the choice of a unit depends on its own rows only, as a
-    multiset, so adding or removing a unit leaves what the others keep untouched (docs/proofs/contribution-bounding.md);
+    multiset, so adding or removing a unit does not change what the others keep (docs/proofs/contribution-bounding.md),
     and it does not depend on order. Priorities are keyed hashes of a row's content and its number among equal rows.
-    ``group_words`` gives the content of cells, one word each (``Tally.group_words``). By default it is their number, which
-    is right only where cells have the same numbers whatever the rows.
+    ``group_words`` hashes the content of cells to one word each (``Tally.group_words``). The default uses the number of
+    a cell, which is right only if cells have the same numbers whatever the rows are.
 
     >>> atoms = Atoms([np.array([7, 7, 7, 8], np.uint64)], np.array([0, 1, 2, 0]), np.zeros((0, 4), np.int64))
-    >>> len(bound(atoms, Limits(rows=2), b"secret").cell)
+    >>> len(bound_contributions(atoms, Limits(rows=2), b"secret").cell)
     3
     """
-    keys = _keys(secret)
-    name = _names(atoms.words, keys[0])
+    stream = hashlib.shake_256(b"expost contribution bounding" + secret).digest(32)
+    keys = [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(4)]
+    # A scattered word for each row's unit; it must be even over the words, not unique.
+    name = mix_words(atoms.words[0], keys[0])
+    for word in atoms.words[1:]:
+        name = mix_words(name ^ widen_words(word), keys[0])
     if limits.once or limits.groups is not None:
         chosen, unit = _choose_groups(atoms, name, group_words, keys[1], limits)
     else:
-        chosen, unit = _by_unit(atoms.words)
+        chosen = np.argsort(atoms.words[0]) if len(atoms.words) == 1 else np.lexsort(atoms.words)
+        unit = np.cumsum(_run_starts(*(word[chosen] for word in atoms.words))) - 1
     if limits.rows is not None:
         chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:], limits.rows)
     return atoms.take(chosen)
 
 
-def _keys(secret: bytes) -> list[int]:
-    stream = hashlib.shake_256(b"expost contribution bounding" + secret).digest(32)
-    return [int.from_bytes(stream[8 * k : 8 * k + 8], "little") for k in range(4)]
-
-
-def _by_unit(words: list[Words]) -> tuple[Indices, NDArray[np.int64]]:
-    """An order in which each unit's rows stand together, and the number of each row's unit in that order."""
-    order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
-    return order, np.cumsum(_starts(*(word[order] for word in words))) - 1
-
-
-def _names(words: list[Words], key: int) -> NDArray[np.uint64]:
-    """A scattered word for each row's unit; only its evenness matters, not that it be unique."""
-    name = mix(words[0], key)
-    for word in words[1:]:
-        name = mix(name ^ widened(word), key)
-    return name
-
-
-def _scattered(part: NDArray[Any], name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """The scattered word of a unit and a part of it: that entry of the sequence of SplitMix64 that starts at the name."""
-    return mix(name + widened(part) * _GOLDEN, key)
-
-
-def _sorted_within(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> Indices:
-    """An order by unit, then priority: one fast sort of packed words unless these were too coarse."""
-    order, packed = _packed_order(unit, priority)
-    equal = np.flatnonzero(packed[1:] == packed[:-1])
-    if (priority[order[equal]] != priority[order[equal + 1]]).any():
-        return np.lexsort((priority, unit))
-    return order
-
-
-def _packed_order(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint64]]:
-    shift = np.uint64(int(unit[-1]).bit_length()) if len(unit) else np.uint64(0)
-    packed = priority >> shift
-    packed |= unit.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
-    order = np.argsort(packed)
-    return order, packed[order]
-
-
-def _starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a run of equal rows begins."""
-    first = np.ones(len(parts[0]), bool)
-    first[1:] = False
-    for part in parts:
-        first[1:] |= part[1:] != part[:-1]
-    return first
-
-
-def _rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    places = np.arange(len(starts))
-    return places - np.maximum.accumulate(np.where(starts, places, 0))
-
-
 def _choose_groups(
     atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int, limits: Limits
 ) -> tuple[Indices, NDArray[np.int64]]:
-    """The rows of each unit's groups of lowest priority, in an order by unit, and the number of each row's unit.
+    """Choose each unit's groups of lowest priority: the rows in an order by unit, and the number of each row's unit.
 
-    One row a group where a group counts a unit only once.
+    If a group counts a unit only once, one row per group is chosen.
     """
-    order, new_unit, new_group = _by_unit_and_group(atoms, name, group_words, key)
+    order, new_unit, new_group = _sort_by_unit_and_group(atoms, name, group_words, key)
     kept = new_group if limits.once else np.ones(len(order), bool)
     if limits.groups is not None:
         group = np.cumsum(new_group)
@@ -131,15 +114,15 @@ def _choose_groups(
     return order[kept], np.cumsum(new_unit)[kept] - 1
 
 
-def _by_unit_and_group(
+def _sort_by_unit_and_group(
     atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int
 ) -> tuple[Indices, NDArray[np.bool_], NDArray[np.bool_]]:
-    """The order by unit, then by a group's priority, then by group, and where units and groups begin in it.
+    """Sort by unit, then by a group's priority, then by group; return the order and where units and groups begin.
 
-    One sort of words that hold the first digits of a unit's name and of the priority. Should two units, or two groups
-    of a unit, agree in these digits, the order is found the long way.
+    It sorts words that pack the first bits of the unit's name and of the priority. If two units, or two groups of a
+    unit, agree in these bits, it sorts by all of them instead.
     """
-    priority = _scattered(group_words(atoms.cell), name, key)
+    priority = _hash_part(group_words(atoms.cell), name, key)
     packed = (name & ~_LOW_DIGITS) | (priority >> (np.uint64(64) - _DIGITS))
     order = np.argsort(packed)
     packed = packed[order]
@@ -152,8 +135,9 @@ def _by_unit_and_group(
 
 
 def _unit_and_group_starts(atoms: Atoms, order: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    new_unit = _starts(*(word[order] for word in atoms.words))
-    return new_unit, new_unit | _starts(atoms.cell[order])
+    """Return where a new unit, and where a new group of a unit, begins in an order."""
+    new_unit = _run_starts(*(word[order] for word in atoms.words))
+    return new_unit, new_unit | _run_starts(atoms.cell[order])
 
 
 def _choose_rows(
@@ -165,43 +149,67 @@ def _choose_rows(
     keys: list[int],
     most: int,
 ) -> Indices:
-    """The ``most`` rows of lowest priority in each unit; units within the limit keep all and are not sorted."""
+    """Choose the ``most`` rows of lowest priority in each unit. Units within the limit keep all and are not sorted."""
     full = np.bincount(unit)[unit] > most
     if not full.any():
         return chosen
     over, unit = chosen[full], unit[full]
-    content = _content(atoms.take(over), name[over], group_words, keys[0])
-    order = _by_content(atoms, over, unit, content)
+    rows = atoms.take(over)
+    content = _hash_part(group_words(rows.cell), name[over], keys[0])
+    for column in rows.steps:
+        content = mix_words(content ^ column.astype(np.uint64), keys[0])
+    order = _sort_by_content(rows, unit, content)
     over, unit, content = over[order], unit[order], content[order]
-    # Equal rows are told apart by their number, or they would go together.
-    number = _rank_in_run(_starts(unit, content))
-    order = _by_priority(unit, mix(content + number.astype(np.uint64), keys[1]))
-    kept = over[order[_rank_in_run(_starts(unit[order])) < most]]
+    # Equal rows get different priorities by their number; with one priority they would be kept or dropped together.
+    number = _rank_in_run(_run_starts(unit, content))
+    priority = mix_words(content + number.astype(np.uint64), keys[1])
+    order, packed = _packed_order(unit, priority)
+    if (packed[1:] == packed[:-1]).any():
+        order = np.lexsort((priority, unit))
+    kept = over[order[_rank_in_run(_run_starts(unit[order])) < most]]
     return np.concatenate([chosen[~full], kept])
 
 
-def _by_content(atoms: Atoms, rows: Indices, unit: NDArray[np.int64], content: NDArray[np.uint64]) -> Indices:
-    """An order by unit and content. Rows of one unit whose contents share a hash are ordered by the contents.
+def _sort_by_content(rows: Atoms, unit: NDArray[np.int64], content: NDArray[np.uint64]) -> Indices:
+    """Sort by unit and content hash. Rows of one unit whose hashes collide are sorted by the contents themselves.
 
-    Without that their order would be the sort's, which may depend on rows of other units.
+    Otherwise their order would be that of the sort, which may depend on rows of other units.
     """
-    order = _sorted_within(unit, content)
-    alike = np.flatnonzero(~_starts(unit[order], content[order]))
-    here, before = (atoms.take(rows[order[places]]) for places in (alike, alike - 1))
+    order, packed = _packed_order(unit, content)
+    equal = np.flatnonzero(packed[1:] == packed[:-1])
+    if (content[order[equal]] != content[order[equal + 1]]).any():
+        order = np.lexsort((content, unit))
+    alike = np.flatnonzero(~_run_starts(unit[order], content[order]))
+    here, before = (rows.take(order[places]) for places in (alike, alike - 1))
     if (here.cell != before.cell).any() or (here.steps != before.steps).any():
-        every = atoms.take(rows)
-        return np.lexsort((*every.steps, every.cell, content, unit))
+        return np.lexsort((*rows.steps, rows.cell, content, unit))
     return order
 
 
-def _by_priority(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> Indices:
-    """The order by unit, then priority, then as it was."""
-    order, packed = _packed_order(unit, priority)
-    return np.lexsort((priority, unit)) if (packed[1:] == packed[:-1]).any() else order
+def _packed_order(unit: NDArray[np.int64], priority: NDArray[np.uint64]) -> tuple[Indices, NDArray[np.uint64]]:
+    """Sort by unit and by as many leading bits of the priority as fit with it into one word."""
+    shift = np.uint64(int(unit[-1]).bit_length()) if len(unit) else np.uint64(0)
+    packed = priority >> shift
+    packed |= unit.astype(np.uint64) << (np.uint64(64) - shift) if shift else np.uint64(0)
+    order = np.argsort(packed)
+    return order, packed[order]
 
 
-def _content(atoms: Atoms, name: NDArray[np.uint64], group_words: GroupWords, key: int) -> NDArray[np.uint64]:
-    content = _scattered(group_words(atoms.cell), name, key)
-    for column in atoms.steps:
-        content = mix(content ^ column.astype(np.uint64), key)
-    return content
+def _hash_part(part: NDArray[Any], name: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+    """Hash a unit and a part of it: the part's entry of the SplitMix64 sequence that starts at the unit's name."""
+    return mix_words(name + widen_words(part) * _GOLDEN, key)
+
+
+def _run_starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the positions where a run of equal rows begins."""
+    first = np.ones(len(parts[0]), bool)
+    first[1:] = False
+    for part in parts:
+        first[1:] |= part[1:] != part[:-1]
+    return first
+
+
+def _rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Number the positions within each run, from 0."""
+    places = np.arange(len(starts))
+    return places - np.maximum.accumulate(np.where(starts, places, 0))

@@ -1,4 +1,4 @@
-"""Public bounds of a number, cut into whole steps."""
+"""Public bounds of a number, divided into whole steps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,31 @@ from expost.core.rational import rational
 __all__ = ["MOST_STEPS", "Clamp"]
 
 MOST_STEPS = 1 << 20
-"""Steps between the bounds of a column that is not a short range of integers."""
+"""Number of steps between the bounds, unless the column is a shorter range of integers."""
 
 _MOST_DIGITS = 20  # floats have 17
 
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """Clamps numbers to public bounds and counts them in whole steps from the lower one.
+    """Clamps numbers to public bounds and counts them in whole steps from the lower bound.
 
-    A value becomes an integer from 0 to ``steps`` by a function of that value alone, so integer totals do not depend
-    on order, batch, engine or thread. The rounding moves a value by at most half a step.
+    A value becomes an integer from 0 to ``steps`` that depends on that value only, so integer totals do not depend on
+    order, batch, engine or thread. Rounding moves a value by at most half a step.
 
+    Parameters
+    ----------
+    low : Fraction
+        Lower bound, in the column's units.
+    high : Fraction
+        Upper bound, in the column's units.
+    steps : int
+        Number of steps between the bounds.
+    whole : bool, default False
+        True if the values are integers and one step is 1, so that nothing is rounded.
+
+    Examples
+    --------
     >>> clamp = Clamp.of((0, 120), whole=True)
     >>> clamp.to_steps(np.array([41.0, -5.0, 500.0, np.inf])).tolist()
     [41.0, 0.0, 120.0, 120.0]
@@ -42,8 +55,38 @@ class Clamp:
 
     @classmethod
     def of(cls, bounds: object, *, whole: bool = False) -> Clamp:
-        """The clamp for public bounds; ``whole`` says that the values are integers, which need no rounding."""
-        low, high = _bounds(bounds)
+        """Build a clamp from public bounds.
+
+        Parameters
+        ----------
+        bounds : pair of numbers
+            Lower and upper bound. They must not be computed from the data.
+        whole : bool, default False
+            True if the values are integers. Up to 2^20 of them need no rounding.
+
+        Returns
+        -------
+        Clamp
+            With one step per integer, or 2^20 steps.
+
+        Raises
+        ------
+        InvalidRequest
+            If the bounds are not two finite numbers, the lower one first.
+
+        Examples
+        --------
+        >>> Clamp.of((0, 1)).steps
+        1048576
+        """
+        do = "Pass bounds such as (0, 120) that hold whatever the data"
+        if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+            raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=do)
+        low, high = (_read_bound(end, do) for end in bounds)
+        if low >= high:
+            raise InvalidRequest("Expected the lower bound below the upper one", got=f"{bounds[0]}, {bounds[1]}", do=do)
+        if not (math.isfinite(float(low)) and float(high) - float(low) > 0):
+            raise InvalidRequest("Expected finite bounds that differ as 64-bit floats", do=do)
         width = high - low
         if whole and low.denominator == high.denominator == 1 and width <= MOST_STEPS:
             return cls(low, high, int(width), whole=True)
@@ -51,20 +94,35 @@ class Clamp:
 
     @property
     def step(self) -> Fraction:
-        """The distance of two neighbouring steps."""
+        """The width of one step, in the column's units."""
         return (self.high - self.low) / self.steps
 
     @property
     def rounding(self) -> Fraction:
-        """How far a value between the bounds can be from its step."""
+        """The largest rounding error of a value between the bounds: half a step, or 0 for integers."""
         return Fraction(0) if self.whole else self.step / 2
 
     def to_steps(
         self, values: NDArray[np.floating[Any]], out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Each number, clamped and rounded to the nearest step: whole floats, exact because they are below 2^53.
+        """Clamp numbers and round them to the nearest step.
 
-        Missing numbers must be taken out before; infinities are clamped like other numbers.
+        Parameters
+        ----------
+        values : array of floats
+            Numbers without missing ones. Infinities are clamped like other numbers.
+        out : array of floats, optional
+            Where to write the result.
+
+        Returns
+        -------
+        array of floats
+            Whole numbers from 0 to ``steps``, exact because they are below 2^53.
+
+        Examples
+        --------
+        >>> Clamp.of((0, 10), whole=True).to_steps(np.array([3.0, 99.0])).tolist()
+        [3.0, 10.0]
         """
         low, high = float(self.low), float(self.high)
         with np.errstate(all="ignore"):
@@ -76,15 +134,43 @@ class Clamp:
         return steps
 
     def to_value(self, steps: float | Fraction) -> float:
-        """The number at a (possibly fractional) step."""
+        """Return the number at a step.
+
+        Parameters
+        ----------
+        steps : float or Fraction
+            Steps from the lower bound; it may be fractional.
+
+        Returns
+        -------
+        float
+            The number, in the column's units.
+
+        Examples
+        --------
+        >>> Clamp.of((10, 20), whole=True).to_value(2.5)
+        12.5
+        """
         return float(self.low + Fraction(steps) * self.step)
 
     def to_roundest(self, step: int) -> float:
-        """The number with the fewest decimal digits among those that count as this step; at the ends a bound.
+        """Return the number with the fewest decimal digits among those that round to a step.
 
-        Where all values are decimals further than a step from each other (ages in a column of floats, prices), the
-        values at a step are this very number: a shorter decimal in the cell would be one of theirs.
+        If all values are decimals more than a step apart (ages in a column of floats, prices), the value at a step is
+        exactly this number: a shorter decimal that rounds to the step would be one of them.
 
+        Parameters
+        ----------
+        step : int
+            Steps from the lower bound.
+
+        Returns
+        -------
+        float
+            The number, in the column's units; a bound at the first and last step.
+
+        Examples
+        --------
         >>> clamp = Clamp.of((0, 120))
         >>> step = int(clamp.to_steps(np.array([54.1]))[0])
         >>> clamp.to_value(step), clamp.to_roundest(step)
@@ -101,23 +187,23 @@ class Clamp:
         return float(centre)
 
     def to_terms(self) -> list[float]:
-        """The bounds, for a receipt."""
+        """Return the bounds for a receipt.
+
+        Returns
+        -------
+        list of float
+            Lower and upper bound.
+
+        Examples
+        --------
+        >>> Clamp.of((0, 10)).to_terms()
+        [0.0, 10.0]
+        """
         return [float(self.low), float(self.high)]
 
 
-def _bounds(bounds: object) -> tuple[Fraction, Fraction]:
-    do = "Pass bounds such as (0, 120) that hold whatever the data"
-    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=do)
-    low, high = (_signed(end, do) for end in bounds)
-    if low >= high:
-        raise InvalidRequest("Expected the lower bound below the upper one", got=f"{bounds[0]}, {bounds[1]}", do=do)
-    if not (math.isfinite(float(low)) and float(high) - float(low) > 0):
-        raise InvalidRequest("Expected finite bounds that floats can tell apart", do=do)
-    return low, high
-
-
-def _signed(value: object, do: str) -> Fraction:
+def _read_bound(value: object, do: str) -> Fraction:
+    """Read one bound, which may be negative, as an exact fraction."""
     negative = isinstance(value, int | float) and value < 0
     size = rational(-value if negative else value, "bound", positive=False, do=do)  # type: ignore[operator]
     return -size if negative else size

@@ -1,4 +1,4 @@
-"""Filters and derived columns: a small language that cannot fail on any row."""
+"""Filters and derived columns: expressions over one row that cannot fail, whatever the row holds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from expost.core import InvalidRequest
-from expost.data.canonical import canonical_value
+from expost.data.canonical_cell import canonical_value
 
-__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_utc", "col", "is_exact", "lift"]
+__all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_expression", "as_utc", "col", "is_exact"]
 
 Plain = str | int | float | bool | Decimal | datetime.date | None
 
@@ -20,10 +20,14 @@ Plain = str | int | float | bool | Decimal | datetime.date | None
 class Expression:
     """A value computed from one row. Build it from ``col("name")`` with the usual operators.
 
-    Nothing an expression does can fail on a row: a division by zero, an overflow, NaN, infinity, a text that is no
+    An expression cannot fail on a row. A division by zero, an overflow, NaN, infinity, a text that does not spell a
     number and a missing value all become *missing*. A comparison with a missing value is unknown, and a filter keeps
     only rows for which it is known to be true. Numbers are 64-bit floats; upper and lower case concern ASCII letters.
 
+    Operators: ``+ - * / %``, ``== != < <= > >=``, and ``& | ~`` between conditions.
+
+    Examples
+    --------
     >>> (col("age") >= 65) & ~col("city").isin(["Rome", "Oslo"])
     ((age >= 65) AND (NOT (city IN ('Rome', 'Oslo'))))
     """
@@ -31,81 +35,94 @@ class Expression:
     __slots__ = ()
 
     depth = 0
-    """How many operations lie inside each other."""
+    """Number of nested operations."""
 
     def columns(self) -> frozenset[str]:
-        """The names of the columns it reads."""
+        """Return the names of the columns that the expression reads.
+
+        Returns
+        -------
+        frozenset of str
+            Stored and derived columns, without resolving derived ones.
+        """
         return frozenset(name for part in self.parts() for name in part.columns())
 
     def parts(self) -> Iterator[Expression]:
-        """The expressions it is made of."""
+        """Iterate over the direct arguments of the expression.
+
+        Returns
+        -------
+        iterator of Expression
+            Empty for a column and for a constant.
+        """
         return iter(())
 
-    def _with(self, name: str, *others: Any) -> Operation:
-        return Operation(name, (self, *(lift(other) for other in others)))
+    def _apply(self, name: str, *others: Any) -> Operation:
+        """Build an operation with this expression as its first argument."""
+        return Operation(name, (self, *(as_expression(other) for other in others)))
 
     def __add__(self, other: Any) -> Operation:
-        return self._with("+", other)
+        return self._apply("+", other)
 
     def __radd__(self, other: Any) -> Operation:
-        return lift(other)._with("+", self)
+        return as_expression(other)._apply("+", self)
 
     def __sub__(self, other: Any) -> Operation:
-        return self._with("-", other)
+        return self._apply("-", other)
 
     def __rsub__(self, other: Any) -> Operation:
-        return lift(other)._with("-", self)
+        return as_expression(other)._apply("-", self)
 
     def __mul__(self, other: Any) -> Operation:
-        return self._with("*", other)
+        return self._apply("*", other)
 
     def __rmul__(self, other: Any) -> Operation:
-        return lift(other)._with("*", self)
+        return as_expression(other)._apply("*", self)
 
     def __truediv__(self, other: Any) -> Operation:
-        return self._with("/", other)
+        return self._apply("/", other)
 
     def __rtruediv__(self, other: Any) -> Operation:
-        return lift(other)._with("/", self)
+        return as_expression(other)._apply("/", self)
 
     def __mod__(self, other: Any) -> Operation:
-        return self._with("%", other)
+        return self._apply("%", other)
 
     def __neg__(self) -> Operation:
-        return lift(0)._with("-", self)
+        return Literal(0)._apply("-", self)
 
     def __eq__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._with("=", other)
+        return self._apply("=", other)
 
     def __ne__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._with("<>", other)
+        return self._apply("<>", other)
 
     def __lt__(self, other: Any) -> Operation:
-        return self._with("<", other)
+        return self._apply("<", other)
 
     def __le__(self, other: Any) -> Operation:
-        return self._with("<=", other)
+        return self._apply("<=", other)
 
     def __gt__(self, other: Any) -> Operation:
-        return self._with(">", other)
+        return self._apply(">", other)
 
     def __ge__(self, other: Any) -> Operation:
-        return self._with(">=", other)
+        return self._apply(">=", other)
 
     def __and__(self, other: Any) -> Operation:
-        return self._chained("AND", other)
+        return self._extend_chain("AND", other)
 
     def __or__(self, other: Any) -> Operation:
-        return self._chained("OR", other)
+        return self._extend_chain("OR", other)
 
-    def _chained(self, name: str, other: Any) -> Operation:
-        """A chain of any length is one operation, not one inside the other."""
+    def _extend_chain(self, name: str, other: Any) -> Operation:
+        """Append to a chain of AND or OR, which is one operation of any length instead of a deep nest."""
         if isinstance(self, Operation) and self.name == name:
-            return Operation(name, (*self.arguments, lift(other)))
-        return self._with(name, other)
+            return Operation(name, (*self.arguments, as_expression(other)))
+        return self._apply(name, other)
 
     def __invert__(self) -> Operation:
-        return self._with("NOT")
+        return self._apply("NOT")
 
     __hash__ = object.__hash__
 
@@ -117,80 +134,316 @@ class Expression:
         )
 
     def isin(self, values: Iterable[Plain]) -> Operation:
-        """Whether the value is one of a public list."""
-        return self._with("IN", *values)
+        """Return a condition: the value is one of a public list.
+
+        Parameters
+        ----------
+        values : iterable
+            Constants to compare with: numbers, texts, dates, booleans or None.
+
+        Returns
+        -------
+        Expression
+            True where the value equals one of them.
+
+        Examples
+        --------
+        >>> col("city").isin(["Rome", "Oslo"])
+        (city IN ('Rome', 'Oslo'))
+        """
+        return self._apply("IN", *values)
 
     def between(self, low: Any, high: Any) -> Operation:
-        """Whether the value lies between two others, both included."""
+        """Return a condition: the value lies between two others, both included.
+
+        Parameters
+        ----------
+        low : expression or constant
+            Lower end.
+        high : expression or constant
+            Upper end.
+
+        Returns
+        -------
+        Expression
+            True where ``low <= value <= high``.
+
+        Examples
+        --------
+        >>> col("age").between(18, 65)
+        ((age >= 18) AND (age <= 65))
+        """
         return Operation("AND", (self >= low, self <= high))
 
     def is_missing(self) -> Operation:
-        """Whether there is no value."""
-        return self._with("IS NULL")
+        """Return a condition: the value is missing.
+
+        Returns
+        -------
+        Expression
+            True where there is no value; never unknown.
+
+        Examples
+        --------
+        >>> col("age").is_missing()
+        (age IS NULL)
+        """
+        return self._apply("IS NULL")
 
     def fill(self, value: Plain) -> Operation:
-        """The value, or a public one where it is missing."""
-        return self._with("coalesce", value)
+        """Replace missing values by a public constant.
+
+        Parameters
+        ----------
+        value : constant
+            The replacement, of the same kind.
+
+        Returns
+        -------
+        Expression
+            The value, or the constant where it is missing.
+
+        Examples
+        --------
+        >>> col("age").fill(0)
+        coalesce(age, 0)
+        """
+        return self._apply("coalesce", value)
 
     def abs(self) -> Operation:
-        """The size of a number."""
-        return self._with("abs")
+        """Compute the absolute value of a number.
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("x").abs()
+        abs(x)
+        """
+        return self._apply("abs")
 
     def floor(self) -> Operation:
-        """The next whole number below."""
-        return self._with("floor")
+        """Round a number down to an integer.
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("x").floor()
+        floor(x)
+        """
+        return self._apply("floor")
 
     def ceil(self) -> Operation:
-        """The next whole number above."""
-        return self._with("ceil")
+        """Round a number up to an integer.
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("x").ceil()
+        ceil(x)
+        """
+        return self._apply("ceil")
 
     def round(self) -> Operation:
-        """The nearest whole number, halves to the even one."""
-        return self._with("round")
+        """Round a number to the nearest integer, halves to the even one.
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("x").round()
+        round(x)
+        """
+        return self._apply("round")
 
     def lower(self) -> Operation:
-        """The text in lower case (ASCII letters)."""
-        return self._with("lower")
+        """Convert a text to lower case (ASCII letters only).
+
+        Returns
+        -------
+        Expression
+            A text.
+
+        Examples
+        --------
+        >>> col("city").lower()
+        lower(city)
+        """
+        return self._apply("lower")
 
     def upper(self) -> Operation:
-        """The text in upper case (ASCII letters)."""
-        return self._with("upper")
+        """Convert a text to upper case (ASCII letters only).
+
+        Returns
+        -------
+        Expression
+            A text.
+
+        Examples
+        --------
+        >>> col("city").upper()
+        upper(city)
+        """
+        return self._apply("upper")
 
     def length(self) -> Operation:
-        """The length of a text in bytes."""
-        return self._with("length")
+        """Count the bytes of a text.
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("city").length()
+        length(city)
+        """
+        return self._apply("length")
 
     def starts_with(self, prefix: str) -> Operation:
-        """Whether a text begins so."""
-        return self._with("starts_with", prefix)
+        """Return a condition: a text begins with a constant.
+
+        Parameters
+        ----------
+        prefix : str
+            The beginning to test for.
+
+        Returns
+        -------
+        Expression
+            True where the text begins so.
+
+        Examples
+        --------
+        >>> col("city").starts_with("R")
+        starts_with(city, 'R')
+        """
+        return self._apply("starts_with", prefix)
 
     def contains(self, part: str) -> Operation:
-        """Whether a text contains this."""
-        return self._with("contains", part)
+        """Return a condition: a text contains a constant.
+
+        Parameters
+        ----------
+        part : str
+            The text to search for.
+
+        Returns
+        -------
+        Expression
+            True where the text contains it.
+
+        Examples
+        --------
+        >>> col("city").contains("om")
+        contains(city, 'om')
+        """
+        return self._apply("contains", part)
 
     def as_number(self) -> Operation:
-        """The number a text spells, or missing."""
-        return self._with("number")
+        """Read the number that a text spells.
+
+        Returns
+        -------
+        Expression
+            A number; missing where the text does not spell one.
+
+        Examples
+        --------
+        >>> col("code").as_number()
+        number(code)
+        """
+        return self._apply("number")
 
     def year(self) -> Operation:
-        """The year of a time (UTC)."""
-        return self._with("year")
+        """Extract the year of a time (UTC).
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("when").year()
+        year(when)
+        """
+        return self._apply("year")
 
     def month(self) -> Operation:
-        """The month of a time, 1 to 12 (UTC)."""
-        return self._with("month")
+        """Extract the month of a time, 1 to 12 (UTC).
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("when").month()
+        month(when)
+        """
+        return self._apply("month")
 
     def day(self) -> Operation:
-        """The day of the month, 1 to 31 (UTC)."""
-        return self._with("day")
+        """Extract the day of the month, 1 to 31 (UTC).
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("when").day()
+        day(when)
+        """
+        return self._apply("day")
 
     def hour(self) -> Operation:
-        """The hour of a time, 0 to 23 (UTC)."""
-        return self._with("hour")
+        """Extract the hour of a time, 0 to 23 (UTC).
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("when").hour()
+        hour(when)
+        """
+        return self._apply("hour")
 
     def weekday(self) -> Operation:
-        """The day of the week, Monday 1 to Sunday 7 (UTC)."""
-        return self._with("weekday")
+        """Extract the day of the week, Monday 1 to Sunday 7 (UTC).
+
+        Returns
+        -------
+        Expression
+            A number.
+
+        Examples
+        --------
+        >>> col("when").weekday()
+        weekday(when)
+        """
+        return self._apply("weekday")
 
 
 class ColumnName(Expression):
@@ -228,8 +481,9 @@ class Literal(Expression):
                 do="Numbers are compared as 64-bit floats",
             )
         if isinstance(value, datetime.date):
-            as_utc(value)  # refused here rather than on the rows
-        if isinstance(value, str) and not _is_plain(value):
+            as_utc(value)  # raises here instead of on the rows
+        # NUL ends a text in C and half of a surrogate pair is not a character: neither can be stored everywhere.
+        if isinstance(value, str) and ("\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)):
             raise InvalidRequest(
                 "Expected a text of whole characters without NUL, which ledgers and databases cannot store",
                 got=value,
@@ -275,7 +529,7 @@ class Operation(Expression):
 
 
 class Lookup(Expression):
-    """The entry of a public table under the value of an expression; missing where there is none."""
+    """The entry of a public table under a key computed from the row; missing if the key is not in the table."""
 
     __slots__ = ("depth", "key", "keys", "label", "values")
 
@@ -287,7 +541,7 @@ class Lookup(Expression):
         return iter((self.key,))
 
     def __repr__(self) -> str:
-        # The entries are part of what is asked, so they are part of its name.
+        # The entries change the meaning of the expression, so they are part of its printed form.
         entries = hashlib.sha256(repr((self.keys, self.values)).encode()).hexdigest()[:12]
         return f"lookup({self.key!r}, {self.label} {entries})"
 
@@ -300,8 +554,25 @@ RESERVED = frozenset(
 
 
 def col(name: str) -> ColumnName:
-    """A column of the dataset, to build filters and derived columns from.
+    """Refer to a column of the dataset, to build filters and derived columns from it.
 
+    Parameters
+    ----------
+    name : str
+        Name of a stored or derived column. Whether it exists is checked when the expression meets a dataset.
+
+    Returns
+    -------
+    Expression
+        The column.
+
+    Raises
+    ------
+    InvalidRequest
+        If the name is empty or not a text.
+
+    Examples
+    --------
     >>> col("age") >= 65
     (age >= 65)
     """
@@ -309,7 +580,7 @@ def col(name: str) -> ColumnName:
 
 
 def is_exact(value: float) -> bool:
-    """Whether a number is finite and a 64-bit float holds it exactly.
+    """Return whether a number is finite and a 64-bit float holds it exactly.
 
     >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400), is_exact(float("inf"))
     (True, False, False, False)
@@ -320,13 +591,8 @@ def is_exact(value: float) -> bool:
         return False
 
 
-def _is_plain(text: str) -> bool:
-    """Whether a text can be stored anywhere: half of a surrogate pair is no character, and NUL ends a text."""
-    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
-
-
 def as_utc(value: datetime.date) -> datetime.date:
-    """A date or moment without a time zone, which is how columns of times are compared; years 1 to 9999.
+    """Convert a date or moment to UTC without a zone, the form in which columns of times are compared.
 
     >>> as_utc(datetime.datetime.fromisoformat("2020-01-01T01:30:00+02:00"))
     datetime.datetime(2019, 12, 31, 23, 30)
@@ -341,6 +607,6 @@ def as_utc(value: datetime.date) -> datetime.date:
         ) from None
 
 
-def lift(value: Any) -> Expression:
-    """An expression as it is, a plain value as a constant."""
+def as_expression(value: Any) -> Expression:
+    """Return an expression as it is and any other value as a constant."""
     return value if isinstance(value, Expression) else Literal(value)

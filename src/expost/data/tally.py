@@ -1,4 +1,4 @@
-"""What is added up: which rows, into which cells, which columns."""
+"""Tallies: which rows are added up, into which cells, over which columns; and the exact integer sums they give."""
 
 from __future__ import annotations
 
@@ -13,16 +13,103 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Unit
-from expost.data.atoms import Atoms
 from expost.data.axis import Axis
+from expost.data.bounding import Atoms
 from expost.data.clamp import Clamp
-from expost.data.evaluate import evaluate
+from expost.data.evaluation import Numbers, Truths, evaluate
 from expost.data.expression import ColumnName, Expression
-from expost.data.identity import mix, unit_words
-from expost.data.sums import PowerSums
-from expost.data.values import Numbers, Truths
+from expost.data.unit_identity import mix_words, unit_words
 
-__all__ = ["Measured", "Tally", "sources"]
+__all__ = ["Measured", "PowerSums", "Tally", "stored_columns"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_EXACT = 1 << 53  # sums of integers below this are exact in floats
+_SAFE = 1 << 62  # totals below this cannot overflow int64
+_HALF = 20  # bits of the lower part of a product
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSums:
+    """Numbers of rows, sums of steps and sums of products of steps, one column per cell.
+
+    ``first`` has one line per measured column, ``second`` one line per pair (0,0), (0,1), ..., (1,1), ...; each is empty
+    below its degree. All entries are integers, so that adding is exact in any order.
+
+    >>> sums = PowerSums.of(np.array([0, 1, 1]), np.array([[3.0, 4.0, 5.0]]), cells=2, degree=2)
+    >>> sums.rows.tolist(), sums.first.tolist(), sums.second.tolist()
+    ([1, 2], [[3, 9]], [[9, 41]])
+    """
+
+    rows: NDArray[Any]
+    first: NDArray[Any]
+    second: NDArray[Any]
+
+    @classmethod
+    def zero(cls, *, columns: int, cells: int, degree: int) -> PowerSums:
+        """Return the sums over no rows."""
+        pairs = columns * (columns + 1) // 2 if degree >= 2 else 0
+        shapes = (cells,), (columns if degree >= 1 else 0, cells), (pairs, cells)
+        return cls(*(np.zeros(shape, np.int64) for shape in shapes))
+
+    @classmethod
+    def of(cls, cell: Integers | None, steps: Floats, *, cells: int, degree: int) -> PowerSums:
+        """Sum over rows. ``cell`` is the cell of each row (None if there is only one), ``steps`` are below 2^21.
+
+        Steps may be up to 2^38 if ``degree`` is at most 1.
+        """
+        columns, count = steps.shape
+        if cell is not None:
+            first = [_sum_by_cell(cell, column, cells) for column in steps] if degree >= 1 else []
+            pairs = [(i, j) for i in range(columns) for j in range(i, columns)] if degree >= 2 else []
+            second = [_sum_by_cell(cell, steps[i] * steps[j], cells) for i, j in pairs]
+            stacked = (np.array(part, np.int64).reshape(len(part), cells) for part in (first, second))
+            return cls(np.bincount(cell, minlength=cells), *stacked)
+        sums = products = np.zeros((0, 1), np.int64)
+        if degree >= 1:
+            # Floats add integers exactly as long as no partial sum can round.
+            exact = steps.max(initial=0.0) * count < _EXACT
+            sums = (steps if exact else steps.astype(np.int64)).sum(axis=1).astype(np.int64)[:, None]
+        if degree >= 2:
+            products = _sum_products(steps)[np.triu_indices(columns)][:, None]
+        return cls(np.array([count]), sums, products)
+
+    def __add__(self, other: PowerSums) -> PowerSums:
+        return PowerSums(
+            _add_exactly(self.rows, other.rows),
+            _add_exactly(self.first, other.first),
+            _add_exactly(self.second, other.second),
+        )
+
+
+def _sum_products(steps: Floats) -> Integers:
+    """Sum all products of two columns, by float matrix products over chunks short enough to be exact."""
+    columns, count = steps.shape
+    most = int(steps.max(initial=1.0))
+    chunk = max(_EXACT // (most * most), 1)
+    # Python integers if int64 might overflow.
+    gram = np.zeros((columns, columns), np.int64 if count * most * most < _SAFE else object)
+    for start in range(0, count, chunk):
+        part = steps[:, start : start + chunk]
+        gram += (part @ part.T).astype(np.int64)
+    return gram
+
+
+def _sum_by_cell(cell: Integers, weights: Floats, cells: int) -> Integers:
+    """Sum whole floats from 0 to 2^42 by cell, exactly: in two passes if one might round."""
+    if weights.max(initial=0.0) * len(weights) < _EXACT:
+        return np.bincount(cell, weights, cells).astype(np.int64)
+    high = np.floor(weights / (1 << _HALF))
+    low = weights - high * (1 << _HALF)
+    return (np.bincount(cell, high, cells).astype(np.int64) << _HALF) + np.bincount(cell, low, cells).astype(np.int64)
+
+
+def _add_exactly(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Add, in Python integers as soon as int64 might overflow."""
+    narrow = object not in (left.dtype, right.dtype) and int(left.max(initial=0)) + int(right.max(initial=0)) < _SAFE
+    total: NDArray[Any] = left + right if narrow else left.astype(object) + right.astype(object)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +122,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Tally:
-    """A pure function of a batch of rows: filter, place in a cell, clamp, and add up powers of whole steps.
+    """A pure function of a batch of rows: filter, assign a cell, clamp, and add up powers of whole steps.
 
-    Rows that fail the filter, belong to no cell or miss a measured number are left out before anything is bounded.
+    Rows that fail the filter, belong to no cell or miss a measured number are dropped before contributions are bounded.
+    ``key`` is the secret of one query, from which words of units and labels are made.
 
     >>> from expost.data.expression import col
     >>> tally = Tally((Measured(col("age"), Clamp.of((0, 120), whole=True)),), where=col("age") > 1, degree=1)
-    >>> sums = tally.sums(tally.atoms(pa.record_batch({"age": [1, 41, None, 500]})))
+    >>> sums = tally.sum_atoms(tally.read_atoms(pa.record_batch({"age": [1, 41, None, 500]})))
     >>> sums.rows.tolist(), sums.first.tolist()
     ([2], [[161]])
     """
@@ -56,34 +144,39 @@ class Tally:
 
     @cached_property
     def cells(self) -> int:
-        """The number of places rows can fall into."""
+        """The number of cells, the product of the axes' sizes."""
         return math.prod(axis.size for axis in self.axes)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The source's columns that are read."""
+        """The columns of the source that are read."""
         expressions = [*(each.expression for each in self.measured), *(axis.expression for axis in self.axes)]
         named = {name for each in expressions for name in each.columns()}
         named |= self.where.columns() if self.where is not None else set()
         named |= {name for name in (self.unit.column, self.unit.time_column) if name is not None}
-        return tuple(sorted(sources(named, self.derived)))
+        return tuple(sorted(stored_columns(named, self.derived)))
 
-    def atoms(self, batch: pa.RecordBatch) -> Atoms:
-        """The rows of a batch as integers."""
-        words, cell, columns = self.read(batch)
-        steps = np.empty((len(columns), len(cell)))
-        for each, column, out in zip(self.measured, columns, steps, strict=True):
-            each.clamp.to_steps(column, out)
-        return Atoms(words, cell, steps)
+    @cached_property
+    def _cell_type(self) -> type[np.unsignedinteger[Any]]:
+        """The narrowest integer type that numbers all cells."""
+        return np.uint16 if self.cells <= 1 << 16 else np.uint32 if self.cells <= 1 << 32 else np.uint64
 
-    def read(self, batch: pa.RecordBatch) -> tuple[list[NDArray[Any]], NDArray[Any], list[NDArray[np.floating[Any]]]]:
-        """Unit, cell and measured numbers of the rows that count."""
+    def read_rows(
+        self, batch: pa.RecordBatch
+    ) -> tuple[list[NDArray[Any]], NDArray[Any], list[NDArray[np.floating[Any]]]]:
+        """Return unit words, cells and measured numbers of the rows that count."""
         kept = np.ones(batch.num_rows, bool)
         if self.where is not None:
             condition = evaluate(self.where, batch, self.derived)
             kept &= condition.certain if isinstance(condition, Truths) else False
-        cell = self._cells(batch, kept)
-        columns = [self._numbers(each, batch, kept) for each in self.measured]
+        cell: NDArray[Any] | None = None
+        for axis in self.axes:
+            codes = axis.codes(batch, self.derived)
+            kept &= codes >= 0  # the cell of a row outside an axis has no meaning, and the row is dropped below
+            cell = codes if cell is None else cell.astype(np.int64, copy=False) * axis.size + codes
+        if cell is None:
+            cell = np.zeros(batch.num_rows, self._cell_type)
+        columns = [self._read_numbers(each.expression, batch, kept) for each in self.measured]
         words: list[NDArray[Any]] = []
         if not self.unit.is_row:
             words, known = unit_words(self.unit, batch, self.derived, self.key)
@@ -93,48 +186,14 @@ class Tally:
             cell = cell[kept]
         return words, cell.astype(self._cell_type, copy=False), columns
 
-    @cached_property
-    def _cell_type(self) -> type[np.unsignedinteger[Any]]:
-        """The narrowest of a few integers that number all cells."""
-        return np.uint16 if self.cells <= 1 << 16 else np.uint32 if self.cells <= 1 << 32 else np.uint64
-
-    def _cells(self, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[Any]:
-        """The cell of each row; a row outside an axis is not kept, and its cell means nothing."""
-        if not self.axes:
-            return np.zeros(batch.num_rows, self._cell_type)
-        cell: NDArray[Any] | None = None
-        for axis in self.axes:
-            codes = axis.codes(batch, self.derived)
-            kept &= codes >= 0
-            cell = codes if cell is None else cell.astype(np.int64, copy=False) * axis.size + codes
-        assert cell is not None
-        return cell
-
-    def group_words(self, cell: NDArray[Any]) -> NDArray[np.uint64]:
-        """One word per row for its group, a function of the group's own labels.
-
-        Contribution bounding ranks groups by it. The number of a cell will not do: among keys that occur it depends on
-        the keys of other units.
-        """
-        group = np.zeros(len(cell), np.uint64)
-        if not len(cell):  # no key was found, so that an axis may be empty
-            return group
-        places = self.cells
-        for axis, words in zip(self.axes, self._label_words, strict=True):
-            places //= axis.size
-            group = mix(group, 0) + words[cell // places % axis.size]
-        return group
-
-    @cached_property
-    def _label_words(self) -> list[NDArray[np.uint64]]:
-        return [axis.words(self.key) for axis in self.axes]
-
-    def _numbers(self, each: Measured, batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
-        expression = each.expression
+    def _read_numbers(
+        self, expression: Expression, batch: pa.RecordBatch, kept: NDArray[np.bool_]
+    ) -> NDArray[np.floating[Any]]:
+        """Return the numbers of an expression and clear ``kept`` where they are missing."""
         if isinstance(expression, ColumnName) and expression.name not in self.derived:
             column = batch.column(expression.name)
             if pa.types.is_floating(column.type) and column.null_count == 0:
-                raw: NDArray[np.floating[Any]] = column.to_numpy(zero_copy_only=False)  # widened while it is clamped
+                raw: NDArray[np.floating[Any]] = column.to_numpy(zero_copy_only=False)  # widened when it is clamped
                 kept &= ~np.isnan(raw)
                 return raw
         values = evaluate(expression, batch, self.derived)
@@ -142,22 +201,46 @@ class Tally:
         kept &= ~values.missing
         return values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
 
-    def sums(self, atoms: Atoms) -> PowerSums:
-        """The power sums of some rows."""
-        cell = None if self.cells == 1 else atoms.cell.astype(np.int64, copy=False)
-        steps = atoms.steps.astype(np.float64, copy=False)
-        if cell is None and not len(steps):
-            return PowerSums(np.array([len(atoms)]), np.zeros((0, 1), np.int64), np.zeros((0, 1), np.int64))
-        return PowerSums.of(cell, steps, cells=self.cells, degree=self.degree)
+    def read_atoms(self, batch: pa.RecordBatch) -> Atoms:
+        """Reduce the rows of a batch that count to integers."""
+        words, cell, columns = self.read_rows(batch)
+        steps = np.empty((len(columns), len(cell)))
+        for each, column, out in zip(self.measured, columns, steps, strict=True):
+            each.clamp.to_steps(column, out)
+        return Atoms(words, cell, steps)
 
-    def zero(self) -> PowerSums:
-        """The sums of no rows."""
+    def group_words(self, cell: NDArray[Any]) -> NDArray[np.uint64]:
+        """Hash the group of each row to a word that depends on the group's own labels only.
+
+        Contribution bounding ranks groups by these words. The number of a cell would not do: among keys found in the
+        data it depends on the keys of other units.
+        """
+        group = np.zeros(len(cell), np.uint64)
+        if not len(cell):  # no key was found, so an axis may be empty
+            return group
+        places = self.cells
+        for axis, words in zip(self.axes, self._label_words, strict=True):
+            places //= axis.size
+            group = mix_words(group, 0) + words[cell // places % axis.size]
+        return group
+
+    @cached_property
+    def _label_words(self) -> list[NDArray[np.uint64]]:
+        return [axis.label_words(self.key) for axis in self.axes]
+
+    def sum_atoms(self, atoms: Atoms) -> PowerSums:
+        """Return the power sums of some rows."""
+        cell = None if self.cells == 1 else atoms.cell.astype(np.int64, copy=False)
+        return PowerSums.of(cell, atoms.steps.astype(np.float64, copy=False), cells=self.cells, degree=self.degree)
+
+    def zero_sums(self) -> PowerSums:
+        """Return the power sums of no rows."""
         return PowerSums.zero(columns=len(self.measured), cells=self.cells, degree=self.degree)
 
 
-def sources(names: set[str], derived: Mapping[str, Expression]) -> set[str]:
-    """The stored columns behind some names, derived ones resolved."""
+def stored_columns(names: set[str], derived: Mapping[str, Expression]) -> set[str]:
+    """Return the stored columns that some columns are computed from; a stored column stands for itself."""
     found: set[str] = set()
     for name in names:
-        found |= sources(set(derived[name].columns()), derived) if name in derived else {name}
+        found |= stored_columns(set(derived[name].columns()), derived) if name in derived else {name}
     return found

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from expost.data import bounding
-from expost.data.atoms import Atoms
-from expost.data.bounding import Limits, bound
-from expost.data.identity import mix, text_words
+from expost.data.bounding import Atoms, Limits, bound_contributions
+from expost.data.unit_identity import mix_words, text_words
 
 
 def atoms(units, cells, values) -> Atoms:
@@ -42,11 +41,11 @@ LIMITS = st.builds(
 @given(TABLES, LIMITS, st.randoms())
 def test_limits_hold_and_order_does_not_matter(table, limits, shuffler) -> None:
     table = without_values(table, limits)
-    kept = rows(bound(atoms(*zip(*table, strict=True)), limits, b"secret"))
+    kept = rows(bound_contributions(atoms(*zip(*table, strict=True)), limits, b"secret"))
     shuffled = list(table)
     shuffler.shuffle(shuffled)
 
-    assert rows(bound(atoms(*zip(*shuffled, strict=True)), limits, b"secret")) == kept
+    assert rows(bound_contributions(atoms(*zip(*shuffled, strict=True)), limits, b"secret")) == kept
     assert not kept - Counter(table)
     for unit in {row[0] for row in table}:
         mine = [row for row in kept.elements() if row[0] == unit]
@@ -59,9 +58,9 @@ def test_limits_hold_and_order_does_not_matter(table, limits, shuffler) -> None:
 @given(TABLES, LIMITS)
 def test_what_a_unit_keeps_does_not_depend_on_the_others(table, limits) -> None:
     table = without_values(table, limits)
-    everyone = rows(bound(atoms(*zip(*table, strict=True)), limits, b"secret"))
+    everyone = rows(bound_contributions(atoms(*zip(*table, strict=True)), limits, b"secret"))
     without = [row for row in table if row[0] != 0]
-    kept = rows(bound(atoms(*zip(*without, strict=True)), limits, b"secret")) if without else Counter()
+    kept = rows(bound_contributions(atoms(*zip(*without, strict=True)), limits, b"secret")) if without else Counter()
 
     assert Counter({row: n for row, n in everyone.items() if row[0] != 0}) == kept
 
@@ -69,7 +68,7 @@ def test_what_a_unit_keeps_does_not_depend_on_the_others(table, limits) -> None:
 @settings(max_examples=60)
 @given(TABLES, st.integers(1, 5))
 def test_a_unit_within_its_limit_keeps_everything(table, most) -> None:
-    kept = rows(bound(atoms(*zip(*table, strict=True)), Limits(rows=most), b"secret"))
+    kept = rows(bound_contributions(atoms(*zip(*table, strict=True)), Limits(rows=most), b"secret"))
     sizes = Counter(row[0] for row in table)
 
     for row, count in Counter(table).items():
@@ -84,7 +83,11 @@ def _chosen(limits: Limits, table, secrets: int) -> Counter:
     for secret in range(secrets):
         found[
             tuple(
-                sorted(rows(bound(atoms(*zip(*table, strict=True)), limits, secret.to_bytes(8, "little"))).elements())
+                sorted(
+                    rows(
+                        bound_contributions(atoms(*zip(*table, strict=True)), limits, secret.to_bytes(8, "little"))
+                    ).elements()
+                )
             )
         ] += 1
     return found
@@ -113,7 +116,7 @@ def test_priorities_that_agree_in_their_packed_digits_are_told_apart() -> None:
     rng = np.random.default_rng(5)
     units = rng.integers(0, 2**40, 300_000).repeat(4).astype(np.uint64)
     cells = np.tile(np.arange(4), 300_000)
-    kept = bound(Atoms([units], cells, np.zeros((0, len(units)))), Limits(groups=2), b"secret")
+    kept = bound_contributions(Atoms([units], cells, np.zeros((0, len(units)))), Limits(groups=2), b"secret")
 
     assert len(kept) == 600_000
     assert scipy_stats.chisquare(np.bincount(kept.cell)).pvalue > 1e-6
@@ -121,7 +124,7 @@ def test_priorities_that_agree_in_their_packed_digits_are_told_apart() -> None:
 
 def test_several_words_name_a_unit_together() -> None:
     words = [np.array([1, 1, 2, 2], np.uint64), np.array([5, 6, 5, 5], np.uint64)]
-    kept = bound(Atoms(words, np.zeros(4, np.int64), np.zeros((0, 4))), Limits(rows=1), b"s")
+    kept = bound_contributions(Atoms(words, np.zeros(4, np.int64), np.zeros((0, 4))), Limits(rows=1), b"s")
 
     assert sorted(zip(*(word.tolist() for word in kept.words), strict=True)) == [(1, 5), (1, 6), (2, 5)]
 
@@ -129,7 +132,7 @@ def test_several_words_name_a_unit_together() -> None:
 def test_mixing_is_a_permutation() -> None:
     words = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
 
-    assert len(np.unique(mix(words, 12345))) == len(words)
+    assert len(np.unique(mix_words(words, 12345))) == len(words)
 
 
 @pytest.mark.parametrize("lane", [0, 1])
@@ -163,11 +166,11 @@ def test_units_and_groups_that_agree_in_their_first_digits_are_told_apart(monkey
     units, cells, values = rng.integers(0, 300, 6000), rng.integers(0, 40, 6000), rng.integers(0, 5, 6000)
     for limits in (Limits(groups=3, rows=4), Limits(groups=2, once=True), Limits(rows=5, once=True)):
         table = atoms(units, cells, np.zeros(6000) if limits.once else values)
-        expected = rows(bound(table, limits, b"secret"))
+        expected = rows(bound_contributions(table, limits, b"secret"))
         for digits in (2, 61):  # hardly a digit for the groups, hardly one for the units
             monkeypatch.setattr(bounding, "_DIGITS", np.uint64(digits))
             monkeypatch.setattr(bounding, "_LOW_DIGITS", np.uint64((1 << digits) - 1))
-            assert rows(bound(table, limits, b"secret")) == expected
+            assert rows(bound_contributions(table, limits, b"secret")) == expected
         monkeypatch.undo()
 
 
@@ -178,7 +181,9 @@ def test_an_id_keeps_the_same_rows_however_wide_its_column_is(width) -> None:
     narrow = Atoms([units.astype(width)], cells.astype(np.uint16), np.zeros((1, 2000), np.uint32))
     wide = Atoms([units.astype(np.int64)], cells.astype(np.uint64), np.zeros((1, 2000)))
 
-    assert rows(bound(narrow, Limits(groups=3, rows=5), b"s")) == rows(bound(wide, Limits(groups=3, rows=5), b"s"))
+    assert rows(bound_contributions(narrow, Limits(groups=3, rows=5), b"s")) == rows(
+        bound_contributions(wide, Limits(groups=3, rows=5), b"s")
+    )
 
 
 @pytest.mark.parametrize("limits", [Limits(rows=3), Limits(groups=2), Limits(groups=2, rows=3)])
@@ -188,7 +193,11 @@ def test_contents_that_share_a_hash_are_chosen_by_the_units_own_rows(limits: Lim
     table = [(int(u), int(c), 0) for u, c in zip(rng.integers(0, 50, 900), rng.integers(0, 12, 900), strict=True)]
 
     def kept(some: list[tuple[int, int, int]]) -> Counter:
-        return rows(bound(atoms(*zip(*some, strict=True)), limits, b"s", lambda cell: np.zeros(len(cell), np.uint64)))
+        return rows(
+            bound_contributions(
+                atoms(*zip(*some, strict=True)), limits, b"s", lambda cell: np.zeros(len(cell), np.uint64)
+            )
+        )
 
     everyone = kept(table)
     assert kept([table[place] for place in rng.permutation(900)]) == everyone

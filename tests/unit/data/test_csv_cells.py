@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from expost.data import Dataset
-from expost.data.engines.csv_cells import CutRecords
+from expost.data.engines.csv_engine import CutRecords
 
 LETTERS = np.array(list('",,\n;x1\u00e9 '))
 
@@ -37,8 +37,8 @@ def test_cells_are_those_of_pythons_reader(ending: str, seed: int) -> None:
     for part, rows in ((lines, table), (lines.slice(7, 20), table[7:27]), (lines.slice(50), [])):
         cut = CutRecords(part, ",")
         for place in range(len(table[0])):
-            assert [text or "" for text in cut.cells(place).to_pylist()] == [row[place] for row in rows]
-        assert set(cut.cells(len(table[0])).to_pylist()) <= {None}
+            assert [text or "" for text in cut.column_cells(place).to_pylist()] == [row[place] for row in rows]
+        assert set(cut.column_cells(len(table[0])).to_pylist()) <= {None}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -61,16 +61,16 @@ def test_records_that_are_short_long_blank_or_lost() -> None:
     lines = pa.array(["1,2\n", "3\n", None, "\r\n", "4,5,6,7\n", ',""\n', ",\n", "8,9"])
     cut = CutRecords(lines, ",")
 
-    assert cut.cells(0).to_pylist() == ["1", "3", None, "4", None, None, "8"]
-    assert cut.cells(1).to_pylist() == ["2", None, None, "5", "", None, "9"]
-    assert cut.whole().to_pylist() == ["1,2", "3", None, "4,5,6,7", ',""', ",", "8,9"]
-    assert CutRecords(pa.nulls(2, pa.string()), ",").cells(1).to_pylist() == [None, None]
+    assert cut.column_cells(0).to_pylist() == ["1", "3", None, "4", None, None, "8"]
+    assert cut.column_cells(1).to_pylist() == ["2", None, None, "5", "", None, "9"]
+    assert cut.whole_records().to_pylist() == ["1,2", "3", None, "4,5,6,7", ',""', ",", "8,9"]
+    assert CutRecords(pa.nulls(2, pa.string()), ",").column_cells(1).to_pylist() == [None, None]
 
 
 def test_a_line_end_is_taken_off_once() -> None:
     cut = CutRecords(pa.array(["1,x\r\r\n", '2,"y\r\n"\r\n', "3,z\r"]), ",")
 
-    assert cut.cells(1).to_pylist() == ["x\r", "y\r\n", "z"]
+    assert cut.column_cells(1).to_pylist() == ["x\r", "y\r\n", "z"]
 
 
 @pytest.mark.parametrize("lines_are_rows", [True, False])

@@ -12,7 +12,7 @@ import pytest
 from expost import Session, epsilon
 from expost.core import InvalidRequest, unseal
 from expost.data import Dataset
-from expost.data.engines.csv_records import Misquoted, csv_records
+from expost.data.engines.csv_engine import Misquoted, csv_records
 
 TYPES = {"age": "integer", "comment": "text"}
 READINGS = [TYPES, None]
@@ -164,7 +164,7 @@ def test_the_header_alone_tells_the_layout(sign, tmp_path) -> None:
 
     dataset = Dataset(path)
     assert str(dataset.schema) == ", ".join(expected)
-    assert unseal(dataset.total_rows())[0] == 2
+    assert unseal(dataset.measure_rows())[0] == 2
     path.write_text(path.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
     assert list(Dataset(path).schema) == ["column0", "born", 'a "b", c']
 

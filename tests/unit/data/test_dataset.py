@@ -9,7 +9,7 @@ import pytest
 
 from expost.core import InvalidRequest, Sealed, Unit, unseal
 from expost.data import Dataset, col
-from expost.data.form import CountForm, TotalForm
+from expost.data.sealed_form import CountForm, TotalForm
 from expost.data.tally import Measured
 
 TABLE = pa.table(
@@ -24,14 +24,14 @@ TABLE = pa.table(
 
 
 def count(dataset: Dataset) -> int:
-    return int(unseal(dataset.total(CountForm(), dataset.tally(), secret=b"secret!!"))[0])
+    return int(unseal(dataset.measure_total(CountForm(), dataset.tally(), secret=b"secret!!"))[0])
 
 
 def test_the_schema_is_public_and_the_total_is_sealed() -> None:
     dataset = Dataset(TABLE)
 
     assert list(dataset.schema) == ["age", "city", "who", "when", "list"]
-    assert isinstance(dataset.total_rows(), Sealed)
+    assert isinstance(dataset.measure_rows(), Sealed)
     assert dataset.name is None
     assert "41" not in repr(dataset)
 
@@ -53,7 +53,7 @@ def test_a_file_names_its_dataset(tmp_path) -> None:
         ({"bounds": {"age": (9, 1)}}, "lower bound"),
         ({"categories": {"city": []}}, "categories"),
         ({"unit": "nowhere"}, "name of a column"),
-        ({"max_rows_per_unit": 5}, "beside an id column"),
+        ({"max_rows_per_unit": 5}, "only with an id column"),
         ({"unit": "who", "max_rows_per_unit": 0}, "whole number"),
         ({"unit": Unit.of("who", per="day", time="age")}, "column of times"),
     ],
@@ -109,8 +109,8 @@ def test_a_unit_needs_a_limit_only_where_rows_are_added_up() -> None:
     dataset = Dataset(TABLE, unit="who")
 
     with pytest.raises(InvalidRequest, match="limit on the rows"):
-        dataset.total(CountForm(), dataset.tally(), secret=b"s")
-    assert unseal(dataset.total(CountForm(), dataset.tally(), secret=b"secret!!", once=True)).tolist() == [3]
+        dataset.measure_total(CountForm(), dataset.tally(), secret=b"s")
+    assert unseal(dataset.measure_total(CountForm(), dataset.tally(), secret=b"secret!!", once=True)).tolist() == [3]
 
 
 def test_bounds_come_from_the_question_or_the_description() -> None:
@@ -118,7 +118,7 @@ def test_bounds_come_from_the_question_or_the_description() -> None:
     clamp = dataset.clamp(col("age"))
     tally = dataset.tally(measured=(Measured(col("age"), clamp),), degree=1)
 
-    assert unseal(dataset.total(TotalForm(clamp), tally, secret=b"")).tolist() == [41 + 17 + 50]
+    assert unseal(dataset.measure_total(TotalForm(clamp), tally, secret=b"")).tolist() == [41 + 17 + 50]
     assert dataset.clamp(col("age"), (0, 9)).high == 9
     with pytest.raises(InvalidRequest, match="public bounds"):
         dataset.clamp(col("age") + 1)
@@ -134,11 +134,11 @@ def test_matrices_stream_with_missing_rows_left_out_and_bounds_applied() -> None
     table = pa.table({"a": [1.0, 2.0, None, 99.0], "b": [1, 2, 3, 4], "who": [1, 1, 2, 3]})
     dataset = Dataset(table, bounds={"a": (0, 10)})
 
-    blocks = list(dataset.matrix_batches(["a"], "b", rows_per_batch=2))
+    blocks = list(dataset.read_features(["a"], "b", rows_per_batch=2))
 
     assert [block[0].tolist() for block in blocks] == [[[1.0], [2.0]], [[10.0]]]
     assert [block[1].tolist() for block in blocks] == [[1.0, 2.0], [4.0]]
-    assert next(iter(dataset.matrix_batches(["b"])))[1] is None
+    assert next(iter(dataset.read_features(["b"])))[1] is None
 
 
 def test_matrices_are_bounded_by_unit_and_the_same_secret_gives_the_same_rows() -> None:
@@ -147,7 +147,7 @@ def test_matrices_are_bounded_by_unit_and_the_same_secret_gives_the_same_rows() 
     dataset = Dataset(table, unit="who", max_rows_per_unit=3)
 
     def rows(secret: bytes) -> np.ndarray:
-        found = np.concatenate([np.column_stack(block) for block in dataset.matrix_batches(["x"], "y", secret=secret)])
+        found = np.concatenate([np.column_stack(block) for block in dataset.read_features(["x"], "y", secret=secret)])
         return found[np.lexsort(found.T)]
 
     again = rows(b"secret!!")
@@ -211,7 +211,7 @@ def test_categories_that_no_row_could_match_are_refused(categories) -> None:
 def test_large_whole_categories_of_an_integer_column_are_told_apart() -> None:
     ids = Dataset(pa.table({"id": [2**53, 2**53 + 1, 2**53 + 1]}), categories={"id": [2**53, 2**53 + 1]})
 
-    assert unseal(ids.total(CountForm(), ids.tally(axes=(ids.axis("id"),)), secret=b"")).tolist() == [1, 2]
+    assert unseal(ids.measure_total(CountForm(), ids.tally(axes=(ids.axis("id"),)), secret=b"")).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["bounds", "categories"])

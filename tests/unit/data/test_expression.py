@@ -7,7 +7,7 @@ import pytest
 from expost.core import InvalidRequest
 from expost.data import col
 from expost.data.expression import Expression, Literal
-from expost.data.sql import parse_sql
+from expost.data.sql_expression import parse_sql
 
 EXPRESSIONS: list[Expression] = [
     col("age") >= 65,

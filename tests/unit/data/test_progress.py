@@ -8,7 +8,7 @@ import pytest
 
 from expost.data import Dataset
 from expost.data.engines import ArrowEngine
-from expost.data.progress import with_progress
+from expost.data.unit_shard import show_progress
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ def test_a_long_scan_on_a_terminal_shows_no_number_of_rows(monkeypatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
 
-    assert list(with_progress(range(4711), patience=0.0)) == list(range(4711))
+    assert list(show_progress(range(4711), patience=0.0)) == list(range(4711))
     assert "reading rows" in terminal.getvalue()
     assert "4711" not in terminal.getvalue()
 
@@ -28,7 +28,7 @@ def test_a_long_scan_on_a_terminal_shows_no_number_of_rows(monkeypatch) -> None:
 def test_nothing_is_shown_off_a_terminal_or_on_short_scans(monkeypatch) -> None:
     for stream in (io.StringIO(), Terminal()):
         monkeypatch.setattr(sys, "stderr", stream)
-        list(with_progress([1, 2, 3]))
+        list(show_progress([1, 2, 3]))
         assert stream.getvalue() == ""
 
 
@@ -39,4 +39,4 @@ def test_an_interrupt_ends_the_scan() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Dataset(Interrupted(pa.table({"a": list(range(300_000))}))).total_rows()
+        Dataset(Interrupted(pa.table({"a": list(range(300_000))}))).measure_rows()

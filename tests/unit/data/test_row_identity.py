@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse
 
 from expost.core import TableChanged
-from expost.data import matrix
-from expost.data.matrix import RowSource, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.data.row_identity import Mark, RowIdentity, merged_names, row_coins
-from expost.data.row_split import KeyedRows, split_rows
+from expost.data import row_identity, unit_ball
+from expost.data.row_identity import Mark, RowIdentity, row_coins
+from expost.data.row_source import KeyedRows, RowSource, read_rows, split_rows
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
 
 KEY = bytes(range(32))
 Table = np.ndarray
@@ -75,7 +75,7 @@ def test_a_replaced_row_stays_in_its_part_or_leaves_one_and_joins_the_other(seed
 def test_names_that_merge_different_rows_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # What Theorem 1 assumes: with one name for all rows their order decides who is where.
     one_name = np.array([b"the same for all"])
-    monkeypatch.setattr(RowIdentity, "names", lambda self, blocks: one_name.repeat(len(blocks[0])))
+    monkeypatch.setattr(RowIdentity, "name_rows", lambda self, blocks: one_name.repeat(len(blocks[0])))
 
     with pytest.raises(AssertionError):
         sides(crowded(0), 1)
@@ -109,20 +109,20 @@ def test_one_value_has_one_name() -> None:
     odd = np.array([0xFFF8000000000001, 0x7FF8000000000000, 0x7FF0000000000001], np.uint64).view(np.float64)
     zeros = np.array([0.0, -0.0])
 
-    assert len(set(identity.names([odd]).tolist())) == 1
-    assert len(set(identity.names([zeros]).tolist())) == 1
-    assert len({*identity.names([np.array([0.0, np.nan, 1.0, 5e-324, np.inf, -np.inf])]).tolist()}) == 6
+    assert len(set(identity.name_rows([odd]).tolist())) == 1
+    assert len(set(identity.name_rows([zeros]).tolist())) == 1
+    assert len({*identity.name_rows([np.array([0.0, np.nan, 1.0, 5e-324, np.inf, -np.inf])]).tolist()}) == 6
 
 
 def test_a_name_does_not_depend_on_type_batch_or_storage() -> None:
     identity, table = RowIdentity(KEY), np.random.default_rng(0).integers(-3, 3, (500, 40))
-    expected = identity.names([table.astype(np.float64), table[:, 0]])
+    expected = identity.name_rows([table.astype(np.float64), table[:, 0]])
 
     objects = table.astype(object)
     for stored in (table, table.astype(np.int16), scipy.sparse.csr_matrix(table), objects, table.astype(np.float32)):
-        assert (identity.names([stored, table[:, 0].astype(float)]) == expected).all()
-    assert (identity.names([table[7:8], table[7:8, 0]]) == expected[7]).all()
-    assert (RowIdentity(KEY[::-1]).names([table, table[:, 0]]) != expected).all()
+        assert (identity.name_rows([stored, table[:, 0].astype(float)]) == expected).all()
+    assert (identity.name_rows([table[7:8], table[7:8, 0]]) == expected[7]).all()
+    assert (RowIdentity(KEY[::-1]).name_rows([table, table[:, 0]]) != expected).all()
 
 
 def test_a_multilinear_hash_merges_no_more_than_the_lemma_says() -> None:
@@ -132,6 +132,11 @@ def test_a_multilinear_hash_merges_no_more_than_the_lemma_says() -> None:
         first = constants[:, None] + key * max(0, -difference) + 3 * other
         second = first + key * difference
         assert (((first & 255) >> 4) == ((second & 255) >> 4)).mean() <= 2**-3
+
+
+def merged_names(rows: int) -> float:
+    """Bound the probability that two different rows of so many share a name (docs/proofs/row-identity.md, Lemma 1)."""
+    return rows * (rows - 1) / 2 * 2.0 ** (-31 * row_identity._LANES)
 
 
 def test_merged_names_are_as_rare_as_the_page_says() -> None:
@@ -145,7 +150,7 @@ def test_rows_that_differ_least_have_different_names() -> None:
     words = np.uint64(1) << np.arange(62, dtype=np.uint64)
     values = np.append(words, np.uint64(0)).view(np.float64)
     for seed in range(50):
-        names = RowIdentity(seed.to_bytes(32, "little")).names([values])
+        names = RowIdentity(seed.to_bytes(32, "little")).name_rows([values])
         assert len(set(names.tolist())) == 63
 
 
@@ -170,7 +175,7 @@ def test_a_table_that_changes_between_readings_is_refused(change: str) -> None:
 
 @pytest.mark.parametrize("changes", [False, True])
 def test_unit_rows_read_twice_must_be_the_same_in_any_order(changes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "_CACHED_VALUES", 0)
+    monkeypatch.setattr(unit_ball, "_CACHED_VALUES", 0)
     table = np.random.default_rng(0).uniform(-1, 1, (300, 3))
     source = disorderly(table, 5)
     rows = UnitRows(source, UnitBall(2), grid_numbers(1.0))

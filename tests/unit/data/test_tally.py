@@ -22,7 +22,7 @@ AGE = Measured(col("age"), Clamp.of((0, 100), whole=True))
 def test_rows_outside_filter_categories_and_numbers_are_left_out() -> None:
     tally = Tally((AGE,), (Categories.of(col("city"), ["a", "b"]),), where=col("age") > 15, degree=2)
 
-    sums = tally.sums(tally.atoms(BATCH))
+    sums = tally.sum_atoms(tally.read_atoms(BATCH))
 
     assert sums.rows.tolist() == [1, 1]
     assert sums.first.tolist() == [[100, 20]]
@@ -32,7 +32,7 @@ def test_rows_outside_filter_categories_and_numbers_are_left_out() -> None:
 def test_rows_without_an_id_belong_to_nobody() -> None:
     tally = Tally(unit=Unit.of("who"), key=b"k")
 
-    assert len(tally.atoms(BATCH)) == 5
+    assert len(tally.read_atoms(BATCH)) == 5
 
 
 def test_only_the_columns_that_matter_are_read() -> None:
@@ -45,7 +45,7 @@ def test_only_the_columns_that_matter_are_read() -> None:
 def test_cells_of_several_axes_are_numbered_row_by_row() -> None:
     axes = Categories.of(col("city"), ["a", "b"]), Categories.of(col("who"), ["x", "y", "z"])
 
-    sums = Tally(axes=axes).sums(Tally(axes=axes).atoms(BATCH))
+    sums = Tally(axes=axes).sum_atoms(Tally(axes=axes).read_atoms(BATCH))
 
     assert sums.rows.tolist() == [3, 0, 0, 0, 1, 0]
 
@@ -53,6 +53,6 @@ def test_cells_of_several_axes_are_numbered_row_by_row() -> None:
 def test_an_id_within_a_window_is_a_unit_of_its_own() -> None:
     times = np.array(["2013-01-06T23:00", "2013-01-07T01:00", "2013-01-13T23:00", "NaT"], "datetime64[us]")
     batch = pa.record_batch({"who": ["x"] * 4, "when": times})
-    words = Tally(unit=Unit.of("who", per="week", time="when"), key=b"k").atoms(batch).words
+    words = Tally(unit=Unit.of("who", per="week", time="when"), key=b"k").read_atoms(batch).words
 
     assert [len(set(word.tolist())) for word in words] == [1, 1, 2]  # Sunday, then Monday to Sunday

@@ -1,0 +1,193 @@
+"""Open a source: a file, a glob, a data frame, Python lists, a query, a database table, or an engine."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import pyarrow as pa
+
+from expost.core import ExpostError, InvalidRequest
+from expost.data.canonical_cell import Kind, canonical_table
+from expost.data.engines import ArrowEngine, Engine, ParquetEngine
+from expost.data.engines.engine import CanonicalEngine
+from expost.data.untyped_table import frame_to_table, is_frame, lists_to_table, retype_table
+
+__all__ = ["as_table", "mark_source", "open_source", "public_entries", "public_table"]
+
+T = TypeVar("T")
+Types = Mapping[str, str] | None
+
+_DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, Python lists, or a DuckDB relation"
+_QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
+_DATABASE = re.compile(r"postgres(ql)?://")
+
+
+def open_source(
+    source: Any, *, types: Types = None, implied: Types = None, lines_are_rows: bool = False
+) -> tuple[Engine, str | None]:
+    """Return an engine with canonical cells that reads ``source``, and the name that its file suggests.
+
+    ``types`` declares the types of columns of a CSV file, a frame or Python lists. ``implied`` are the types that the
+    description implies for other columns. ``lines_are_rows`` concerns CSV files.
+    """
+    with suppress(_ForeignError):
+        engine, name = _hide_foreign_errors(lambda: _open_engine(source, types, implied, lines_are_rows))
+        return CanonicalEngine(engine), name
+    is_file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
+    # Only the last part of a path identifies the file without repeating a long path.
+    typed = Path(source).name or str(source) if is_file else type(source).__name__
+    raise InvalidRequest(
+        "Expected a source that can be read", got=typed, do="Check that it is whole and that you may read it"
+    )
+
+
+def mark_source(source: Any, *, types: Types = None, implied: Types = None, lines_are_rows: bool = False) -> str | None:
+    """Return a public mark of a file's current version and of how it is read, or None if it is not a file."""
+    if not isinstance(source, str | Path) or _DATABASE.match(str(source)) or _QUERY.match(str(source)):
+        return None
+    found = [(path, os.stat(path)) for path in sorted(glob.glob(str(source)) or [str(source)])]
+    mark = ";".join(f"{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in found)
+    read_as = {**(implied or {} if _is_csv(source) else {}), **(types or {})}  # types change what a line means
+    declared = f" {sorted(read_as.items())}" if read_as else ""
+    return mark + declared + (" lines" if lines_are_rows else "")
+
+
+def as_table(source: Any) -> pa.Table:
+    """Convert an object to a table in memory.
+
+    >>> as_table({"age": [41, 17]}).num_rows
+    2
+    """
+    with suppress(_ForeignError):
+        return _hide_foreign_errors(lambda: source if isinstance(source, pa.Table) else pa.table(source))
+    raise InvalidRequest(
+        "Expected a table with columns of different names and of one type each",
+        got=type(source).__name__,
+        do="Convert its columns to numbers, texts, booleans or times",
+    )
+
+
+def public_table(source: Any) -> pa.Table:
+    """Convert a public table to canonical cells. Times must lie in the years that Python supports."""
+    table = as_table(source)
+    canonical = canonical_table(table)
+    for name, before, after in zip(table.column_names, table.columns, canonical.columns, strict=True):
+        if Kind.of(after.type) is Kind.TIME and after.null_count > before.null_count:
+            raise InvalidRequest(
+                "Expected times in the years 1 to 9999 in the public table", got=name, do="Drop its other rows"
+            )
+    return canonical
+
+
+def public_entries(table: pa.Table, column: str) -> tuple[Any, ...]:
+    """Return the entries of a column of a public table as Python values, with nanoseconds cut off.
+
+    >>> public_entries(public_table({"age": [41, 17]}), "age")
+    (41, 17)
+    """
+    entries = table.column(column)
+    if pa.types.is_timestamp(entries.type):
+        entries = entries.cast(pa.timestamp("us"), safe=False)
+    return tuple(entries.to_pylist())
+
+
+class _ForeignError(Exception):
+    """Another library failed. Its message may repeat cells or paths, so it is not shown, not even chained."""
+
+
+def _hide_foreign_errors(step: Callable[[], T]) -> T:
+    """Run a step. Our own errors pass; all others are replaced by ``_ForeignError`` without their message."""
+    try:
+        return step()
+    except ExpostError:
+        raise
+    except Exception:
+        pass
+    raise _ForeignError
+
+
+def _is_csv(source: Any) -> bool:
+    return isinstance(source, str | Path) and str(source).lower().endswith((".csv", ".tsv"))
+
+
+def _check_options(source: Any, types: Types, lines_are_rows: bool) -> None:
+    """Raise for options that do not concern this kind of source."""
+    untyped = is_frame(source) or isinstance(source, Mapping | list | tuple) or hasattr(source, "collect_schema")
+    if not isinstance(lines_are_rows, bool):
+        raise InvalidRequest("Expected lines_are_rows to be true or false", got=lines_are_rows, do="Pass one of them")
+    if lines_are_rows and not _is_csv(source):
+        raise InvalidRequest("Expected lines_are_rows only with a CSV file", do="Leave it out")
+    if types is not None and not (_is_csv(source) or untyped):
+        raise InvalidRequest(
+            "Expected types only with a CSV file, a data frame or Python lists",
+            do="Leave them out: the source stores its own",
+        )
+
+
+def _open_engine(source: Any, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:
+    """Pick the engine of a source and open it. Engines with optional libraries are imported on first use."""
+    _check_options(source, types, lines_are_rows)
+    if isinstance(source, str) and _DATABASE.match(source):
+        return _open_database(source)
+    if isinstance(source, str) and _QUERY.match(source):
+        return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine.query(source), None
+    if isinstance(source, str | Path):
+        return _open_path(str(source), types, implied, lines_are_rows)
+    if hasattr(source, "to_arrow_reader") and hasattr(source, "project"):
+        return importlib.import_module("expost.data.engines.duckdb_engine").DuckEngine(source), None
+    if hasattr(source, "mapInArrow") and hasattr(source, "toLocalIterator"):
+        return importlib.import_module("expost.data.engines.spark_engine").SparkEngine(source), None
+    if hasattr(source, "batches") and hasattr(source, "map"):
+        return source, None
+    if is_frame(source):
+        return ArrowEngine(frame_to_table(source, types, implied)), None
+    if isinstance(source, Mapping | list | tuple):
+        return ArrowEngine(lists_to_table(source, types, implied)), None
+    if hasattr(source, "collect") and hasattr(source, "collect_async"):  # a lazy polars frame
+        source = source.collect()
+    if isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+        return ArrowEngine(retype_table(as_table(source), types)), None
+    raise InvalidRequest("Expected a table", got=type(source).__name__, do=_DO)
+
+
+def _open_path(text: str, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:
+    """Open one file, or all files of a glob."""
+    paths = [Path(found) for found in sorted(glob.glob(text))] if glob.has_magic(text) else [Path(text)]
+    if not paths or not all(path.is_file() for path in paths):
+        raise InvalidRequest("Expected a file that exists", got=Path(text).name or text, do=_DO)
+    name = Path(text).stem.rstrip("*_-.") or None
+    suffixes = {path.suffix.lower() for path in paths}
+    if suffixes <= {".parquet", ".pq"}:
+        return ParquetEngine(paths), name
+    if suffixes <= {".csv", ".tsv"}:
+        csv_engine = importlib.import_module("expost.data.engines.csv_engine")
+        return csv_engine.open_csv(paths, types, implied, lines_are_rows=lines_are_rows), name
+    if suffixes <= {".arrow", ".feather", ".ipc"}:
+        tables = []
+        for path in paths:
+            with pa.memory_map(str(path)) as file:
+                tables.append(pa.ipc.open_file(file).read_all())
+        return ArrowEngine(pa.concat_tables(tables)), name
+    raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)
+
+
+def _open_database(url: str) -> tuple[Engine, str]:
+    """Open a PostgreSQL table, which is named in the URL: ``...?table=public.flights``."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    table = options.pop("table", "")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", table):
+        # The URL may contain a password, so it is not repeated.
+        raise InvalidRequest("Expected a table name in the database URL", do="Append ?table=public.flights")
+    plain = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
+    full = table if "." in table else f"public.{table}"
+    postgres_engine = importlib.import_module("expost.data.engines.postgres_engine")
+    return postgres_engine.PostgresEngine(plain, full), table.rpartition(".")[2]

@@ -1,0 +1,38 @@
+"""The engine of Arrow tables in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
+
+__all__ = ["ArrowEngine"]
+
+T = TypeVar("T")
+
+
+class ArrowEngine(Engine):
+    """Reads an Arrow table in memory.
+
+    >>> engine = ArrowEngine(pa.table({"age": [41, 17]}))
+    >>> [batch.num_rows for batch in engine.batches(["age"], rows_per_batch=1)]
+    [1, 1]
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        yield from self._table.select(list(columns)).to_batches(max_chunksize=rows_per_batch)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        batches = self.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
+        # Threads are not worth starting for a small table.
+        return run_parallel(function, batches, threads=1 if self._table.num_rows <= ROWS_PER_BATCH else None)

@@ -1,0 +1,129 @@
+"""The contract of an engine, and what engines share: batch sizes, threads, and canonical cells."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from expost.data.canonical_cell import canonical_batch, canonical_schema
+
+__all__ = [
+    "ROWS_PER_BATCH",
+    "CanonicalEngine",
+    "Engine",
+    "batch_rows_for",
+    "count_workers",
+    "quote_name",
+    "run_parallel",
+]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+ROWS_PER_BATCH = 1 << 17
+"""The most rows of one batch: safe for exact sums of steps in floats."""
+
+_FEWEST_ROWS, _VALUES = 1 << 14, 1 << 20
+
+
+class Engine(Protocol):
+    """Reads one table. Order, batches and threads are up to the engine and never change a total.
+
+    Everything that is computed from rows is a sum over batches of a pure function, so these three members suffice. A
+    subclass that defines ``schema`` and ``batches`` inherits a ``map`` that runs in a few threads.
+    """
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns, read without reading rows if the source allows it."""
+        ...
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of the named columns, each row once, in batches of at most ``rows_per_batch`` rows.
+
+        Without columns, the batches must still have the right numbers of rows.
+        """
+        ...
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        """Yield ``function`` of every batch, each batch once, in any order. The function is pure and may run anywhere."""
+        return run_parallel(function, self.batches(columns, rows_per_batch=batch_rows_for(len(columns))))
+
+
+class CanonicalEngine(Engine):
+    """Wraps an engine so that schema and cells are canonical (``expost.data.canonical_cell``).
+
+    ``open_source`` wraps every engine, so a ``Dataset`` never reads a cell in another form.
+
+    >>> from expost.data.engines.arrow_engine import ArrowEngine
+    >>> engine = CanonicalEngine(ArrowEngine(pa.table({"x": pa.array([-0.0, 1.0], pa.float32())})))
+    >>> engine.schema.field("x").type, [batch.column(0).to_pylist() for batch in engine.batches(["x"])]
+    (DataType(double), [[0.0, 1.0]])
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._schema = canonical_schema(engine.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        for batch in self._engine.batches(columns, rows_per_batch=rows_per_batch):
+            yield canonical_batch(batch)
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        return self._engine.map(lambda batch: function(canonical_batch(batch)), columns)
+
+
+def batch_rows_for(columns: int) -> int:
+    """Return the rows of a batch with this many columns: about a million values, which stay in the processor's cache.
+
+    >>> batch_rows_for(2), batch_rows_for(50)
+    (131072, 20971)
+    """
+    return max(_FEWEST_ROWS, min(ROWS_PER_BATCH, _VALUES // max(columns, 1)))
+
+
+def count_workers() -> int:
+    """Return the number of threads to use: the processors available to this process, at most eight."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+
+
+def run_parallel(function: Callable[[S], T], items: Iterable[S], *, threads: int | None = None) -> Iterator[T]:
+    """Yield ``function`` of each item, in order. At most two items per thread are pending, so memory stays bounded.
+
+    If the caller stops early or is interrupted, items that were not started are cancelled.
+
+    >>> list(run_parallel(abs, [-1, -2, 3], threads=2))
+    [1, 2, 3]
+    """
+    count = count_workers() if threads is None else threads
+    if count == 1:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(count, thread_name_prefix="expost")
+    waiting: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def quote_name(column: str) -> str:
+    """Return a column name as an SQL identifier."""
+    return '"' + column.replace('"', '""') + '"'

@@ -1,0 +1,56 @@
+"""The engine of Parquet files, read row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from expost.core import InvalidRequest
+from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
+
+__all__ = ["ParquetEngine"]
+
+T = TypeVar("T")
+
+
+class ParquetEngine(Engine):
+    """Streams Parquet files, with a few batches in memory at a time.
+
+    Use ``Dataset("flights.parquet")``, which picks the engine.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(paths)
+        self._schema = pq.read_schema(self._paths[0]).remove_metadata()
+        if any(not pq.read_schema(path).remove_metadata().equals(self._schema) for path in self._paths[1:]):
+            raise InvalidRequest("Expected files of one schema", do="Convert the files to one schema")
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
+        for path in self._paths:
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(batch_size=rows_per_batch, columns=list(columns))
+
+    def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
+        def run_group(part: tuple[Path, int]) -> list[T]:
+            # One thread and one file handle per row group: speed grows with the threads, memory with a group.
+            path, group = part
+            with pq.ParquetFile(path) as file:
+                batches = file.iter_batches(
+                    batch_size=batch_rows_for(len(columns)),
+                    row_groups=[group],
+                    columns=list(columns),
+                    use_threads=False,
+                )
+                return [function(batch) for batch in batches]
+
+        groups = ((path, group) for path in self._paths for group in range(pq.read_metadata(path).num_row_groups))
+        for results in run_parallel(run_group, groups):
+            yield from results

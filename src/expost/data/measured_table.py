@@ -1,0 +1,585 @@
+"""Tables that queries measure: what a query needs from a dataset, from checked columns to sealed exact answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, InvalidRequest, Sealed, Sensitivity, Unit
+from expost.data.axis import Axis, Categories, FoundKeys
+from expost.data.bounding import Limits
+from expost.data.canonical_cell import Kind
+from expost.data.clamp import Clamp
+from expost.data.engines.engine import Engine
+from expost.data.evaluation import Truths, evaluate
+from expost.data.exact_total import exact_sums, find_keys, read_features, rows_per_cell, single_steps
+from expost.data.expression import ColumnName, Expression, col
+from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_sensitivity
+from expost.data.sql_expression import parse_sql
+from expost.data.table_schema import Schema, check_categories, check_filter, kind_of
+from expost.data.tally import Measured, Tally, stored_columns
+
+__all__ = ["MeasuredTable"]
+
+_ANY = Clamp.of((0, 1))  # a placeholder for columns that are read without clamping
+
+
+class MeasuredTable:
+    """The part of ``Dataset`` that queries and models use; ``Dataset`` sets the attributes."""
+
+    schema: Schema
+    """Names and kinds of the columns, derived ones included."""
+    unit: Unit
+    """Who is protected."""
+    adjacency: Adjacency
+    """Which tables count as neighbors."""
+    rows: int | None
+    """The public number of rows, or None if it is private."""
+    bounds: dict[str, Any]
+    """Public bounds of numeric columns."""
+    categories: dict[str, tuple[Any, ...]]
+    """Public values of columns to group by."""
+    max_rows_per_unit: int | None
+    """The most rows of one id that a query counts."""
+    max_groups_per_unit: int | None
+    """The most groups of one id that a grouped query counts."""
+    _engine: Engine
+    _memory_limit: int
+    _derived: dict[str, Expression]
+    _filter: Expression | None
+
+    def expression(self, column: Expression | str) -> Expression:
+        """Return a column or expression after checking it against the schema.
+
+        Parameters
+        ----------
+        column : Expression or str
+            A column name or an expression.
+
+        Returns
+        -------
+        Expression
+            The expression.
+
+        Raises
+        ------
+        InvalidRequest
+            If it does not fit the schema.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"age": [41]})).expression("age")
+        age
+        """
+        expression = col(column) if isinstance(column, str) else column
+        if not isinstance(expression, Expression):
+            raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
+        kind_of(expression, self.schema, self._derived)
+        return expression
+
+    def condition(self, condition: Expression | str | None) -> Expression | None:
+        """Return a filter as an expression after checking it.
+
+        Parameters
+        ----------
+        condition : Expression or str or None
+            A condition, a text in the subset of SQL, or None.
+
+        Returns
+        -------
+        Expression or None
+            None for None.
+
+        Raises
+        ------
+        InvalidRequest
+            If it is not a condition on this schema.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"age": [41]})).condition("age > 18")
+        (age > 18)
+        """
+        if condition is None:
+            return None
+        found = parse_sql(condition) if isinstance(condition, str) else self.expression(condition)
+        check_filter(found, self.schema, self._derived)
+        return found
+
+    def clamp(self, column: Expression, bounds: object = None) -> Clamp:
+        """Return the clamp of a number.
+
+        Parameters
+        ----------
+        column : Expression
+            A numeric expression.
+        bounds : pair of numbers, optional
+            Public bounds. Default: those declared for the column, or (0, 1) for a boolean.
+
+        Returns
+        -------
+        Clamp
+            The bounds in whole steps.
+
+        Raises
+        ------
+        InvalidRequest
+            If the column is not numeric or has no bounds.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"age": [41]}), bounds={"age": (0, 120)}).clamp(col("age")).steps
+        120
+        """
+        kind = kind_of(column, self.schema, self._derived)
+        if kind is None or not kind.is_number:
+            raise InvalidRequest(
+                "Expected a column of numbers", got=repr(column), do="Name a numeric column, or declare it with types="
+            )
+        if kind is Kind.BOOLEAN and bounds is None:
+            bounds = (0, 1)
+        if bounds is None and isinstance(column, ColumnName):
+            bounds = self.bounds.get(column.name)
+        if bounds is None:
+            raise InvalidRequest(
+                f"Expected public bounds for {column!r}", do='Pass bounds=(0, 120), or bounds="private" to pay for some'
+            )
+        return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
+
+    def axis(self, column: Expression | str, values: Sequence[Any] | None = None) -> Categories:
+        """Return the categories of a column as an axis.
+
+        Parameters
+        ----------
+        column : Expression or str
+            The column to group by.
+        values : sequence, optional
+            Public categories. Default: those declared for the column, or False and True for a boolean.
+
+        Returns
+        -------
+        Categories
+            The axis.
+
+        Raises
+        ------
+        InvalidRequest
+            If there are no categories, or they do not fit the column.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"city": ["Rome"]})).axis("city", ["Oslo", "Rome"]).size
+        2
+        """
+        expression = self.expression(column)
+        if values is None and isinstance(expression, ColumnName):
+            values = self.categories.get(expression.name)
+        if values is None and kind_of(expression, self.schema, self._derived) is Kind.BOOLEAN:
+            values = [False, True]
+        if values is None:
+            raise InvalidRequest(
+                f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'
+            )
+        found = Categories.of(expression, values)
+        check_categories(expression, found.values, self.schema, self._derived)
+        return found
+
+    def tally(
+        self,
+        *,
+        measured: tuple[Measured, ...] = (),
+        axes: tuple[Axis, ...] = (),
+        where: Expression | None = None,
+        degree: int = 0,
+    ) -> Tally:
+        """Build a tally with the filter, derived columns and unit of this dataset.
+
+        Parameters
+        ----------
+        measured : tuple of Measured, default ()
+            Columns to add up, with their clamps.
+        axes : tuple of Axis, default ()
+            Axes to group by.
+        where : Expression, optional
+            A further filter.
+        degree : int, default 0
+            Highest power that is summed: 0 for counts, 1 for sums, 2 for products.
+
+        Returns
+        -------
+        Tally
+            What to add up.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"age": [41]})).tally().cells
+        1
+        """
+        return Tally(measured, axes, self._narrow_filter(where), degree, derived=self._derived, unit=self.unit)
+
+    def _narrow_filter(self, where: Expression | None) -> Expression | None:
+        """Combine the filter of this view with a further one."""
+        if self._filter is None or where is None:
+            return self._filter if where is None else where
+        return self._filter & where
+
+    def limits(self, tally: Tally, *, once: bool = False) -> Limits | None:
+        """Return the contribution bounds of one unit for a tally.
+
+        Parameters
+        ----------
+        tally : Tally
+            What is added up.
+        once : bool, default False
+            True if a group counts a unit only once.
+
+        Returns
+        -------
+        Limits or None
+            None if a unit is a row.
+
+        Raises
+        ------
+        InvalidRequest
+            If ``max_rows_per_unit`` is needed and missing.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> ids = Dataset(pa.table({"id": [1, 1]}), unit="id", max_rows_per_unit=5)
+        >>> ids.limits(ids.tally()).rows
+        5
+        """
+        if self.unit.is_row:
+            return None
+        groups = self.max_groups_per_unit if tally.axes else None
+        if once:
+            return Limits(groups=groups if tally.axes else 1, once=True)
+        if self.max_rows_per_unit is None:
+            raise InvalidRequest(
+                f"Expected a limit on the rows of one {self.unit.column}", do="Pass Dataset(..., max_rows_per_unit=10)"
+            )
+        return Limits(groups=groups, rows=self.max_rows_per_unit)
+
+    def sensitivity(self, form: Form, tally: Tally, *, once: bool = False) -> Sensitivity:
+        """Return how far one unit can move the coordinates of a form, in L1.
+
+        Parameters
+        ----------
+        form : Form
+            The integers that are sealed.
+        tally : Tally
+            What is added up.
+        once : bool, default False
+            True if a group counts a unit only once.
+
+        Returns
+        -------
+        Sensitivity
+            In lattice units.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41]}))
+        >>> people.sensitivity(CountForm(), people.tally()).amount
+        Fraction(1, 1)
+        """
+        return unit_sensitivity(form, tally, self.limits(tally, once=once), self.adjacency)
+
+    def rows_per_unit(self, limits: Limits | None) -> Sensitivity:
+        """Return the number of rows that one unit can add, remove or replace.
+
+        Parameters
+        ----------
+        limits : Limits or None
+            Contribution bounds, None if a unit is a row.
+
+        Returns
+        -------
+        Sensitivity
+            In rows.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> Dataset(pa.table({"age": [41]})).rows_per_unit(None).amount
+        Fraction(1, 1)
+        """
+        amount = 1 if limits is None or limits.rows is None else limits.rows
+        return Sensitivity(amount, adjacency=self.adjacency, unit=self.unit)
+
+    # Exact answers, sealed ---------------------------------------------------------------------------------------
+
+    def measure_total(
+        self, form: Form, tally: Tally, *, secret: bytes, once: bool = False, under: Sensitivity | None = None
+    ) -> Sealed:
+        """Measure the exact coordinates of all cells, cell after cell, and seal them.
+
+        Parameters
+        ----------
+        form : Form
+            The integers to seal.
+        tally : Tally
+            What to add up.
+        secret : bytes
+            Fresh random bytes that choose what each unit keeps.
+        once : bool, default False
+            True if a group counts a unit only once.
+        under : Sensitivity, optional
+            Replaces the L1 sensitivity by another one that the caller computed.
+
+        Returns
+        -------
+        Sealed
+            Integers with their sensitivity.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41]}))
+        >>> sealed = people.measure_total(CountForm(), people.tally(), secret=b"")
+        """
+        integers = self._sum_exactly(form, tally, secret, once=once)
+        return Sealed(integers, under or self.sensitivity(form, tally, once=once))
+
+    def measure_parts(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
+        """Measure like ``measure_total``, cut the cells into even runs and seal each run by itself.
+
+        Parameters
+        ----------
+        form : Form
+            The integers to seal.
+        tally : Tally
+            What to add up.
+        parts : int
+            Number of runs.
+        secret : bytes
+            Fresh random bytes that choose what each unit keeps.
+        under : Sensitivity
+            The sensitivity of each run.
+
+        Returns
+        -------
+        list of Sealed
+            One per run.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41]}), categories={"age": [17, 41]})
+        >>> tally = people.tally(axes=(people.axis("age"),))
+        >>> under = people.sensitivity(CountForm(), tally)
+        >>> len(people.measure_parts(CountForm(), tally, parts=2, secret=b"", under=under))
+        2
+        """
+        return [Sealed(part, under) for part in np.split(self._sum_exactly(form, tally, secret), parts)]
+
+    def _sum_exactly(self, form: Form, tally: Tally, secret: bytes, *, once: bool = False) -> NDArray[Any]:
+        limits = self.limits(tally, once=once)
+        keyed = replace(tally, key=secret)
+        return sealed_integers(form, exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit))
+
+    def measure_steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
+        """Measure the steps of one measured column, one integer per row, and seal them cell by cell.
+
+        Parameters
+        ----------
+        tally : Tally
+            With one measured column.
+        secret : bytes
+            Fresh random bytes that choose what each unit keeps.
+        under : Sensitivity
+            The sensitivity of each cell, in rows.
+
+        Returns
+        -------
+        list of Sealed
+            One array per cell.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41]}), bounds={"age": (0, 120)})
+        >>> tally = people.tally(measured=(Measured(col("age"), people.clamp(col("age"))),), degree=1)
+        >>> len(people.measure_steps(tally, secret=b"", under=people.rows_per_unit(None)))
+        1
+        """
+        limits = self.limits(tally)
+        keyed = replace(tally, key=secret)
+        exact = single_steps(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        return [Sealed(cell, under) for cell in exact]
+
+    def measure_occupied(
+        self, tally: Tally, *, secret: bytes, under: Sensitivity, once: bool = False
+    ) -> tuple[Sealed, NDArray[np.intp]]:
+        """Measure the row counts of the cells that have rows after contribution bounding, and seal them.
+
+        A key whose rows were all dropped must not open a group: a unit may have any number of such keys.
+
+        Parameters
+        ----------
+        tally : Tally
+            What to count.
+        secret : bytes
+            Fresh random bytes that choose what each unit keeps.
+        under : Sensitivity
+            The sensitivity of the counts.
+        once : bool, default False
+            True if a group counts a unit only once.
+
+        Returns
+        -------
+        sealed : Sealed
+            The counts.
+        cells : array of int
+            The cells that have rows. SECRET.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41]}), categories={"age": [17, 41]})
+        >>> tally = people.tally(axes=(people.axis("age"),))
+        >>> people.measure_occupied(tally, secret=b"", under=people.rows_per_unit(None))[1].tolist()
+        [1]
+        """
+        limits = self.limits(tally, once=once)
+        keyed = replace(tally, key=secret)
+        rows = rows_per_cell(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        found = np.flatnonzero(rows)
+        return Sealed(rows[found], under), found
+
+    def measure_rows(self) -> Sealed:
+        """Measure the exact number of rows and seal it, if a unit is a row.
+
+        Returns
+        -------
+        Sealed
+            One integer.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> sealed = Dataset(pa.table({"age": [41]})).measure_rows()
+        """
+        return self.measure_total(CountForm(), self.tally(), secret=b"")
+
+    # Secret keys and rows, for callers that seal what they compute -------------------------------------------------
+
+    def find_keys(self, column: Expression, tally: Tally, *, secret: bytes) -> FoundKeys:
+        """Find the values of a column that occur. SECRET: a key may be released only after thresholding.
+
+        Parameters
+        ----------
+        column : Expression
+            The column of keys.
+        tally : Tally
+            Its filter and unit decide which rows count.
+        secret : bytes
+            Fresh random bytes.
+
+        Returns
+        -------
+        FoundKeys
+            An axis of the keys, in order.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> people = Dataset(pa.table({"age": [41, 17, 41]}))
+        >>> people.find_keys(col("age"), people.tally(), secret=b"").size
+        2
+        """
+        return find_keys(self._engine, replace(tally, key=secret), column)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Stored and derived columns; derived ones are computed batch by batch.
+
+        Returns
+        -------
+        iterator of pyarrow.RecordBatch
+            Canonical cells, in any order.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> [batch.num_rows for batch in Dataset(pa.table({"age": [41, 17]})).where("age > 18").batches(["age"])]
+        [1]
+        """
+        if self._filter is None and not any(name in self._derived for name in columns):
+            return self._engine.batches(columns)
+        named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
+        # A constant column must be as long as the table, so at least one stored column is read.
+        stored = sorted(stored_columns(named, self._derived)) or self._engine.schema.names[:1]
+        return (self._compute_batch(batch, columns) for batch in self._engine.batches(stored))
+
+    def _compute_batch(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+        """Apply the filter and compute the derived columns."""
+        if self._filter is not None:
+            condition = evaluate(self._filter, batch, self._derived)
+            kept = condition.certain if isinstance(condition, Truths) else np.zeros(batch.num_rows, bool)
+            batch = batch.filter(pa.array(kept))
+        arrays = [
+            evaluate(col(name), batch, self._derived).to_column() if name in self._derived else batch.column(name)
+            for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def read_features(
+        self, features: Sequence[str], target: str | None = None, *, rows_per_batch: int = 1 << 16, secret: bytes = b""
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+        """Read features and targets as floats after filter and contribution bounding. SECRET: see ``batches``.
+
+        Rows that miss a value are left out, and values are clamped if bounds are declared.
+
+        Parameters
+        ----------
+        features : sequence of str
+            Numeric columns.
+        target : str, optional
+            Column of the target.
+        rows_per_batch : int, default 65536
+            The most rows of a block.
+        secret : bytes, default b""
+            Chooses what each unit keeps; the same secret gives the same rows again.
+
+        Returns
+        -------
+        iterator of (features, target)
+            Blocks of floats; the target is None if no column is given.
+
+        Examples
+        --------
+        >>> from expost.data import Dataset
+        >>> [block.tolist() for block, _ in Dataset(pa.table({"age": [41, None]})).read_features(["age"])]
+        [[[41.0]]]
+        """
+        names = [*features] if target is None else [*features, target]
+        clamps = [self.clamp(col(name)) if name in self.bounds else None for name in names]
+        tally = self.tally(measured=tuple(Measured(col(name), _ANY) for name in names))
+        blocks = read_features(
+            self._engine,
+            tally,
+            clamps,
+            self.limits(tally),
+            secret,
+            rows_per_batch=rows_per_batch,
+            memory_limit=self._memory_limit,
+        )
+        for block in blocks:
+            yield (block, None) if target is None else (block[:, :-1], block[:, -1])

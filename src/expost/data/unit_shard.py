@@ -1,0 +1,171 @@
+"""Bring each unit's rows together: shards by unit, in memory or, beyond a limit, in temporary files."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from expost.data.bounding import Atoms
+from expost.data.engines.engine import Engine
+from expost.data.unit_identity import mix_words
+
+__all__ = ["MEMORY_LIMIT", "Shards", "show_progress"]
+
+T = TypeVar("T")
+
+MEMORY_LIMIT = 1_500_000_000
+"""Bytes of rows held in memory before they are written to temporary files."""
+
+_BITS = 7  # 128 shards: 10^8 rows make shards of 10^6, which sort within the processor's cache
+_SMALL = 1 << 18  # below this number of rows one shard is fastest
+_PATIENCE = 2.0  # seconds before a spinner is shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows in the order of their shards, and where each shard ends."""
+
+    atoms: Atoms
+    ends: NDArray[np.intp]
+
+    def shard(self, number: int) -> Atoms:
+        return self.atoms.take(slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number])))
+
+
+class Shards:
+    """Collects rows in any order and returns them so that each unit's rows come together.
+
+    >>> with Shards(key=1) as shards:
+    ...     shards.add(Atoms([np.array([7, 8, 7], np.uint64)], np.arange(3), np.zeros((0, 3), np.int64)))
+    ...     [len(each) for each in shards]
+    [3]
+    """
+
+    def __init__(self, *, key: int, memory_limit: int = MEMORY_LIMIT) -> None:
+        self._key, self._limit = key, memory_limit
+        self._small: list[Atoms] | None = []  # None once there are too many rows for one shard
+        self._runs: list[_Run] = []
+        self._bytes = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def collect(self, engine: Engine, read: Callable[[pa.RecordBatch], Atoms], columns: Sequence[str]) -> Self:
+        """Add what ``read`` returns for every batch. Reading and sorting run in the engine's threads."""
+        for part in show_progress(engine.map(lambda batch: self._prepare(read(batch)), columns)):
+            self._store(part)
+        return self
+
+    def add(self, atoms: Atoms) -> None:
+        """Add some rows."""
+        self._store(self._prepare(atoms))
+
+    def _prepare(self, atoms: Atoms) -> Atoms | _Run:
+        """Narrow the steps, which stay below 2^32, and sort the rows by shard unless the table is small so far."""
+        narrow = Atoms(atoms.words, atoms.cell, atoms.steps.astype(np.uint32))
+        return narrow if self._small is not None else self._sort_by_shard(narrow)
+
+    def _store(self, part: Atoms | _Run) -> None:
+        if self._small is not None and isinstance(part, Atoms):
+            self._small.append(part)
+            if sum(map(len, self._small)) <= _SMALL:
+                return
+            part, self._small = Atoms.join(self._small), None
+        run = part if isinstance(part, _Run) else self._sort_by_shard(part)
+        self._runs.append(run)
+        self._bytes += sum(array.nbytes for array in (*run.atoms.words, run.atoms.cell, run.atoms.steps))
+        if self._bytes > self._limit:
+            self._spill()
+
+    def _sort_by_shard(self, atoms: Atoms) -> _Run:
+        shard = (mix_words(atoms.words[0], self._key) >> np.uint64(64 - _BITS)).astype(np.uint8)
+        ends = np.cumsum(np.bincount(shard, minlength=1 << _BITS))
+        return _Run(atoms.take(np.argsort(shard, kind="stable")), ends)
+
+    def _spill(self) -> None:
+        """Append what is in memory to one file per shard."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="expost-")
+        for number in range(1 << _BITS):
+            atoms = Atoms.join([run.shard(number) for run in self._runs])
+            with (Path(self._folder.name) / str(number)).open("ab") as file:
+                for part in (np.array([len(atoms.words)]), *atoms.words, atoms.cell, atoms.steps):
+                    np.lib.format.write_array(file, np.ascontiguousarray(part), allow_pickle=False)
+        self._runs.clear()
+        self._bytes = 0
+
+    @property
+    def threads(self) -> int | None:
+        """Number of threads worth starting: one if all rows are in one shard, else None (the default)."""
+        return None if self._small is None else 1
+
+    def __iter__(self) -> Iterator[Atoms]:
+        """Iterate over the shards that have rows."""
+        if self._small is not None:
+            if self._small:
+                yield Atoms.join(self._small)
+            return
+        for number in range(1 << _BITS):
+            parts = [run.shard(number) for run in self._runs]
+            if self._folder is not None:
+                parts += _read_spilled(Path(self._folder.name) / str(number))
+            shard = Atoms.join(parts)
+            if len(shard):
+                yield shard
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _read_spilled(path: Path) -> list[Atoms]:
+    """Read the spilled rows of one shard and delete the file."""
+    parts: list[Atoms] = []
+    size = path.stat().st_size
+    with path.open("rb") as file:
+
+        def read_array() -> NDArray[Any]:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+        while file.tell() < size:
+            words = [read_array() for _ in range(int(read_array()[0]))]
+            parts.append(Atoms(words, read_array(), read_array()))
+    path.unlink()
+    return parts
+
+
+def show_progress(items: Iterable[T], *, patience: float = _PATIENCE) -> Iterator[T]:
+    """Yield the items; on a terminal show a spinner and the elapsed time once this takes long.
+
+    No count and no fraction is shown, because the number of rows may be private. Ctrl-C stops the scan; the cost held
+    by the ledger for it stays charged.
+
+    >>> list(show_progress([1, 2]))
+    [1, 2]
+    """
+    started, quiet = time.monotonic(), not sys.stderr.isatty()
+    with ExitStack() as stack:
+        for item in items:
+            if not quiet and time.monotonic() - started > patience:
+                rich: Any = importlib.import_module("rich.progress")
+                console: Any = importlib.import_module("rich.console").Console(stderr=True)
+                columns = rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn()
+                bar = stack.enter_context(rich.Progress(*columns, console=console, transient=True))
+                bar.add_task("reading rows", total=None)
+                quiet = True
+            yield item

@@ -1,0 +1,113 @@
+"""A real PostgreSQL server: no row makes a query fail, and all passes see one moment."""
+
+import math
+import sys
+import uuid
+from importlib import util
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from expost.core import InvalidRequest, unseal
+from expost.data import Dataset
+
+
+def postgres_server():
+    name = "expost_tests_postgres_server"  # shared with the other tests that need a server
+    if name not in sys.modules:
+        spec = util.spec_from_file_location(name, Path(__file__).parents[2] / "faults" / "postgres_server.py")
+        sys.modules[name] = module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture
+def server():
+    pytest.importorskip("adbc_driver_postgresql", reason="the extra postgres is not installed")
+    if reason := postgres_server().missing():
+        pytest.skip(reason)
+    return postgres_server().shared_server().url("postgres")
+
+
+@pytest.fixture
+def run(server):
+    with psycopg.connect(server, autocommit=True) as connection:
+        yield lambda text: connection.execute(text)
+
+
+def fresh() -> str:
+    return "t_" + uuid.uuid4().hex[:12]
+
+
+EDGES = """
+    (1, 1.5, 'NaN', 'a', '2013-01-01', '2013-01-01 12:00:00.000001', true, 'x'),
+    (2, 'NaN', 1e400, '', 'infinity', 'infinity', false, 'y'),
+    (3, 'Infinity', 1e-400, repeat('é', 40000), '4713-01-01 BC', '4713-01-01 BC', null, null),
+    (null, null, null, null, null, null, null, null),
+    (-32768, '-0', -2.5, 'a"b,c''', '9999-12-31', '294276-12-31 23:59:59.999999', true, 'x')
+"""
+
+
+def test_values_that_arrow_cannot_hold_are_missing_and_nothing_fails(server, run) -> None:
+    table, label = fresh(), fresh()
+    run(f"CREATE TYPE {label} AS ENUM ('x', 'y')")
+    run(
+        f"CREATE TABLE {table} (i smallint, f float8, n numeric, t text, d date, "
+        f'w timestamptz, b boolean, "a ""label""" {label})'
+    )
+    run(f"INSERT INTO {table} VALUES {EDGES}")
+    dataset = Dataset(f"{server}?table={table}")
+
+    assert dataset.name == table
+    assert str(dataset.schema) == 'i integer, f real, n real, t text, d time, w time, b boolean, a "label" text'
+    rows = pa.Table.from_batches(dataset.batches(list(dataset.schema))).sort_by("i").to_pydict()
+    assert rows["i"] == [-32768, 1, 2, 3, None]
+    assert str(rows["n"]) == str([-2.5, math.nan, math.nan, 0.0, math.nan])
+    assert rows["t"] == ["a\"b,c'", "a", "", None, None]
+    assert [None if day is None else day.date().isoformat() for day in rows["d"]] == [
+        "9999-12-31",
+        "2013-01-01",
+        *[None] * 3,
+    ]
+    assert [moment is None for moment in rows["w"]] == [True, False, True, True, True]
+    assert rows["w"][1].microsecond == 1
+    assert rows["b"] == [True, True, False, None, None]
+    assert rows['a "label"'] == ["x", "x", "y", None, None]
+    assert unseal(dataset.measure_rows()).tolist() == [5]
+
+
+def test_every_pass_sees_the_moment_of_opening(server, run) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} AS SELECT generate_series(1, 1000) AS i")
+    dataset = Dataset(f"{server}?table=public.{table}")
+
+    run(f"INSERT INTO {table} SELECT generate_series(1, 50)")
+    run(f"DELETE FROM {table} WHERE i < 10")
+
+    assert [unseal(dataset.measure_rows()).tolist() for _ in range(2)] == [[1000]] * 2
+    assert unseal(Dataset(f"{server}?table={table}").measure_rows()).tolist() == [1050 - 18]
+
+
+def test_a_pass_that_is_broken_off_leaves_the_next_one_whole(server, run) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} AS SELECT generate_series(1, 300000) AS i, repeat('x', 50) AS t")
+    dataset = Dataset(f"{server}?table={table}")
+
+    outer = dataset.batches(["i", "t"])
+    next(outer)
+    inner = sum(batch.num_rows for batch in dataset.batches(["i"]))  # passes may overlap
+    outer.close()
+
+    assert inner == 300_000 == sum(batch.num_rows for batch in dataset.batches(["t"]))
+
+
+@pytest.mark.parametrize("table", ["no_such_table", "no_such_schema.t", "T", "pg_authid"])
+def test_a_table_that_is_not_there_is_refused_without_the_address(server, run, table) -> None:
+    run("DO $$ BEGIN CREATE ROLE guest LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    with pytest.raises(InvalidRequest) as caught:
+        Dataset(server.replace("owner@", "guest:hunter2@") + f"?table={table}")
+
+    assert "hunter2" not in str(caught.value) and "127.0.0.1" not in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None

@@ -1,0 +1,89 @@
+"""Sensitivities, against every neighbour of small tables."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expost.core import Adjacency, Sealed, unseal
+from expost.data import Dataset, col
+from expost.data.clamp import Clamp
+from expost.data.sealed_form import CountForm, ShareForm, SquareForm, TotalForm
+from expost.data.tally import Measured
+
+SMALL = Clamp.of((-1, 2), whole=True)
+FORMS = [CountForm(), TotalForm(SMALL), ShareForm(SMALL), SquareForm(SMALL)]
+ROWS = list(itertools.product(["a", "b", "zz"], [-5, 0, 2, None]))
+
+
+def table(rows) -> pa.Table:
+    schema = pa.schema({"who": pa.int8(), "city": pa.string(), "x": pa.int32()})
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def coordinates(dataset: Dataset, form, by: bool) -> tuple[np.ndarray, Sealed]:
+    measured = () if isinstance(form, CountForm) else (Measured(col("x"), SMALL),)
+    axes = (dataset.axis("city", ["a", "b"]),) if by else ()
+    tally = dataset.tally(measured=measured, axes=axes, degree=form.degree)
+    sealed = dataset.measure_total(form, tally, secret=b"the same secret!")
+    return np.asarray(unseal(sealed), dtype=object), sealed
+
+
+def largest_move(tables, form, by, **description) -> tuple[int, int]:
+    """The largest L1 distance of neighbours, and the declared sensitivity."""
+    moves, declared = [0], 0
+    for left, right in tables:
+        a, sealed = coordinates(Dataset(table(left), **description), form, by)
+        b, _ = coordinates(Dataset(table(right), **description), form, by)
+        moves.append(int(np.abs(a - b).sum()))
+        declared = int(sealed.sensitivity.amount)
+    return max(moves), declared
+
+
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("form", FORMS, ids=repr)
+def test_adding_a_row_moves_totals_by_at_most_the_sensitivity_and_some_row_attains_it(form, by) -> None:
+    tables = [([(1, *row)], []) for row in ROWS]
+    moved, declared = largest_move(tables, form, by)
+
+    assert moved == declared
+
+
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("form", FORMS, ids=repr)
+def test_replacing_a_row_moves_totals_by_at_most_the_sensitivity(form, by) -> None:
+    tables = [([(1, *one)], [(1, *two)]) for one in ROWS for two in ROWS]
+    moved, declared = largest_move(tables, form, by, adjacency="replace-one", rows=1)
+
+    if isinstance(form, CountForm) and not by:
+        assert moved == 0  # the number of rows is public; a sensitivity of zero does not exist
+    else:
+        assert moved == declared
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("form", FORMS, ids=repr)
+def test_a_unit_with_many_rows_moves_totals_by_at_most_the_sensitivity(form, groups, adjacency) -> None:
+    rng = np.random.default_rng(0)
+    mine = [[(1, *ROWS[k]) for k in rng.integers(0, len(ROWS), 6)] for _ in range(25)]
+    others = [(2, "a", 2), (2, "b", -1), (3, "a", 0)]
+    description = {"unit": "who", "max_rows_per_unit": 3, "max_groups_per_unit": groups, "adjacency": adjacency}
+    pairs = itertools.pairwise(mine) if adjacency == "replace-one" else ((rows, []) for rows in mine)
+
+    moved, declared = largest_move([(a + others, b + others) for a, b in pairs], form, True, **description)
+
+    assert 0 < moved <= declared
+    assert declared == 3 * form.row_size * (2 if adjacency == "replace-one" else 1)
+
+
+def test_distinct_units_count_once_per_group() -> None:
+    dataset = Dataset(table([(1, "a", 0)] * 5 + [(1, "b", 0)]), unit="who", max_groups_per_unit=1)
+    tally = dataset.tally(axes=(dataset.axis("city", ["a", "b"]),))
+
+    sealed = dataset.measure_total(CountForm(), tally, secret=b"s" * 8, once=True)
+
+    assert unseal(sealed).sum() == 1
+    assert sealed.sensitivity.amount == 1
+    assert sealed.sensitivity.adjacency is Adjacency.ADD_REMOVE
