@@ -24,7 +24,8 @@ import pytest
 from expost.core import unseal
 from expost.data import Dataset
 from expost.data.data_source import open_source
-from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine, engine
+from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine
+from expost.data.engines import engine as engine_module
 from expost.data.engines.duckdb_engine import DuckEngine
 from expost.data.sealed_form import CountForm, MomentForm, ShareForm, SquareForm
 from expost.data.tally import Measured
@@ -219,7 +220,7 @@ def test_every_engine_seals_the_same_integers_bit_for_bit(build, unit, tmp_path)
 def test_order_chunks_and_threads_change_no_sealed_integer(unit, threads, chunk, monkeypatch) -> None:
     table = flights(rows=500)
     expected = sealed_integers(describe(ArrowEngine(table), unit))
-    monkeypatch.setattr(engine, "count_workers", lambda: threads)
+    monkeypatch.setattr(engine_module, "count_workers", lambda: threads)
     rearranged = pa.Table.from_batches(shuffled(table, threads * 31 + chunk).to_batches(max_chunksize=chunk))
 
     assert sealed_integers(describe(ArrowEngine(rearranged), unit)) == expected

@@ -20,7 +20,7 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import canonical_value, missing_cells
 from expost.data.evaluation import Numbers, Truths, evaluate, evaluate_cells
 from expost.data.expression import Expression, Plain
-from expost.data.unit_identity import content_words, exact_words, label_words, widen_words
+from expost.data.unit_identity import exact_words, widen_words
 from expost.data.value_place import find_places, to_moment
 
 __all__ = ["Axis", "Bins", "Categories", "FoundKeys", "LogBins", "key_column"]
@@ -48,10 +48,6 @@ class Axis(Protocol):
     @property
     def labels(self) -> tuple[Any, ...]:
         """The meaning of each place."""
-        ...
-
-    def label_words(self, key: bytes) -> NDArray[np.uint64]:
-        """Hash each label to one word that depends on that label and the key only."""
         ...
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
@@ -94,10 +90,6 @@ class Categories:
     def labels(self) -> tuple[Plain, ...]:
         """The categories."""
         return self.values
-
-    def label_words(self, key: bytes) -> NDArray[np.uint64]:
-        """Hash each label to one word that depends on that label and the key only."""
-        return label_words(self.labels, key)
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
         """Return the place of each row, or -1."""
@@ -142,10 +134,6 @@ class Bins:
         """The lower edge of each bin."""
         return self.edges[:-1]
 
-    def label_words(self, key: bytes) -> NDArray[np.uint64]:
-        """Hash each label to one word that depends on that label and the key only."""
-        return label_words(self.labels, key)
-
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
         """Return the bin of each row, or -1."""
         numbers = _evaluate_numbers(self.expression, batch, derived)
@@ -185,10 +173,6 @@ class LogBins:
         ends = [self.scale * 2.0**i for i in range(self.count)]
         return (*(-end for end in reversed(ends)), *ends)
 
-    def label_words(self, key: bytes) -> NDArray[np.uint64]:
-        """Hash each label to one word that depends on that label and the key only."""
-        return label_words(self.labels, key)
-
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
         """Return the bin of each row, or -1."""
         numbers = _evaluate_numbers(self.expression, batch, derived)
@@ -226,10 +210,6 @@ class FoundKeys:
     def labels(self) -> tuple[Any, ...]:
         """The keys as Python values."""
         return tuple(self.column.to_pylist())
-
-    def label_words(self, key: bytes) -> NDArray[np.uint64]:
-        """Hash each key to one word that depends on that key's content only."""
-        return content_words(self.column, key)
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
         """Return the place of each row's key, or -1."""

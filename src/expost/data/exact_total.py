@@ -6,7 +6,7 @@ Every result is the same whatever the engine, the order of rows, the batches and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import TypeVar
 
@@ -141,7 +141,10 @@ def _map_bounded(
     function: Callable[[Atoms], T], engine: Engine, tally: Tally, limits: Limits, secret: bytes, memory_limit: int
 ) -> Iterator[T]:
     """Collect each unit's rows, bound them, and yield ``function`` of every shard."""
-    bound = partial(bound_contributions, limits=limits, secret=secret, group_words=tally.group_words)
+
+    def run_shard(atoms: Atoms) -> T:
+        return function(bound_contributions(atoms, limits, secret, tally.group_words))
+
     with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
         shards.collect(engine, tally.read_atoms, tally.columns)
-        yield from run_parallel(lambda atoms: function(bound(atoms)), shards, threads=shards.threads)
+        yield from run_parallel(run_shard, shards, threads=shards.threads)

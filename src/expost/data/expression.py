@@ -44,6 +44,11 @@ class Expression:
         -------
         frozenset of str
             Stored and derived columns, without resolving derived ones.
+
+        Examples
+        --------
+        >>> sorted((col("age") > col("limit")).columns())
+        ['age', 'limit']
         """
         return frozenset(name for part in self.parts() for name in part.columns())
 
@@ -54,6 +59,11 @@ class Expression:
         -------
         iterator of Expression
             Empty for a column and for a constant.
+
+        Examples
+        --------
+        >>> list((col("age") > 18).parts())
+        [age, 18]
         """
         return iter(())
 

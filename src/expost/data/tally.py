@@ -13,12 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Unit
-from expost.data.axis import Axis
+from expost.data.axis import Axis, FoundKeys
 from expost.data.bounding import Atoms
 from expost.data.clamp import Clamp
 from expost.data.evaluation import Numbers, Truths, evaluate
 from expost.data.expression import ColumnName, Expression
-from expost.data.unit_identity import mix_words, unit_words
+from expost.data.unit_identity import content_words, label_words, mix_words, unit_words
 
 __all__ = ["Measured", "PowerSums", "Tally", "stored_columns"]
 
@@ -226,7 +226,11 @@ class Tally:
 
     @cached_property
     def _label_words(self) -> list[NDArray[np.uint64]]:
-        return [axis.label_words(self.key) for axis in self.axes]
+        """Words of the labels of each axis. Keys found in the data are hashed from their stored cells."""
+        return [
+            content_words(axis.column, self.key) if isinstance(axis, FoundKeys) else label_words(axis.labels, self.key)
+            for axis in self.axes
+        ]
 
     def sum_atoms(self, atoms: Atoms) -> PowerSums:
         """Return the power sums of some rows."""
