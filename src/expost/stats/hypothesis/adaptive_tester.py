@@ -1,48 +1,90 @@
-"""Many tests on one sample, each chosen after seeing the last: which rejections still mean something?"""
+"""Many tests on one sample, each chosen after seeing the last, with one bound on any false rejection."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from expost.core import Adjacency, BudgetExceeded, EngineFailed, InvalidRequest, PureLoss, Receipt, Release, Unit
-from expost.core.one_process import OneProcess
+import numpy as np
+
+from expost.core import (
+    Adjacency,
+    BudgetExceeded,
+    EngineFailed,
+    InvalidRequest,
+    PureLoss,
+    Receipt,
+    Release,
+    SingleOwner,
+    Unit,
+    explain_arguments,
+)
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.ledger import Hold, Ledger, Protected
 from expost.ledger.account import checked_name
 from expost.noise import BitSource
 from expost.noise.bits import randomness
-from expost.stats.hypothesis.column import public_rows
-from expost.stats.hypothesis.named_test import NamedTest, request_named
-from expost.stats.hypothesis.price import level_of
-from expost.stats.hypothesis.verdict import Verdict
+from expost.stats.hypothesis.anova import AnovaTest
+from expost.stats.hypothesis.binomial import BinomialTest
+from expost.stats.hypothesis.goodness_of_fit import GoodnessOfFitTest
+from expost.stats.hypothesis.hypothesis_input import Alternative, Number, read_public_rows, read_test_epsilon
+from expost.stats.hypothesis.hypothesis_plan import HypothesisPlan, HypothesisQuery, HypothesisVerdict
+from expost.stats.hypothesis.independence import IndependenceTest
+from expost.stats.hypothesis.linear_correlation import LinearCorrelationTest
+from expost.stats.hypothesis.mean_difference import MeanDifferenceTest
+from expost.stats.hypothesis.rank_correlation import CorrelationTest
+from expost.stats.hypothesis.split import SplitTest
 
-__all__ = ["AdaptiveTester", "Finding", "level_after_answers", "level_after_decisions"]
+__all__ = ["AdaptiveTester", "SeriesFinding", "level_after_answers", "level_after_decisions"]
 
-Shows = Literal["decisions", "verdicts"]
+NAMED_TESTS: Mapping[str, Callable[..., HypothesisQuery]] = {
+    "anova": AnovaTest,
+    "binomial": BinomialTest,
+    "correlation": CorrelationTest,
+    "fit": GoodnessOfFitTest,
+    "independence": IndependenceTest,
+    "linear_correlation": LinearCorrelationTest,
+    "mean_difference": MeanDifferenceTest,
+    "split": SplitTest,
+}
+"""The queries by the names of their functions, without ``_test``."""
 
-_LEAST_LEVEL = 1e-12  # a corrected level below this is taken for none
+_LEAST_LEVEL = 1e-12  # a corrected level below this counts as zero
 _SHARES = [2.0**-k for k in range(1, 20)]
-_ADJACENCY, _UNIT = Adjacency.REPLACE_ONE, Unit.row()  # what the max-information of independent rows is bounded for
+_ADJACENCY, _UNIT = Adjacency.REPLACE_ONE, Unit.row()  # the max-information bounds are proved for independent rows
+_PLAIN_TYPES = (type(None), bool, int, float, str, Fraction)
+_DEEPEST = 4  # nesting of lists
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class SeriesFinding:
     """One test of an adaptive series: the decision at the corrected level, and its receipt.
 
-    ``verdict`` is there only if the series shows verdicts; its p-value would tell more about the sample than the
-    decision does. Everything else is public before the test runs.
+    Parameters
+    ----------
+    rejected : bool
+        Whether the null hypothesis is rejected at the corrected level.
+    corrected_level : float
+        The level at which the test was decided; public before it ran.
+    tests_left : int
+        How many more tests the series allows.
+    receipt : Receipt
+        What was run and what it cost; public before it ran.
+    verdict : HypothesisVerdict, optional
+        The statistic and its p-value, only if the series shows verdicts: they reveal more about the sample than the
+        decision does.
 
+    Examples
+    --------
     >>> from expost.core import PureGuarantee
     >>> receipt = Receipt(question="q", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
-    >>> Finding(rejected=True, corrected_level=0.01, tests_left=3, receipt=receipt).verdict is None
+    >>> SeriesFinding(rejected=True, corrected_level=0.01, tests_left=3, receipt=receipt).verdict is None
     True
     """
 
@@ -50,27 +92,50 @@ class Finding:
     corrected_level: float
     tests_left: int
     receipt: Receipt
-    verdict: Verdict | None = None
+    verdict: HypothesisVerdict | None = None
 
 
-class AdaptiveTester(OneProcess):
+class AdaptiveTester(SingleOwner):
     """Keeps the chance of any false rejection in a series of adaptive private tests below one level.
 
     The tester holds the dataset and runs the tests itself. The analyst names a test, its columns and its terms, and sees
-    what ``shows`` allows: a yes or no each (``"decisions"``), or private numbers too (``"verdicts"``). Each test may be
-    chosen after seeing everything earlier tests showed; its level is lowered by what that can tell about the sample.
-    With decisions, tests that do not reject are free.
+    what ``shows`` allows. Each test may be chosen after seeing everything earlier tests showed; its level is lowered by
+    what that can reveal about the sample. With decisions, tests that do not reject are free.
 
     P(some true null hypothesis is rejected) <= ``level`` over the whole series, for independent rows and tests that keep
     their own level (LeeNotes, Theorem 2.1 and RRST16, Section 1.1: correction by max-information; DFHPRR15, Section 4:
     description length; proofs in docs/proofs/generalization.md). The privacy cost is the sum of the tests' own;
-    ``tests_left`` and ``most_tests`` say how many more tests keep a given power.
-
-    The dataset must be about single rows with a public number of them (``adjacency="replace-one"``), which the
-    corrections are proved for; so must the account of the table be, if a ledger pays.
+    ``tests_left`` and ``most_tests`` compute how many more tests keep a given power.
 
     A series is counted in one place: a copy is the series itself, and neither pickles nor forked processes continue it.
 
+    Parameters
+    ----------
+    dataset : Dataset
+        The sample. It must be about single rows with a public number of them (``adjacency="replace-one"``), for which
+        the corrections are proved.
+    max_tests : int
+        The number of tests that share the level.
+    level : float, default 0.05
+        The bound on the probability of any false rejection.
+    shows : {"decisions", "verdicts"}, default "decisions"
+        What the analyst sees of each test: a yes or no, or the private numbers too.
+    ledger : Ledger, optional
+        Where tests are charged.
+    accounts : sequence of str, default ()
+        The accounts that pay; exactly one of them belongs to the table.
+    bits : BitSource, optional
+        The source of random bits. Default: the system's cryptographic source.
+    simulation : bool, default False
+        Allow seeded bits. Receipts then state that the answers are not private.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range, or the dataset's number of rows is private.
+
+    Examples
+    --------
     >>> import pyarrow as pa
     >>> table = pa.table({"late": [True, False, False, False] * 2500})
     >>> tester = AdaptiveTester(Dataset(table, adjacency="replace-one", rows=10_000), max_tests=20)
@@ -78,15 +143,16 @@ class AdaptiveTester(OneProcess):
     0.00125
     """
 
-    _called = "series of tests"
+    _owned_noun, _copies_are_itself = "series of tests", True
 
+    @explain_arguments
     def __init__(
         self,
         dataset: Dataset,
         *,
         max_tests: int,
-        level: object = 0.05,
-        shows: Shows = "decisions",
+        level: Number = 0.05,
+        shows: Literal["decisions", "verdicts"] = "decisions",
         ledger: Ledger | None = None,
         accounts: Sequence[str] = (),
         bits: BitSource | None = None,
@@ -102,32 +168,87 @@ class AdaptiveTester(OneProcess):
             raise InvalidRequest("Expected max_tests to be a positive whole number", got=max_tests, do="Pass 1 or more")
         if not isinstance(shows, str) or shows not in ("decisions", "verdicts"):
             raise InvalidRequest("Expected shows to be 'decisions' or 'verdicts'", got=shows, do="Name one of them")
-        self._dataset, self._rows = dataset, public_rows(dataset)
+        self._dataset, self._rows = dataset, read_public_rows(dataset)
         self._max_tests, self._shows = max_tests, shows
         self._level = probability(level, "level")
         self._ledger, self._accounts = ledger, tuple(accounts)
         self._bits, self._simulation = randomness(bits, simulation), simulation
         self._done, self._rejected, self._spent = 0, 0, Fraction(0)
         super().__init__()
-        self._lock = threading.RLock()
 
     @property
     def spent(self) -> PureLoss:
-        """What the tests so far have cost."""
+        """Return what the tests so far have cost."""
         return PureLoss(self._spent)
 
     @property
     def next_level(self) -> float:
-        """The level at which the next test is decided."""
+        """Return the level at which the next test is decided."""
         return self._level_at(self._done, self._rejected, self._spent)
 
-    def run(self, test: str, *subject: Any, epsilon: object, **terms: Any) -> Finding:
-        """Run the test of this name and decide it at the corrected level.
+    @explain_arguments
+    def run(
+        self,
+        test: str,
+        *subject: Any,
+        epsilon: Number,
+        equals: bool | float | str | None = None,
+        null: Number | None = None,
+        by: str | None = None,
+        groups: Sequence[Any] | None = None,
+        alternative: Alternative | None = None,
+        equal_spread: bool | None = None,
+        confidence: Number | None = None,
+        parts: int | None = None,
+    ) -> SeriesFinding:
+        """Run a test by its name and decide it at the corrected level.
 
-        ``test`` is "binomial", "fit", "independence", "mean_difference", "anova", "correlation", "linear_correlation" or
-        "split"; ``subject`` and ``terms`` are the arguments of its request (``BinomialTest`` and so on), as plain values.
-        A function or a request is refused: it could see the release that the series hides.
+        Only plain values are accepted. A function or a query is refused: it could see the release that the series
+        hides.
 
+        Parameters
+        ----------
+        test : str
+            One of "binomial", "fit", "independence", "mean_difference", "anova", "correlation", "linear_correlation"
+            and "split".
+        *subject : str or list of float
+            The positional arguments of the test's query: its columns, for "fit" also the probabilities, for "split" the
+            relation first.
+        epsilon : float
+            The privacy cost of this test.
+        equals : bool, int, float or str, optional
+            The value that counts as a success ("binomial").
+        null : float, optional
+            The proportion under the null hypothesis ("binomial").
+        by : str, optional
+            The column that holds the groups ("mean_difference", "anova").
+        groups : pair, optional
+            The two groups ("mean_difference").
+        alternative : {"two-sided", "greater", "less"}, optional
+            The alternative hypothesis, where the test has one. Default: two-sided.
+        equal_spread : bool, optional
+            Take the spreads of groups to be equal ("mean_difference", "anova"). Default: False.
+        confidence : float, optional
+            The confidence level of the interval, which the series does not show.
+        parts : int, optional
+            The number of parts ("split").
+
+        Returns
+        -------
+        SeriesFinding
+            The decision, the level it was made at and the receipt.
+
+        Raises
+        ------
+        InvalidRequest
+            If the test does not exist or does not take these arguments; nothing is spent.
+        BudgetExceeded
+            If all tests of the series were used, or an account cannot pay; nothing is spent.
+        EngineFailed
+            If the data source failed; the test stays charged and counted.
+
+        Examples
+        --------
         >>> import pyarrow as pa
         >>> from expost.noise import SeededBits
         >>> table = pa.table({"late": [True, False, False, False] * 100})
@@ -137,25 +258,37 @@ class AdaptiveTester(OneProcess):
         >>> finding.rejected, finding.tests_left
         (True, 4)
         """
-        price = level_of(epsilon)
-        self._check_process()
-        request = request_named(test, *subject, epsilon=price, **terms)
-        request.check(self._dataset)
-        with self._lock:  # one test after the other: each level follows from what was shown before
-            return self._run(request, price)
+        price = read_test_epsilon(epsilon)
+        self._check_owner()
+        terms = {
+            "equals": equals,
+            "null": null,
+            "by": by,
+            "groups": groups,
+            "alternative": alternative,
+            "equal_spread": equal_spread,
+            "confidence": confidence,
+            "parts": parts,
+        }
+        given = {name: value for name, value in terms.items() if value is not None}
+        plan = build_named_query(test, subject, given | {"epsilon": price}).plan(self._dataset)
+        with self._draw_alone():  # one test after the other: each level follows from what was shown before
+            return self._run_plan(plan, price)
 
-    def _run(self, request: NamedTest, price: Fraction) -> Finding:
+    def _run_plan(self, plan: HypothesisPlan, price: Fraction) -> SeriesFinding:
+        """Hold, run, settle and decide one test."""
         if self._done >= self._max_tests:
             raise BudgetExceeded("All tests in this series have been used", do="Start a new series on fresh rows")
-        level, hold = self.next_level, self._hold(price)
-        # Counted before it runs: a test that fails half-way has still looked at the sample.
+        level, hold = self.next_level, self._hold_price(price)
+        # Counted before it runs: a test that fails half-way has still read the sample.
         self._done, self._spent = self._done + 1, self._spent + price
-        release = _quietly(lambda: request.climb(request.measure(self._dataset), self._bits), request.question)
+        release = _run_quietly(lambda: plan.climb(plan.measure(self._dataset), self._bits), plan.question)
         release = replace(release, receipt=replace(release.receipt, simulation=self._simulation))
-        release = self._settled(hold, release)
+        if self._ledger is not None and hold is not None:
+            release = release.entered(self._ledger.settle(hold, release.receipt))
         rejected = release.value.p_value <= level
         self._rejected += rejected
-        return Finding(
+        return SeriesFinding(
             rejected=rejected,
             corrected_level=level,
             tests_left=self._max_tests - self._done,
@@ -163,11 +296,33 @@ class AdaptiveTester(OneProcess):
             verdict=release.value if self._shows == "verdicts" else None,
         )
 
-    def tests_left(self, power_at: Callable[[float], float], *, epsilon: object, power: object = 0.8) -> int:
-        """How many more tests at this epsilon the sample carries: each with ``power`` at its own corrected level.
+    @explain_arguments
+    def tests_left(self, power_at: Callable[[float], float], *, epsilon: Number, power: Number = 0.8) -> int:
+        """Compute how many more tests at this epsilon the sample carries, each with ``power`` at its corrected level.
 
-        ``power_at`` gives the power at a level. The worst pattern of rejections to come is supposed.
+        The worst pattern of rejections to come is supposed.
 
+        Parameters
+        ----------
+        power_at : callable
+            ``power_at(level)`` is the power of one test at a level.
+        epsilon : float
+            The privacy cost of each test.
+        power : float, default 0.8
+            The power that each test must have.
+
+        Returns
+        -------
+        int
+            The number of further tests.
+
+        Raises
+        ------
+        InvalidRequest
+            If an argument is out of range.
+
+        Examples
+        --------
         >>> from expost.stats.hypothesis import binomial_power
         >>> import pyarrow as pa
         >>> dataset = Dataset(pa.table({"late": [True, False] * 5000}), adjacency="replace-one", rows=10_000)
@@ -188,13 +343,33 @@ class AdaptiveTester(OneProcess):
             carried += 1
         return carried
 
+    @explain_arguments
     def most_tests(
-        self, power_at: Callable[[float, float], float], *, epsilons: Sequence[float], power: object = 0.8
+        self, power_at: Callable[[float, float], float], *, epsilons: Sequence[float], power: Number = 0.8
     ) -> tuple[int, float]:
-        """The largest number of further tests with this power, and the smallest of ``epsilons`` per test to give it.
+        """Find the epsilon per test that allows the most further tests of this power.
 
-        ``power_at(epsilon, level)`` is the power of one test.
+        Parameters
+        ----------
+        power_at : callable
+            ``power_at(epsilon, level)`` is the power of one test.
+        epsilons : sequence of float
+            The privacy costs to choose from.
+        power : float, default 0.8
+            The power that each test must have.
 
+        Returns
+        -------
+        tuple of (int, float)
+            The largest number of further tests, and the smallest of ``epsilons`` per test that allows it.
+
+        Raises
+        ------
+        InvalidRequest
+            If ``epsilons`` is empty or an argument is out of range.
+
+        Examples
+        --------
         >>> from expost.stats.hypothesis import binomial_power
         >>> import pyarrow as pa
         >>> dataset = Dataset(pa.table({"late": [True, False] * 5000}), adjacency="replace-one", rows=10_000)
@@ -214,6 +389,7 @@ class AdaptiveTester(OneProcess):
         return most, -negative
 
     def _level_at(self, done: int, rejected: int, spent: Fraction) -> float:
+        """Return the corrected level after this many tests and rejections at this cost."""
         share = float(self._level) / self._max_tests
         if self._shows == "verdicts":
             return level_after_answers(share, epsilon=spent, rows=self._rows)
@@ -223,32 +399,24 @@ class AdaptiveTester(OneProcess):
             level_after_decisions(share / 2, done=done, rejected=rejected),
         )
 
-    def _hold(self, price: Fraction) -> Hold | None:
+    def _hold_price(self, price: Fraction) -> Hold | None:
+        """Charge the accounts before the test runs; the table's account must be about single rows under replace-one."""
         if self._ledger is None:
             return None
-        protected = Protected(_table_of(self._ledger, self._accounts), _ADJACENCY, _UNIT)
+        names = [checked_name(account) for account in self._accounts]
+        # The account of an analyst is about many tables.
+        tables = {self._ledger.root_of(name) for name in names if not name.startswith("analyst:")}
+        if len(tables) != 1:
+            raise InvalidRequest(
+                "Expected the account of one table, or of its parts", got=self._accounts, do='Pass ["dataset:flights"]'
+            )
+        protected = Protected(tables.pop(), _ADJACENCY, _UNIT)
         question = "a test of an adaptive series"
         return self._ledger.hold(self._accounts, PureLoss(price), question=question, protected=protected)
 
-    def _settled(self, hold: Hold | None, release: Release[Verdict]) -> Release[Verdict]:
-        if self._ledger is None or hold is None:
-            return release
-        return release.entered(self._ledger.settle(hold, release.receipt))
 
-
-def _table_of(ledger: Ledger, accounts: Sequence[str]) -> str:
-    """The account of the whole table that the sample is from; an analyst's is about many tables."""
-    names = [checked_name(account) for account in accounts]
-    tables = {ledger.root_of(name) for name in names if not name.startswith("analyst:")}
-    if len(tables) != 1:
-        raise InvalidRequest(
-            "Expected the account of one table, or of its parts", got=tuple(accounts), do='Pass ["dataset:flights"]'
-        )
-    return tables.pop()
-
-
-def level_after_answers(level: float, *, epsilon: object, rows: int) -> float:
-    """The level for one test chosen after epsilon-private answers about the same independent rows.
+def level_after_answers(level: float, *, epsilon: Number, rows: int) -> float:
+    """Return the level for one test chosen after epsilon-private answers about the same independent rows.
 
     P(rejected) <= exp(k) corrected + beta <= level, with k the beta-approximate max-information
     min(epsilon n, epsilon^2 n / 8 + epsilon sqrt(n ln(1/beta) / 2)) of the answers (docs/proofs/generalization.md);
@@ -269,7 +437,7 @@ def level_after_answers(level: float, *, epsilon: object, rows: int) -> float:
 
 
 def level_after_decisions(level: float, *, done: int, rejected: int) -> float:
-    """The level for one test chosen after ``done`` yes-or-no answers, ``rejected`` of them yes.
+    """Return the level for one test chosen after ``done`` yes-or-no answers, ``rejected`` of them yes.
 
     Given the noise, at most C(done, rejected) series of decisions with that many rejections lead here, and each fixes
     the test before the sample is drawn; the number of rejections gets the share 1/((r + 1)(r + 2)) of the level, which
@@ -282,8 +450,45 @@ def level_after_decisions(level: float, *, done: int, rejected: int) -> float:
     return level / ((rejected + 1) * (rejected + 2)) * math.exp(-min(log, 700.0))
 
 
-def _quietly(steps: Callable[[], Release[Verdict]], question: str) -> Release[Verdict]:
-    """Measure and test; errors and warnings on the way may carry rows or the release, so none leaves, not even chained."""
+def build_named_query(name: object, subject: Sequence[Any], terms: Mapping[str, Any]) -> HypothesisQuery:
+    """Build the query of a test from its name and plain values.
+
+    Only exact built-in types are accepted: a subclass could carry methods that run where the data is.
+
+    >>> terms = {"equals": True, "null": 0.5, "epsilon": Fraction(1)}
+    >>> build_named_query("binomial", ["late"], terms).question
+    'binomial test: share of rows with late = True, null 0.5, two-sided'
+    """
+    if type(name) is not str:
+        raise InvalidRequest(
+            "Expected the name of a test; a function or a query could see the release that the series hides",
+            got=type(name).__name__,
+            do='Pass e.g. run("binomial", "late", equals=True, null=0.5, epsilon=0.3)',
+        )
+    if name not in NAMED_TESTS:
+        raise InvalidRequest("Expected the name of a test", got=name, do=f"Pass one of {', '.join(NAMED_TESTS)}")
+    plain = {term: _convert_to_plain(value) for term, value in terms.items()}
+    return NAMED_TESTS[name](*(_convert_to_plain(each) for each in subject), **plain)
+
+
+def _convert_to_plain(value: Any, depth: int = 0) -> Any:
+    """Return a value of exact built-in type, with NumPy's converted."""
+    if type(value) in _PLAIN_TYPES:
+        return value
+    if type(value) is np.ndarray or (isinstance(value, np.generic) and type(value).__module__ == "numpy"):
+        value = value.tolist()
+        return value if type(value) in _PLAIN_TYPES else _convert_to_plain(value, depth + 1)
+    if type(value) in (list, tuple) and depth < _DEEPEST:
+        return type(value)(_convert_to_plain(each, depth + 1) for each in value)
+    raise InvalidRequest(
+        "Expected plain values: numbers, texts, and lists of them",
+        got=type(value).__name__,
+        do="Pass the values themselves, not objects or functions",
+    )
+
+
+def _run_quietly(steps: Callable[[], Release[HypothesisVerdict]], question: str) -> Release[HypothesisVerdict]:
+    """Measure and test. Errors and warnings may carry rows or the release, so none leaves, not even chained."""
     stopped = False
     try:
         with contextlib.suppress(Exception), warnings.catch_warnings():

@@ -1,34 +1,64 @@
-"""Is a proportion what it is said to be? The optimal private test, with an exact p-value and interval."""
+"""Is a proportion equal to a given value? The optimal private test, with an exact p-value and interval."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize
 
-from expost.core import InvalidRequest, Norm, Release, Sealed, Sensitivity
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import check_values, matches, named, truths
-from expost.stats.hypothesis.draw import uniforms
-from expost.stats.hypothesis.planned import chance_of, rows_of, strength_of
-from expost.stats.hypothesis.price import Ask, Priced
-from expost.stats.hypothesis.priced_test import PricedTest, under_noise
-from expost.stats.hypothesis.proportion import private_interval, private_p_value, private_power, private_power_bound
-from expost.stats.hypothesis.size import TableSize, fewest_rows
-from expost.stats.hypothesis.tulap import noisy_binomial_p_values, noisy_binomial_tail
-from expost.stats.hypothesis.verdict import PROVED, Alternative, Verdict, alternative_of, released
+from expost.stats.hypothesis.hypothesis_input import (
+    Alternative,
+    Number,
+    TableSize,
+    check_column_names,
+    check_values,
+    read_alternative,
+    read_power_epsilon,
+    read_row_count,
+)
+from expost.stats.hypothesis.hypothesis_plan import (
+    PROVED,
+    HypothesisPlan,
+    HypothesisQuery,
+    HypothesisVerdict,
+    add_laplace_noise,
+    hypothesis_query,
+)
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.private_proportion import (
+    private_interval,
+    private_p_value,
+    private_power,
+    private_power_bound,
+)
+from expost.stats.hypothesis.private_sample import encode_categories, read_private_truths
+from expost.stats.hypothesis.reference_law import sample_uniforms
 
 __all__ = ["BinomialTest", "binomial_power", "binomial_test"]
 
+Floats = NDArray[np.float64]
+
 _CITATIONS = ("AS18, Theorem 5.2", "AS20, Section 6", "GRS09, Definition 2")
-_MOST_PRIVATE_ROWS = 1 << 26  # whose logarithms of factorials are kept
 _PRIVATE_SIZE_CITATIONS = ("BB94, Lemma 1", "GRS09, Definition 2", "docs/proofs/noisy-reference.md")
+_MOST_PRIVATE_ROWS = 1 << 26  # the logarithms of factorials up to here are tabulated
+_LOG = 42.0  # the binomial mass left out of the sums is below exp(-42) on either side
+_LEFT_OUT = 2 * math.exp(-_LOG)  # added to p-values
+# Relative error of a mass, for each place of the window: five roundings of 2^-53 in a ratio and its sum, twice.
+_RATIO_ERROR = 2.0**-50
 
 
-class BinomialTest(PricedTest):
+@hypothesis_query
+class BinomialTest(HypothesisQuery):
     """Tests the proportion of rows in which a column equals a value.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
@@ -42,211 +72,187 @@ class BinomialTest(PricedTest):
     Reference: AS18, Theorem 5.2 (optimal test, p-value); AS20, Section 6 (intervals); GRS09, Definition 2 (noise);
         BB94, Lemma 1 and docs/proofs/noisy-reference.md (private number of rows).
 
+    Parameters
+    ----------
+    column : str
+        The column whose value is tested.
+    equals : bool, int, float or str
+        The value that counts as a success.
+    null : float
+        The proportion under the null hypothesis, between 0 and 1.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis.
+    epsilon : float, optional
+        The privacy cost. Pass either this or ``power``.
+    power : float, optional
+        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
+    effect : float, optional
+        The proportion at which the power is needed. Required with ``power``.
+    level : float, default 0.05
+        The significance level at which the power is needed.
+    max_epsilon : float, optional
+        A cap on the price.
+    confidence : float, default 0.95
+        The confidence level of the interval.
+    expected_rows : int, optional
+        A public guess of the number of rows, for ``power`` under add-remove.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+
+    Examples
+    --------
     >>> BinomialTest("late", equals=True, null=0.2, epsilon=0.5).question
     'binomial test: share of rows with late = True, null 0.2, two-sided'
     """
 
-    def __init__(
-        self,
-        column: str,
-        *,
-        equals: Any,
-        null: object,
-        alternative: Alternative = "two-sided",
-        epsilon: object = None,
-        power: object = None,
-        effect: object = None,
-        level: object = 0.05,
-        max_epsilon: object = None,
-        confidence: object = 0.95,
-        expected_rows: int | None = None,
-    ) -> None:
-        (self._column,), self._equals = named(column), equals
-        self._design = _Design(null, alternative, confidence, effect)
-        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
-        self._expected_rows = expected_rows
-        self._size = TableSize(None, None)
+    column: str
+    _: KW_ONLY
+    equals: Any
+    null: Number
+    alternative: Alternative = "two-sided"
+    epsilon: Number | None = None
+    power: Number | None = None
+    effect: Number | None = None
+    level: Number = 0.05
+    max_epsilon: Number | None = None
+    confidence: Number = 0.95
+    expected_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        check_column_names(self.column)
+        self._read_terms()
 
     @property
     def question(self) -> str:
-        where = f"share of rows with {self._column} = {self._equals!r}"
-        return f"binomial test: {where}, null {float(self._design.null):.6g}, {self._design.alternative}"
+        """Return the question in public words."""
+        null = float(probability(self.null, "null"))
+        return f"binomial test: share of rows with {self.column} = {self.equals!r}, null {null:.6g}, {self.alternative}"
 
-    def check(self, dataset: Dataset) -> None:
-        check_values(dataset, self._column, [self._equals])
-        self._size = TableSize.of_dataset(dataset, self._expected_rows)
-        self._priced = self._design.price(self._ask, self._size)
+    def _plan_for_dataset(self, dataset: Dataset) -> BinomialPlan:
+        """Fit the test to a dataset's public description."""
+        check_values(dataset, self.column, [self.equals])
+        return self._plan_for_size(TableSize.of_dataset(dataset, self.expected_rows), self.question)
 
-    def measure(self, dataset: Dataset) -> Sealed:
-        count, rows = 0, 0
-        for batch in dataset.batches([self._column]):
-            count, rows = count + matches(batch, self._column, self._equals), rows + batch.num_rows
-        return _sealed(count, rows, self._size)
-
-    def noisy(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """The numbers that are released; all that follows is post-processing."""
-        return under_noise(sealed, self._priced.epsilon, bits)
-
-    def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[Verdict]:
-        return self._design.release(sealed, self._size, self._priced, bits, self.question, self._ask)
-
-
-def binomial_test(
-    successes: Any,
-    null: object,
-    *,
-    alternative: Alternative = "two-sided",
-    adjacency: str = "replace-one",
-    epsilon: object = None,
-    power: object = None,
-    effect: object = None,
-    level: object = 0.05,
-    max_epsilon: object = None,
-    confidence: object = 0.95,
-    expected_rows: int | None = None,
-    bits: BitSource | None = None,
-) -> Release[Verdict]:
-    """The same test on an array of true/false values, one per person; public number unless ``adjacency="add-remove"``.
-
-    With ``power=`` instead of ``epsilon=``, ``effect`` is the proportion at which the test must have that power, and
-    the smallest epsilon that gives it is used; with a private number of rows for ``expected_rows`` of them.
-
-    >>> from expost.noise import SeededBits
-    >>> release = binomial_test([True] * 160 + [False] * 40, 0.5, epsilon=0.5, bits=SeededBits(1))
-    >>> release.value.rejects(0.01), release.receipt.epsilon
-    (True, 0.5)
-    """
-    design = _Design(null, alternative, confidence, effect)
-    ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    values = truths(successes, fewest=fewest_rows(1, adjacency=adjacency))
-    size = TableSize.of(len(values), adjacency=adjacency, expected_rows=expected_rows)
-    priced = design.price(ask, size)
-    question = f"binomial test: null {float(design.null):.6g}, {design.alternative}"
-    return design.release(_sealed(int(values.sum()), len(values), size), size, priced, bits, question, ask)
-
-
-def binomial_power(
-    rows: int,
-    null: object,
-    effect: object,
-    *,
-    epsilon: float,
-    level: float = 0.05,
-    alternative: Alternative = "two-sided",
-    adjacency: str = "replace-one",
-) -> float:
-    """The exact power of the test when the true proportion is ``effect``; ``epsilon=inf`` is the non-private test.
-
-    With a private number of rows (``adjacency="add-remove"``) it is a lower bound on the power.
-
-    >>> round(binomial_power(100, 0.5, 0.65, epsilon=1.0), 3)
-    0.834
-    """
-    base, truth = chance_of(null, "null"), chance_of(effect, "effect")
-    count, tail, direction = rows_of(rows), chance_of(level), alternative_of(alternative)
-    if TableSize.of(count, adjacency=adjacency).rows is None:
-        rows_of(rows, most=_MOST_PRIVATE_ROWS)
-        weak = strength_of(epsilon, endless=64.0)
-        return private_power_bound(count, base, truth, epsilon=weak, level=tail, alternative=direction)
-    strength = strength_of(epsilon, endless=700.0)
-
-    def rejects_above(tail: float) -> float:
-        critical = _critical(count, base, strength, tail)
-        return float(noisy_binomial_tail(critical, count, truth, strength))
-
-    if direction == "greater":
-        return rejects_above(tail)
-    if direction == "less":
-        return 1 - rejects_above(1 - tail)
-    return rejects_above(tail / 2) + 1 - rejects_above(1 - tail / 2)
-
-
-def binomial_p_values(
-    statistic: Any, rows: int, null: float, *, epsilon: float, alternative: Alternative = "two-sided"
-) -> Any:
-    """P-values of released statistics (noisy count plus uniform), one for each.
-
-    >>> binomial_p_values(np.array([50.0]), 100, 0.5, epsilon=1.0)
-    array([1.])
-    """
-    upper, lower = noisy_binomial_p_values(statistic, rows, null, epsilon)
-    if alternative == "two-sided":
-        return np.minimum(2 * np.minimum(upper, lower), 1.0)
-    return upper if alternative == "greater" else lower
-
-
-class _Design:
-    """The public side of the test: hypotheses, price, and what follows from the noisy count."""
-
-    def __init__(self, null: object, alternative: object, confidence: object, effect: object) -> None:
-        self.null = probability(null, "null")
-        self.alternative = alternative_of(alternative)
-        self._failure = 1 - probability(confidence, "confidence")
-        self._effect = None if effect is None else probability(effect, "effect")
-
-    def price(self, ask: Ask, size: TableSize) -> Priced:
-        if ask.fixed is not None:
-            return ask.fixed
-        if self._effect is None or self._effect == self.null:
-            raise InvalidRequest(
-                "Expected the proportion at which the power is asked", do="Pass effect= apart from null"
-            )
-        rows, level, null, effect = size.priced_rows, float(ask.level), float(self.null), float(self._effect)
-
-        def power_at(epsilon: float) -> float:
-            return binomial_power(
-                rows, self.null, self._effect, epsilon=epsilon, level=level, alternative=self.alternative
-            )
-
-        def about(epsilon: float) -> float:
-            return private_power(rows, null, effect, epsilon=epsilon, level=level, alternative=self.alternative)
-
-        def bound_at(epsilon: float, failure: float) -> float:
-            return private_power_bound(rows, null, effect, epsilon=epsilon, level=level, alternative=self.alternative)
-
-        if size.rows is not None:
-            return ask.exact(power_at, "exact")
-        return ask.proved(about, bound_at, basis=f"proved, for {rows} rows")
-
-    def release(
-        self, sealed: Sealed, size: TableSize, priced: Priced, bits: BitSource | None, question: str, ask: Ask
-    ) -> Release[Verdict]:
-        source = bits or system_bits()
-        noisy = under_noise(sealed, priced.epsilon, source)
-        read = self._read_pair(noisy, priced) if size.rows is None else self._read(noisy, size.rows, priced, source)
-        return released(
-            read[0],
-            question=question,
-            method="discrete Laplace counts" + (", size maximised" if size.rows is None else ", Tulap reference"),
-            priced=priced,
-            interval=read[1],
-            ask=ask,
-            private=source.private,
-            level=PROVED,
-            terms={**size.terms, "null": self.null, "confidence of the interval": 1 - self._failure},
-            adjacency=size.adjacency,
-            citations=_PRIVATE_SIZE_CITATIONS if size.rows is None else _CITATIONS,
+    def _read_terms(self) -> tuple[PriceTerms, Fraction, Fraction, Fraction | None]:
+        """Read (terms of the price, null, failure probability of the interval, effect)."""
+        read_alternative(self.alternative)
+        return (
+            PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon),
+            probability(self.null, "null"),
+            1 - probability(self.confidence, "confidence"),
+            None if self.effect is None else probability(self.effect, "effect"),
         )
 
-    def _read(self, noisy: Any, rows: int, priced: Priced, bits: BitSource) -> tuple[Verdict, tuple[float, float]]:
-        """Verdict and interval from the noisy count, with a public number of rows."""
-        count, strength, null = int(noisy[0]), float(priced.epsilon), float(self.null)
-        statistic = count + float(uniforms((1,), bits)[0]) - 0.5
-        p = binomial_p_values(np.array([statistic]), rows, null, epsilon=strength, alternative=self.alternative)
-        verdict = Verdict(
+    def _plan_for_size(self, size: TableSize, question: str) -> BinomialPlan:
+        """Price the test for a table of this size."""
+        terms, null, failure, _ = self._read_terms()
+        return BinomialPlan(
+            question=question,
+            price=terms.fixed or self._price_power(size),
+            column=self.column,
+            equals=self.equals,
+            null=null,
+            failure=failure,
+            alternative=self.alternative,
+            size=size,
+        )
+
+    def _price_power(self, size: TableSize) -> HypothesisPrice:
+        """Find the smallest epsilon with the power asked for."""
+        terms, null, _, effect = self._read_terms()
+        if effect is None or effect == null:
+            raise InvalidRequest(
+                "Expected the proportion at which the power is needed", do="Pass effect= different from null"
+            )
+        rows, level, base, truth = size.priced_rows, float(terms.level), float(null), float(effect)
+        direction = self.alternative
+
+        def power_at(epsilon: float) -> float:
+            return binomial_power(rows, null, effect, epsilon=epsilon, level=level, alternative=direction)
+
+        def approximate_at(epsilon: float) -> float:
+            return private_power(rows, base, truth, epsilon=epsilon, level=level, alternative=direction)
+
+        def bound_at(epsilon: float, failure: float) -> float:
+            return private_power_bound(rows, base, truth, epsilon=epsilon, level=level, alternative=direction)
+
+        if size.rows is not None:
+            return terms.price_exact(power_at, "exact")
+        return terms.price_proved(approximate_at, bound_at, basis=f"proved, for {rows} rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinomialPlan(HypothesisPlan):
+    """A priced test of a proportion."""
+
+    column: str
+    equals: Any
+    null: Fraction
+    failure: Fraction
+    alternative: Alternative
+    size: TableSize
+
+    def measure(self, dataset: Dataset) -> Sealed:
+        """Count the rows that match, and all others."""
+        count, rows = 0, 0
+        for batch in dataset.batches([self.column]):
+            count += int((encode_categories(batch, self.column, (self.equals,)) == 0).sum())
+            rows += batch.num_rows
+        return self.seal_counts(count, rows)
+
+    def seal_counts(self, count: int, rows: int) -> Sealed:
+        """Seal the count; with a private number of rows, also the count of all other rows."""
+        exact = [count] if self.size.rows is not None else [count, rows - count]
+        return Sealed(np.array(exact), Sensitivity(1, Norm.L1, self.size.adjacency))
+
+    def release_numbers(self, sealed: Sealed, bits: BitSource | None) -> Any:
+        """Return the noisy counts."""
+        return add_laplace_noise(sealed, self.price.epsilon, bits)
+
+    def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
+        """Add noise, compute the verdict and write the receipt."""
+        source = bits or system_bits()
+        noisy, public = self.release_numbers(sealed, source), self.size.rows is not None
+        verdict, interval = self._judge_count(noisy, source) if public else self._judge_pair(noisy)
+        return self.release_verdict(
+            verdict,
+            method="discrete Laplace counts" + (", Tulap reference" if public else ", size maximised"),
+            interval=interval,
+            bits=source,
+            level=PROVED,
+            terms={**self.size.terms, "null": self.null, "confidence of the interval": 1 - self.failure},
+            adjacency=self.size.adjacency,
+            citations=_CITATIONS if public else _PRIVATE_SIZE_CITATIONS,
+        )
+
+    def _judge_count(self, noisy: Any, bits: BitSource) -> tuple[HypothesisVerdict, tuple[float, float]]:
+        """Compute verdict and interval from the noisy count, with a public number of rows."""
+        rows, count, epsilon = self.size.rows or 0, int(noisy[0]), float(self.price.epsilon)
+        statistic = count + float(sample_uniforms((1,), bits)[0]) - 0.5
+        p = binomial_p_values(
+            np.array([statistic]), rows, float(self.null), epsilon=epsilon, alternative=self.alternative
+        )
+        verdict = HypothesisVerdict(
             test="binomial",
             statistic=statistic,
             p_value=float(p[0]),
             estimate=min(max(count / rows, 0.0), 1.0),
             alternative=self.alternative,
         )
-        return verdict, _interval(statistic, rows, strength, float(self._failure), self.alternative)
+        # The interval holds the proportions that the test does not reject; the tail rises with the proportion.
+        tail = float(self.failure) / (2 if self.alternative == "two-sided" else 1)
+        low = 0.0 if self.alternative == "less" else _solve_proportion(statistic, rows, epsilon, tail)
+        high = 1.0 if self.alternative == "greater" else _solve_proportion(statistic, rows, epsilon, 1 - tail)
+        return verdict, (low, high)
 
-    def _read_pair(self, noisy: Any, priced: Priced) -> tuple[Verdict, tuple[float, float]]:
-        """The same from the noisy counts of successes and of all other rows."""
+    def _judge_pair(self, noisy: Any) -> tuple[HypothesisVerdict, tuple[float, float]]:
+        """Compute verdict and interval from the noisy counts of successes and of all other rows."""
         successes, others, null = float(noisy[0]), float(noisy[1]), float(self.null)
-        scale, total = 1 / float(priced.epsilon), float(noisy.sum())
-        verdict = Verdict(
+        scale, total = 1 / float(self.price.epsilon), float(noisy.sum())
+        verdict = HypothesisVerdict(
             test="binomial",
             statistic=(1 - null) * successes - null * others,
             p_value=private_p_value(successes, others, null, scale=scale, alternative=self.alternative),
@@ -254,18 +260,224 @@ class _Design:
             alternative=self.alternative,
         )
         interval = private_interval(
-            successes, others, scale=scale, failure=float(self._failure), alternative=self.alternative
+            successes, others, scale=scale, failure=float(self.failure), alternative=self.alternative
         )
         return verdict, interval
 
 
-def _sealed(count: int, rows: int, size: TableSize) -> Sealed:
-    exact = [count] if size.rows is not None else [count, rows - count]
-    return Sealed(np.array(exact), Sensitivity(1, Norm.L1, size.adjacency))
+@explain_arguments
+def binomial_test(
+    successes: Any,
+    null: Number,
+    *,
+    alternative: Alternative = "two-sided",
+    adjacency: str | Adjacency = "replace-one",
+    epsilon: Number | None = None,
+    power: Number | None = None,
+    effect: Number | None = None,
+    level: Number = 0.05,
+    max_epsilon: Number | None = None,
+    confidence: Number = 0.95,
+    expected_rows: int | None = None,
+    bits: BitSource | None = None,
+) -> Release[HypothesisVerdict]:
+    """Test a proportion on an array of true/false values, one per person.
+
+    Parameters
+    ----------
+    successes : array-like of bool
+        The private sample.
+    null : float
+        The proportion under the null hypothesis, between 0 and 1.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis.
+    adjacency : {"replace-one", "add-remove"}, default "replace-one"
+        Under replace-one the number of rows is public, under add-remove it is private.
+    epsilon : float, optional
+        The privacy cost. Pass either this or ``power``.
+    power : float, optional
+        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
+    effect : float, optional
+        The proportion at which the power is needed. Required with ``power``.
+    level : float, default 0.05
+        The significance level at which the power is needed.
+    max_epsilon : float, optional
+        A cap on the price.
+    confidence : float, default 0.95
+        The confidence level of the interval.
+    expected_rows : int, optional
+        A public guess of the number of rows, for ``power`` under add-remove.
+    bits : BitSource, optional
+        The source of random bits. Default: the system's cryptographic source.
+
+    Returns
+    -------
+    Release of HypothesisVerdict
+        The verdict, an interval for the proportion and the receipt.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+    BudgetExceeded
+        If the price is above ``max_epsilon``.
+
+    Examples
+    --------
+    >>> from expost.noise import SeededBits
+    >>> release = binomial_test([True] * 160 + [False] * 40, 0.5, epsilon=0.5, bits=SeededBits(1))
+    >>> release.value.rejects(0.01), release.receipt.epsilon
+    (True, 0.5)
+    """
+    query = BinomialTest(
+        "sample",
+        equals=True,
+        null=null,
+        alternative=alternative,
+        epsilon=epsilon,
+        power=power,
+        effect=effect,
+        level=level,
+        max_epsilon=max_epsilon,
+        confidence=confidence,
+    )
+    values = read_private_truths(successes, adjacency=adjacency)
+    size = TableSize.of_sample(len(values), adjacency=adjacency, expected_rows=expected_rows)
+    question = f"binomial test: null {float(probability(null, 'null')):.6g}, {alternative}"
+    plan = query._plan_for_size(size, question)
+    return plan.climb(plan.seal_counts(int(values.sum()), len(values)), bits)
 
 
-def _critical(rows: int, null: float, epsilon: float, tail: float) -> float:
-    """The statistic that the null exceeds with probability ``tail``."""
+@explain_arguments
+def binomial_power(
+    rows: int,
+    null: Number,
+    effect: Number,
+    *,
+    epsilon: Number,
+    level: Number = 0.05,
+    alternative: Alternative = "two-sided",
+    adjacency: str | Adjacency = "replace-one",
+) -> float:
+    """Compute the exact power of the test when the true proportion is ``effect``.
+
+    Parameters
+    ----------
+    rows : int
+        The number of rows.
+    null : float
+        The proportion under the null hypothesis, between 0 and 1.
+    effect : float
+        The true proportion, between 0 and 1.
+    epsilon : float
+        The privacy cost; infinity is the test without privacy.
+    level : float, default 0.05
+        The significance level.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis.
+    adjacency : {"replace-one", "add-remove"}, default "replace-one"
+        Under add-remove the number of rows is private.
+
+    Returns
+    -------
+    float
+        The power; with a private number of rows a lower bound on it.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> round(binomial_power(100, 0.5, 0.65, epsilon=1.0), 3)
+    0.834
+    """
+    base, truth = float(probability(null, "null")), float(probability(effect, "effect"))
+    count, tail, direction = read_row_count(rows), float(probability(level, "level")), read_alternative(alternative)
+    if TableSize.of_sample(count, adjacency=adjacency).rows is None:
+        read_row_count(rows, most=_MOST_PRIVATE_ROWS)
+        weak = read_power_epsilon(epsilon, endless=64.0)
+        return private_power_bound(count, base, truth, epsilon=weak, level=tail, alternative=direction)
+    strength = read_power_epsilon(epsilon, endless=700.0)
+
+    def power_above(tail: float) -> float:
+        critical = _solve_critical(count, base, strength, tail)
+        return float(noisy_binomial_tail(critical, count, truth, strength))
+
+    if direction == "greater":
+        return power_above(tail)
+    if direction == "less":
+        return 1 - power_above(1 - tail)
+    return power_above(tail / 2) + 1 - power_above(1 - tail / 2)
+
+
+def binomial_p_values(
+    statistic: Any, rows: int, null: float, *, epsilon: float, alternative: Alternative = "two-sided"
+) -> Any:
+    """Return p-values of released statistics (noisy count plus uniform), one for each.
+
+    They are rounded up, so that a test by them keeps any level: what the window leaves out is added, and each tail is
+    summed by itself, since one minus the other tail would be dominated by rounding where it is small.
+
+    >>> binomial_p_values(np.array([50.0]), 100, 0.5, epsilon=1.0)
+    array([1.])
+    """
+    counts, masses = _binomial_window(rows, null)
+    away = counts - np.asarray(statistic, np.float64)[..., None]
+    upper, lower = (
+        np.minimum((tulap_cdf(signed, epsilon) @ masses) * (1 + len(counts) * _RATIO_ERROR) + _LEFT_OUT, 1.0)
+        for signed in (away, -away)
+    )
+    if alternative == "two-sided":
+        return np.minimum(2 * np.minimum(upper, lower), 1.0)
+    return upper if alternative == "greater" else lower
+
+
+def tulap_cdf(at: Any, epsilon: float) -> Floats:
+    """Return P(N <= at) for N = discrete Laplace of scale 1/epsilon, plus a uniform number in (-1/2, 1/2).
+
+    Truncated-uniform-Laplace noise: AS18, Definition 4.1 with q = 0.
+
+    >>> round(float(tulap_cdf(0.0, 1.0)), 6)
+    0.5
+    """
+    x = np.asarray(at, np.float64)
+    left = -np.abs(x)
+    nearest, b = np.round(left), np.exp(-epsilon)
+    below = np.exp(epsilon * nearest) / (1 + b) * (b + (left - nearest + 0.5) * (1 - b))
+    cdf: Floats = np.where(x <= 0, below, 1 - below)
+    return cdf
+
+
+def noisy_binomial_tail(at: Any, rows: int, chance: float, epsilon: float) -> Floats:
+    """Return P(X + N >= at) for X binomial and N Tulap noise; one value per element of ``at``.
+
+    >>> round(float(noisy_binomial_tail(5.0, 10, 0.5, 1.0)), 6)
+    0.5
+    """
+    counts, masses = _binomial_window(rows, chance)
+    tail: Floats = tulap_cdf(counts - np.asarray(at, np.float64)[..., None], epsilon) @ masses
+    return np.clip(tail, 0.0, 1.0)
+
+
+@lru_cache(maxsize=256)
+def _binomial_window(rows: int, chance: float) -> tuple[Floats, Floats]:
+    """Return the counts of non-negligible mass and their probabilities."""
+    # Bernstein's inequality: beyond this reach the binomial mass is below exp(-42) < 1e-18 on either side.
+    reach = math.sqrt(2 * _LOG * rows * chance * (1 - chance)) + 2 * _LOG / 3
+    low = max(0, math.floor(rows * chance - reach))
+    high = min(rows, math.ceil(rows * chance + reach))
+    counts = np.arange(low, high + 1, dtype=np.float64)
+    # Ratios of neighbours, summed: logarithms of factorials would lose a digit for every digit of the number of rows.
+    ratios = np.log((rows - counts[:-1]) / (counts[:-1] + 1) * (chance / (1 - chance)))
+    logs = np.concatenate([[0.0], np.cumsum(ratios)])
+    masses = np.exp(logs - logs.max())
+    return counts, masses / masses.sum()
+
+
+def _solve_critical(rows: int, null: float, epsilon: float, tail: float) -> float:
+    """Find the statistic that the null exceeds with probability ``tail``, by bisection."""
     spread = 80 / epsilon + 10 * np.sqrt(rows) + 10
     low, high = -spread, rows + spread
     for _ in range(100):
@@ -274,21 +486,9 @@ def _critical(rows: int, null: float, epsilon: float, tail: float) -> float:
     return float(high)
 
 
-def _interval(
-    statistic: float, rows: int, epsilon: float, failure: float, alternative: Alternative
-) -> tuple[float, float]:
-    """The proportions the test does not reject; the tail at the statistic rises with the proportion."""
-    if alternative == "greater":
-        return _proportion_at(statistic, rows, epsilon, failure), 1.0
-    if alternative == "less":
-        return 0.0, _proportion_at(statistic, rows, epsilon, 1 - failure)
-    return (
-        _proportion_at(statistic, rows, epsilon, failure / 2),
-        _proportion_at(statistic, rows, epsilon, 1 - failure / 2),
-    )
+def _solve_proportion(statistic: float, rows: int, epsilon: float, tail: float) -> float:
+    """Find the proportion at which the statistic has this upper tail."""
 
-
-def _proportion_at(statistic: float, rows: int, epsilon: float, tail: float) -> float:
     def excess(chance: float) -> float:
         return float(noisy_binomial_tail(statistic, rows, chance, epsilon)) - tail
 

@@ -1,8 +1,10 @@
-"""Do two bounded numbers rise together along a line? Pearson's correlation."""
+"""Are two bounded columns linearly related? Pearson's correlation on noisy moments."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -10,29 +12,54 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import InvalidRequest, Release
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
 from expost.core.rational import probability, rational
 from expost.data import Dataset
+from expost.data.values import float_cells
 from expost.noise import BitSource, system_bits
-from expost.stats.hypothesis.column import checked_rows, measured, named, pair_of, public_rows
-from expost.stats.hypothesis.groups import column_bounds, group_bounds
-from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
-from expost.stats.hypothesis.planned import chance_of, correlation_of, deviation_of, rows_of, strength_of, two_of
-from expost.stats.hypothesis.price import Ask, Priced
-from expost.stats.hypothesis.priced_test import PricedTest
-from expost.stats.hypothesis.reference import noisy_normal_quantile, noisy_normal_tail
-from expost.stats.hypothesis.shares import NUISANCE
-from expost.stats.hypothesis.verdict import ASYMPTOTIC, Alternative, Verdict, alternative_of, released, two_sided
+from expost.stats.hypothesis.group_means import NUISANCE
+from expost.stats.hypothesis.hypothesis_input import (
+    Alternative,
+    Number,
+    check_column_names,
+    check_row_count,
+    read_alternative,
+    read_bounds,
+    read_column_bounds,
+    read_correlation,
+    read_pair,
+    read_power_epsilon,
+    read_public_rows,
+    read_row_count,
+    scale_deviation,
+)
+from expost.stats.hypothesis.hypothesis_plan import (
+    ASYMPTOTIC,
+    HypothesisPlan,
+    HypothesisQuery,
+    HypothesisVerdict,
+    add_laplace_noise,
+    hypothesis_query,
+    tail_to_p_value,
+)
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.private_sample import GRID, read_private_pair, round_to_grid
+from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail, student_factor
 
 __all__ = ["LinearCorrelationTest", "linear_correlation_power", "linear_correlation_test"]
 
+Floats = NDArray[np.float64]
+PairBounds = tuple[tuple[float, float], tuple[float, float]]
+
 _FEWEST, _MOST = 4, 1 << 40
+_STEPS = 1 << 10  # lattice points over the width of a column's bounds
+_COARSE = GRID // _STEPS
+_LOG = math.log(1 / NUISANCE)  # P(Laplace noise of scale b > b log) = NUISANCE / 2, once for each column
 _CITATIONS = ("Fis21", "GRS09, Definition 2", "BB94, Lemma 1", "docs/proofs/noisy-reference.md")
 
-Bounds = tuple[tuple[float, float], tuple[float, float]]
 
-
-class LinearCorrelationTest(PricedTest):
+@hypothesis_query
+class LinearCorrelationTest(HypothesisQuery):
     """Tests whether two bounded columns are independent, against a linear relation: Pearson's correlation.
 
     Guarantee: pure DP with the epsilon given, or the smallest that reaches ``power`` at ``effect``; known before the
@@ -42,129 +69,322 @@ class LinearCorrelationTest(PricedTest):
         square for a sum of squares.
     Accuracy: p-values keep their level under independence for normal, uniform and skewed values and for 0/1 values of
         one in ten (simulated down to ten rows); the probability of a wrong bound on the spreads is added to them. Where
-        both columns are so rare that fewer than about ten rows are expected in both, an epsilon of 20 or more shows that
-        sums of products are not normal (P(p <= 0.05) up to 0.09): take ``split_test``, whose level is proved, or
+        both columns are so rare that fewer than about ten rows are expected in both, sums of products are not normal,
+        which shows at an epsilon of 20 or more (P(p <= 0.05) up to 0.09): use ``split_test``, whose level is proved, or
         ``independence_test``. The interval supposes normal pairs.
     Numerics: exact integer sums and noise; p-values and intervals are post-processing in floats.
     Reference: GRS09, Definition 2 (noise); BB94, Lemma 1 (unknown spreads); Fis21 (interval);
         docs/proofs/noisy-reference.md.
 
+    Parameters
+    ----------
+    first, second : str
+        The numeric columns; their bounds must be declared in the dataset.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis about the correlation.
+    epsilon : float, optional
+        The privacy cost. Pass either this or ``power``.
+    power : float, optional
+        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
+    effect : float, optional
+        The correlation of normal pairs at which the power is needed. Required with ``power``.
+    deviations : pair of float, optional
+        Guesses of the standard deviations of both columns. Required with ``power``.
+    level : float, default 0.05
+        The significance level at which the power is needed.
+    max_epsilon : float, optional
+        A cap on the price.
+    confidence : float, default 0.95
+        The confidence level of the interval.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+
+    Examples
+    --------
     >>> LinearCorrelationTest("distance", "arr_delay", epsilon=1).question
     'linear correlation: distance with arr_delay, two-sided'
     """
 
-    def __init__(
-        self,
-        first: str,
-        second: str,
-        *,
-        alternative: Alternative = "two-sided",
-        epsilon: object = None,
-        power: object = None,
-        effect: float | None = None,
-        deviations: tuple[float, float] | None = None,
-        level: object = 0.05,
-        max_epsilon: object = None,
-        confidence: object = 0.95,
-    ) -> None:
-        if first == second:
-            raise InvalidRequest("Expected two different columns", got=first, do="Name another one")
-        self._columns = named(first, second)
-        self._design = _Design(alternative, confidence, effect, deviations)
-        super().__init__(Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon))
-        self._rows, self._bounds = 0, ((0.0, 1.0), (0.0, 1.0))
+    first: str
+    second: str
+    _: KW_ONLY
+    alternative: Alternative = "two-sided"
+    epsilon: Number | None = None
+    power: Number | None = None
+    effect: float | None = None
+    deviations: tuple[Number, Number] | None = None
+    level: Number = 0.05
+    max_epsilon: Number | None = None
+    confidence: Number = 0.95
+
+    def __post_init__(self) -> None:
+        check_column_names(self.first, self.second)
+        if self.first == self.second:
+            raise InvalidRequest("Expected two different columns", got=self.first, do="Name another one")
+        read_alternative(self.alternative)
+        probability(self.confidence, "confidence")
+        self._read_price_terms()
 
     @property
     def question(self) -> str:
-        return f"linear correlation: {self._columns[0]} with {self._columns[1]}, {self._design.alternative}"
+        """Return the question in public words."""
+        return f"linear correlation: {self.first} with {self.second}, {self.alternative}"
 
-    def check(self, dataset: Dataset) -> None:
-        self._bounds = (column_bounds(dataset, self._columns[0]), column_bounds(dataset, self._columns[1]))
-        self._rows = checked_rows(public_rows(dataset), fewest=_FEWEST, most=_MOST)
-        self._priced = self._design.price(self._ask, self._rows, self._bounds)
+    def _plan_for_dataset(self, dataset: Dataset) -> LinearCorrelationPlan:
+        """Fit the test to a dataset's public description."""
+        bounds = (read_column_bounds(dataset, self.first), read_column_bounds(dataset, self.second))
+        return self._plan_for_rows(read_public_rows(dataset), bounds, self.question)
 
-    def measure(self, dataset: Dataset) -> PairMoments:
-        batches = dataset.batches(list(self._columns))
-        return PairMoments(
-            ((measured(b, self._columns[0]), measured(b, self._columns[1])) for b in batches), self._bounds
+    def _read_price_terms(self) -> PriceTerms:
+        """Read the terms of the price."""
+        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
+
+    def _plan_for_rows(self, rows: int, bounds: PairBounds, question: str) -> LinearCorrelationPlan:
+        """Price the test for a table of this many rows."""
+        check_row_count(rows, fewest=_FEWEST, most=_MOST)
+        return LinearCorrelationPlan(
+            question=question,
+            price=self._read_price_terms().fixed or self._price_power(rows, bounds),
+            columns=(self.first, self.second),
+            rows=rows,
+            bounds=bounds,
+            alternative=self.alternative,
+            failure=1 - probability(self.confidence, "confidence"),
         )
 
-    def noisy(self, sealed: PairMoments, bits: BitSource | None) -> NDArray[np.float64]:
-        """The numbers that are released; all that follows is post-processing."""
-        shares = MomentShares.of(self._priced.epsilon, rows=self._rows)
-        found = sealed.release(shares, rows=self._rows, bits=bits)
+    def _price_power(self, rows: int, bounds: PairBounds) -> HypothesisPrice:
+        """Find the smallest epsilon with the power asked for."""
+        terms, effect, deviations = self._read_price_terms(), self.effect, self.deviations
+        if effect is None or not isinstance(deviations, tuple | list) or len(deviations) != 2:
+            raise InvalidRequest(
+                "Expected a correlation and two standard deviations together with power",
+                do="Pass effect= and deviations=",
+            )
+        first, second = (float(rational(each, "deviations")) for each in deviations)
+
+        def power_at(epsilon: float) -> float:
+            return linear_correlation_power(
+                rows,
+                effect,
+                deviations=(first, second),
+                bounds=bounds,
+                epsilon=epsilon,
+                level=float(terms.level),
+                alternative=self.alternative,
+            )
+
+        return terms.price_estimated(power_at, "estimated, if the pairs are normal with the deviations given")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearCorrelationPlan(HypothesisPlan):
+    """A priced test of linear correlation."""
+
+    columns: tuple[str, str]
+    rows: int
+    bounds: PairBounds
+    alternative: Alternative
+    failure: Fraction
+
+    @property
+    def shares(self) -> MomentShares:
+        """Return the split of epsilon."""
+        return MomentShares.for_rows(self.price.epsilon, rows=self.rows)
+
+    def measure(self, dataset: Dataset) -> PairMoments:
+        """Total the products, values and squares of both columns."""
+        first, second = self.columns
+        batches = dataset.batches([first, second])
+        pairs = ((float_cells(batch.column(first)), float_cells(batch.column(second))) for batch in batches)
+        return PairMoments(pairs, self.bounds)
+
+    def release_numbers(self, sealed: PairMoments, bits: BitSource | None) -> Floats:
+        """Return the noisy moments in one row."""
+        found = sealed.release_moments(self.shares, rows=self.rows, bits=bits)
         return np.array([found.products, *found.sums, *(found.squares or ())], np.float64)
 
-    def climb(self, sealed: PairMoments, bits: BitSource | None) -> Release[Verdict]:
-        return self._design.release(sealed, self._rows, self._bounds, self._priced, bits, self.question, self._ask)
+    def climb(self, sealed: PairMoments, bits: BitSource | None) -> Release[HypothesisVerdict]:
+        """Add noise, compute the verdict and write the receipt."""
+        source = bits or system_bits()
+        moments = sealed.release_moments(self.shares, rows=self.rows, bits=source)
+        verdict = HypothesisVerdict(
+            test="linear correlation",
+            statistic=float(moments.covariation) / (self.rows - 1) * math.prod(high - low for low, high in self.bounds),
+            p_value=float(linear_correlation_p_values(moments, self.alternative)),
+            estimate=moments.estimate_correlation(),
+            alternative=self.alternative,
+        )
+        return self.release_verdict(
+            verdict,
+            method="discrete Laplace moments, noise in the reference",
+            interval=self._interval_around(moments),
+            bits=source,
+            level=ASYMPTOTIC,
+            terms={
+                "rows": self.rows,
+                "bounds": [list(each) for each in self.bounds],
+                "confidence of the interval": 1 - self.failure,
+            },
+            breakdown=self.shares.breakdown,
+            citations=_CITATIONS,
+        )
+
+    def _interval_around(self, moments: NoisyMoments) -> tuple[float, float]:
+        """Compute the interval: half of the failure probability is for the noise, half for sampling."""
+        failure = float(self.failure) / 2
+        sides = 2 if self.alternative == "two-sided" else 1
+        # Fisher's transformation (Fis21): atanh of the correlation of normal pairs is nearly normal.
+        reach = -float(special.ndtri(failure / sides)) / math.sqrt(self.rows - 3)
+        low, high = (
+            math.copysign(math.inf, end) if abs(end) >= 1 else math.atanh(end)
+            for end in moments.bound_sample_correlation(failure)
+        )
+        low, high = math.tanh(low - reach), math.tanh(high + reach)
+        return (-1.0 if self.alternative == "less" else low), (1.0 if self.alternative == "greater" else high)
 
 
+@explain_arguments
 def linear_correlation_test(
     x: Any,
     y: Any,
     *,
-    bounds: Bounds,
+    bounds: PairBounds,
     alternative: Alternative = "two-sided",
-    epsilon: object = None,
-    power: object = None,
+    epsilon: Number | None = None,
+    power: Number | None = None,
     effect: float | None = None,
-    deviations: tuple[float, float] | None = None,
-    level: object = 0.05,
-    max_epsilon: object = None,
-    confidence: object = 0.95,
+    deviations: tuple[Number, Number] | None = None,
+    level: Number = 0.05,
+    max_epsilon: Number | None = None,
+    confidence: Number = 0.95,
     bits: BitSource | None = None,
-) -> Release[Verdict]:
-    """The same test on two arrays of equal length, which is public; ``bounds`` are those of x and of y.
+) -> Release[HypothesisVerdict]:
+    """Test whether two arrays of equal length, which is public, are linearly related.
 
-    ``power=`` with ``effect`` (the correlation of normal pairs) and ``deviations`` (of x and of y) prices the test. The
-    estimate and the interval are of the correlation of the clipped values.
+    Parameters
+    ----------
+    x, y : array-like of float
+        The private samples, one pair per person.
+    bounds : pair of pairs of float
+        The public bounds of x and of y, to which values are clipped.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis about the correlation.
+    epsilon : float, optional
+        The privacy cost. Pass either this or ``power``.
+    power : float, optional
+        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
+    effect : float, optional
+        The correlation of normal pairs at which the power is needed. Required with ``power``.
+    deviations : pair of float, optional
+        Guesses of the standard deviations of x and of y. Required with ``power``.
+    level : float, default 0.05
+        The significance level at which the power is needed.
+    max_epsilon : float, optional
+        A cap on the price.
+    confidence : float, default 0.95
+        The confidence level of the interval.
+    bits : BitSource, optional
+        The source of random bits. Default: the system's cryptographic source.
 
+    Returns
+    -------
+    Release of HypothesisVerdict
+        The verdict, an interval for the correlation of the clipped values and the receipt.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+    BudgetExceeded
+        If the price is above ``max_epsilon``.
+
+    Examples
+    --------
     >>> from expost.noise import SeededBits
     >>> x = np.linspace(0, 1, 500)
     >>> release = linear_correlation_test(x, 1 - x**2, bounds=((0, 1), (0, 1)), epsilon=1, bits=SeededBits(1))
     >>> release.value.rejects(0.01), -1 <= release.value.estimate < -0.5
     (True, True)
     """
-    first, second = pair_of(x, y)
+    first, second = read_private_pair(x, y)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidRequest("Expected bounds of x and of y", do="Pass bounds=((0, 1), (0, 10))")
-    limits = (group_bounds(bounds[0]), group_bounds(bounds[1]))
-    rows, design = (
-        checked_rows(len(first), fewest=_FEWEST, most=_MOST),
-        _Design(alternative, confidence, effect, deviations),
+    limits = (read_bounds(bounds[0]), read_bounds(bounds[1]))
+    query = LinearCorrelationTest(
+        "x",
+        "y",
+        alternative=alternative,
+        epsilon=epsilon,
+        power=power,
+        effect=effect,
+        deviations=deviations,
+        level=level,
+        max_epsilon=max_epsilon,
+        confidence=confidence,
     )
-    ask = Ask(epsilon=epsilon, power=power, level=level, max_epsilon=max_epsilon)
-    priced = design.price(ask, rows, limits)
-    sealed = PairMoments([(first, second)], limits)
-    return design.release(sealed, rows, limits, priced, bits, f"linear correlation, {design.alternative}", ask)
+    plan = query._plan_for_rows(len(first), limits, f"linear correlation, {alternative}")
+    return plan.climb(PairMoments([(first, second)], limits), bits)
 
 
+@explain_arguments
 def linear_correlation_power(
     rows: int,
     effect: float,
     *,
-    deviations: tuple[float, float],
-    bounds: Bounds,
-    epsilon: float,
-    level: float = 0.05,
+    deviations: tuple[Number, Number],
+    bounds: PairBounds,
+    epsilon: Number,
+    level: Number = 0.05,
     alternative: Alternative = "two-sided",
 ) -> float:
-    """The power for normal pairs of this correlation in the middle of their bounds; good to about 0.03.
+    """Compute the power for normal pairs of this correlation in the middle of their bounds.
 
+    Parameters
+    ----------
+    rows : int
+        The number of rows.
+    effect : float
+        The correlation, between -1 and 1.
+    deviations : pair of float
+        The standard deviations of both columns.
+    bounds : pair of pairs of float
+        The public bounds of both columns.
+    epsilon : float
+        The privacy cost.
+    level : float, default 0.05
+        The significance level.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis.
+
+    Returns
+    -------
+    float
+        The power, good to about 0.03.
+
+    Raises
+    ------
+    InvalidRequest
+        If an argument is out of range.
+
+    Examples
+    --------
     >>> power = linear_correlation_power(1000, 0.3, deviations=(1, 1), bounds=((-3, 3), (-3, 3)), epsilon=2.0)
     >>> power > 0.95
     True
     """
-    slope, count, direction = correlation_of(effect), rows_of(rows, fewest=_FEWEST), alternative_of(alternative)
-    limits = [group_bounds(each) for each in two_of(bounds, "bounds")]
-    spreads = zip(two_of(deviations, "deviations"), limits, strict=True)
-    first, second = (deviation_of(spread, high - low) for spread, (low, high) in spreads)
-    shares = MomentShares.of(Fraction(strength_of(epsilon)), rows=count)
-    scale = 0.0 if shares.squares is None else 0.25 / float(shares.squares)
+    slope, count = read_correlation(effect), read_row_count(rows, fewest=_FEWEST)
+    direction = read_alternative(alternative)
+    limits = [read_bounds(each) for each in read_pair(bounds, "bounds")]
+    spreads = zip(read_pair(deviations, "deviations"), limits, strict=True)
+    first, second = (scale_deviation(spread, high - low) for spread, (low, high) in spreads)
+    shares = MomentShares.for_rows(Fraction(read_power_epsilon(epsilon)), rows=count)
     squares = [None if shares.squares is None else count * d**2 for d in (first, second)]
-    expected = NoisyMoments.of(0.0, 0.0, 0.0, *squares, rows=count, shares=shares)
-    tail = (chance_of(level) - NUISANCE) / (2 if direction == "two-sided" else 1)
-    if tail <= 0 or scale > count:
+    expected = NoisyMoments.under_shares(0.0, 0.0, 0.0, *squares, rows=count, shares=shares)
+    tail = (float(probability(level, "level")) - NUISANCE) / (2 if direction == "two-sided" else 1)
+    if tail <= 0 or expected.square_scale > count:
         return 0.0
     scales = [float(each) for each in expected.scales]
     critical = noisy_normal_quantile(tail, float(expected.deviation), scales)
@@ -176,98 +396,179 @@ def linear_correlation_power(
     return float(np.clip(power, 0.0, 1.0))
 
 
-def linear_correlation_p_values(moments: NoisyMoments, alternative: Alternative = "two-sided") -> NDArray[np.float64]:
-    """P-values from released totals, one for each repetition."""
+def linear_correlation_p_values(moments: NoisyMoments, alternative: Alternative = "two-sided") -> Floats:
+    """Return p-values from released totals, one per repetition."""
     upper = noisy_normal_tail(moments.covariation, moments.deviation, list(moments.scales))
-    return np.asarray(np.minimum(two_sided(upper, alternative) + NUISANCE, 1.0))
+    return np.asarray(np.minimum(tail_to_p_value(upper, alternative) + NUISANCE, 1.0))
 
 
-class _Design:
-    """The public side of the test."""
+@dataclass(frozen=True)
+class MomentShares:
+    """The split of epsilon: half for the sum of products, an eighth for each sum and each sum of squares.
 
-    def __init__(self, alternative: object, confidence: object, effect: float | None, deviations: Any) -> None:
-        self.alternative = alternative_of(alternative)
-        self._failure = 1 - probability(confidence, "confidence")
-        self._effect, self._deviations = effect, deviations
+    Squares measure the spread of the columns. Where their noise alone would exceed the widest spread the bounds allow,
+    they are useless, and their share goes to the products.
 
-    def price(self, ask: Ask, rows: int, bounds: Bounds) -> Priced:
-        if ask.fixed is not None:
-            return ask.fixed
-        if self._effect is None or not isinstance(self._deviations, tuple | list) or len(self._deviations) != 2:
-            raise InvalidRequest(
-                "Expected a correlation and two standard deviations beside power", do="Pass effect= and deviations="
+    Examples
+    --------
+    >>> MomentShares.for_rows(Fraction(1), rows=1000).products
+    Fraction(1, 2)
+    """
+
+    products: Fraction
+    sums: Fraction
+    squares: Fraction | None
+
+    @classmethod
+    def for_rows(cls, epsilon: Fraction, *, rows: int) -> MomentShares:
+        """Choose the split for a table of this size."""
+        eighth = epsilon / 8
+        useless = rows * float(eighth) <= _LOG
+        return cls(epsilon * Fraction(3, 4) if useless else epsilon / 2, eighth, None if useless else eighth)
+
+    @property
+    def breakdown(self) -> dict[str, Fraction]:
+        """Return the parts by name, as printed on a receipt."""
+        parts = {"products": self.products, "sums": 2 * self.sums}
+        return parts if self.squares is None else parts | {"squares": 2 * self.squares}
+
+
+class PairMoments:
+    """Exact sums of products, values and squares of two columns, sealed.
+
+    Values are clipped to public bounds, centered and rounded to 1/1024 of their width. Replacing one row moves the sum
+    of products by at most half of the product of the widths, a sum by its width, a sum of squares by a quarter of the
+    squared width.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Any, Any]], bounds: PairBounds) -> None:
+        totals = np.zeros(5, np.int64)
+        for part in parts:
+            x, y = (
+                np.rint(round_to_grid(values, limits) / _COARSE).astype(np.int64)
+                for values, limits in zip(part, bounds, strict=True)
             )
-        effect, spreads = self._effect, [float(rational(each, "deviations")) for each in self._deviations]
+            totals += np.array([(x * y).sum(), x.sum(), y.sum(), (x * x).sum(), (y * y).sum()])
+        product, square = _STEPS**2 // 2, _STEPS**2 // 4
+        amounts = (product, _STEPS, _STEPS, square, square)
+        self._sealed = [
+            Sealed(np.array([total], dtype=object), Sensitivity(amount, Norm.L1, Adjacency.REPLACE_ONE))
+            for total, amount in zip(totals.tolist(), amounts, strict=True)
+        ]
 
-        def power_at(epsilon: float) -> float:
-            return linear_correlation_power(
-                rows,
-                effect,
-                deviations=(spreads[0], spreads[1]),
-                bounds=bounds,
-                epsilon=epsilon,
-                level=float(ask.level),
-                alternative=self.alternative,
-            )
+    def release_moments(self, shares: MomentShares, *, rows: int, bits: BitSource | None) -> NoisyMoments:
+        """Release the totals under discrete Laplace noise."""
+        epsilons = (shares.products, shares.sums, shares.sums, shares.squares, shares.squares)
+        units = (_STEPS**2, _STEPS, _STEPS, _STEPS**2, _STEPS**2)
+        found = [
+            None if epsilon is None else float(add_laplace_noise(sealed, epsilon, bits)[0]) / unit
+            for sealed, epsilon, unit in zip(self._sealed, epsilons, units, strict=True)
+        ]
+        return NoisyMoments.under_shares(*found, rows=rows, shares=shares)
 
-        return ask.estimated(power_at, "estimated, if the pairs are normal with the deviations given")
 
-    def release(
-        self,
-        sealed: PairMoments,
-        rows: int,
-        bounds: Bounds,
-        priced: Priced,
-        bits: BitSource | None,
-        question: str,
-        ask: Ask,
-    ) -> Release[Verdict]:
-        source, shares = bits or system_bits(), MomentShares.of(priced.epsilon, rows=rows)
-        moments = sealed.release(shares, rows=rows, bits=source)
-        verdict = Verdict(
-            test="linear correlation",
-            statistic=float(moments.covariation) / (rows - 1) * math.prod(high - low for low, high in bounds),
-            p_value=float(linear_correlation_p_values(moments, self.alternative)),
-            estimate=_estimate(moments),
-            alternative=self.alternative,
-        )
-        return released(
-            verdict,
-            question=question,
-            method="discrete Laplace moments, noise in the reference",
-            priced=priced,
-            interval=self._interval(moments),
-            ask=ask,
-            private=source.private,
-            level=ASYMPTOTIC,
-            terms={
-                "rows": rows,
-                "bounds": [list(each) for each in bounds],
-                "confidence of the interval": 1 - self._failure,
-            },
-            breakdown=shares.breakdown(),
-            citations=_CITATIONS,
+@dataclass(frozen=True)
+class NoisyMoments:
+    """Released totals in widths of the bounds, one element per repetition, with the scales of their noise."""
+
+    products: Floats
+    sums: tuple[Floats, Floats]
+    squares: tuple[Floats, Floats] | None
+    rows: int
+    product_scale: float
+    sum_scale: float
+    square_scale: float
+
+    @classmethod
+    def under_shares(
+        cls, xy: Any, x: Any, y: Any, xx: Any, yy: Any, *, rows: int, shares: MomentShares
+    ) -> NoisyMoments:
+        """Combine released numbers with the noise scales of the split they were released under."""
+        return cls(
+            np.asarray(xy, np.float64),
+            (np.asarray(x, np.float64), np.asarray(y, np.float64)),
+            None if xx is None else (np.asarray(xx, np.float64), np.asarray(yy, np.float64)),
+            rows,
+            0.5 / float(shares.products),
+            1 / float(shares.sums),
+            0.0 if shares.squares is None else 0.25 / float(shares.squares),
         )
 
-    def _interval(self, moments: NoisyMoments) -> tuple[float, float]:
-        """Half of the failure probability for the noise, half for sampling: Fisher's transformation of normal pairs."""
-        failure = float(self._failure) / 2
-        low, high = moments.sample_correlation(failure)
-        sides = 2 if self.alternative == "two-sided" else 1
-        reach = -float(special.ndtri(failure / sides)) / math.sqrt(moments.rows - 3)
-        low, high = math.tanh(_atanh(low) - reach), math.tanh(_atanh(high) + reach)
-        return (-1.0 if self.alternative == "less" else low), (1.0 if self.alternative == "greater" else high)
+    @property
+    def covariation(self) -> Floats:
+        """Return the sum of products about the noisy means."""
+        found: Floats = self.products - self.sums[0] * self.sums[1] / self.rows
+        return found
+
+    @property
+    def scales(self) -> list[Floats]:
+        """Return the scales of the Laplace parts of the covariation.
+
+        With noises e of the products, f and g of the sums, it is the exact one plus e - f (noisy mean of y)
+        - g (mean of x); the unknown mean of x is replaced by an upper bound.
+        """
+        mean_x, mean_y = (np.abs(total) / self.rows for total in self.sums)
+        most = np.minimum(mean_x + self.sum_scale * _LOG / self.rows, 0.5)
+        return [np.full(mean_x.shape, self.product_scale), mean_y * self.sum_scale, most * self.sum_scale]
+
+    @property
+    def deviation(self) -> Floats:
+        """Return the standard deviation of the covariation of independent columns, their spreads at upper bounds."""
+        first, second = (self._bound_spread(column) for column in (0, 1))
+        found: Floats = math.sqrt(self.rows) * first * second * float(student_factor(self.rows - 2.0))
+        return found
+
+    def _bound_spread(self, column: int) -> Floats:
+        """Bound the standard deviation of a column from above."""
+        if self.squares is None:
+            return np.full(self.products.shape, 0.5)
+        # For any c the squares about the mean are at most those about c; here c is the noisy mean, see the proof.
+        total, center = self.sums[column], np.clip(self.sums[column] / self.rows, -0.5, 0.5)
+        within = np.maximum(self.squares[column] - 2 * center * total + center**2 * self.rows, 0.0)
+        noise = np.hypot(self.square_scale, 2 * center * self.sum_scale)
+        return np.sqrt(np.minimum((within + _LOG * noise) / (self.rows - 1), 0.25))
+
+    def _variation_of(self, column: int) -> float:
+        """Return the noisy sum of squares about the mean of a column; for one repetition."""
+        assert self.squares is not None
+        return float(self.squares[column] - self.sums[column] ** 2 / self.rows)
+
+    def estimate_correlation(self) -> float | None:
+        """Return the noisy correlation, or None if a noisy spread is missing or not positive; for one repetition."""
+        if self.squares is None:
+            return None
+        spreads = [self._variation_of(column) for column in (0, 1)]
+        if min(spreads) <= 0:
+            return None
+        return min(max(float(self.covariation) / math.sqrt(math.prod(spreads)), -1.0), 1.0)
+
+    def bound_sample_correlation(self, failure: float) -> tuple[float, float]:
+        """Return the range of the correlation of the clipped sample, given the noise; for one repetition.
+
+        A third of the failure probability each is for the covariation and the two variations.
+        """
+        if self.squares is None:
+            return -1.0, 1.0
+        reach = noisy_normal_quantile(failure / 6, 0.0, [float(scale) for scale in self.scales])
+        least, most = zip(*(self._bound_variation(column, failure / 3) for column in (0, 1)), strict=True)
+        narrow, wide = math.sqrt(math.prod(least)), math.sqrt(math.prod(most))
+        low, high = float(self.covariation) - reach, float(self.covariation) + reach
+        return _clip_ratio(low, wide if low > 0 else narrow), _clip_ratio(high, narrow if high > 0 else wide)
+
+    def _bound_variation(self, column: int, failure: float) -> tuple[float, float]:
+        """Return the range of the sum of squares about the mean of a column."""
+        log = math.log(2 / failure)  # half for the squares, half for the sum
+        total = abs(float(self.sums[column]))
+        moved = self.sum_scale * log
+        reach = self.square_scale * log + (2 * total * moved + moved**2) / self.rows
+        found = self._variation_of(column)
+        return max(found - reach, 0.0), min(max(found + reach, 1e-9), self.rows / 4)
 
 
-def _atanh(value: float) -> float:
-    return math.copysign(math.inf, value) if abs(value) >= 1 else math.atanh(value)
-
-
-def _estimate(moments: NoisyMoments) -> float | None:
-    """The noisy correlation, if the noisy spreads are there and positive."""
-    if moments.squares is None:
-        return None
-    spreads = [moments.variation(column) for column in (0, 1)]
-    if min(spreads) <= 0:
-        return None
-    return min(max(float(moments.covariation) / math.sqrt(math.prod(spreads)), -1.0), 1.0)
+def _clip_ratio(numerator: float, denominator: float) -> float:
+    """Divide, clip to [-1, 1] and never fail: anything over zero is at a bound."""
+    if numerator == 0:
+        return 0.0
+    if denominator <= 0:
+        return math.copysign(1.0, numerator)
+    return min(max(numerator / denominator, -1.0), 1.0)

@@ -6,9 +6,8 @@ import numpy as np
 
 from expost.core import Adjacency
 from expost.noise import SeededBits, discrete_laplace
-from expost.stats.hypothesis.column import GRID
-from expost.stats.hypothesis.noisy_groups import NoisyGroups
-from expost.stats.hypothesis.shares import Shares
+from expost.stats.hypothesis.group_means import GroupShares, NoisyGroups
+from expost.stats.hypothesis.private_sample import GRID
 
 SPREAD_STRENGTHS = [("0.5", True), ("5", True), ("5", False), ("50", True)]
 """Strengths, and whether the sizes are public, at which groups that spread differently are simulated."""
@@ -47,7 +46,7 @@ def simulated(
     ``shifts`` move the groups' means; ``spreads`` are factors on their distance from the middle.
     """
     rows, moved = (sum(sizes), 2) if adjacency.public_size else (None, 1)
-    shares = Shares.of(
+    shares = GroupShares.for_groups(
         Fraction(strength),
         rows=rows,
         public_sizes=sizes if public_sizes else None,
@@ -73,4 +72,4 @@ def simulated(
         squares = squares.sum(1) if equal_spread else squares
         scale = noise * GRID * Fraction(shares.square_scale)
         squares = squares + discrete_laplace(scale, squares.shape, bits=SeededBits(3)) / GRID
-    return NoisyGroups.of(sums, counts, squares, shares), values
+    return NoisyGroups.under_shares(sums, counts, squares, shares), values

@@ -13,8 +13,8 @@ from expost.holdout.max_information import chance_of_overfitting, max_informatio
 from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits
 from expost.stats.hypothesis import AdaptiveTester, BinomialTest, binomial_power, binomial_test
-from expost.stats.hypothesis.adaptive_tester import level_after_answers, level_after_decisions
-from expost.stats.hypothesis.named_test import TESTS
+from expost.stats.hypothesis.adaptive_tester import NAMED_TESTS, level_after_answers, level_after_decisions
+from expost.stats.hypothesis.binomial import BinomialPlan
 
 FAIR = {"equals": True, "null": 0.5}
 
@@ -135,7 +135,7 @@ CASES = {
 
 
 def mixed(related):
-    """A table whose columns all hang on one another, or do not."""
+    """A table whose columns all depend on one another, or do not."""
     rng = np.random.default_rng(4)
     v, other = rng.random((2, 300))
     w = v if related else other
@@ -153,7 +153,7 @@ def mixed(related):
 
 
 def test_every_test_has_a_case():
-    assert CASES.keys() == TESTS.keys()
+    assert CASES.keys() == NAMED_TESTS.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -178,7 +178,7 @@ class Fraudulent(float):
 
 
 class Spy(BinomialTest):
-    """A request that keeps what it releases."""
+    """A query that keeps what it releases."""
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ class Spy(BinomialTest):
 def test_only_the_name_of_a_test_is_taken(asked):
     tester = series_on(halves(400), max_tests=5)
 
-    with pytest.raises(InvalidRequest, match="name of a test; a function or a request could see the release"):
+    with pytest.raises(InvalidRequest, match="name of a test; a function or a query could see the release"):
         tester.run(asked, epsilon=1)
     assert tester.spent == PureLoss(0)
 
@@ -249,7 +249,7 @@ def test_a_test_that_fails_is_charged_and_counted_and_its_error_says_nothing(mon
         raise failure
 
     with monkeypatch.context() as broken, pytest.raises((EngineFailed, KeyboardInterrupt)) as raised:
-        broken.setattr(BinomialTest, "climb", failing)
+        broken.setattr(BinomialPlan, "climb", failing)
         tester.run("binomial", "x", **FAIR, epsilon=0.75)
     assert "Ann" not in str(raised.value)
     assert raised.value.__cause__ is raised.value.__context__ is None
@@ -340,7 +340,7 @@ def test_a_copy_of_a_series_is_the_series():
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_series_cannot_be_pickled(protocol: int):
-    with pytest.raises(TypeError, match="stay in its process"):
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
         pickle.dumps(AdaptiveTester(halves(400), max_tests=1), protocol)
 
 
@@ -351,7 +351,7 @@ def test_a_forked_process_does_not_continue_a_series():
     def ask() -> str:
         return str(tester.run("binomial", "x", **FAIR, epsilon=0.1))
 
-    assert "the process that opened the series of tests" in told_by_a_fork(ask)
+    assert "This series of tests belongs to another process" in told_by_a_fork(ask)
 
 
 def test_threads_share_the_tests_of_a_series():

@@ -96,9 +96,9 @@ def test_a_private_number_of_rows_is_priced_for_an_expected_one(described):
     table = pa.table({"x": np.repeat([3.0, 5.0, 7.0], 200), "g": np.repeat(["a", "b", "c"], 200)})
     dataset = Dataset(table, bounds={"x": (0, 10)}, categories={"g": ["a", "b", "c"]}, **described)
     request = AnovaTest("x", by="g", power=0.8, effect=[4, 5, 6], deviation=1.0, expected_rows=600)
-    request.check(dataset)
+    plan = request.plan(dataset)
 
-    release = request.climb(request.measure(dataset), SeededBits(1))
+    release = plan.climb(plan.measure(dataset), SeededBits(1))
 
     assert release.value.rejects(0.05)
     assert release.receipt.adjacency is dataset.adjacency
@@ -138,9 +138,9 @@ def test_a_dataset_is_tested_by_its_public_categories():
         table, adjacency="replace-one", rows=6000, bounds={"delay": (-20, 60)}, categories={"at": ["A", "B", "C"]}
     )
     request = AnovaTest("delay", by="at", epsilon=1)
-    request.check(dataset)
+    plan = request.plan(dataset)
 
-    release = request.climb(request.measure(dataset), SeededBits(1))
+    release = plan.climb(plan.measure(dataset), SeededBits(1))
 
     assert release.value.rejects(0.01)
     assert release.receipt.epsilon == 1.0
@@ -155,4 +155,4 @@ def test_nonsense_costs_nothing():
     with pytest.raises(InvalidRequest, match="mean of each group"):
         anova_test([1.0, 2.0], [1.0, 2.0], bounds=(0, 1), power=0.8)
     with pytest.raises(InvalidRequest, match="public categories"):
-        AnovaTest("x", by="g", epsilon=1).check(dataset)
+        AnovaTest("x", by="g", epsilon=1).plan(dataset)

@@ -10,8 +10,8 @@ from expost.core import InvalidRequest, Outcome
 from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import GoodnessOfFitTest, fit_power, fit_test
-from expost.stats.hypothesis.goodness_of_fit import fit_p_values, fit_power_bound, private_fit_p_value
-from expost.stats.hypothesis.table import noise_variance
+from expost.stats.hypothesis.goodness_of_fit import bound_fit_power, fit_p_values, private_fit_p_value
+from expost.stats.hypothesis.reference_law import noise_variance
 
 RNG = np.random.default_rng(10)
 SKEWED = np.array([0.7, 0.2, 0.05, 0.03, 0.02])
@@ -71,7 +71,7 @@ def test_the_power_of_goodness_of_fit_is_as_promised_and_below_the_public_test()
 
     assert happened == pytest.approx(fit_power(500, law, truth, epsilon=0.5), abs=0.05)
     assert 0.5 * public < happened <= public
-    bound = fit_power_bound(500, law, truth, epsilon=0.5, level=0.05, failure_probability=1e-4)
+    bound = bound_fit_power(500, law, truth, epsilon=0.5, level=0.05, failure_probability=1e-4)
     assert happened - 0.08 < bound < happened + 0.02
 
 
@@ -106,8 +106,8 @@ def test_datasets_are_tested_by_their_public_categories(described):
 
     def p_value(chances):
         request = GoodnessOfFitTest("late", chances, epsilon=1)
-        request.check(dataset)
-        return request.climb(request.measure(dataset), SeededBits(1)).value.p_value
+        plan = request.plan(dataset)
+        return plan.climb(plan.measure(dataset), SeededBits(1)).value.p_value
 
     assert p_value([0.7, 0.3]) < 0.01 < p_value([0.5, 0.5])
 
@@ -121,7 +121,10 @@ def test_datasets_are_tested_by_their_public_categories(described):
         (lambda: fit_test([1.5, 2], [0.5, 0.5], epsilon=1), "table of counts"),
         (lambda: fit_test([-1, 2], [0.5, 0.5], epsilon=1), "table of counts"),
         (lambda: fit_test([1, 2], [0.5, 0.5], power=0.8), "probabilities at which"),
-        (lambda: fit_test([1, 2], [0.5, 0.5], power=0.8, effect=[0.2, 0.2, 0.6]), "probability a category"),
+        (
+            lambda: fit_test([1, 2], [0.5, 0.5], power=0.8, effect=[0.2, 0.2, 0.6]),
+            "effect has 3 entries but there are 2",
+        ),
         (lambda: fit_test([1, 2], [0.5, 0.5], epsilon=1, adjacency="none"), "adjacency"),
         (lambda: fit_test([1, 2], [0.5, 0.5], epsilon=1, adjacency="add-remove", expected_rows=0), "expected_rows"),
     ],
@@ -135,7 +138,7 @@ def test_categories_must_be_public():
     dataset = Dataset(pa.table({"a": ["x"], "b": ["y"]}), adjacency="replace-one", rows=1)
 
     with pytest.raises(InvalidRequest, match="for each public category"):
-        GoodnessOfFitTest("a", [0.5, 0.5], epsilon=1).check(dataset)
+        GoodnessOfFitTest("a", [0.5, 0.5], epsilon=1).plan(dataset)
 
 
 def test_many_rows_added_at_once_have_the_law_of_single_ones(monkeypatch):

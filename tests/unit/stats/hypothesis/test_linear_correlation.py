@@ -9,8 +9,12 @@ from expost.core import InvalidRequest, Outcome
 from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import LinearCorrelationTest, linear_correlation_power, linear_correlation_test
-from expost.stats.hypothesis.linear_correlation import linear_correlation_p_values
-from expost.stats.hypothesis.moments import MomentShares, NoisyMoments, PairMoments
+from expost.stats.hypothesis.linear_correlation import (
+    MomentShares,
+    NoisyMoments,
+    PairMoments,
+    linear_correlation_p_values,
+)
 
 RNG = np.random.default_rng(14)
 UNIT = ((0.0, 1.0), (0.0, 1.0))
@@ -26,7 +30,7 @@ LAWS = {
 def simulated(x, y, strength, noise=1):
     """Released moments of samples, one row a run."""
     runs, rows = x.shape
-    shares = MomentShares.of(Fraction(strength), rows=rows)
+    shares = MomentShares.for_rows(Fraction(strength), rows=rows)
     a, b = np.clip(x, 0, 1) - 0.5, np.clip(y, 0, 1) - 0.5
     exact = [a * b, a, b, a * a, b * b]
     scales = [Fraction(1, 2) / shares.products, 1 / shares.sums, 1 / shares.sums]
@@ -37,7 +41,7 @@ def simulated(x, y, strength, noise=1):
         else values.sum(1) + discrete_laplace(noise * scale * (1 << 20), runs, bits=SeededBits(place)) / (1 << 20)
         for place, (values, scale) in enumerate(zip(exact, scales, strict=True))
     ]
-    return NoisyMoments.of(*found, rows=rows, shares=shares)
+    return NoisyMoments.under_shares(*found, rows=rows, shares=shares)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -94,7 +98,7 @@ def test_replacing_a_row_moves_the_moments_by_at_most_the_declared_sensitivity()
 
     def released(row):
         x, y = np.array([0.3, row[0]]), np.array([0.8, row[1]])
-        found = PairMoments([(x, y)], UNIT).release(shares, rows=2, bits=SeededBits(1))
+        found = PairMoments([(x, y)], UNIT).release_moments(shares, rows=2, bits=SeededBits(1))
         return np.array([found.products, *found.sums, *found.squares])
 
     allowed = np.array([0.5, 1.0, 1.0, 0.25, 0.25])
@@ -106,9 +110,9 @@ def test_replacing_a_row_moves_the_moments_by_at_most_the_declared_sensitivity()
 
 def test_the_parts_add_up_to_epsilon_and_silent_squares_are_not_bought():
     for strength, rows in ((Fraction(1), 1000), (Fraction(1, 10), 50)):
-        shares = MomentShares.of(strength, rows=rows)
-        assert sum(shares.breakdown().values()) == strength
-    assert MomentShares.of(Fraction(1, 10), rows=50).squares is None
+        shares = MomentShares.for_rows(strength, rows=rows)
+        assert sum(shares.breakdown.values()) == strength
+    assert MomentShares.for_rows(Fraction(1, 10), rows=50).squares is None
 
 
 def test_a_dataset_gives_the_same_as_its_arrays():
@@ -117,9 +121,9 @@ def test_a_dataset_gives_the_same_as_its_arrays():
         pa.table({"x": x[0], "y": y[0]}), adjacency="replace-one", rows=800, bounds={"x": (0, 1), "y": (0, 1)}
     )
     request = LinearCorrelationTest("x", "y", epsilon=3)
-    request.check(dataset)
+    plan = request.plan(dataset)
 
-    release = request.climb(request.measure(dataset), SeededBits(5))
+    release = plan.climb(plan.measure(dataset), SeededBits(5))
 
     direct = linear_correlation_test(x[0], y[0], bounds=UNIT, epsilon=3, bits=SeededBits(5))
     assert release.value == direct.value

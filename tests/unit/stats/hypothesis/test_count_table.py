@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from expost.noise import SeededBits, discrete_laplace
-from expost.stats.hypothesis.table import (
-    Table,
+from expost.stats.hypothesis.count_table import (
+    NoisyTable,
     fit_statistic,
-    noise_variance,
-    on_simplex,
+    independence_statistic,
+    project_on_simplex,
     shape_statistic,
-    table_statistic,
 )
+from expost.stats.hypothesis.reference_law import noise_variance
 
 
 def test_the_fit_statistic_is_the_quadratic_form_it_claims_to_be():
@@ -51,7 +51,7 @@ def test_the_projection_is_the_nearest_law():
     points = rng.normal(0.2, 1, (50, 4))
     others = rng.dirichlet(np.full(4, 0.3), 2000)
 
-    nearest = on_simplex(points)
+    nearest = project_on_simplex(points)
 
     np.testing.assert_allclose(nearest.sum(1), 1)
     assert (nearest >= 0).all()
@@ -63,7 +63,7 @@ def test_the_projection_is_the_nearest_law():
 def test_the_distance_from_independence_is_finite_whatever_the_noise_and_zero_for_independent_counts(rows):
     tables = np.array([[[-50.0, 3.0], [-2.0, -9.0]], [[8.0, 2.0], [24.0, 6.0]], [[0.0, 0.0], [40.0, 0.0]]])
 
-    found = table_statistic(Table(tables, rows, 20.0))
+    found = independence_statistic(NoisyTable(tables, rows, 20.0))
 
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[1:], 0, atol=1e-20)
@@ -74,6 +74,6 @@ def test_the_squared_distances_have_the_variances_they_are_divided_by():
     counts = np.random.default_rng(4).multinomial(rows, np.outer(first, second).ravel(), 3000)
     noisy = counts + discrete_laplace(scale, counts.shape, bits=SeededBits(4))
 
-    found = table_statistic(Table(noisy.reshape(-1, 3, 2).astype(float), rows, scale))
+    found = independence_statistic(NoisyTable(noisy.reshape(-1, 3, 2).astype(float), rows, scale))
 
     assert found.mean() == pytest.approx(6, rel=0.05)  # one for each cell

@@ -6,11 +6,11 @@ from scipy import signal, stats
 
 from expost.noise import SeededBits, discrete_laplace
 from expost.stats.hypothesis import binomial_test
-from expost.stats.hypothesis.proportion import (
-    _by_cells,
-    _by_counts,
+from expost.stats.hypothesis.private_proportion import (
     _noise_law,
     _noise_tail,
+    _sum_by_cells,
+    _sum_by_counts,
     private_interval,
     private_p_value,
     private_power,
@@ -113,7 +113,7 @@ def test_cells_and_counts_give_the_same_tails(chance):
     trials = np.array([0, 1, 40, 3000, 30_000])
     for scale in (5.0, 400.0, 30_000.0):
         for at in (-2 * scale, 0.0, 0.3 * scale, 50.0, 4 * scale):
-            by_cells, by_counts = _by_cells(at, trials, chance, scale), _by_counts(at, trials, chance, scale)
+            by_cells, by_counts = _sum_by_cells(at, trials, chance, scale), _sum_by_counts(at, trials, chance, scale)
 
             assert np.abs(by_cells - by_counts).max() < 1e-9
 

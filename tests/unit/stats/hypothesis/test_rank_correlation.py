@@ -10,9 +10,16 @@ from scipy import stats
 from expost.core import InvalidRequest
 from expost.data import Dataset
 from expost.noise import SeededBits, discrete_laplace
-from expost.stats.hypothesis import CorrelationTest, correlation_power, correlation_test
-from expost.stats.hypothesis.correlation import _score, correlation_p_values, measure_score
-from expost.stats.hypothesis.priced_test import under_noise
+from expost.stats.hypothesis import CorrelationTest, correlation_power, correlation_test, rank_correlation
+from expost.stats.hypothesis.hypothesis_plan import add_laplace_noise
+from expost.stats.hypothesis.rank_correlation import (
+    correlation_p_values,
+    count_score,
+    measure_score,
+    score_deviation,
+    score_masses,
+    score_tail,
+)
 
 RNG = np.random.default_rng(11)
 
@@ -41,13 +48,13 @@ def test_the_score_counts_pairs_exactly_ties_included():
         pairs = np.triu(np.sign(x[:, None] - x) * np.sign(y[:, None] - y), 1).sum()
         ranks = [np.unique(column, return_inverse=True)[1] for column in (x, y)]
 
-        assert _score(*ranks) == pairs
+        assert count_score(*ranks) == pairs
 
 
 def exact_score(x, y, seed):
     """The sealed score under next to no noise."""
     sealed = measure_score(np.asarray(x, float), np.asarray(y, float), rows=len(x), bits=SeededBits(seed))
-    return int(under_noise(sealed, Fraction(900), SeededBits(1))[0])
+    return int(add_laplace_noise(sealed, Fraction(900), SeededBits(1))[0])
 
 
 def test_ties_are_broken_at_random_row_by_row():
@@ -79,7 +86,7 @@ def test_replacing_a_row_moves_the_score_by_at_most_the_declared_sensitivity():
     last[0] = 99.0  # the row that every other one agreed with now disagrees with all
 
     def exact(x, y):
-        return _score(*[np.unique(column, return_inverse=True)[1] for column in (x, y)])
+        return count_score(*[np.unique(column, return_inverse=True)[1] for column in (x, y)])
 
     assert exact(order, order) - exact(order, last) == 2 * (20 - 1)
 
@@ -147,9 +154,9 @@ def test_a_dataset_gives_the_same_score_as_its_arrays():
     x, y = RNG.normal(size=300), RNG.normal(size=300)
     dataset = Dataset(pa.table({"x": x, "y": y + x}), adjacency="replace-one", rows=300)
     request = CorrelationTest("x", "y", epsilon=1, alternative="greater")
-    request.check(dataset)
+    plan = request.plan(dataset)
 
-    release = request.climb(request.measure(dataset), SeededBits(5))
+    release = plan.climb(plan.measure(dataset), SeededBits(5))
 
     direct = correlation_test(x, y + x, epsilon=1, alternative="greater", bits=SeededBits(5))
     assert release.value == direct.value
@@ -166,9 +173,9 @@ def test_missing_values_and_constant_columns_do_not_raise():
 def test_a_table_longer_than_declared_is_cut():
     dataset = Dataset(pa.table({"x": np.arange(50.0), "y": np.arange(50.0)}), adjacency="replace-one", rows=10)
     request = CorrelationTest("x", "y", epsilon=100)
-    request.check(dataset)
+    plan = request.plan(dataset)
 
-    release = request.climb(request.measure(dataset), SeededBits(1))
+    release = plan.climb(plan.measure(dataset), SeededBits(1))
 
     assert abs(release.value.statistic) <= 45 + 20
 
@@ -193,3 +200,52 @@ def test_a_power_is_bought_at_the_smallest_epsilon():
     paid = correlation_test(x, x, power=0.8, effect=0.3, bits=SeededBits(1)).receipt.epsilon
 
     assert correlation_power(400, 0.3, epsilon=paid) >= 0.82 > correlation_power(400, 0.3, epsilon=0.99 * paid)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5, 7])
+def test_masses_are_those_of_all_orders(rows):
+    orders = np.array(list(itertools.permutations(range(rows))))
+    firsts, seconds = np.triu_indices(rows, 1)
+    scores = np.sign(orders[:, seconds] - orders[:, firsts]).sum(1)
+    points = np.arange(-(rows * (rows - 1) // 2), rows * (rows - 1) // 2 + 1, 2)
+
+    np.testing.assert_allclose(score_masses(rows), [(scores == point).mean() for point in points], atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [3, 10, 100])
+def test_the_masses_have_the_known_variance(rows):
+    masses = score_masses(rows)
+    points = np.arange(-(len(masses) - 1), len(masses), 2)
+
+    assert masses.sum() == pytest.approx(1.0)
+    assert (masses * points**2).sum() == pytest.approx(score_deviation(rows) ** 2)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_tails_are_those_of_score_plus_noise(scale):
+    rng = np.random.default_rng(5)
+    masses = score_masses(6)
+    drawn = rng.choice(np.arange(-15, 16, 2), 200_000, p=masses / masses.sum())
+    drawn = drawn + discrete_laplace(scale, len(drawn), bits=SeededBits(1))
+    at = np.arange(-20, 21)
+
+    seen = np.array([(drawn >= point).mean() for point in at])
+    np.testing.assert_allclose(score_tail(at, 6, scale), seen, atol=0.005)
+
+
+@pytest.mark.parametrize("scale", [1.0, 500.0])
+def test_the_normal_tail_takes_over_from_above(scale, monkeypatch):
+    at = np.arange(0, 2000, 20)
+    exact = score_tail(at, 100, scale)
+    monkeypatch.setattr(rank_correlation, "_MOST_EXACT", 50)
+    normal = score_tail(at, 100, scale)
+
+    assert (normal >= exact - 5e-4).all()
+    np.testing.assert_allclose(normal, exact, atol=4e-3)
+
+
+def test_without_noise_the_tail_is_scipys():
+    x, y = np.arange(8), np.array([2, 0, 1, 4, 3, 7, 5, 6])
+    score = round(stats.kendalltau(x, y).statistic * 28)
+
+    assert 2 * score_tail(score, 8, 1e-3) == pytest.approx(stats.kendalltau(x, y, method="exact").pvalue)

@@ -1,0 +1,239 @@
+"""What all hypothesis tests share: query, plan and verdict."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+from expost.core import (
+    Adjacency,
+    Ladder,
+    PlanContext,
+    PureGuarantee,
+    PureLoss,
+    Receipt,
+    Release,
+    Sealed,
+    explain_arguments,
+)
+from expost.core.rational import probability
+from expost.data import Dataset
+from expost.noise import BitSource, DiscreteLaplacePath
+from expost.stats.hypothesis.hypothesis_input import Alternative, Number
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
+
+__all__ = [
+    "ASYMPTOTIC",
+    "PROVED",
+    "HypothesisPlan",
+    "HypothesisQuery",
+    "HypothesisVerdict",
+    "add_laplace_noise",
+    "hypothesis_query",
+    "tail_to_p_value",
+]
+
+PROVED = "proved"
+"""Printed on receipts whose p-value p has P(p <= level) <= level under every law of the null hypothesis."""
+
+ASYMPTOTIC = "asymptotic, checked by simulation"
+"""Printed where the level relies on sums being nearly normal; docs/hypothesis-tests.md lists the worst level found."""
+
+C = TypeVar("C")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def hypothesis_query(cls: type[C]) -> type[C]:
+    """Make a class a frozen dataclass whose constructor explains misspelt arguments."""
+    frozen = dataclass(frozen=True, eq=False)(cls)
+    frozen.__init__ = explain_arguments(frozen.__init__)  # type: ignore[method-assign]
+    return frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class HypothesisVerdict:
+    """The released statistic and its p-value; the noise is part of the reference distribution.
+
+    Parameters
+    ----------
+    test : str
+        The name of the test.
+    statistic : float
+        The released statistic, noise included.
+    p_value : float
+        The probability, under the null hypothesis and over sampling *and* noise, of a statistic at least as extreme.
+        Rejecting when it is at most a level keeps that level.
+    estimate : float, optional
+        An estimate of the tested quantity in its own units, where the test has one.
+    alternative : {"two-sided", "greater", "less"}, default "two-sided"
+        The alternative hypothesis.
+
+    Examples
+    --------
+    >>> verdict = HypothesisVerdict(test="binomial", statistic=61.3, p_value=0.03, estimate=0.61, alternative="greater")
+    >>> verdict.rejects(0.05)
+    True
+    """
+
+    test: str
+    statistic: float
+    p_value: float
+    estimate: float | None = None
+    alternative: Alternative = "two-sided"
+
+    def rejects(self, level: Number) -> bool:
+        """Return whether the null hypothesis is rejected at this level.
+
+        Parameters
+        ----------
+        level : float
+            The significance level, between 0 and 1.
+
+        Returns
+        -------
+        bool
+            True if the p-value is at most the level.
+
+        Raises
+        ------
+        InvalidRequest
+            If the level is not between 0 and 1.
+
+        Examples
+        --------
+        >>> HypothesisVerdict(test="binomial", statistic=61.3, p_value=0.03).rejects(0.01)
+        False
+        """
+        return self.p_value <= float(probability(level, "level"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HypothesisPlan(ABC):
+    """A hypothesis test fitted to a table's public description: the price is known, no row was read.
+
+    Subclasses release all numbers they need in ``release_numbers``; everything after that is post-processing.
+    """
+
+    question: str
+    price: HypothesisPrice
+
+    @property
+    def worst_case(self) -> PureLoss:
+        """Return the price, which is also the bill."""
+        return PureLoss(self.price.epsilon)
+
+    @abstractmethod
+    def measure(self, dataset: Dataset) -> Any:
+        """Compute the exact totals and return them sealed."""
+
+    @abstractmethod
+    def release_numbers(self, sealed: Any, bits: BitSource | None) -> Any:
+        """Return the noisy numbers on which the verdict is based."""
+
+    @abstractmethod
+    def climb(self, sealed: Any, bits: BitSource | None) -> Release[HypothesisVerdict]:
+        """Add noise, compute the verdict and write the receipt."""
+
+    def release_verdict(
+        self,
+        verdict: HypothesisVerdict,
+        *,
+        method: str,
+        bits: BitSource,
+        terms: Mapping[str, Any],
+        level: str,
+        citations: tuple[str, ...],
+        interval: tuple[float, float] | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        breakdown: Mapping[str, Fraction] | None = None,
+    ) -> Release[HypothesisVerdict]:
+        """Return the verdict with its receipt; ``level`` states what the level of the p-value rests on."""
+        power = {} if self.price.basis is None else {"power": self.price.basis}
+        receipt = Receipt(
+            question=self.question,
+            method=method,
+            promise=PureGuarantee(self.price.epsilon),
+            bill=self.worst_case,
+            adjacency=adjacency,
+            outcome=self.price.outcome,
+            target=self.price.target,
+            terms={**terms, "level": level, **power},
+            breakdown=breakdown or {},
+            citations=citations,
+            simulation=not bits.private,
+        )
+        return Release(verdict, receipt, interval)
+
+
+class HypothesisQuery(ABC):
+    """A hypothesis test asked of a dataset. A frozen value: nothing about a table is stored in it."""
+
+    @property
+    @abstractmethod
+    def question(self) -> str:
+        """Return the question in public words, as printed on the receipt."""
+
+    def plan(self, dataset: Dataset, context: PlanContext | None = None) -> HypothesisPlan:
+        """Fit the test to a dataset's public description and find its price. Reads no rows.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table.
+        context : PlanContext, optional
+            Not used: hypothesis tests do not continue earlier releases.
+
+        Returns
+        -------
+        HypothesisPlan
+            The priced test, ready for ``measure`` and ``climb``.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query, or a row is not one person.
+        BudgetExceeded
+            If the price is above ``max_epsilon``.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost.stats.hypothesis import BinomialTest
+        >>> dataset = Dataset(pa.table({"late": [True, False]}))
+        >>> BinomialTest("late", equals=True, null=0.2, epsilon=0.5).plan(dataset).worst_case
+        PureLoss(epsilon=Fraction(1, 2))
+        """
+        return self._plan_for_dataset(dataset)
+
+    @abstractmethod
+    def _plan_for_dataset(self, dataset: Dataset) -> HypothesisPlan:
+        """Fit the test to a dataset's public description."""
+
+
+def add_laplace_noise(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+    """Release sealed integers under discrete Laplace noise. Nothing else of the data leaves a test.
+
+    >>> from expost.core import Sensitivity
+    >>> from expost.noise import SeededBits
+    >>> add_laplace_noise(Sealed(41, Sensitivity(1)), Fraction(10), SeededBits(1)).tolist()
+    [41]
+    """
+    return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
+
+
+def tail_to_p_value(upper: Any, alternative: Alternative) -> Any:
+    """Convert P(statistic >= seen) to the p-value of an alternative; two-sided is twice the smaller tail.
+
+    >>> float(tail_to_p_value(0.01, "two-sided")), tail_to_p_value(0.01, "less")
+    (0.02, 0.99)
+    """
+    if alternative == "greater":
+        return upper
+    if alternative == "less":
+        return 1 - upper
+    return 2 * np.minimum(upper, 1 - upper)
