@@ -13,9 +13,8 @@ import pyarrow.csv
 import pytest
 
 from expost import approx
-from expost.core import EngineFailed, TableChanged, TargetNotMet
-from expost.data import Dataset, unit_ball
-from expost.data.data_source import open_source
+from expost.core import EngineFailed, PlanContext, TableChanged, TargetNotMet
+from expost.data import Dataset, matrix
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine
 from expost.data.row_identity import row_coins
 from expost.data.row_source import KeyedRows, read_rows, split_rows
@@ -153,7 +152,10 @@ def answered(engine: Engine, build: Any, monkeypatch: pytest.MonkeyPatch, **fact
     monkeypatch.setattr(bits, "_SYSTEM", Frozen(3))
     dataset = Dataset(engine, **EVERY_QUESTION.described(), **facts)
     question = build(8)
-    question.check(dataset)
+    if hasattr(question, "plan"):
+        question = question.plan(dataset, PlanContext())
+    else:
+        question.check(dataset)
     release = question.climb(question.measure(dataset), SeededBits(4))
     return repr(release.value), str(release.receipt)
 

@@ -87,8 +87,7 @@ def _pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *,
             bounds={"x": (0, 1), "z": (0, 1)},
             categories={"g": ["a", "b"], "s": [True, False]},
         )
-        request = build()
-        request.check(dataset)
-        return lambda bits: request.noisy(request.measure(dataset), bits)
+        plan = build().plan(dataset)
+        return lambda bits: plan.release_numbers(plan.measure(dataset), bits)
 
     return replay_pair(name, _CLAIM, asked(left), asked(right))
