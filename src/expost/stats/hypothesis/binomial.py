@@ -463,7 +463,7 @@ def noisy_binomial_tail(at: Any, rows: int, chance: float, epsilon: float) -> Fl
 
 @lru_cache(maxsize=256)
 def _binomial_window(rows: int, chance: float) -> tuple[Floats, Floats]:
-    """Return the counts of non-negligible mass and their probabilities."""
+    """Return the counts around the mean and their probabilities; the mass beyond is below exp(-42) on either side."""
     # Bernstein's inequality: beyond this reach the binomial mass is below exp(-42) < 1e-18 on either side.
     reach = math.sqrt(2 * _LOG * rows * chance * (1 - chance)) + 2 * _LOG / 3
     low = max(0, math.floor(rows * chance - reach))
