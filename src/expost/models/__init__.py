@@ -1,10 +1,10 @@
-"""scikit-learn estimators that take an accuracy and keep a receipt."""
+"""scikit-learn estimators that take an accuracy and keep a receipt, with the algorithms behind them."""
 
-from expost.models.classifier import HuberSVC, LogisticRegression
-from expost.models.ridge import Ridge
-from expost.models.saved import load_model, save_model
+from expost.models.linear.linear_classifier import HuberSVC, LogisticRegression
+from expost.models.linear.ridge import Ridge
+from expost.models.model_choice import OneOf, fit_one_of
+from expost.models.saved_model import load_model, save_model
 from expost.models.sgd import SGDClassifier, SGDRegressor
-from expost.models.tuned import OneOf, fit_one_of
 
 __all__ = [
     "HuberSVC",

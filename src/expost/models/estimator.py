@@ -1,186 +1,493 @@
-"""What the linear models share: reading the caller's arguments, fitting, and keeping the released model."""
+"""What every estimator shares: reading tables and columns, paying for a fit, and the receipt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from fractions import Fraction
-from typing import Any, Self
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from numbers import Real
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from threadpoolctl import ThreadpoolController
 
-from expost.core import Adjacency, InvalidRequest, Norm, Release, Request
-from expost.core.picture import draw
-from expost.core.rational import probability, rational
+from expost.answer import answer
+from expost.core import Adjacency, InvalidRequest, Plan, PlanContext, Query, Receipt, Release, Unit
+from expost.core.mask import check_unmasked
 from expost.data import Dataset
-from expost.data.matrix import RowSource, UnitBall, column_names, read_rows
-from expost.models.column_bounds import column_bounds
-from expost.models.columns import remember_columns
-from expost.models.linear.aim import Aim
-from expost.models.linear.model import LinearModel
-from expost.models.linear.problem import Problem
-from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
+from expost.data.canonical import canonical_column
+from expost.data.matrix import column_names, plain_numbers, typed_column
+from expost.data.schema import Schema
+from expost.data.values import float_cells
+from expost.ledger import Protected
+from expost.ledger.opening import ledger_with_account
+from expost.noise import BitSource, SeededBits, system_bits
 
-__all__ = ["PrivateLinearModel"]
+__all__ = [
+    "OBSERVED",
+    "PlannedQuery",
+    "PrivateEstimator",
+    "ScoreParameter",
+    "check_columns",
+    "fill_missing",
+    "is_interval",
+    "limit_threads",
+    "read_column_bounds",
+    "read_feature_names",
+    "read_observed_classes",
+    "read_target_bounds",
+    "remember_columns",
+]
 
-_NORMS = {"l1": Norm.L1, "l2": Norm.L2}
+OBSERVED = "observed"
+"""Passed by a caller for whom a fact about the table is public."""
+
+Ends = tuple[float, ...]
+
+_TABLE_ACCOUNT = "dataset:table"
+_TEXT = ("String", "Categorical", "Enum", "Object")  # polars's names
+_LARGEST = 1e150  # squares of numbers within it are finite
+_SHOWN = 5
 
 
-class PrivateLinearModel(PrivateEstimator):
-    """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger."""
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query with the plan that was made to size a new account.
 
-    _scores: tuple[str, ...] = ()
+    The plan is kept if the accounts count in its currency; for others the query is planned again.
+    """
 
-    # What the subclass's constructor sets.
-    excess_risk: Any
-    epsilon: Any
-    regularization: Any
-    feature_bound: Any
-    feature_norm: Any
-    target_bound: Any = 1.0
-    bounds: Any
-    fit_intercept: bool
-    failure_probability: Any
-    max_epsilon: Any
-    method: str
-    delta: Any
+    query: Query
+    first: Plan
 
-    _saved_lows: Any = None  # lower bounds in a file of an earlier version, which does not say how rows were read
+    @classmethod
+    def of(cls, query: Query, dataset: Any) -> PlannedQuery:
+        """Plan a query for accounts that are not known yet."""
+        return cls(query, query.plan(dataset, PlanContext()))
 
-    # Fitting ------------------------------------------------------------------------------------------------------
+    @property
+    def question(self) -> str:
+        """Return the question of the query."""
+        return self.query.question
 
-    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
-        """Fit the model and bill the ledger; raises ``TargetNotMet`` with the best private model under the cap.
+    def plan(self, dataset: Any, context: PlanContext) -> Plan:
+        """Return the first plan, or another one for accounts of another currency."""
+        if not context.definitions or self.first.worst_case.definition in context.definitions:
+            return self.first
+        return self.query.plan(dataset, context)
 
-        ``X`` is an array, a sparse matrix, a data frame or an Arrow table with ``y`` beside it, or a ``Dataset`` with
-        ``y`` the name of its target column.
-        """
-        self._refuse(unsupported)
-        account = self._account_of(X)
-        source = self._read(X, y)
-        problem = self._problem(source)
-        release = self._pay(self._request(problem, source), source, account)
-        self._fitted_problem = problem
-        self._keep(release)
-        return self
 
-    def fit_with(
-        self,
-        pay: Callable[[Request, RowSource], Release[Any]],
-        dataset: Dataset,
-        *,
-        features: Sequence[str],
-        target: str,
-    ) -> Self:
-        """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
-        self._chosen = chosen_columns(features)
-        try:
-            source = self._read(dataset, target)
-        finally:
-            del self._chosen
-        problem = self._problem(source)
-        request = self._request(problem, source)
-        with one_thread():
-            release = pay(request, source)
-        self._fitted_problem = problem
-        self._keep(release)
-        return self
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of all estimators. Parameters are kept as given and checked in ``fit``, before the data is touched.
 
-    def _request(self, problem: Problem, source: RowSource) -> Request:
-        raise NotImplementedError
+    scikit-learn's messages about a bad table often repeat its values or its number of rows. Here they are replaced by
+    messages without them.
+    """
 
-    def _read(self, X: Any, y: Any) -> RowSource:
-        """The rows; shapes are checked as scikit-learn does, values are not: they are private."""
+    ledger: Any
+    account: Any
+    simulation_seed: Any
+    release_: Release[Any]
+
+    def _store(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the arguments of the constructor, each under its own name."""
+        self.__dict__ |= {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+
+    # Reading tables ---------------------------------------------------------------------------------------------------
+
+    def _refuse(self, unsupported: Mapping[str, Any]) -> None:
+        """Refuse weights and other arguments of ``fit`` that scikit-learn's estimators take."""
+        for name, value in unsupported.items():
+            if value is not None:
+                raise InvalidRequest(
+                    f"Expected no {name}",
+                    do="Leave it out: weights change how much one row can move the model, so they are not supported",
+                )
+
+    def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
+        """Return a table of numbers. Shape and column names are checked as scikit-learn does; values are private."""
         if isinstance(X, Dataset):
-            chosen = getattr(self, "_chosen", None)
-            source = read_rows(X, y, names=chosen, declared_rows=self._declared_rows(), classes=self._public_classes())
-            remember_columns(self, source.names, source.width)
-            return source
-        matrix = self._matrix(X)
-        target = self._checked_target(y)
-        return read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
+            raise InvalidRequest(
+                "Expected rows that the caller may see, such as a data frame: a Dataset is private",
+                do="Fit with it, and predict for a table",
+            )
+        check_unmasked(X)
+        names = column_names(X)
+        if not fitting and names is not None:  # before the cells: another table may have columns of another kind
+            check_columns(self, names, len(names))
+        table = _check_numeric(_arrow_to_matrix(X))
+        try:
+            matrix = check_array(
+                table, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, estimator=self, input_name="X"
+            )
+        except ValueError as error:
+            reason = str(error)
+        else:
+            if matrix.dtype.kind in "biuf":
+                (remember_columns if fitting else check_columns)(self, names, matrix.shape[1])
+                return matrix
+            reason = ""
+        raise _table_error(reason)
 
-    def _public_classes(self) -> NDArray[Any] | None:
-        """Return the classes among which targets are coded; None where targets are numbers."""
-        return None
+    @property
+    def _fitted_names(self) -> tuple[str, ...] | None:
+        """Return the columns of the fit, if the table or dataset named them."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(names)
 
-    def _declared_rows(self) -> int | None:
-        """The public number that stands for a private number of rows, where a method asks for it."""
-        return None
+    def _vector(self, y: Any) -> Any:
+        """Return one target per row, its shape checked: a canonical Arrow column if it has a type, else an array."""
+        if y is None:
+            name = type(self).__name__
+            raise InvalidRequest(
+                f"Expected one target per row: {name} requires y to be passed, but the target y is None", do="Pass y"
+            )
+        check_unmasked(y)
+        if isinstance(y, list | tuple) and not self._labels_are_public:
+            # Each label by itself: in one array of one type a single text would make texts of all numbers.
+            alone = (label[0] if isinstance(label, list | tuple) and len(label) == 1 else label for label in y)
+            y = np.fromiter(alone, dtype=object, count=len(y))
+        try:
+            typed = typed_column(y)
+            if typed is not None:
+                return typed
+            vector: NDArray[Any] = column_or_1d(y, warn=True)
+        except Exception:  # another library's message may repeat a cell
+            vector = np.empty(0, complex)
+        if vector.dtype.kind in "cV":
+            raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target per row")
+        return vector
+
+    def _told(self, y: Any, predicted: NDArray[Any]) -> Any:
+        """Return the targets that predictions are compared with, one for each."""
+        told = self._vector(y)
+        if len(told) != len(predicted):
+            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+        return told
+
+    @property
+    def _labels_are_public(self) -> bool:
+        """Return whether the caller declared that it is public which labels occur."""
+        classes = getattr(self, "classes", None)
+        return isinstance(classes, str) and classes == OBSERVED
+
+    # Paying -----------------------------------------------------------------------------------------------------------
+
+    def _pay(self, query: Any, data: Any, account: str) -> Release[Any]:
+        """Answer a query, with the ledger and the randomness that the arguments name."""
+        seeded = self.simulation_seed is not None
+        bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
+        plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
+        ledger = ledger_with_account(self.ledger, account, promise=plan.worst_case.promise())
+        try:
+            # The unit of a model is the row: read_rows refuses datasets of another one.
+            protected = Protected(ledger.root_of(account), self._neighbours, Unit.row())
+            terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "protected": protected}
+            with limit_threads():
+                return self._answer(query, data, terms | {"bits": bits, "simulation": seeded})
+        finally:
+            ledger.close()
 
     @property
     def _neighbours(self) -> Adjacency:
-        return Adjacency.REPLACE_ONE if self._declared_rows() is None else Adjacency.ADD_REMOVE
+        """Return the adjacency that the bill is about, as on the receipt."""
+        raise NotImplementedError
 
-    def _checked_target(self, y: Any) -> Any:
-        return self._vector(y)
+    def _answer(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+        """Answer a query on these terms; estimators that can resume a fit override it."""
+        return answer(query, data, **terms)
 
-    def _keep(self, release: Release[LinearModel]) -> None:
-        self.release_ = release
-
-    # Reading the arguments ----------------------------------------------------------------------------------------
-
-    def _aim(self) -> Aim:
-        return Aim.of(
-            excess_risk=self.excess_risk,
-            score=self.__dict__["score"],
-            epsilon=self.epsilon,
-            failure_probability=self.failure_probability,
-            max_epsilon=self.max_epsilon,
-            scores=self._scores,
-        )
-
-    def _given_delta(self) -> Fraction | None:
-        """The delta that was asked for; none where the fit is to be pure."""
-        if self.delta is None or (isinstance(self.delta, int | float) and self.delta == 0):
-            return None
-        return probability(self.delta, "delta")
-
-    def _problem(self, source: RowSource) -> Problem:
-        return Problem(
-            ball=self._ball(source),
-            rows=source.rows,
-            regularization=float(rational(self.regularization, "regularization")),
-            aim=self._aim(),
-            target_bound=float(rational(self.target_bound, "target_bound")),
-        )
-
-    def _ball(self, source: RowSource) -> UnitBall:
-        if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
-            raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
-        norm = _NORMS[self.feature_norm]
-        lows, highs = column_bounds(self.bounds, source.width, source.names)
-        if self.feature_bound is not None:
-            bound = float(rational(self.feature_bound, "feature_bound"))
-        elif lows is None:
-            bound = 1.0
-        else:  # large enough for every row within the column bounds
-            bound = float(source.width) if norm is Norm.L1 else math.sqrt(source.width)
-        return UnitBall(source.width, norm, bound, lows, highs, bool(self.fit_intercept))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor; ``score`` is the target asked for, not the method of that name."""
-        names = self._get_param_names()
-        return {name: self.__dict__[name] for name in names}
-
-    # What was released --------------------------------------------------------------------------------------------
-
-    def plot_climb(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the climb: rung by rung, what was certified; only methods that climb have one."""
-        check_is_fitted(self, "release_")
-        if not self.release_.climb:
+    def _account_of(self, X: Any) -> str:
+        """Return the account that pays for a fit to this table."""
+        if isinstance(X, Dataset) and X.window is not None:
+            # Its own account would miss what is spent on the whole table, and the unit of a model is the row.
             raise InvalidRequest(
-                "Expected a fit that climbed", do="Its price was known before the run: see receipt_ for what it bought"
+                "Expected a whole dataset of single rows, not one time window",
+                got=X.name,
+                do=f'Ask about the window with Session.window("{X.window.label}"); fit models to whole tables',
             )
-        return draw("climb", self.release_, path=path, **options)
+        if self.account is None:
+            return f"dataset:{X.name}" if isinstance(X, Dataset) and X.name else _TABLE_ACCOUNT
+        if not isinstance(self.account, str):
+            raise InvalidRequest("Expected account to be a name", got=self.account, do='Pass "dataset:flights"')
+        return self.account
 
-    def _scored(self, X: Any) -> NDArray[np.float64]:
-        """The scores of rows read as in ``fit``: cut to the bounds, missing values filled, on the grid."""
+    # What was released ------------------------------------------------------------------------------------------------
+
+    @property
+    def receipt_(self) -> Receipt:
+        """Return the receipt of the fit: what was promised, paid and reached."""
         check_is_fitted(self, "release_")
-        matrix, model = self._matrix(X, fitting=False), self.release_.value
-        if model.reading is None:  # from a file of an earlier version
-            matrix = filled(matrix, 0.0 if self._saved_lows is None else np.array(self._saved_lows))
-        scores: NDArray[np.float64] = model.predict(matrix)
-        return scores
+        return self.release_.receipt
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True  # refusing a missing value would reveal that it is there
+        tags.non_deterministic = self.simulation_seed is None
+        tags.target_tags.required = True
+        return tags
+
+
+class ScoreParameter:
+    """Lets ``Model(score=("r2", 0.6))`` and ``model.score(X, y)`` share one name.
+
+    The argument is kept in the instance's dictionary, where ``get_params`` finds it. Reading the attribute gives the
+    method, as scikit-learn expects of every estimator.
+
+    >>> class Model:
+    ...     score = ScoreParameter(lambda self, X, y: 1.0)
+    >>> model = Model()
+    >>> model.score = ("r2", 0.6)
+    >>> vars(model), model.score([[1]], [1])
+    ({'score': ('r2', 0.6)}, 1.0)
+    """
+
+    def __init__(self, method: Callable[..., float]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._method if instance is None else partial(self._method, instance)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__["score"] = value
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def remember_columns(model: Any, names: Sequence[str] | None, width: int) -> None:
+    """Keep the public shape of a fitted table as scikit-learn does: ``n_features_in_`` and ``feature_names_in_``.
+
+    >>> from types import SimpleNamespace
+    >>> model = SimpleNamespace()
+    >>> remember_columns(model, ("age", "hours"), 2)
+    >>> model.feature_names_in_.tolist(), model.n_features_in_
+    (['age', 'hours'], 2)
+    """
+    model.n_features_in_ = width
+    if names is not None:
+        model.feature_names_in_ = np.asarray(names, dtype=object)
+    elif hasattr(model, "feature_names_in_"):
+        del model.feature_names_in_  # of an earlier fit
+
+
+def check_columns(model: Any, names: Sequence[str] | None, width: int) -> None:
+    """Refuse a table with other columns than those of the fit, or in another order.
+
+    A table without names, such as a NumPy array, is checked for its width alone. Messages begin as scikit-learn's do.
+
+    >>> from types import SimpleNamespace
+    >>> model = SimpleNamespace(n_features_in_=2, feature_names_in_=np.array(["age", "hours"], dtype=object))
+    >>> check_columns(model, None, 2)
+    >>> check_columns(model, ("hours", "age"), 2)
+    Traceback (most recent call last):
+    expost.core.errors.InvalidRequest: The feature names should match those that were passed during fit.
+    Feature names must be in the same order as they were in fit.
+    Pass the columns of feature_names_in_, in their order.
+    """
+    fitted = getattr(model, "feature_names_in_", None)
+    if fitted is not None and names is not None and list(fitted) != list(names):
+        unseen, missing = sorted(set(names) - set(fitted)), sorted(set(fitted) - set(names))
+        lines = []
+        for text, found in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
+            if found:
+                more = ["- ..."] if len(found) > _SHOWN else []
+                lines += [f"Feature names {text}:", *(f"- {name}" for name in found[:_SHOWN]), *more]
+        if not lines:
+            lines = ["Feature names must be in the same order as they were in fit."]
+        raise InvalidRequest(
+            "\n".join(
+                [
+                    "The feature names should match those that were passed during fit.",
+                    *lines,
+                    "Pass the columns of feature_names_in_, in their order",
+                ]
+            )
+        )
+    if width != model.n_features_in_:
+        raise InvalidRequest(
+            f"Expected the columns of the fit: X has {width} features, but {type(model).__name__} is expecting "
+            f"{model.n_features_in_} features as input",
+            do="Pass the same columns in the same order",
+        )
+
+
+def read_column_bounds(bounds: Any, width: int, names: tuple[str, ...] | None) -> tuple[Ends, Ends] | tuple[None, None]:
+    """Return lower and upper ends per column, of bounds given in order or by name; None if none were given.
+
+    >>> read_column_bounds({"b": (0, 1), "a": (2, 3)}, 2, ("a", "b"))
+    ((2.0, 0.0), (3.0, 1.0))
+    """
+    if bounds is None:
+        return None, None
+    if isinstance(bounds, Mapping):
+        if names is None or set(bounds) != set(names):
+            raise InvalidRequest("Expected bounds for every column by name", do="Pass a table with column names")
+        pairs = [bounds[name] for name in names]
+    else:
+        pairs = list(bounds) if isinstance(bounds, Iterable) else []
+    if len(pairs) != width or not all(is_interval(pair) for pair in pairs):
+        raise InvalidRequest("Expected one (low, high) for each column, low below high", do="Pass public bounds")
+    return tuple(float(low) for low, _ in pairs), tuple(float(high) for _, high in pairs)
+
+
+def is_interval(pair: Any) -> bool:
+    """Return whether these are two finite numbers, the lower one first.
+
+    >>> is_interval((0, 1)), is_interval((1, 0)), is_interval("01")
+    (True, False, False)
+    """
+    if not isinstance(pair, Iterable):
+        return False
+    ends = list(pair)
+    if len(ends) != 2 or not all(isinstance(end, Real) and abs(float(end)) <= _LARGEST for end in ends):
+        return False
+    # Far enough apart to divide by the width, which two different floats may not be.
+    return bool(ends[0] < ends[1]) and math.isfinite(2 / (float(ends[1]) - float(ends[0])))
+
+
+def read_target_bounds(bounds: Any) -> tuple[float, float]:
+    """Return the bounds of the target: a pair (low, high), or one number b for (-b, b).
+
+    >>> read_target_bounds(2), read_target_bounds((0, 10))
+    ((-2.0, 2.0), (0.0, 10.0))
+    """
+    if isinstance(bounds, int | float | np.integer | np.floating) and not isinstance(bounds, bool):
+        bounds = (-float(bounds), float(bounds))
+    if not is_interval(bounds):
+        raise InvalidRequest(
+            "Expected target_bounds (low, high), low below high, or one positive number",
+            do="Pass public numbers that contain the targets",
+        )
+    low, high = bounds
+    return float(low), float(high)
+
+
+def read_feature_names(features: Any) -> tuple[str, ...]:
+    """Return the columns of a dataset that a caller chose as features.
+
+    >>> read_feature_names(["age", "hours"])
+    ('age', 'hours')
+    """
+    if isinstance(features, str) or not features:
+        raise InvalidRequest("Expected at least one feature", do='Pass a list of columns: features=["age"]')
+    return tuple(features)
+
+
+def read_observed_classes(labels: Any) -> NDArray[Any]:
+    """Return the labels that occur, sorted. Call it only where it is public which labels occur.
+
+    Labels that cannot be classes are refused in our own words, since a library's message may repeat values.
+
+    >>> read_observed_classes(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    if isinstance(labels, pa.Array):
+        labels = labels.to_numpy(zero_copy_only=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about casts of labels that are not numbers
+            kind = type_of_target(labels)
+    except ValueError:  # missing or infinite labels
+        kind = "missing or infinite"
+    if kind not in ("binary", "multiclass"):
+        raise InvalidRequest(f"Expected classes. Unknown label type: {kind}", do="Pass classes=[...], the public ones")
+    return np.unique(labels)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def fill_missing(matrix: Any, missing: Any) -> Any:
+    """Replace missing values by public numbers: one for all columns, or one per column.
+
+    >>> fill_missing(np.array([[1.0, np.nan]]), np.array([5.0, 6.0])).tolist()
+    [[1.0, 6.0]]
+    """
+    stored = matrix.data if hasattr(matrix, "tocsr") else matrix
+    if stored.dtype.kind != "f" or not np.isnan(stored).any():
+        return matrix
+    dense = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
+    return np.where(np.isnan(dense), missing, dense)
+
+
+def _table_error(reason: str) -> InvalidRequest:
+    """Return a library's complaint about a table without its values and its number of rows."""
+    if "2D array" in reason or "with dim" in reason:
+        return InvalidRequest(
+            "Expected a table of rows and columns",
+            do="Reshape your data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row",
+        )
+    if "sample(s)" in reason:
+        return InvalidRequest("Expected at least one row", do="Pass a table with rows")
+    if "feature(s)" in reason:
+        return InvalidRequest(
+            "Expected at least one column, got 0 feature(s) (shape=(, 0)) while a minimum of 1 is required",
+            do="Pass a table with columns",
+        )
+    if "Complex" in reason:
+        return InvalidRequest(
+            "Expected real numbers: Complex data not supported", do="Pass the real and imaginary parts as columns"
+        )
+    return InvalidRequest("Expected a table of numbers", do="Encode text columns as numbers first")
+
+
+def _arrow_to_matrix(X: Any) -> Any:
+    """Convert an Arrow table to a matrix of floats; return anything else unchanged."""
+    if not (hasattr(X, "column_names") and hasattr(X, "to_pydict")):
+        return X
+    for name, kind in Schema.of(X.schema).kinds.items():
+        if not kind.is_number:
+            raise _not_numbers(name)
+    # Floats whatever the cells: a null must not decide the type of the matrix.
+    whole = [column.combine_chunks() if hasattr(column, "combine_chunks") else column for column in X.columns]
+    return np.column_stack([float_cells(canonical_column(column)) for column in whole])
+
+
+def _check_numeric(X: Any) -> Any:
+    """Return a table whose columns have numeric types; the types are public.
+
+    Columns of objects are refused whatever they hold, since their conversion would depend on single cells. A list has
+    no types: its cells that are not numbers become missing.
+    """
+    if isinstance(X, list | tuple):
+        try:
+            return plain_numbers(np.asarray(X, dtype=object))
+        except ValueError:  # rows that are tables of several shapes
+            raise InvalidRequest(
+                "Expected a table of rows and columns", do="Pass one list of numbers per row"
+            ) from None
+    if isinstance(X, np.ndarray):
+        kinds = [("the table", X.dtype)]
+    else:
+        frame = hasattr(X, "dtypes") and hasattr(X, "columns")
+        kinds = list(zip(X.columns, X.dtypes, strict=True)) if frame else []
+    for name, kind in kinds:
+        if getattr(kind, "kind", "f") == "O" or str(kind) in _TEXT:
+            raise _not_numbers(name)
+    return X
+
+
+def _not_numbers(name: object) -> InvalidRequest:
+    return InvalidRequest(
+        "Expected a table of numbers, not of objects or text", got=name, do="Convert it to numbers first"
+    )
+
+
+@cache
+def _thread_controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def limit_threads() -> Any:
+    """Run BLAS on one thread: on matrices of this size more threads only wait for each other."""
+    return _thread_controller().limit(limits=1, user_api="blas")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest
-from expost.models.column_bounds import column_bounds, is_interval
+from expost.models.estimator import is_interval, read_column_bounds
 
 
 def test_bounds_are_taken_in_order_or_by_name() -> None:
-    assert column_bounds([(0, 1), (2, np.float32(3))], 2, None) == ((0.0, 2.0), (1.0, 3.0))
-    assert column_bounds({"b": (2, 3), "a": (0, 1)}, 2, ("a", "b")) == ((0.0, 2.0), (1.0, 3.0))
-    assert column_bounds(None, 2, None) == (None, None)
+    assert read_column_bounds([(0, 1), (2, np.float32(3))], 2, None) == ((0.0, 2.0), (1.0, 3.0))
+    assert read_column_bounds({"b": (2, 3), "a": (0, 1)}, 2, ("a", "b")) == ((0.0, 2.0), (1.0, 3.0))
+    assert read_column_bounds(None, 2, None) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_bounds_are_taken_in_order_or_by_name() -> None:
 )
 def test_anything_else_is_refused(bounds: Any) -> None:
     with pytest.raises(InvalidRequest, match="Expected"):
-        column_bounds(bounds, 2, ("a", "b"))
+        read_column_bounds(bounds, 2, ("a", "b"))
 
 
 def test_ends_too_close_to_divide_by_are_no_interval() -> None:

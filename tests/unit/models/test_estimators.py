@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import expost
 from expost import Dataset, InvalidRequest, TargetNotMet, open_ledger
-from expost.core import PureLoss
+from expost.core import PlanContext, PureLoss
 from expost.data import col
 from expost.models import HuberSVC, LogisticRegression, Ridge
 from expost.noise import SeededBits
@@ -43,8 +43,8 @@ def classification(rows: int = 3000) -> tuple[np.ndarray, np.ndarray]:
 
 
 MODELS = [
-    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bound=5.0, simulation_seed=1),
-    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bound=5.0, method="certificate", simulation_seed=1),
+    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bounds=5.0, simulation_seed=1),
+    Ridge(epsilon=10_000.0, feature_bound=20.0, target_bounds=5.0, method="certificate", simulation_seed=1),
     LogisticRegression(epsilon=50.0, feature_bound=20.0, classes="observed", simulation_seed=1),
     HuberSVC(epsilon=50.0, feature_bound=20.0, classes="observed", simulation_seed=1),
 ]
@@ -214,7 +214,7 @@ def test_bounds_by_column_are_undone_in_the_coefficients() -> None:
         bounds={"age": (18, 90), "income": (0, 2e5)},
         fit_intercept=True,
         regularization=1e-5,
-        target_bound=2.0,
+        target_bounds=2.0,
     ).fit(frame, y)
 
     assert model.score(frame, y) > 0.98
@@ -377,8 +377,9 @@ def test_derived_columns_are_fitted_and_paid_through_a_session() -> None:
     np.testing.assert_array_equal(from_view.coef_, clone(seeded).fit(by_hand, y).coef_)
 
 
-def request_release(request, source):
-    return request.climb(request.measure(source), SeededBits(1))
+def request_release(query, source):
+    plan = query.plan(source, PlanContext())
+    return plan.climb(plan.measure(source), SeededBits(1))
 
 
 @pytest.mark.parametrize(

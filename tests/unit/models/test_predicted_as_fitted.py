@@ -19,9 +19,9 @@ from expost.models.descent.features import FeatureGrid
 from expost.models.descent.head import Logistic, Squared
 from expost.models.descent.learner import GridReading, LinearLearner
 from expost.models.descent.validation import ScoreRule
-from expost.models.linear.classification import known_labels
-from expost.models.linear.model import UnitReading
-from expost.models.linear.score_query import ScoreQuery
+from expost.models.linear.classifier_fit import known_labels
+from expost.models.linear.linear_fit import UnitReading
+from expost.models.linear.tested_score import ScoreQuery
 
 ODD = [math.nan, math.inf, -math.inf, 1e308, -1e308, 80.0, -80.0, 5e-324, -0.0, 2.0**53 + 1, 1e-9]
 BOUNDS = [(0, 1), (-2, 1), (1e9, 1e9 + 1)]
@@ -95,7 +95,7 @@ def test_the_accuracy_of_rows_far_out_of_bounds_holds():
 def test_the_error_that_was_tested_is_that_of_the_predictions(monkeypatch, tmp_path, measure):
     seen = told(monkeypatch)
     goal = 0.45 if measure == "rmse" else 0.3
-    model = expost.Ridge(score=(measure, goal), target_bound=0.5, **COMMON).fit(TABLE, TARGET)
+    model = expost.Ridge(score=(measure, goal), target_bounds=0.5, **COMMON).fit(TABLE, TARGET)
     expost.save_model(model, tmp_path / "model.json")
     cut = np.clip(np.nan_to_num(TARGET, nan=0.0), -0.5, 0.5)
 

@@ -58,7 +58,7 @@ def test_the_file_is_plain_json_without_exact_values(tmp_path) -> None:
         "estimator",
         "coefficients",
         "intercept",
-        "limit",
+        "limits",
         "reading",
         "features",
         "classes",
@@ -105,6 +105,19 @@ def test_an_older_file_still_predicts_and_guesses_no_missing_value(tmp_path, bou
     np.testing.assert_allclose(told[1::2], model.predict(ROWS[1:6:2]), atol=1e-5)
     expost.save_model(again, tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text())["format"] == 1
+
+
+def test_the_limit_of_an_older_file_is_kept_for_both_signs(tmp_path) -> None:
+    model = expost.Ridge(score=("rmse", 0.9), max_epsilon=50.0).fit(ROWS, TARGET)
+    expost.save_model(model, tmp_path / "model.json")
+    document = json.loads((tmp_path / "model.json").read_text()) | {"format": 1, "limit": 0.01}
+    del document["reading"], document["limits"]
+    (tmp_path / "model.json").write_text(json.dumps(document))
+
+    with pytest.warns(UserWarning, match="did not keep how rows were read"):
+        again = expost.load_model(tmp_path / "model.json")
+
+    assert np.abs(again.predict(ROWS)).max() == 0.01
 
 
 GROUPS = np.digitize(TARGET, np.quantile(TARGET, [1 / 3, 2 / 3]))
@@ -269,7 +282,7 @@ CHANGES = {
     "Ridge": {
         "coefficients": [[], [[1.0, 2.0, 3.0]], ["1", "2", "3"], None, [float("inf"), 0.0, 0.0]],
         "intercept": [None, [], "0", float("nan")],
-        "limit": ["1", [1.0], float("nan")],
+        "limits": ["1", [1.0], float("nan")],
         "classes": [[0, 1]],
         "features": [["a"]],
         "reading": [None, {}, [], "ball"],
@@ -283,7 +296,7 @@ READINGS = {
     "norm": ["l7", None, 2],
     "coefficients": [[], [1.0], None, [float("nan")] * 3, [[1.0, 2.0, 3.0]]],
     "weights": [[], [1.0], None, [[float("nan")] * 4], [[1.0, 2.0]], [[1.0] * 9]],
-    "target_bound": [0.0, -1.0, None, "1"],
+    "target_bounds": [0.0, -1.0, None, "1", [1.0, -1.0], [0.0]],
 }
 
 

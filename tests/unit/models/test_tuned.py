@@ -16,7 +16,7 @@ from expost.models import OneOf, SGDClassifier, SGDRegressor, fit_one_of
 from expost.models.descent.features import FeatureGrid
 from expost.models.descent.learner import LinearLearner
 from expost.models.descent.table import LinearTable
-from expost.models.tuned import SharedRows
+from expost.models.model_choice import SharedRows
 from expost.noise import SeededBits
 
 RNG = np.random.default_rng(0)
@@ -232,7 +232,7 @@ def test_shared_rows_are_those_of_each_problem_alone() -> None:
 
 def test_shared_rows_do_not_leave() -> None:
     assert "rows shared" in repr(SharedRows(X, Y))
-    with pytest.raises(TypeError, match="stay in their process"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(SharedRows(X, Y))
 
 

@@ -11,9 +11,8 @@ from expost.core import Norm, Outcome, unseal
 from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
 from expost.data.moments import measure_least_curvature
 from expost.models import Ridge
-from expost.models.linear.adaptive_ridge import AdaptiveRidge
-from expost.models.linear.aim import Aim
-from expost.models.linear.problem import Problem
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.ridge_moments import AdaptiveRidge
 from expost.noise import SeededBits
 
 DELTA = Fraction(1, 10**6)

@@ -13,10 +13,8 @@ from expost.core import ApproxLoss, InvalidRequest, Outcome, ZeroConcentratedLos
 from expost.core.errors import BudgetExceeded
 from expost.data.matrix import UnitBall
 from expost.ledger import Kind
-from expost.models.linear.aim import Aim
-from expost.models.linear.approx_price import ApproxPrice
-from expost.models.linear.gaussian_ridge import GaussianRidge
-from expost.models.linear.problem import Problem
+from expost.models.linear.linear_fit import Aim, ApproxPrice, Problem
+from expost.models.linear.ridge_moments import GaussianRidge
 from expost.stats import Count
 
 ROWS, DELTA = 4000, Fraction(1, 10**6)
@@ -101,8 +99,8 @@ def test_accounts_of_two_currencies_cannot_pay_together():
 def test_the_charge_covers_the_exact_profile_of_the_noise(cap, delta):
     """The Gaussian mechanism at the cap's rho has, at the charged epsilon, less than the charged delta."""
     aim = Aim.of(failure_probability=0.2, epsilon=cap, max_epsilon=20)
-    held = GaussianRidge(Problem(UnitBall(2), ROWS, 0.02, aim), Fraction(str(delta))).priced_in({"approx"})
-    rho = held.request.worst_case.rho
+    held = GaussianRidge(Problem(UnitBall(2), ROWS, 0.02, aim), Fraction(str(delta))).charge_to(frozenset({"approx"}))
+    rho = held.inner.worst_case.rho
     charged = held.worst_case
 
     assert float(gaussian_delta(np.array([float(charged.epsilon)]), float(2 * rho) ** 0.5)[0]) <= delta
@@ -116,5 +114,5 @@ def test_a_charge_below_the_cap_cannot_be_made():
         ApproxPrice(whole, Fraction(1), DELTA)
     with pytest.raises(InvalidRequest, match="billed in zCDP"):
         ApproxPrice(Count(epsilon=1), Fraction(1), DELTA)
-    assert whole.priced_in({"zcdp"}) is whole
+    assert whole.charge_to(frozenset({"zcdp"})) is whole
     assert isinstance(whole.worst_case, ZeroConcentratedLoss)

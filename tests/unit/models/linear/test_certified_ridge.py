@@ -6,9 +6,8 @@ import pytest
 from expost import BudgetExceeded
 from expost.core import Outcome
 from expost.data.matrix import UnitBall, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.certified_ridge import CertifiedRidge
-from expost.models.linear.problem import Problem
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.ridge_moments import CertifiedRidge
 from expost.noise import SeededBits
 
 PENALTY = 0.02

@@ -14,9 +14,8 @@ from expost.core import Norm, Outcome, ZeroConcentratedLoss
 from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
 from expost.data.moments import EuclideanLayout
 from expost.models import Ridge
-from expost.models.linear.aim import Aim
-from expost.models.linear.gaussian_ridge import GaussianRidge, largest_rho
-from expost.models.linear.problem import Problem
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.ridge_moments import GaussianRidge, rho_for
 from expost.noise import GaussianPath, SeededBits
 
 PENALTY, DELTA = 0.02, Fraction(1, 10**6)
@@ -102,7 +101,7 @@ def test_the_envelope_covers_gaussian_noise(dimension: int) -> None:
 
 
 def test_the_cap_implies_the_epsilon_asked_for_and_hardly_less() -> None:
-    rho = largest_rho(Fraction(1), DELTA)
+    rho = rho_for(Fraction(1), DELTA)
 
     assert ConcentratedTotal(rho, Fraction(0)).epsilon(DELTA) <= 1
     assert ConcentratedTotal(rho * Fraction(1001, 1000), Fraction(0)).epsilon(DELTA) > 1

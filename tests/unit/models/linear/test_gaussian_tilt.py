@@ -11,20 +11,18 @@ from scipy.stats import kstest
 from expost import InvalidRequest
 from expost.core import ApproxLoss, Norm, PureLoss
 from expost.data.matrix import UnitBall, UnitRows, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import TiltedClassifier, grid_labels
-from expost.models.linear.losses import HuberHinge, Logistic, Loss, TruncatedSquare
-from expost.models.linear.objective import TiltedRisk
-from expost.models.linear.problem import Problem
-from expost.models.linear.tilt import GaussianTilt, SphericalTilt, pure_tilt
+from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
+from expost.models.linear.tilted_risk import GaussianTilt, SphericalTilt, TiltedRisk, pure_tilt
 from expost.noise import SeededBits
 from expost.noise.gaussian_mechanism import gaussian_delta
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 100)
-LOSSES = [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)]
+LOSSES = [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)]
 
 
-def worst_delta(loss: Loss, deviation: float, epsilon: float, penalty: float = 0.25) -> float:
+def worst_delta(loss: RowLoss, deviation: float, epsilon: float, penalty: float = 0.25) -> float:
     """The largest delta over replaced rows at the corners of what is allowed, in one dimension, on a fine grid."""
     rows = 8
     rng = np.random.default_rng(2)
@@ -45,7 +43,7 @@ def worst_delta(loss: Loss, deviation: float, epsilon: float, penalty: float = 0
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_exact_minimum_keeps_its_delta(loss: Loss) -> None:
+def test_the_exact_minimum_keeps_its_delta(loss: RowLoss) -> None:
     tilt = GaussianTilt(1, loss.steepest, DELTA, one_sided=loss.one_sided)
     jacobian = math.log1p(loss.sharpest / (8 * 0.25))
     deviation = tilt.deviation(EPSILON)
@@ -85,13 +83,13 @@ def test_the_released_minimum_carries_a_tilt_of_the_priced_size(law: str) -> Non
     chosen = (
         GaussianTilt(25, 1.0, DELTA, one_sided=True) if law == "gaussian" else pure_tilt(UnitBall(25, Norm.L2), 1.0)
     )
-    risk = TiltedRisk(Logistic(), UnitBall(25, Norm.L2), 60, 0.25, chosen)
+    risk = TiltedRisk(LogisticLoss(), UnitBall(25, Norm.L2), 60, 0.25, chosen)
     rows = UnitRows(read_rows(x, y), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
     share, bits = risk.prices.split(EPSILON)[0], SeededBits(11)
 
     released = [risk.release(rows, EPSILON, bits=bits) for _ in range(200)]
 
-    tilts = np.array([-(Logistic().slope(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released])
+    tilts = np.array([-(LogisticLoss().slope(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released])
     if isinstance(chosen, GaussianTilt):
         assert kstest(tilts.ravel(), "norm", args=(0, chosen.deviation(share))).pvalue > 1e-3
         assert kstest(tilts.ravel(), "norm", args=(0, 1.1 * chosen.deviation(share))).pvalue < 1e-3
@@ -108,7 +106,7 @@ def test_the_excess_risk_stays_within_its_price_as_often_as_promised(law: str) -
     x = rng.uniform(-1, 1, (500, 3)) / 3
     y = np.sign(x @ [3.0, -2.0, 1.0] + 0.2 * rng.normal(size=500))
     chosen = GaussianTilt(3, 1.0, DELTA, one_sided=True) if law == "gaussian" else SphericalTilt(3, 1.0)
-    risk = TiltedRisk(Logistic(), UnitBall(3, Norm.L2), 500, 0.01, chosen)
+    risk = TiltedRisk(LogisticLoss(), UnitBall(3, Norm.L2), 500, 0.01, chosen)
     rows = UnitRows(read_rows(x, y), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
     failure, runs = Fraction(1, 5), 200
     epsilon = risk.prices.epsilon_for(0.02, failure)
@@ -116,7 +114,7 @@ def test_the_excess_risk_stays_within_its_price_as_often_as_promised(law: str) -
     def value(theta: np.ndarray) -> float:
         return float(np.logaddexp(0, -y * (x @ theta)).mean() + 0.005 * theta @ theta)
 
-    lowest = value(TiltedRisk(Logistic(), risk.ball, 500, 0.01).release(rows, Fraction(10**6), bits=SeededBits(0)))
+    lowest = value(TiltedRisk(LogisticLoss(), risk.ball, 500, 0.01).release(rows, Fraction(10**6), bits=SeededBits(0)))
     bits = SeededBits(7)
     missed = np.mean([value(risk.release(rows, epsilon, bits=bits)) - lowest > 0.02 for _ in range(runs)])
 
@@ -126,7 +124,7 @@ def test_the_excess_risk_stays_within_its_price_as_often_as_promised(law: str) -
 
 def classifier(delta: Fraction | None, *, norm: Norm = Norm.L2, **aim) -> TiltedClassifier:
     problem = Problem(UnitBall(30, norm), 5000, 0.01, Aim.of(failure_probability=0.1, max_epsilon=1e6, **aim))
-    return TiltedClassifier(problem, Logistic(), grid_labels((-1, 1)), delta=delta)
+    return TiltedClassifier(problem, LogisticLoss(), grid_labels((-1, 1)), delta=delta)
 
 
 @pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])

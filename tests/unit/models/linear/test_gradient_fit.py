@@ -11,16 +11,14 @@ from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
 from expost.core import Outcome
 from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import grid_labels
-from expost.models.linear.gradient_fit import GradientFit
-from expost.models.linear.losses import HuberHinge, Logistic, TruncatedSquare
-from expost.models.linear.noise_reduction import NoiseReduction
-from expost.models.linear.paper_fit import PaperFit
-from expost.models.linear.problem import Problem
+from expost.models.linear.classifier_fit import grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.output_perturbation import GradientFit
+from expost.models.linear.paper_fit import NoiseReduction, PaperFit
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, TruncatedSquare
 from expost.noise import SeededBits
 
-LOSSES = [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)]
+LOSSES = [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)]
 SIGNS = grid_labels((-1.0, 1.0))
 
 
@@ -87,7 +85,7 @@ def test_one_row_moves_a_query_by_no_more_than_declared(loss) -> None:
 
 
 def test_a_gradient_that_is_too_long_is_almost_never_accepted() -> None:
-    request = request_for(Logistic(), excess_risk=0.02)
+    request = request_for(LogisticLoss(), excess_risk=0.02)
     rule, allowed = request._plan.rule, math.floor(request._allowed / request._step)
 
     answers, _ = rule.simulate([-allowed - 1] * 40, runs=4000, bits=SeededBits(1))
@@ -101,7 +99,7 @@ def test_a_gradient_that_is_too_long_is_almost_never_accepted() -> None:
 
 
 def test_a_gradient_of_half_the_length_is_nearly_always_accepted() -> None:
-    request = request_for(Logistic(), excess_risk=0.02)
+    request = request_for(LogisticLoss(), excess_risk=0.02)
     half = math.floor(request._allowed / request._step / 2)
 
     answers, _ = request._plan.rule.simulate([-half], runs=4000, bits=SeededBits(1))
@@ -113,7 +111,7 @@ def test_the_test_costs_a_fraction_of_the_papers() -> None:
     problem = replace(problem_for(0.02), ball=UnitBall(4))
     paper = NoiseReduction(PaperFit(problem_for(0.02, max_epsilon=1e4), Task.LOGISTIC_OUTPUT, SIGNS))
 
-    ours = GradientFit(problem, Logistic(), SIGNS)._plan.rule.guarantee.epsilon
+    ours = GradientFit(problem, LogisticLoss(), SIGNS)._plan.rule.guarantee.epsilon
 
     assert ours < paper._test_epsilon / 20
 
@@ -121,7 +119,7 @@ def test_the_test_costs_a_fraction_of_the_papers() -> None:
 def test_data_without_structure_stop_on_an_early_rung_and_cost_little() -> None:
     x, _ = table()
     coins = np.random.default_rng(2).choice([-1.0, 1.0], len(x))
-    request = request_for(Logistic(), excess_risk=0.05)
+    request = request_for(LogisticLoss(), excess_risk=0.05)
 
     release = request.climb(request.measure(read_rows(x, coins)), SeededBits(1))
 
@@ -131,18 +129,18 @@ def test_data_without_structure_stop_on_an_early_rung_and_cost_little() -> None:
 
 def test_a_cap_below_the_test_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(BudgetExceeded):
-        request_for(Logistic(), excess_risk=0.001, max_epsilon=0.01)
+        request_for(LogisticLoss(), excess_risk=0.001, max_epsilon=0.01)
 
 
 def test_only_an_excess_risk_can_be_tested_for() -> None:
     aim = Aim.of(epsilon=1.0, failure_probability=0.1, max_epsilon=1)
     with pytest.raises(InvalidRequest, match="excess risk"):
-        GradientFit(Problem(UnitBall(4), 100, 0.02, aim), Logistic(), SIGNS)
+        GradientFit(Problem(UnitBall(4), 100, 0.02, aim), LogisticLoss(), SIGNS)
 
 
 def test_a_cap_that_leaves_too_much_noise_ends_without_a_model_that_passed() -> None:
     x, y = table()
-    request = request_for(Logistic(), excess_risk=0.001, max_epsilon=8.0)
+    request = request_for(LogisticLoss(), excess_risk=0.001, max_epsilon=8.0)
 
     release = request.climb(request.measure(read_rows(x, np.sign(y))), SeededBits(5))
 

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest
-from expost.models.linear.losses import HuberHinge, Logistic, Loss, TruncatedSquare
-from expost.models.linear.risk import logistic_totals
+from expost.models.linear.risk_minimum import sum_logistic_losses
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
 
-LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.1), HuberHinge(2.0), TruncatedSquare(1.0), TruncatedSquare(2.5)]
+LOSSES = [LogisticLoss(), HuberHinge(0.5), HuberHinge(0.1), HuberHinge(2.0), TruncatedSquare(1.0), TruncatedSquare(2.5)]
 SCORES = np.linspace(-30, 30, 6001) + 1e-4  # off the corners
 TARGETS = [np.full_like(SCORES, value) for value in (-1.0, 1.0)]
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("target", TARGETS, ids=["negative", "positive"])
-def test_slope_and_curvature_are_the_derivatives(loss: Loss, target: np.ndarray) -> None:
+def test_slope_and_curvature_are_the_derivatives(loss: RowLoss, target: np.ndarray) -> None:
     step = 1e-5
 
     slope = (loss.value(SCORES + step, target) - loss.value(SCORES - step, target)) / (2 * step)
@@ -26,7 +26,7 @@ def test_slope_and_curvature_are_the_derivatives(loss: Loss, target: np.ndarray)
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("target", TARGETS, ids=["negative", "positive"])
-def test_the_bounds_hold_and_are_reached(loss: Loss, target: np.ndarray) -> None:
+def test_the_bounds_hold_and_are_reached(loss: RowLoss, target: np.ndarray) -> None:
     slopes, curvatures = np.abs(loss.slope(SCORES, target)), loss.curvature(SCORES, target)
 
     assert slopes.max() <= loss.steepest <= slopes.max() * 1.001
@@ -44,6 +44,6 @@ def test_totals_of_the_logistic_loss_are_sums_of_its_values() -> None:
     rng = np.random.default_rng(0)
     scores, signs = rng.normal(size=(700, 5)) * [0.01, 1.0, 10.0, 100.0, 1000.0], rng.choice([-1.0, 1.0], 700)
 
-    expected = Logistic().value(scores, signs[:, None]).sum(axis=0)
+    expected = LogisticLoss().value(scores, signs[:, None]).sum(axis=0)
 
-    assert np.allclose(logistic_totals(scores.copy(), signs), expected, rtol=1e-12)
+    assert np.allclose(sum_logistic_losses(scores.copy(), signs), expected, rtol=1e-12)

@@ -5,19 +5,17 @@ import pytest
 
 from expost.core import unseal
 from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.losses import HuberHinge, Logistic, TruncatedSquare
-from expost.models.linear.minimum import Minimum
-from expost.models.linear.problem import Problem
-from expost.models.linear.risk import ExactRisk
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.risk_minimum import MinimumBounds, SealedRisk
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, TruncatedSquare
 
 ROWS, PENALTY = 50, 0.1
-LOSSES = [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)]
+LOSSES = [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)]
 
 
 def minimum(loss, rows=ROWS):
     aim = Aim.of(excess_risk=0.1, failure_probability=0.1, max_epsilon=1)
-    return Minimum(Problem(UnitBall(1), rows, PENALTY, aim), loss)
+    return MinimumBounds(Problem(UnitBall(1), rows, PENALTY, aim), loss)
 
 
 def solved(found, x, y):
@@ -37,13 +35,13 @@ def test_the_minimum_lies_in_the_ball_and_no_row_moves_it_further_than_said(loss
         furthest = max(furthest, abs(solved(found, x, y) - before))
 
         assert abs(before) <= found.radius
-    assert 0.05 * found.distance < furthest <= found.distance
+    assert 0.05 * found.row_distance < furthest <= found.row_distance
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 def test_what_the_solver_leaves_over_is_a_small_part_and_more_rows_move_less(loss):
-    assert 0 < 2 * minimum(loss).left < 1e-3 * minimum(loss).distance
-    assert minimum(loss, 10 * ROWS).distance < 0.11 * minimum(loss).distance
+    assert 0 < 2 * minimum(loss).solver_distance < 1e-3 * minimum(loss).row_distance
+    assert minimum(loss, 10 * ROWS).row_distance < 0.11 * minimum(loss).row_distance
 
 
 def test_only_squares_have_targets_on_a_grid():
@@ -51,7 +49,7 @@ def test_only_squares_have_targets_on_a_grid():
     square = minimum(LOSSES[2])
     x, y = np.full((ROWS, 1), 0.5), np.full(ROWS, 0.25)
     rows = UnitRows(read_rows(x, y), UnitBall(1), grid_numbers(1.0))
-    risk = ExactRisk(rows, square.solved, PENALTY, target_scale=square.target_scale)
+    risk = SealedRisk(rows, square.solved, PENALTY, target_scale=square.target_scale)
 
     sealed = risk.seal_minimum(1e-9, 1)
     assert unseal(sealed)[0] * 1e-9 == pytest.approx(0.125 / (0.25 + PENALTY), rel=1e-6)

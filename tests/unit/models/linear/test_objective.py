@@ -11,24 +11,23 @@ from scipy.stats import kstest
 from expost import InvalidRequest
 from expost.core import Norm
 from expost.data.matrix import UnitBall, UnitRows, read_rows
-from expost.models.linear.losses import HuberHinge, Logistic, Loss, TruncatedSquare
-from expost.models.linear.objective import TiltedRisk
-from expost.models.linear.tilt import LaplaceTilt, shortened
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
+from expost.models.linear.tilted_risk import LaplaceTilt, TiltedRisk, draws_to_floats
 from expost.noise import SeededBits
 
 EPSILON = Fraction(1, 2)
-LOSSES = [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)]
+LOSSES = [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)]
 Table = tuple[np.ndarray, np.ndarray]
 
 
-def table(loss: Loss, rows: int, width: int) -> Table:
+def table(loss: RowLoss, rows: int, width: int) -> Table:
     rng = np.random.default_rng(5)
     x = rng.uniform(-1, 1, (rows, width)) / width
     y = rng.uniform(-1, 1, rows)
     return x, y if isinstance(loss, TruncatedSquare) else np.sign(y)
 
 
-def log_density(loss: Loss, data: Table, penalty: float, scale: float, at: np.ndarray) -> float:
+def log_density(loss: RowLoss, data: Table, penalty: float, scale: float, at: np.ndarray) -> float:
     """Of the exact minimum: the noise that puts it at this point, times the Jacobian; without the constant."""
     x, y = data
     scores = x @ at
@@ -37,7 +36,7 @@ def log_density(loss: Loss, data: Table, penalty: float, scale: float, at: np.nd
     return float(-np.abs(gradient).sum() / scale + np.linalg.slogdet(jacobian)[1])
 
 
-def worst_ratio(loss: Loss, scale: float) -> float:
+def worst_ratio(loss: RowLoss, scale: float) -> float:
     """The largest density ratio over replaced rows at the corners of what is allowed, and over many outputs."""
     penalty, rows = 0.25, 12
     corners = [(sign * unit, label) for unit in np.eye(2) for sign in (-1, 1) for label in (-1.0, 1.0)]
@@ -53,7 +52,7 @@ def worst_ratio(loss: Loss, scale: float) -> float:
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_exact_minimum_is_private_and_a_tenth_less_noise_is_not(loss: Loss) -> None:
+def test_the_exact_minimum_is_private_and_a_tenth_less_noise_is_not(loss: RowLoss) -> None:
     prices = TiltedRisk(loss, UnitBall(2), 12, 0.25).prices
     tilt, _ = prices.split(EPSILON)
     claimed = float(tilt + prices.jacobian)
@@ -61,12 +60,12 @@ def test_the_exact_minimum_is_private_and_a_tenth_less_noise_is_not(loss: Loss) 
 
     assert worst_ratio(loss, scale) <= claimed
     assert worst_ratio(loss, 0.5 * scale) > claimed
-    if isinstance(loss, Logistic):  # far from the data the slopes are steepest and the Jacobians agree: tight there
+    if isinstance(loss, LogisticLoss):  # far from the data the slopes are steepest and the Jacobians agree: tight there
         assert worst_ratio(loss, 0.7 * scale) > claimed
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_the_released_minimum_carries_a_tilt_of_the_priced_scale(loss: Loss) -> None:
+def test_the_released_minimum_carries_a_tilt_of_the_priced_scale(loss: RowLoss) -> None:
     x, y = table(loss, 60, 25)
     risk = TiltedRisk(loss, UnitBall(25), 60, 0.25)
     rows = UnitRows(read_rows(x, y), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
@@ -84,7 +83,7 @@ def test_the_released_minimum_carries_a_tilt_of_the_priced_scale(loss: Loss) -> 
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_solvers_that_stop_elsewhere_are_covered_by_the_output_noise(loss: Loss) -> None:
+def test_solvers_that_stop_elsewhere_are_covered_by_the_output_noise(loss: RowLoss) -> None:
     risk = TiltedRisk(loss, UnitBall(3), 1000, 0.01)
     prices = risk.prices
 
@@ -98,7 +97,7 @@ def test_the_excess_risk_stays_within_its_price_as_often_as_promised(norm: Norm)
     rng = np.random.default_rng(6)
     x = rng.uniform(-1, 1, (500, 3)) / 3
     y = np.sign(x @ [3.0, -2.0, 1.0] + 0.2 * rng.normal(size=500))
-    risk = TiltedRisk(Logistic(), UnitBall(3, norm), 500, 0.01)
+    risk = TiltedRisk(LogisticLoss(), UnitBall(3, norm), 500, 0.01)
     rows = UnitRows(read_rows(x, y), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
     failure, runs = Fraction(1, 5), 200
     epsilon = risk.prices.epsilon_for(0.02, failure)
@@ -118,27 +117,27 @@ def test_the_excess_risk_stays_within_its_price_as_often_as_promised(norm: Norm)
 
 
 def test_more_epsilon_never_buys_less_accuracy() -> None:
-    prices = TiltedRisk(Logistic(), UnitBall(5), 1000, 0.01).prices
+    prices = TiltedRisk(LogisticLoss(), UnitBall(5), 1000, 0.01).prices
     bounds = [prices.excess_risk(Fraction(level, 10), Fraction(1, 10)) for level in range(1, 30)]
 
     assert bounds == sorted(bounds, reverse=True)
 
 
 def test_an_epsilon_below_the_jacobian_is_refused() -> None:
-    prices = TiltedRisk(Logistic(), UnitBall(5), 10, 0.01).prices
+    prices = TiltedRisk(LogisticLoss(), UnitBall(5), 10, 0.01).prices
 
     with pytest.raises(InvalidRequest, match="epsilon above"):
         prices.split(Fraction(1, 10))
 
 
-def exact_cut_minimum(loss: Loss, x: np.ndarray, y: float, penalty: float, tilt: np.ndarray, reach: float) -> list:
+def exact_cut_minimum(loss: RowLoss, x: np.ndarray, y: float, penalty: float, tilt: np.ndarray, reach: float) -> list:
     """For a table of one row, in 60 digits: theta = -(tilt + s x) / penalty, where the slope s solves one equation."""
     with mpmath.workdps(60):
         xs, b = [mpmath.mpf(float(v)) for v in x], [mpmath.mpf(float(v)) for v in tilt]
         square, along = mpmath.fdot(xs, xs), mpmath.fdot(xs, b)
 
         def slope(score):
-            if isinstance(loss, Logistic):
+            if isinstance(loss, LogisticLoss):
                 return -y / (1 + mpmath.exp(y * score))
             if isinstance(loss, HuberHinge):
                 short = (1 + mpmath.mpf(loss.width) - y * score) / (2 * mpmath.mpf(loss.width))
@@ -157,7 +156,7 @@ def exact_cut_minimum(loss: Loss, x: np.ndarray, y: float, penalty: float, tilt:
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 7.0, 1e3, 1e8, 1e14, 1e16, 1e30, 1e140, 1e290])
-def test_however_long_the_tilt_the_solver_stays_within_its_distance(loss: Loss, size: float) -> None:
+def test_however_long_the_tilt_the_solver_stays_within_its_distance(loss: RowLoss, size: float) -> None:
     x, y, penalty = np.array([0.5, -0.25, 0.125]), 1.0, 2.0**-6
     risk = TiltedRisk(loss, UnitBall(3), 1, penalty)
     epsilon = Fraction(6)
@@ -178,11 +177,11 @@ class Huge(LaplaceTilt):
     """A tilt as no run will ever draw it."""
 
     def draw(self, epsilon: Fraction, bits: object) -> np.ndarray:
-        return shortened(np.array([3 << 900, -(4 << 900), 0], dtype=object), Fraction(1, 1024))
+        return draws_to_floats(np.array([3 << 900, -(4 << 900), 0], dtype=object), Fraction(1, 1024))
 
 
 def test_a_tilt_beyond_all_floats_is_released_like_any_other() -> None:
-    risk = TiltedRisk(Logistic(), UnitBall(3), 4, 0.25, Huge(3, 1.0, 1.0))
+    risk = TiltedRisk(LogisticLoss(), UnitBall(3), 4, 0.25, Huge(3, 1.0, 1.0))
     rows = UnitRows(read_rows(np.eye(4, 3), np.ones(4)), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
 
     released = risk.release(rows, Fraction(1), bits=SeededBits(2))
@@ -191,7 +190,7 @@ def test_a_tilt_beyond_all_floats_is_released_like_any_other() -> None:
 
 
 def test_a_penalty_that_float64_cannot_resolve_is_refused() -> None:
-    prices = TiltedRisk(Logistic(), UnitBall(1000), 10**9, 1e-15).prices
+    prices = TiltedRisk(LogisticLoss(), UnitBall(1000), 10**9, 1e-15).prices
 
     with pytest.raises(InvalidRequest, match="float64"):
         prices.distance(Fraction(10**7))

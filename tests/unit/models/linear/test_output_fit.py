@@ -11,12 +11,10 @@ from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherica
 from expost.accuracy.output_certificate import curved_noise_bound
 from expost.core import ApproxLoss, Norm, PureLoss, Sealed, Sensitivity
 from expost.data.matrix import UnitBall, grid_numbers, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import grid_labels
-from expost.models.linear.losses import HuberHinge, Logistic, TruncatedSquare
-from expost.models.linear.output_fit import OutputFit
-from expost.models.linear.output_noise import GaussianOutput, LaplaceOutput, SphericalOutput, Valley
-from expost.models.linear.problem import Problem
+from expost.models.linear.classifier_fit import grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.output_perturbation import GaussianOutput, LaplaceOutput, OutputFit, SphericalOutput, Valley
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, TruncatedSquare
 from expost.noise import SeededBits, SphericalLaplaceMechanism
 from expost.noise.gaussian_mechanism import largest_mu
 from expost.noise.spherical_laplace import largest_scale
@@ -36,7 +34,7 @@ def request_for(loss, *, norm: Norm = Norm.L1, delta: Fraction | None = None, **
 
 @pytest.mark.parametrize("delta", [None, Fraction(1, 100)])
 @pytest.mark.parametrize("norm", [Norm.L1, Norm.L2])
-@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), TruncatedSquare(1.0)], ids=repr)
+@pytest.mark.parametrize("loss", [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)], ids=repr)
 def test_the_excess_risk_meets_the_target_as_often_as_promised(loss, norm: Norm, delta: Fraction | None) -> None:
     x, y = table()
     y = y if isinstance(loss, TruncatedSquare) else np.sign(y)
@@ -54,7 +52,7 @@ def test_the_excess_risk_meets_the_target_as_often_as_promised(loss, norm: Norm,
     assert np.mean(missed) <= 0.2
 
 
-@pytest.mark.parametrize("loss", [Logistic(), TruncatedSquare(1.0)], ids=repr)
+@pytest.mark.parametrize("loss", [LogisticLoss(), TruncatedSquare(1.0)], ids=repr)
 def test_one_row_moves_the_minimum_by_no_more_than_declared(loss) -> None:
     x, y = table()
     y = y if isinstance(loss, TruncatedSquare) else np.sign(y)
@@ -101,12 +99,12 @@ def test_the_noise_has_the_priced_scale(law: str) -> None:
 
 
 def test_the_cheapest_law_is_chosen_and_delta_never_makes_it_dearer() -> None:
-    pure = request_for(Logistic(), excess_risk=0.01)
+    pure = request_for(LogisticLoss(), excess_risk=0.01)
     for exponent in (1, 3, 6, 12, 30):
-        request = request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10**exponent))
+        request = request_for(LogisticLoss(), excess_risk=0.01, delta=Fraction(1, 10**exponent))
         assert request.worst_case.amounts()["epsilon"] <= pure.worst_case.amounts()["epsilon"]
-    assert isinstance(request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10)).worst_case, ApproxLoss)
-    assert isinstance(request_for(Logistic(), excess_risk=0.01, delta=Fraction(1, 10**30)).worst_case, PureLoss)
+    assert isinstance(request_for(LogisticLoss(), excess_risk=0.01, delta=Fraction(1, 10)).worst_case, ApproxLoss)
+    assert isinstance(request_for(LogisticLoss(), excess_risk=0.01, delta=Fraction(1, 10**30)).worst_case, PureLoss)
 
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (1 / 3, 1 / 3, 1 / 3), (0.0, 0.0, 0.0)])
@@ -146,11 +144,11 @@ def test_the_bound_on_curved_noise_covers_all_weights(weights: tuple[float, ...]
 
 def test_scores_are_not_for_output_perturbation() -> None:
     with pytest.raises(InvalidRequest):
-        request_for(Logistic(), score=("accuracy", 0.9))
+        request_for(LogisticLoss(), score=("accuracy", 0.9))
 
 
 def test_the_bill_is_known_before_the_run() -> None:
-    request = request_for(Logistic(), excess_risk=0.01)
+    request = request_for(LogisticLoss(), excess_risk=0.01)
     x, y = table()
 
     release = request.climb(request.measure(read_rows(x, np.sign(y))), SeededBits(1))
@@ -176,7 +174,7 @@ def test_the_noise_of_the_least_epsilon_can_be_drawn_exactly() -> None:
     """A fit with less is refused before anything is charged, so none fails once it is paid for."""
     with pytest.raises(InvalidRequest, match="at least 1e-9"):
         request_for(TruncatedSquare(1.0), epsilon=Fraction(1, 10**9 + 1))
-    for loss in (TruncatedSquare(1.0), Logistic(), HuberHinge(0.5)):
+    for loss in (TruncatedSquare(1.0), LogisticLoss(), HuberHinge(0.5)):
         law = SphericalOutput(request_for(loss, epsilon=Fraction(1, 10**9))._valley)
         mechanism = SphericalLaplaceMechanism(Fraction(1, 10**9))
         assert mechanism.scale(law._sensitivity, coordinates=3) < largest_scale(3)

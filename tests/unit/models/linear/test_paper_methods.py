@@ -9,14 +9,10 @@ from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
 from expost.core import Ladder, Norm, Outcome, Request
 from expost.data.matrix import UnitBall, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import grid_labels
-from expost.models.linear.doubling import Doubling
-from expost.models.linear.hypotheses import OutputHypotheses, minimise_in_ball
-from expost.models.linear.noise_reduction import NoiseReduction
-from expost.models.linear.paper_fit import PaperFit
-from expost.models.linear.problem import Problem
-from expost.models.linear.theory import TheoryInversion
+from expost.models.linear.classifier_fit import grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.output_perturbation import OutputHypotheses
+from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion, minimize_in_ball
 from expost.noise import SeededBits
 
 PENALTY = 0.05
@@ -173,7 +169,7 @@ def test_an_indefinite_quadratic_is_minimised_in_the_ball(seed: int) -> None:
     half = rng.normal(size=(3, 3))
     curvature, cross = (half + half.T) / 2 + rng.choice([0.0, 3.0]) * np.eye(3), rng.normal(size=3) * rng.choice([0, 1])
 
-    best = minimise_in_ball(curvature, cross, 1.5)
+    best = minimize_in_ball(curvature, cross, 1.5)
 
     def value(t: np.ndarray) -> np.ndarray:
         return np.einsum("...i,ij,...j->...", t, curvature, t) / 2 - t @ cross

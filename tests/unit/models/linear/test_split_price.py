@@ -9,13 +9,11 @@ import pytest
 
 from expost.core import InvalidRequest, Measure, unseal
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.linear import tested_fit
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import grid_labels, known_labels
-from expost.models.linear.losses import Logistic, TruncatedSquare
-from expost.models.linear.problem import Problem
-from expost.models.linear.score_query import ScoreQuery
-from expost.models.linear.tested_fit import TestedFit
+from expost.models.linear import tested_score
+from expost.models.linear.classifier_fit import grid_labels, known_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.row_loss import LogisticLoss, TruncatedSquare
+from expost.models.linear.tested_score import ScoreQuery, TestedFit
 from expost.noise import SeededBits
 
 SHARE = Fraction(1, 4)  # of the test's level, for its threshold
@@ -33,7 +31,7 @@ def fit_for(score: tuple[str, float], *, every: int, rows: int = 4000, penalty: 
     if score[0] in ("rmse", "r2"):
         return TestedFit(problem, TruncatedSquare(1.0), grid_numbers(1.0), validation=every)
     pair = (-1.0, 1.0)
-    return TestedFit(problem, Logistic(), grid_labels(pair), validation=every, known_target=known_labels(pair))
+    return TestedFit(problem, LogisticLoss(), grid_labels(pair), validation=every, known_target=known_labels(pair))
 
 
 @pytest.mark.parametrize("score", SCORES, ids=str)
@@ -200,14 +198,14 @@ def test_a_split_without_rows_on_both_sides_is_refused_before_it_costs_anything(
 
 def test_the_rows_tested_are_those_that_were_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[float]] = []
-    original = tested_fit.split_rows
+    original = tested_score.split_rows
 
     def watched(source, every):
         parts = original(source, every)
         seen.extend([sorted(np.concatenate([f[:, 0] for f, _ in part.read()]).tolist()) for part in parts])
         return parts
 
-    monkeypatch.setattr(tested_fit, "split_rows", watched)
+    monkeypatch.setattr(tested_score, "split_rows", watched)
     x = np.random.default_rng(8).uniform(-0.5, 0.5, (4000, 3))
     fit = fit_for(("accuracy", 0.85), every=5)
 

@@ -9,13 +9,11 @@ import pytest
 from expost import BudgetExceeded
 from expost.core import Measure, Outcome
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.linear import tested_fit
-from expost.models.linear.aim import Aim
-from expost.models.linear.classification import grid_labels, known_labels
-from expost.models.linear.losses import Logistic, TruncatedSquare
-from expost.models.linear.problem import Problem
-from expost.models.linear.score_query import ScoreQuery
-from expost.models.linear.tested_fit import TestedFit
+from expost.models.linear import tested_score
+from expost.models.linear.classifier_fit import grid_labels, known_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.row_loss import LogisticLoss, TruncatedSquare
+from expost.models.linear.tested_score import ScoreQuery, TestedFit
 from expost.noise import SeededBits
 
 
@@ -32,7 +30,7 @@ def request_for(
     problem = Problem(UnitBall(3), rows, 0.001, aim)
     if score[0] in ("rmse", "r2"):
         return TestedFit(problem, TruncatedSquare(1.0), grid_numbers(1.0), validation=validation)
-    return TestedFit(problem, Logistic(), grid_labels((-1.0, 1.0)), validation=validation)
+    return TestedFit(problem, LogisticLoss(), grid_labels((-1.0, 1.0)), validation=validation)
 
 
 def reached(name: str, goal: float, x: np.ndarray, y: np.ndarray, model) -> bool:
@@ -59,7 +57,7 @@ def test_the_score_is_reached_as_often_as_promised(
     labels = y if score[0] in ("rmse", "r2") else np.sign(y)
     request = request_for(score, validation=validation)
     rows, bits = request.measure(read_rows(x, labels)), SeededBits(1)
-    deal, tested = tested_fit.split_rows, [slice(None)] * 12
+    deal, tested = tested_score.split_rows, [slice(None)] * 12
     if validation:
         tested.clear()
 
@@ -69,7 +67,7 @@ def test_the_score_is_reached_as_often_as_promised(
         tested.append(np.isin(x[:, 0], kept[:, 0]))  # no two rows are equal
         return parts
 
-    monkeypatch.setattr(tested_fit, "split_rows", watched)
+    monkeypatch.setattr(tested_score, "split_rows", watched)
 
     releases = [request.climb(rows, bits) for _ in range(12)]
 
@@ -163,7 +161,9 @@ def test_a_label_that_is_no_class_is_never_predicted_right(validation: int) -> N
     labels = np.where(np.arange(4000) % 10 < 5, 7.0, np.sign(y))  # half of them, in both parts
 
     def met(target: np.ndarray) -> bool:
-        fit = TestedFit(problem, Logistic(), grid_labels(pair), validation=validation, known_target=known_labels(pair))
+        fit = TestedFit(
+            problem, LogisticLoss(), grid_labels(pair), validation=validation, known_target=known_labels(pair)
+        )
         return fit.climb(fit.measure(read_rows(x, target)), SeededBits(3)).receipt.outcome.met
 
     assert met(np.sign(y))

@@ -9,10 +9,8 @@ from expost import BudgetExceeded
 from expost.accuracy.noisy_remainder import THRESHOLDS
 from expost.core import Outcome, unseal
 from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.linear.aim import Aim
-from expost.models.linear.problem import Problem
-from expost.models.linear.residual_check import Checked, ResidualCheck
-from expost.models.linear.tilted_ridge import TiltedRidge
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.ridge_objective import CheckResult, ResidualCheck, TiltedRidge
 from expost.noise import SeededBits
 
 PENALTY = 0.02
@@ -111,7 +109,7 @@ def test_epsilon_first_reports_what_it_buys() -> None:
 def test_units_of_the_caller_change_nothing_but_the_units() -> None:
     x, y = table()
     aim = Aim.of(excess_risk=0.01 * 25, failure_probability=0.2, max_epsilon=3)
-    scaled = TiltedRidge(Problem(UnitBall(4, bound=10.0), len(x), PENALTY * 100, aim, target_bound=5.0))
+    scaled = TiltedRidge(Problem(UnitBall(4, bound=10.0), len(x), PENALTY * 100, aim, target_bounds=(-5.0, 5.0)))
     plain = request_for(x, excess_risk=0.01)
 
     big = scaled.climb(scaled.measure(read_rows(10 * x, 5 * y)), SeededBits(3))
@@ -152,14 +150,14 @@ def test_the_bound_of_a_missed_check_holds_at_the_rung_where_it_stopped(part: fl
     seen = [check.climb(rows, scale=exact * part, cap=Fraction(1000), bits=bits) for _ in range(500)]
     missed = [each for each in seen if not each.enough]
 
-    below = np.sum([each.hidden(failure) < exact for each in missed]) / len(seen)
+    below = np.sum([each.bound_hidden(failure) < exact for each in missed]) / len(seen)
     assert len(missed) > 50 and below <= failure
 
 
 def test_a_check_that_stops_by_its_noise_shares_the_failures_among_its_rungs() -> None:
-    one, many = (Checked(5.0, 2.0, Fraction(1), False, rungs) for rungs in (1, len(THRESHOLDS)))
+    one, many = (CheckResult(5.0, 2.0, Fraction(1), False, rungs) for rungs in (1, len(THRESHOLDS)))
 
-    assert many.hidden(0.06) == one.hidden(0.06 / len(THRESHOLDS)) > one.hidden(0.06)
+    assert many.bound_hidden(0.06) == one.bound_hidden(0.06 / len(THRESHOLDS)) > one.bound_hidden(0.06)
 
 
 def truncated_minimum(x: np.ndarray, y: np.ndarray, tilt: np.ndarray) -> np.ndarray:
@@ -200,5 +198,5 @@ def test_a_reading_bounds_what_is_hidden_as_often_as_it_says() -> None:
 
     readings = [check.read(rows, Fraction(1), bits=bits) for _ in range(2000)]
 
-    wrong = np.mean([reading.hidden(0.1) < 18.0 for reading in readings])
+    wrong = np.mean([reading.bound_hidden(0.1) < 18.0 for reading in readings])
     assert 0.07 < wrong < 0.13

@@ -1,4 +1,4 @@
-"""Losses of a linear score, with the two bounds that privacy needs: on the slope and on the curvature."""
+"""Losses of a linear score, with the bounds on slope and curvature that privacy needs."""
 
 from __future__ import annotations
 
@@ -12,61 +12,60 @@ from scipy.special import expit
 
 from expost.core import InvalidRequest
 
-__all__ = ["HuberHinge", "Logistic", "Loss", "TruncatedSquare"]
+__all__ = ["HuberHinge", "LogisticLoss", "RowLoss", "TruncatedSquare"]
 
 Floats = NDArray[np.float64]
 
 
-class Loss(Protocol):
-    """A convex loss of score and target, l(score, target).
+class RowLoss(Protocol):
+    """A convex, non-negative loss of a row's score and target.
 
-    ``steepest`` bounds |dl/dscore| and ``sharpest`` bounds its Lipschitz constant, for every target; ``at_zero`` bounds
-    the loss of the score 0, and no loss is negative.
+    The bounds hold for every score and every target; methods work elementwise.
     """
 
     @property
     def name(self) -> str:
-        """What receipts call it."""
+        """Return the name used in receipts."""
         ...
 
     @property
     def steepest(self) -> float:
-        """The largest slope."""
+        """Bound the magnitude of the slope."""
         ...
 
     @property
     def sharpest(self) -> float:
-        """The largest curvature."""
+        """Bound the curvature (the Lipschitz constant of the slope)."""
         ...
 
     @property
     def at_zero(self) -> float:
-        """The largest loss of a score of 0."""
+        """Bound the loss of the score 0."""
         ...
 
     @property
     def one_sided(self) -> bool:
-        """Whether the sign of the slope depends on the target alone."""
+        """Return whether the target alone determines the sign of the slope."""
         ...
 
     def value(self, score: Floats, target: Floats) -> Floats:
-        """The loss, elementwise."""
+        """Return the losses."""
         ...
 
     def slope(self, score: Floats, target: Floats) -> Floats:
-        """The derivative in the score, elementwise."""
+        """Return the first derivatives in the score."""
         ...
 
     def curvature(self, score: Floats, target: Floats) -> Floats:
-        """The second derivative in the score where it exists, elementwise."""
+        """Return the second derivatives in the score, where they exist."""
         ...
 
 
 @dataclass(frozen=True)
-class Logistic:
+class LogisticLoss:
     """log(1 + exp(-target * score)) for targets of -1 and 1.
 
-    >>> float(Logistic().slope(np.zeros(1), np.ones(1))[0])
+    >>> float(LogisticLoss().slope(np.zeros(1), np.ones(1))[0])
     -0.5
     """
 
@@ -116,17 +115,17 @@ class HuberHinge:
     def at_zero(self) -> float:
         return 1.0 if self.width <= 1 else (1 + self.width) ** 2 / (4 * self.width)
 
-    def _short(self, score: Floats, target: Floats) -> Floats:
+    def _margin_shortfall(self, score: Floats, target: Floats) -> Floats:
+        """Return how far a margin falls short of 1 + width, as a share of the rounded part, from 0 to 1."""
         return np.clip((1 + self.width - target * score) / (2 * self.width), 0.0, 1.0)
 
     def value(self, score: Floats, target: Floats) -> Floats:
-        short = self._short(score, target)
-        beyond = np.maximum(1 - self.width - target * score, 0.0)  # the straight part
-        value: Floats = self.width * short**2 + beyond
+        straight = np.maximum(1 - self.width - target * score, 0.0)
+        value: Floats = self.width * self._margin_shortfall(score, target) ** 2 + straight
         return value
 
     def slope(self, score: Floats, target: Floats) -> Floats:
-        slope: Floats = -target * self._short(score, target)
+        slope: Floats = -target * self._margin_shortfall(score, target)
         return slope
 
     def curvature(self, score: Floats, target: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Choosing the settings of a model privately: one bill for all that is tried."""
+"""A private choice among the settings of a model: one bill for all that is tried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from expost.core import InvalidRequest, Release, Request
+from expost.core import InvalidRequest, Release, explain_arguments
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.models.descent.features import FeatureGrid, GridRows
@@ -19,10 +19,10 @@ from expost.models.descent.progress import RichProgress
 from expost.models.descent.schedule import Schedule
 from expost.models.descent.table import LinearProblem, LinearTable, default_steps
 from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
+from expost.models.estimator import limit_threads, read_feature_names
 from expost.models.gradient_model import GivenRows, PrivateGradientModel
-from expost.models.private_estimator import chosen_columns, one_thread
 
-__all__ = ["OneOf", "fit_one_of"]
+__all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
 Model = TypeVar("Model", bound=PrivateGradientModel)
 
@@ -32,9 +32,9 @@ _MOST_LEVELS = 30  # each is half of the next
 
 
 class SharedRows:
-    """Private rows that several problems read, put on the grid once for all that have the same one.
+    """Private rows that several problems read, encoded once for all problems with the same grid.
 
-    Tables are made before anything is tried, so how long that takes depends on the settings alone and tells nothing of
+    Tables are made before anything is tried, so the time that takes depends on the settings alone and does not reveal
     which of them are tried.
 
     >>> import numpy as np
@@ -47,7 +47,7 @@ class SharedRows:
         self._encoded: dict[FeatureGrid, GridRows] = {}
 
     def table(self, problem: LinearProblem) -> LinearTable:
-        """The rows as a problem sees them."""
+        """Return the rows as a problem reads them."""
         if problem.grid not in self._encoded:
             self._encoded[problem.grid] = problem.grid.encode(self._features)
         return LinearTable(problem, self._encoded[problem.grid], self._targets)
@@ -56,23 +56,49 @@ class SharedRows:
         return "<private rows shared by settings>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("Expected private rows to stay in their process.")
+        raise TypeError("Private rows cannot be pickled.")
 
 
 @dataclass(frozen=True, eq=False)
 class OneOf(Generic[Model]):
-    """Several models of which the first one that reaches a target, tried in random order at rising levels, is kept.
+    """Several models, tried in random order at rising privacy levels; the first that reaches a score is kept.
 
-    ``models`` differ in settings (clip, steps, learning_rate, bounds, batches, ...) and say nothing of epsilon, target or
-    noise; what is theirs together (classes, rows, ledger, ...) is the same in all. How many were tried, and which failed,
-    costs nothing and is not told: the bill is at most about twice the level that succeeded. For the same reason
-    ``TargetNotMet`` carries none of the models that failed. With ``fallback``, the number of a model, that one is trained
-    once more at the highest level after a miss and comes with the error; a miss then costs the cap. Every level is left
+    How many were tried, and which failed, costs nothing and is not revealed: the bill is at most about twice the level
+    that succeeded. For the same reason ``TargetNotMet`` carries none of the models that failed. Every level is left
     with probability 1/2 before anything is tried at it, so one ladder in 2^levels tries nothing. A ladder that was
-    stopped cannot go on, so there is no checkpoint; it stays charged at its cap (docs/proofs/black-box-ladder.md).
+    stopped cannot be resumed, so there is no checkpoint; it stays charged at its cap
+    (docs/proofs/black-box-ladder.md).
 
     A session pays for it like for any estimator: ``session.fit(OneOf(...), features=[...], target="column")``.
 
+    Parameters
+    ----------
+    models : sequence of SGDClassifier or SGDRegressor
+        Models of one kind that differ in settings (clip, steps, learning_rate, bounds, batches, ...). They must not
+        state an epsilon, a score or a noise multiplier; classes, rows, ledger and seed are the same in all.
+    target : tuple of str and float
+        The accuracy asked for, such as ``("accuracy", 0.9)`` or ``("rmse", 0.1)``.
+    max_epsilon : float, default 1.0
+        The most that the choice may cost.
+    delta : float, default 1e-6
+        The delta of the bill.
+    levels : int, default 5
+        The number of privacy levels, each twice the last; from 1 to 30.
+    failure_probability : float, default 0.1
+        How often the score may be missed although it is reported as reached.
+    validation_share : float, default 0.2
+        The share of the rows that is kept for tests.
+    fallback : int, optional
+        The index of a model that is trained once more at the highest level after a miss and comes with the error; a
+        miss then costs the cap.
+
+    Raises
+    ------
+    WrongArguments
+        An argument has a wrong name.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from expost.models.sgd import SGDClassifier
     >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
@@ -94,50 +120,87 @@ class OneOf(Generic[Model]):
     validation_share: float = 0.2
     fallback: int | None = None
 
+    @explain_arguments
     def fit(self, X: Any, y: Any = None) -> Model:
-        """The model that reached the target, fitted; the ledger, account and seed that its arguments name are used.
+        """Return the model that reached the score, fitted. The ledger, account and seed of the models are used.
 
-        ``X`` is a table with ``y`` beside it, or a ``Dataset`` with ``y`` the name of its target column.
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Arrow table or Dataset
+            The features, one row per person.
+        y : array or str
+            The targets; with a ``Dataset``, the name of its target column.
+
+        Returns
+        -------
+        SGDClassifier or SGDRegressor
+            One of the models, fitted.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            Before the data is touched; nothing is spent.
+        TargetNotMet
+            No model reached the score.
         """
         tried = self._tried()
         account = tried[0]._account_of(X)
-        return self._fitted(tried, X, y, None, lambda request, data: tried[0]._pay(request, data, account))
+        return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay(request, data, account))
 
     def fit_with(
         self,
-        pay: Callable[[Request, Any], Release[Any]],
+        pay: Callable[[Any, Any], Release[Any]],
         dataset: Dataset,
         *,
         features: Sequence[str],
         target: str,
     ) -> Model:
-        """Fit to columns of a dataset and let the caller pay; ``Session.fit`` is the friendly way in."""
+        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
+
+        Parameters
+        ----------
+        pay : callable
+            Answers a query about the rows and returns the release.
+        dataset : Dataset
+            The table.
+        features : sequence of str
+            The feature columns.
+        target : str
+            The target column.
+
+        Returns
+        -------
+        SGDClassifier or SGDRegressor
+            One of the models, fitted.
+        """
         tried = self._tried()
         tried[0]._check_unpaid()
-        return self._fitted(tried, dataset, target, chosen_columns(features), pay)
+        return self._fit_tried(tried, dataset, target, read_feature_names(features), pay)
 
-    def _fitted(
+    def _fit_tried(
         self,
         tried: Sequence[Model],
         X: Any,
         y: Any,
         features: tuple[str, ...] | None,
-        pay: Callable[[Request, Any], Release[Any]],
+        pay: Callable[[Any, Any], Release[Any]],
     ) -> Model:
         given = tried[0]._given(X, y, features)
         for other in tried[1:]:
             other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}
         problems = [model._problem(given, ladder=False) for model in tried]
-        request = self._request(tried, given, problems)
+        request = self._build_query(tried, given, problems)
         for (number, level), schedule in request.schedules.items():
-            _check(number, problems[number], level, schedule)
-        with one_thread():
+            _check_trainable(number, problems[number], level, schedule)
+        with limit_threads():
             release = pay(request, given.data)
         best = tried[[setting.name for setting in request.settings].index(release.receipt.terms["setting"])]
         best._keep(release, None)
         return best
 
-    def _request(self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]) -> TuningRequest:
+    def _build_query(
+        self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]
+    ) -> TuningRequest:
         first, share = tried[0], probability(self.validation_share, "validation_share")
         orders = [model._order(given.width, given.rows) for model in tried]
         aim = orders[0].aim()
@@ -156,7 +219,7 @@ class OneOf(Generic[Model]):
         )
 
     def _tried(self) -> list[Model]:
-        """Copies of the models, each asked for the target."""
+        """Return copies of the models, each with the score to reach."""
         if isinstance(self.models, str) or not isinstance(self.models, Sequence) or not self.models:
             raise InvalidRequest("Expected a list of models to choose from", do="Pass [SGDClassifier(...), ...]")
         if not all(isinstance(model, PrivateGradientModel) for model in self.models):
@@ -167,15 +230,16 @@ class OneOf(Generic[Model]):
                 raise InvalidRequest(f"Expected models without {', '.join(_LEFT_OUT)}", do="Leave them out")
             if terms["checkpoint"] is not None:
                 raise InvalidRequest(
-                    "Expected models without a checkpoint", do="Leave it out: a ladder that was stopped cannot go on"
+                    "Expected models without a checkpoint",
+                    do="Leave it out: a ladder that was stopped cannot be resumed",
                 )
-        if any(_shared(model) != _shared(self.models[0]) for model in self.models):
+        if any(_shared_terms(model) != _shared_terms(self.models[0]) for model in self.models):
             raise InvalidRequest(
                 f"Expected models of one kind, with the same {', '.join(_SHARED)}",
                 do="Let them differ in other settings",
             )
         asked = {name: getattr(self, name) for name in ("target", "max_epsilon", "delta", "failure_probability")}
-        return [clone(model).set_params(steps=_steps(model), **asked) for model in self.models]
+        return [clone(model).set_params(steps=_attempt_steps(model), **asked) for model in self.models]
 
     def _levels(self) -> int:
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 1 <= self.levels <= _MOST_LEVELS:
@@ -193,6 +257,7 @@ class OneOf(Generic[Model]):
         return number
 
 
+@explain_arguments
 def fit_one_of(
     models: Sequence[Model],
     X: Any,
@@ -206,10 +271,47 @@ def fit_one_of(
     validation_share: float = 0.2,
     fallback: int | None = None,
 ) -> Model:
-    """The first of several models, tried in random order at rising privacy levels, that reaches a target; fitted.
+    """Fit the first of several models, tried in random order at rising privacy levels, that reaches a score.
 
-    The same as ``OneOf(models, target=..., ...).fit(X, y)``, where everything is explained.
+    Equivalent to ``OneOf(models, target=..., ...).fit(X, y)``.
 
+    Parameters
+    ----------
+    models : sequence of SGDClassifier or SGDRegressor
+        Models of one kind that differ in settings; see ``OneOf``.
+    X : array, sparse matrix, data frame, Arrow table or Dataset
+        The features, one row per person.
+    y : array or str
+        The targets; with a ``Dataset``, the name of its target column.
+    target : tuple of str and float
+        The accuracy asked for, such as ``("accuracy", 0.9)``.
+    max_epsilon : float, default 1.0
+        The most that the choice may cost.
+    delta : float, default 1e-6
+        The delta of the bill.
+    levels : int, default 5
+        The number of privacy levels, each twice the last.
+    failure_probability : float, default 0.1
+        How often the score may be missed although it is reported as reached.
+    validation_share : float, default 0.2
+        The share of the rows that is kept for tests.
+    fallback : int, optional
+        The index of a model that is trained once more after a miss.
+
+    Returns
+    -------
+    SGDClassifier or SGDRegressor
+        One of the models, fitted.
+
+    Raises
+    ------
+    InvalidRequest, BudgetExceeded
+        Before the data is touched; nothing is spent.
+    TargetNotMet
+        No model reached the score.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from expost.models.sgd import SGDClassifier
     >>> rng = np.random.default_rng(0)
@@ -232,12 +334,12 @@ def fit_one_of(
     ).fit(X, y)
 
 
-def _steps(model: PrivateGradientModel) -> Any:
-    """An attempt runs to its end: it needs no more steps than a training without a target."""
+def _attempt_steps(model: PrivateGradientModel) -> Any:
+    """Return the number of steps of an attempt: it runs to its end, like a training without a score."""
     return default_steps(model.solver) if model.steps is None else model.steps
 
 
-def _check(number: int, problem: LinearProblem, level: Fraction, schedule: Schedule) -> None:
+def _check_trainable(number: int, problem: LinearProblem, level: Fraction, schedule: Schedule) -> None:
     try:
         problem.check(schedule)
     except InvalidRequest:
@@ -248,16 +350,16 @@ def _check(number: int, problem: LinearProblem, level: Fraction, schedule: Sched
         ) from None
 
 
-def _shared(model: PrivateGradientModel) -> list[Any]:
-    """What must be alike in all models."""
+def _shared_terms(model: PrivateGradientModel) -> list[Any]:
+    """Return the terms that must be equal in all models."""
     terms = model.get_params()
-    return [type(model), *(_plain(terms[name]) for name in _SHARED if name in terms)]
+    return [type(model), *(_as_lists(terms[name]) for name in _SHARED if name in terms)]
 
 
-def _plain(value: Any) -> Any:
-    """Lists, tuples and arrays as lists, which are equal where their values are."""
+def _as_lists(value: Any) -> Any:
+    """Convert sequences and arrays to lists, which are equal where their values are."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    return [_plain(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return [_as_lists(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _setting(number: int, order: Order, problem: LinearProblem, share: Fraction) -> Setting:

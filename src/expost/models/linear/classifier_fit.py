@@ -1,0 +1,217 @@
+"""Linear classification by objective perturbation, and the query that chooses among the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.accuracy.paper2017 import Task
+from expost.core import (
+    BudgetExceeded,
+    ExpostError,
+    InvalidRequest,
+    Loss,
+    Outcome,
+    Plan,
+    PlanContext,
+    Release,
+)
+from expost.data.matrix import RowSource, UnitRows
+from expost.data.places import label_codes
+from expost.models.linear.linear_fit import FitPlan, FitTerms, LinearModel, Problem, bill_for
+from expost.models.linear.output_perturbation import GradientFit, OutputFit
+from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
+from expost.models.linear.row_loss import RowLoss
+from expost.models.linear.tested_score import MonotoneFit, TestedFit, codes_to_signs, known_to_signs
+from expost.models.linear.tilted_risk import GaussianTilt, TiltedRisk, TiltLaw, pure_tilt
+from expost.noise import BitSource
+
+__all__ = ["ABSOLUTE_LOSS", "METHODS", "ClassifierQuery", "TiltedClassifier", "grid_labels", "known_labels"]
+
+Floats = NDArray[np.float64]
+
+METHODS = ("objective", "output", "gradient", "test")
+"""The methods for every loss."""
+ABSOLUTE_LOSS = "absolute_loss"
+_FOR_SCORES = ("test", ABSOLUTE_LOSS)
+_WITH_DELTA = ("auto", "objective", "output")
+_CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
+
+
+# Labels ---------------------------------------------------------------------------------------------------------------
+
+
+def grid_labels(classes: tuple[Any, Any]) -> Callable[[Any], Floats]:
+    """Return a function that turns two public classes into -1 and 1. Any other label counts as the first class.
+
+    >>> grid_labels(("no", "yes"))(np.array(["yes", "no", "?"])).tolist()
+    [1.0, -1.0, -1.0]
+    """
+    known = known_labels(classes)
+    return lambda target: known_to_signs(known(target))
+
+
+def known_labels(classes: tuple[Any, Any]) -> Callable[[Any], Floats]:
+    """Return a function that turns two public classes into -1 and 1, and any other label into 0.
+
+    >>> known_labels(("no", "yes"))(np.array(["yes", "no", "?"])).tolist()
+    [1.0, -1.0, 0.0]
+    """
+    if len(classes) != 2 or classes[0] == classes[1]:
+        raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
+    return lambda target: codes_to_signs(label_codes(target, list(classes)))
+
+
+def _codes_to_fit(codes: Any) -> Floats:
+    """Convert places among the classes to the signs that are fitted."""
+    return known_to_signs(codes_to_signs(codes))
+
+
+# Objective perturbation -----------------------------------------------------------------------------------------------
+
+
+class TiltedClassifier(FitPlan):
+    """A linear classifier with bounded slope, fitted by objective perturbation at an epsilon known before the run.
+
+    The law of the tilt is the one that costs least, Gaussian only if ``delta`` is given.
+
+    Guarantee: pure DP, or (epsilon, delta)-DP with a Gaussian tilt; the bill is known before the run.
+    Adjacency: replace-one, one row; the number of rows is public.
+    Sensitivity: rows clipped to a public norm, labels to a public pair of classes; see TiltedRisk.
+    Accuracy: excess risk within the target except with the failure probability; or the bound that epsilon buys.
+    Numerics: exact noise on a grid; float64 errors are part of the sensitivity; see TiltedRisk.
+    Reference: docs/proofs/objective-perturbation.md; docs/proofs/gaussian-tilt.md; CMS11, Theorem 9; KST12, Theorem 1.
+    """
+
+    def __init__(
+        self, problem: Problem, loss: RowLoss, labels: Callable[[Any], Floats], *, delta: Fraction | None = None
+    ) -> None:
+        self._problem, self._labels = problem, labels
+        ball, aim = problem.ball, problem.aim
+        laws: list[TiltLaw] = [pure_tilt(ball, loss.steepest)]
+        if delta is not None:
+            laws.append(GaussianTilt(ball.dimension, loss.steepest, delta, one_sided=loss.one_sided))
+        risks = [TiltedRisk(loss, ball, problem.rows, problem.penalty, law) for law in laws]
+        # The tilt of the least epsilon or, at a given epsilon, of the least risk; chosen by public numbers alone.
+        failure, given = aim.failure_probability, aim.epsilon
+        if given is not None:
+            best = min(risks, key=lambda risk: risk.prices.excess_risk(given, failure))
+            self._risk, self._epsilon = best, given
+        else:
+            priced = [(risk, risk.prices.epsilon_for(aim.tolerance, failure)) for risk in risks]
+            self._risk, self._epsilon = min(priced, key=lambda each: each[1])
+        self._delta = delta if isinstance(self._risk.law, GaussianTilt) else None
+        aim.check_price(self._epsilon)
+
+    @property
+    def excess_risk(self) -> float:
+        """Return the excess risk that is exceeded with at most the failure probability."""
+        return self._risk.prices.excess_risk(self._epsilon, self._problem.aim.failure_probability)
+
+    @property
+    def question(self) -> str:
+        return f"linear classifier minimising {self._risk.loss.name}"
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what the fit will cost."""
+        return self._epsilon
+
+    @property
+    def worst_case(self) -> Loss:
+        return bill_for(self._epsilon, self._delta)
+
+    def measure(self, source: RowSource) -> UnitRows:
+        return UnitRows(source, self._problem.ball, self._labels)
+
+    def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
+        theta = self._risk.release(rows, self._epsilon, bits=bits)
+        receipt = self._problem.write_receipt(
+            question=self.question,
+            method=f"objective perturbation, {self._risk.prices.tilt.name}",
+            promise=self.worst_case.promise(),
+            bill=self.worst_case,
+            outcome=Outcome.FIXED if self._problem.aim.target is None else Outcome.CERTIFIED,
+            achieved=self.excess_risk,
+            breakdown={"generation": self._epsilon, "testing": Fraction(0)},
+            citations=_CITATIONS,
+        )
+        return Release(self._problem.model(theta), receipt)
+
+
+@dataclass(frozen=True)
+class ClassifierQuery:
+    """A linear classifier that was asked for. Targets are read as places among its classes."""
+
+    terms: FitTerms
+    loss: RowLoss
+    method: Any = "auto"
+    delta: Fraction | None = None
+    validation_every: int = 0
+    methods: tuple[str, ...] = METHODS
+    question = "linear classifier"
+
+    def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
+        """Choose and price the method; reads the public shape of the rows only."""
+        problem = self.terms.describe(dataset)
+        scored = problem.aim.is_score
+        if self.delta is not None and (scored or self.method not in _WITH_DELTA):
+            raise InvalidRequest(
+                "Expected delta to be 0 for this method and target",
+                got=float(self.delta),
+                do=f"Leave delta out, or pass excess_risk= or epsilon= and method={' or '.join(_WITH_DELTA)}",
+            )
+        if self.method == "auto" and not scored:
+            return self._plan_cheapest(problem)
+        name = "test" if self.method == "auto" else self.method
+        if not isinstance(name, str) or name not in self.methods:
+            raise InvalidRequest(
+                f"Expected method to be one of auto, {', '.join(self.methods)}", got=self.method, do="Name one of them"
+            )
+        if scored != (name in _FOR_SCORES):
+            do = 'Pass method="test"' if scored else "Pass score= to test for one"
+            raise InvalidRequest("Expected a method that fits the target", got=name, do=do)
+        return self._plan_method(name, problem)
+
+    def _plan_cheapest(self, problem: Problem) -> FitPlan:
+        """Plan objective or output perturbation: the cheaper or, at a given epsilon, the more accurate one."""
+        plans: list[TiltedClassifier | OutputFit] = []
+        refused: list[ExpostError] = []
+        for kind in (TiltedClassifier, OutputFit):
+            try:
+                plans.append(kind(problem, self.loss, _codes_to_fit, delta=self.delta))
+            except (InvalidRequest, BudgetExceeded) as error:  # too few rows for this method, or above the cap
+                refused.append(error)
+        if not plans:
+            raise refused[0]
+        if problem.aim.epsilon is not None:
+            return min(plans, key=lambda plan: plan.excess_risk)
+        return min(plans, key=lambda plan: plan.worst_case.amounts()["epsilon"])
+
+    def _plan_method(self, name: str, problem: Problem) -> FitPlan:
+        """Plan a fit by the method of this name."""
+        match name:
+            case "objective":
+                return TiltedClassifier(problem, self.loss, _codes_to_fit, delta=self.delta)
+            case "output":
+                return OutputFit(problem, self.loss, _codes_to_fit, delta=self.delta)
+            case "gradient":
+                return GradientFit(problem, self.loss, _codes_to_fit)
+            case "test":
+                every = self.validation_every
+                return TestedFit(problem, self.loss, _codes_to_fit, validation=every, known_target=codes_to_signs)
+            case "absolute_loss":
+                return MonotoneFit(problem, self.loss, _codes_to_fit)
+        fit = PaperFit(problem, Task.LOGISTIC_OUTPUT, _codes_to_fit)
+        match name:
+            case "doubling":
+                return Doubling(fit)
+            case "theory":
+                return TheoryInversion(fit)
+            case _:
+                return NoiseReduction(fit, authors=name == "paper2017")

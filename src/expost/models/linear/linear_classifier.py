@@ -1,0 +1,458 @@
+"""Linear classifiers, as accurate as asked and as private as that allows: logistic regression and the Huber SVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.base import ClassifierMixin
+
+from expost.core import InvalidRequest, Release, explain_arguments
+from expost.core.rational import rational
+from expost.data import Dataset
+from expost.data.matrix import RowSource
+from expost.data.places import label_codes
+from expost.models.estimator import OBSERVED, ScoreParameter, read_observed_classes
+from expost.models.linear.classifier_fit import ABSOLUTE_LOSS, METHODS, ClassifierQuery
+from expost.models.linear.linear_estimator import PrivateLinearModel
+from expost.models.linear.linear_fit import LinearModel
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss
+from expost.models.linear.tested_score import codes_to_signs
+
+__all__ = ["HuberSVC", "LogisticRegression", "PrivateClassifier"]
+
+Floats = NDArray[np.float64]
+
+_CORNERS = 10**6  # a hinge rounded over more than this, or less than its inverse, is beyond the precision of floats
+_LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the two-class estimators."""
+
+    classes: Any
+    validation_every: Any
+    rows: Any = None
+    _methods: tuple[str, ...] = METHODS
+
+    def _build_loss(self) -> RowLoss:
+        """Return the loss that is minimized."""
+        raise NotImplementedError
+
+    def _build_query(self) -> ClassifierQuery:
+        terms, every = self._read_terms(), int(self.validation_every or 0)
+        return ClassifierQuery(terms, self._build_loss(), self.method, self._read_delta(), every, self._methods)
+
+    def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
+        if self.classes is None:
+            raise InvalidRequest(
+                "Expected the two classes as public knowledge",
+                do='Pass classes=(negative, positive); or classes="observed" if it is public which labels occur',
+            )
+        if isinstance(self.classes, Iterable) and not isinstance(self.classes, str):
+            self._set_classes(list(self.classes))
+        elif self.classes != OBSERVED or isinstance(X, Dataset):
+            raise InvalidRequest("Expected two classes", got=self.classes, do="Pass classes=(negative, positive)")
+        return super()._read_table(X, y, features)
+
+    def _read_target(self, y: Any) -> Any:
+        labels = super()._read_target(y)
+        if self._labels_are_public:  # only then may the classes be read off the data
+            self._set_classes(read_observed_classes(labels))
+        return labels
+
+    def _set_classes(self, classes: Any) -> None:
+        """Check that there are two classes, and keep them."""
+        if len(classes) != 2:
+            count = "one class" if len(classes) == 1 else f"{len(classes)} classes"
+            raise InvalidRequest(
+                f"Only binary classification is supported. Expected two classes, got {count}",
+                do="Pass classes=(negative, positive)",
+            )
+        self.classes_ = np.asarray(classes)
+
+    def _public_classes(self) -> NDArray[Any]:
+        if self.classes_[0] == self.classes_[1]:
+            raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
+        return self.classes_
+
+    def _declared_rows(self) -> int | None:
+        if (self.method == ABSOLUTE_LOSS) != (self.rows is not None):
+            raise InvalidRequest(
+                "Expected rows with the method absolute_loss, and only there",
+                do="Pass about how many rows there are, a public number, because their true number is then private",
+            )
+        if self.rows is None:
+            return None
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
+            raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
+        return int(self.rows)
+
+    def _keep(self, release: Release[LinearModel]) -> None:
+        super()._keep(release)
+        self.coef_: Floats = release.value.coefficients[None, :]
+        self.intercept_: Floats = np.array([release.value.intercept])
+
+    @explain_arguments
+    def decision_function(self, X: Any) -> Floats:
+        """Return the signed score of each row, read as in ``fit``.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit. Rows are clipped to the bounds and missing values filled.
+
+        Returns
+        -------
+        ndarray of float
+            One score per row, positive for the second class.
+        """
+        return self._score_rows(X)
+
+    @explain_arguments
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            One of ``classes_`` per row.
+        """
+        positive = self._score_rows(X) > 0
+        predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return predicted
+
+    def _accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows that are predicted right.
+
+        A label that is neither class is never predicted right, as in a private test.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+        y : array
+            The true labels.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy, from 0 to 1.
+        """
+        scores = self._score_rows(X)
+        known = codes_to_signs(label_codes(self._told(y, scores), self._public_classes()))
+        return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
+
+    score = ScoreParameter(_accuracy)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class LogisticRegression(PrivateClassifier):
+    """Logistic regression, private at the smallest epsilon that reaches the accuracy asked for.
+
+    Pass exactly one of ``excess_risk``, ``score`` and ``epsilon``, and ``classes``. Bounds and classes are public and
+    must not be read off private data.
+
+    Parameters
+    ----------
+    excess_risk : float, optional
+        How far mean logistic loss plus regularization / 2 |coef|^2 may be above its minimum. With ``bounds``, of the
+        scaled problem.
+    score : tuple of str and float, optional
+        The accuracy asked for: ``("accuracy", 0.9)`` (a share of the rows) or ``("log_loss", 0.4)`` (in nats).
+    epsilon : float, optional
+        Spend this much and report the accuracy it guarantees.
+    regularization : float, default 0.005
+        The l2 penalty.
+    classes : pair or "observed"
+        The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
+        where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
+    feature_bound : float, optional
+        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
+    feature_norm : {"l1", "l2"}, default "l1"
+        The norm in which rows are clipped.
+    bounds : sequence of pairs or mapping of str to pair, optional
+        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
+        those of the scaled problem.
+    fit_intercept : bool, default False
+        Fit a constant term, penalized like the coefficients.
+    validation_every : int, optional
+        Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
+        so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
+    rows : int, optional
+        Only with ``method="absolute_loss"``: about how many rows there are, as public knowledge.
+    failure_probability : float, default 0.1
+        How often the accuracy may be missed although it is reported as reached.
+    max_epsilon : float, default 1.0
+        The most that the accuracy may cost.
+    method : str, default "auto"
+        One of auto, objective, output, gradient, test, absolute_loss, output_nr, doubling, theory, paper2017
+        (docs/models.md). ``"absolute_loss"`` tests for a log loss where a row may be added or removed, with half the
+        noise; the number of rows is then private.
+    delta : float, default 0.0
+        Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
+    ledger : str, optional
+        The path or URL of the ledger. Default: one in memory, for this fit.
+    account : str, optional
+        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
+    simulation_seed : int, optional
+        Use seeded noise. The receipt then states that the model is not private.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two classes.
+    coef_ : ndarray of shape (1, n_features_in_)
+        The private coefficients, for rows within the bounds.
+    intercept_ : ndarray of shape (1,)
+        The private constant term.
+    release_ : Release
+        The released model with its receipt.
+    receipt_ : Receipt
+        What was promised, paid and reached.
+    n_features_in_ : int
+        The number of columns of the fit.
+    feature_names_in_ : ndarray of str
+        The names of the columns, if the table named them.
+
+    Raises
+    ------
+    WrongArguments
+        An argument has a wrong name.
+
+    Examples
+    --------
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> label = np.tile([1, 0], 20_000)
+    >>> model = LogisticRegression(excess_risk=0.01, regularization=0.01, classes=(0, 1)).fit(rows, label)
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist(), model.receipt_.epsilon < 0.1
+    ([1, 0], True)
+    """
+
+    @explain_arguments
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float = 0.005,
+        classes: Any = None,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        validation_every: int | None = None,
+        rows: int | None = None,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.classes = classes
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.validation_every = validation_every
+        self.rows = rows
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    _scores = ("accuracy", "log_loss")
+    _methods = _LOGISTIC_METHODS
+
+    def _build_loss(self) -> RowLoss:
+        return LogisticLoss()
+
+    @explain_arguments
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+
+        Returns
+        -------
+        ndarray of shape (rows, 2)
+            One row per row, in the order of ``classes_``.
+        """
+        positive = expit(self._score_rows(X))
+        return np.column_stack([1 - positive, positive])
+
+    @explain_arguments
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithm of ``predict_proba``.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+
+        Returns
+        -------
+        ndarray of shape (rows, 2)
+            One row per row, in the order of ``classes_``.
+        """
+        return np.asarray(np.log(self.predict_proba(X)))
+
+
+class HuberSVC(PrivateClassifier):
+    """A linear support vector machine with a rounded hinge, private at the smallest epsilon that is accurate enough.
+
+    Pass exactly one of ``excess_risk``, ``score`` and ``epsilon``, and ``classes``. Bounds and classes are public and
+    must not be read off private data.
+
+    Parameters
+    ----------
+    excess_risk : float, optional
+        How far mean rounded hinge loss plus regularization / 2 |coef|^2 may be above its minimum. With ``bounds``, of
+        the scaled problem.
+    score : tuple of str and float, optional
+        The accuracy asked for: ``("accuracy", 0.9)``, a share of the rows.
+    epsilon : float, optional
+        Spend this much and report the accuracy it guarantees.
+    regularization : float, default 0.005
+        The l2 penalty.
+    corner : float, default 0.5
+        Half the width, in margin, over which the corner of the hinge is rounded.
+    classes : pair or "observed"
+        The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
+        where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
+    feature_bound : float, optional
+        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
+    feature_norm : {"l1", "l2"}, default "l1"
+        The norm in which rows are clipped.
+    bounds : sequence of pairs or mapping of str to pair, optional
+        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
+        those of the scaled problem.
+    fit_intercept : bool, default False
+        Fit a constant term, penalized like the coefficients.
+    validation_every : int, optional
+        Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
+        so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
+    failure_probability : float, default 0.1
+        How often the accuracy may be missed although it is reported as reached.
+    max_epsilon : float, default 1.0
+        The most that the accuracy may cost.
+    method : {"auto", "objective", "output", "gradient", "test"}, default "auto"
+        The method (docs/models.md).
+    delta : float, default 0.0
+        Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
+    ledger : str, optional
+        The path or URL of the ledger. Default: one in memory, for this fit.
+    account : str, optional
+        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
+    simulation_seed : int, optional
+        Use seeded noise. The receipt then states that the model is not private.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two classes.
+    coef_ : ndarray of shape (1, n_features_in_)
+        The private coefficients, for rows within the bounds.
+    intercept_ : ndarray of shape (1,)
+        The private constant term.
+    release_ : Release
+        The released model with its receipt.
+    receipt_ : Receipt
+        What was promised, paid and reached.
+    n_features_in_ : int
+        The number of columns of the fit.
+    feature_names_in_ : ndarray of str
+        The names of the columns, if the table named them.
+
+    Raises
+    ------
+    WrongArguments
+        An argument has a wrong name.
+
+    Examples
+    --------
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> label = np.tile([1, -1], 20_000)
+    >>> model = HuberSVC(excess_risk=0.01, regularization=0.01, classes=(-1, 1)).fit(rows, label)
+    >>> model.predict([[1.0, 0.0], [0.0, 1.0]]).tolist()
+    [1, -1]
+    """
+
+    @explain_arguments
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float = 0.005,
+        corner: float = 0.5,
+        classes: Any = None,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        validation_every: int | None = None,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.corner = corner
+        self.classes = classes
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.validation_every = validation_every
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    _scores = ("accuracy",)
+
+    def _build_loss(self) -> RowLoss:
+        corner = rational(self.corner, "corner")
+        if corner * _CORNERS < 1 or corner > _CORNERS:
+            raise InvalidRequest(
+                f"Expected corner from {1 / _CORNERS:g} to {_CORNERS}", got=self.corner, do="Pass e.g. corner=0.5"
+            )
+        return HuberHinge(float(corner))

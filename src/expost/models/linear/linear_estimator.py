@@ -1,0 +1,319 @@
+"""The base of the linear estimators: reading their arguments, fitting, and keeping the released model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from expost.core import Adjacency, InvalidRequest, Norm, Plan, PlanContext, Query, Release, explain_arguments
+from expost.core.picture import draw
+from expost.core.rational import probability, rational
+from expost.data import Dataset
+from expost.data.matrix import RowSource, column_names, read_rows
+from expost.models.estimator import (
+    PlannedQuery,
+    PrivateEstimator,
+    ScoreParameter,
+    fill_missing,
+    limit_threads,
+    read_feature_names,
+    read_target_bounds,
+    remember_columns,
+)
+from expost.models.linear.linear_fit import Aim, FitTerms, LinearModel, Problem
+
+__all__ = ["LinearQuery", "PrivateLinearModel", "PrivateRegressor"]
+
+_NORMS = {"l1": Norm.L1, "l2": Norm.L2}
+
+
+class LinearQuery(Protocol):
+    """A query for a linear model: its terms, and the plan for rows of a public shape."""
+
+    @property
+    def terms(self) -> FitTerms:
+        """Return the terms that do not depend on the method."""
+        ...
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        ...
+
+    def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
+        """Choose and price the method."""
+        ...
+
+
+class PrivateLinearModel(PrivateEstimator):
+    """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger.
+
+    A subclass writes an explicit constructor, names the ``_scores`` it can be asked for and builds its query in
+    ``_build_query``. See docs/howto/add-an-estimator.md.
+    """
+
+    _scores: tuple[str, ...] = ()
+
+    # The values of arguments that a constructor does not have.
+    excess_risk: Any = None
+    epsilon: Any = None
+    regularization: Any = 0.005
+    feature_bound: Any = None
+    feature_norm: Any = "l1"
+    target_bounds: Any = 1.0
+    bounds: Any = None
+    fit_intercept: bool = False
+    failure_probability: Any = 0.1
+    max_epsilon: Any = 1.0
+    method: Any = "auto"
+    delta: Any = 0.0
+    ledger: Any = None
+    account: Any = None
+    simulation_seed: Any = None
+
+    _saved_lows: Any = None  # lower bounds in a file of an earlier version, which does not say how rows were read
+    _fitted_problem: Problem
+
+    # Fitting ----------------------------------------------------------------------------------------------------------
+
+    @explain_arguments
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model and bill the ledger.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Arrow table or Dataset
+            The features, one row per person.
+        y : array or str
+            The targets; with a ``Dataset``, the name of its target column.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            Before the data is touched; nothing is spent.
+        TargetNotMet
+            The accuracy cannot be reached under the cap. The exception carries the best private model and its receipt.
+        """
+        account = self._account_of(X)
+        source = self._read_table(X, y)
+        query = self._build_query()
+        release = self._pay(PlannedQuery.of(query, source), source, account)
+        self._fitted_problem = query.terms.describe(source)
+        self._keep(release)
+        return self
+
+    def fit_with(
+        self,
+        pay: Callable[[Query, RowSource], Release[Any]],
+        dataset: Dataset,
+        *,
+        features: Sequence[str],
+        target: str,
+    ) -> Self:
+        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
+
+        Parameters
+        ----------
+        pay : callable
+            Answers a query about the rows and returns the release.
+        dataset : Dataset
+            The table.
+        features : sequence of str
+            The feature columns.
+        target : str
+            The target column.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        source = self._read_table(dataset, target, read_feature_names(features))
+        query = self._build_query()
+        with limit_threads():
+            release = pay(query, source)
+        self._fitted_problem = query.terms.describe(source)
+        self._keep(release)
+        return self
+
+    def _build_query(self) -> LinearQuery:
+        """Return what the arguments ask for."""
+        raise NotImplementedError
+
+    def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
+        """Return the rows. Shapes are checked as scikit-learn does; values are private."""
+        if isinstance(X, Dataset):
+            rows = self._declared_rows()
+            source = read_rows(X, y, names=features, declared_rows=rows, classes=self._public_classes())
+            remember_columns(self, source.names, source.width)
+            return source
+        matrix = self._matrix(X)
+        target = self._read_target(y)
+        return read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
+
+    def _public_classes(self) -> NDArray[Any] | None:
+        """Return the classes among which targets are coded; None where targets are numbers."""
+        return None
+
+    def _declared_rows(self) -> int | None:
+        """Return the public number that stands for a private number of rows, where a method needs it."""
+        return None
+
+    @property
+    def _neighbours(self) -> Adjacency:
+        return Adjacency.REPLACE_ONE if self._declared_rows() is None else Adjacency.ADD_REMOVE
+
+    def _read_target(self, y: Any) -> Any:
+        return self._vector(y)
+
+    def _keep(self, release: Release[LinearModel]) -> None:
+        self.release_ = release
+
+    # Reading the arguments --------------------------------------------------------------------------------------------
+
+    def _read_terms(self, regularization: Any = None) -> FitTerms:
+        """Check the arguments that all linear models share; ``regularization`` replaces the argument."""
+        if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
+            raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
+        penalty = self.regularization if regularization is None else regularization
+        bound = self.feature_bound
+        return FitTerms(
+            aim=Aim.of(
+                excess_risk=self.excess_risk,
+                score=self.__dict__.get("score"),
+                epsilon=self.epsilon,
+                failure_probability=self.failure_probability,
+                max_epsilon=self.max_epsilon,
+                scores=self._scores,
+            ),
+            regularization=float(rational(penalty, "regularization")),
+            norm=_NORMS[self.feature_norm],
+            feature_bound=None if bound is None else float(rational(bound, "feature_bound")),
+            column_bounds=self.bounds,
+            intercept=bool(self.fit_intercept),
+            target_bounds=read_target_bounds(self.target_bounds),
+            declared_rows=self._declared_rows(),
+        )
+
+    def _read_delta(self) -> Fraction | None:
+        """Return the delta asked for; None where the fit is to be pure."""
+        if self.delta is None or (isinstance(self.delta, int | float) and self.delta == 0):
+            return None
+        return probability(self.delta, "delta")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor.
+
+        ``score`` is the accuracy asked for, not the method of that name.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Ignored; linear models contain no other estimators.
+
+        Returns
+        -------
+        dict of str to object
+            Every argument by name.
+        """
+        return {name: self.__dict__[name] for name in self._get_param_names()}
+
+    # What was released ------------------------------------------------------------------------------------------------
+
+    def plot_climb(self, path: str | None = None, **options: Any) -> Any:
+        """Draw what was certified at each rung of the climb.
+
+        Parameters
+        ----------
+        path : str, optional
+            The file to write. Default: return the figure only.
+        **options
+            Passed to the plot.
+
+        Returns
+        -------
+        object
+            The figure.
+
+        Raises
+        ------
+        InvalidRequest
+            The method did not climb.
+        """
+        check_is_fitted(self, "release_")
+        if not self.release_.climb:
+            raise InvalidRequest(
+                "Expected a fit that climbed", do="Its price was known before the run: see receipt_ for what it bought"
+            )
+        return draw("climb", self.release_, path=path, **options)
+
+    def _score_rows(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores of rows read as in ``fit``: clipped to the bounds, missing values filled, on the grid."""
+        check_is_fitted(self, "release_")
+        matrix, model = self._matrix(X, fitting=False), self.release_.value
+        if model.reading is None:  # from a file of an earlier version
+            matrix = fill_missing(matrix, 0.0 if self._saved_lows is None else np.array(self._saved_lows))
+        scores: NDArray[np.float64] = model.predict(matrix)
+        return scores
+
+
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the linear regressions."""
+
+    def _keep(self, release: Release[LinearModel]) -> None:
+        super()._keep(release)
+        self.coef_: NDArray[np.float64] = release.value.coefficients
+        self.intercept_: float = release.value.intercept
+
+    @explain_arguments
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Predict the targets of rows read as in ``fit``: clipped to the bounds, missing values filled.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+
+        Returns
+        -------
+        ndarray of float
+            One prediction per row.
+        """
+        return self._score_rows(X)
+
+    def _r_squared(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R^2 of the predictions; rows and targets are clipped and filled as in ``fit``.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+        y : array
+            The true targets.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The share of the variance that is explained.
+        """
+        predicted = self._score_rows(X)
+        told, reading = self._told(y, predicted), self.release_.value.reading
+        if reading is not None:
+            told = reading.clip_targets(told)
+        return float(r2_score(told, predicted, sample_weight=sample_weight))
+
+    score = ScoreParameter(_r_squared)

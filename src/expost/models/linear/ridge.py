@@ -1,0 +1,264 @@
+"""Ridge regression, as accurate as asked and as private as that allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from expost.accuracy.paper2017 import Task
+from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, explain_arguments
+from expost.core.rational import rational
+from expost.data.matrix import RowSource
+from expost.models.estimator import remember_columns
+from expost.models.linear.linear_estimator import PrivateRegressor
+from expost.models.linear.linear_fit import FitPlan, FitTerms, Problem
+from expost.models.linear.output_perturbation import GradientFit, OutputFit
+from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
+from expost.models.linear.ridge_moments import AdaptiveRidge, CertifiedRidge, GaussianRidge, RidgeRelease
+from expost.models.linear.ridge_objective import TiltedRidge
+from expost.models.linear.row_loss import TruncatedSquare
+from expost.models.linear.tested_score import TestedFit
+
+__all__ = ["Ridge", "RidgeQuery"]
+
+_REACH = TruncatedSquare(1.0)
+_METHODS: dict[str, Callable[[Problem], FitPlan]] = {
+    "objective": TiltedRidge,
+    "certificate": CertifiedRidge,
+    "output": lambda problem: OutputFit(problem, _REACH, problem.read_targets),
+    "gradient": lambda problem: GradientFit(problem, _REACH, problem.read_targets),
+    "test": lambda problem: TestedFit(problem, _REACH, problem.read_targets),
+    "cov_nr": lambda problem: NoiseReduction(PaperFit(problem, Task.RIDGE_COVARIANCE)),
+    "output_nr": lambda problem: NoiseReduction(PaperFit(problem, Task.RIDGE_OUTPUT)),
+    "doubling": lambda problem: Doubling(PaperFit(problem, Task.RIDGE_COVARIANCE)),
+    "theory": lambda problem: TheoryInversion(PaperFit(problem, Task.RIDGE_COVARIANCE)),
+    "paper2017": lambda problem: NoiseReduction(PaperFit(problem, Task.RIDGE_COVARIANCE), authors=True),
+}
+_FOR_SCORES = ("test", "certificate")
+
+
+@dataclass(frozen=True)
+class RidgeQuery:
+    """A ridge regression that was asked for."""
+
+    terms: FitTerms
+    method: Any = "auto"
+    delta: Fraction | None = None
+    rungs: int | None = None
+    adaptive: bool = False
+    """The noise chooses the penalty, and ``terms.regularization`` is ignored."""
+    question = "ridge regression"
+
+    def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
+        """Choose and price the method; reads the public shape of the rows only."""
+        problem = self.terms.describe(dataset)
+        plan = self._plan_pure(problem) if self.delta is None else self._plan_gaussian(problem, self.delta)
+        return plan.charge_to(context.definitions)
+
+    def _plan_pure(self, problem: Problem) -> FitPlan:
+        """Plan a fit under pure differential privacy."""
+        scored = problem.aim.is_score
+        # The cheapest methods on every table measured (docs/models.md).
+        name = ("test" if scored else "objective") if self.method == "auto" else self.method
+        if not isinstance(name, str) or name not in _METHODS:
+            raise InvalidRequest(
+                f"Expected method to be one of auto, {', '.join(_METHODS)}", got=self.method, do="Name one of them"
+            )
+        if scored != (name == "test") and not (scored and name in _FOR_SCORES):
+            fitting = " or ".join(_FOR_SCORES) if scored else "another one"
+            raise InvalidRequest("Expected a method that fits the target", got=name, do=f"Pass method={fitting}")
+        if self.rungs is not None and name == "certificate":
+            return CertifiedRidge(problem, rungs=int(self.rungs))
+        return _METHODS[name](problem)
+
+    def _plan_gaussian(self, problem: Problem, delta: Fraction) -> FitPlan:
+        """Plan a fit that may use Gaussian noise."""
+        if self.adaptive:
+            if self.method != "auto":
+                raise InvalidRequest("Expected no method with regularization=None", got=self.method, do="Leave it out")
+            return AdaptiveRidge(problem, delta)
+        if self.method == "output":
+            return OutputFit(problem, _REACH, problem.read_targets, delta=delta)
+        if self.method not in {"auto", "certificate"}:
+            raise InvalidRequest(
+                "Expected delta to be 0 for this method", got=self.method, do='Pass method="certificate" or "output"'
+            )
+        if self.method == "auto" and problem.aim.target is not None and not problem.aim.is_score:
+            # Without delta, where that reaches the target: a tenth of the price of Gaussian moments on all tables measured.
+            try:
+                return TiltedRidge(problem)
+            except (BudgetExceeded, InvalidRequest):  # above the cap, or too few rows for a tilt
+                pass
+        return GaussianRidge(problem, delta)
+
+
+class Ridge(PrivateRegressor):
+    """Linear regression with an l2 penalty, private at the smallest epsilon that reaches the accuracy asked for.
+
+    Pass exactly one of ``excess_risk``, ``score`` and ``epsilon``. Bounds are public numbers and must not be read off
+    the data. The intercept, if any, is penalized like the other coefficients.
+
+    Parameters
+    ----------
+    excess_risk : float, optional
+        How far mean half squared error plus regularization / 2 |coef|^2 may be above its minimum, in squared units
+        of the target. With ``bounds`` or asymmetric ``target_bounds``, of the scaled and centered problem.
+    score : tuple of str and float, optional
+        The accuracy asked for: ``("r2", 0.8)`` or ``("rmse", 0.1)``, the latter in units of the target.
+    epsilon : float, optional
+        Spend this much and report the accuracy it guarantees.
+    regularization : float or None, default 0.005
+        The l2 penalty. None, with ``epsilon`` and ``delta``: no more penalty than the noise needs; the receipt's terms
+        name it.
+    feature_bound : float, optional
+        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
+    feature_norm : {"l1", "l2"}, default "l1"
+        The norm in which rows are clipped.
+    target_bounds : float or pair of float, default 1.0
+        Targets are clipped to (low, high); one number b means (-b, b). Coefficients are shrunk toward a model that
+        predicts the middle.
+    bounds : sequence of pairs or mapping of str to pair, optional
+        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
+        those of the scaled problem.
+    fit_intercept : bool, default False
+        Fit a constant term.
+    failure_probability : float, default 0.1
+        How often the accuracy may be missed although it is reported as reached.
+    max_epsilon : float, default 1.0
+        The most that the accuracy may cost.
+    method : str, default "auto"
+        One of auto, objective, certificate, output, gradient, test, cov_nr, output_nr, doubling, theory, paper2017
+        (docs/models.md).
+    rungs : int, optional
+        The length of the ladder of ``method="certificate"``. Default: levels 1 % apart.
+    delta : float, default 0.0
+        With ``epsilon`` or ``method="certificate"``: add Gaussian noise to the moments and bill in zero-concentrated
+        DP, or in (epsilon, delta) where the account counts so.
+    ledger : str, optional
+        The path or URL of the ledger. Default: one in memory, for this fit.
+    account : str, optional
+        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
+    simulation_seed : int, optional
+        Use seeded noise. The receipt then states that the model is not private.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features_in_,)
+        The private coefficients, for rows within the bounds.
+    intercept_ : float
+        The private constant term.
+    release_ : Release
+        The released model with its receipt.
+    receipt_ : Receipt
+        What was promised, paid and reached.
+    n_features_in_ : int
+        The number of columns of the fit.
+    feature_names_in_ : ndarray of str
+        The names of the columns, if the table named them.
+
+    Raises
+    ------
+    WrongArguments
+        An argument has a wrong name.
+
+    Examples
+    --------
+    >>> rows = np.tile([[0.9, 0.1], [0.1, 0.9]], (20_000, 1))
+    >>> target = np.tile([0.5, -0.2], 20_000)
+    >>> model = Ridge(excess_risk=0.01, regularization=0.01).fit(rows, target)
+    >>> model.receipt_.epsilon < 0.2, model.predict(rows[:1]).shape
+    (True, (1,))
+    """
+
+    @explain_arguments
+    def __init__(
+        self,
+        *,
+        excess_risk: float | None = None,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        regularization: float | None = 0.005,
+        feature_bound: float | None = None,
+        feature_norm: str = "l1",
+        target_bounds: float | tuple[float, float] = 1.0,
+        bounds: Any = None,
+        fit_intercept: bool = False,
+        failure_probability: float = 0.1,
+        max_epsilon: float = 1.0,
+        method: str = "auto",
+        rungs: int | None = None,
+        delta: float = 0.0,
+        ledger: str | None = None,
+        account: str | None = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.excess_risk = excess_risk
+        self.score = score
+        self.epsilon = epsilon
+        self.regularization = regularization
+        self.feature_bound = feature_bound
+        self.feature_norm = feature_norm
+        self.target_bounds = target_bounds
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.failure_probability = failure_probability
+        self.max_epsilon = max_epsilon
+        self.method = method
+        self.rungs = rungs
+        self.delta = delta
+        self.ledger = ledger
+        self.account = account
+        self.simulation_seed = simulation_seed
+
+    _scores = ("r2", "rmse")
+
+    def _build_query(self) -> RidgeQuery:
+        delta, adaptive = self._read_delta(), self.regularization is None
+        if adaptive and (delta is None or self.epsilon is None):
+            raise InvalidRequest(
+                "Expected a regularization, or epsilon and delta to choose one by",
+                do="Pass regularization=0.005, or both epsilon and delta",
+            )
+        terms = self._read_terms(regularization=1.0 if adaptive else None)
+        return RidgeQuery(terms, self.method, delta, self.rungs, adaptive)
+
+    def repenalised(self, regularization: float) -> Ridge:
+        """Return the model with another penalty, made of the moments that were paid for. It costs nothing.
+
+        Only after a fit that released moments (``method="certificate"``, or Gaussian noise): every penalty is
+        post-processing of them. The receipt is the same; its accuracy statement belongs to the penalty that was fitted.
+
+        Parameters
+        ----------
+        regularization : float
+            The new l2 penalty.
+
+        Returns
+        -------
+        Ridge
+            Another fitted estimator.
+
+        Raises
+        ------
+        InvalidRequest
+            The fit did not release moments.
+        """
+        check_is_fitted(self, "release_")
+        moments = getattr(self.release_.value, "moments", None)
+        if moments is None:
+            raise InvalidRequest("Expected a model made of released moments", do='Fit with method="certificate"')
+        problem = replace(self._fitted_problem, regularization=float(rational(regularization, "regularization")))
+        values, vectors = np.linalg.eigh(moments.gram)
+        # The exact matrix has no negative eigenvalues, so those of the noisy one are cut off.
+        theta = vectors @ ((vectors.T @ moments.cross) / (np.maximum(values, 0.0) + problem.penalty))
+        other: Ridge = clone(self).set_params(regularization=regularization)
+        remember_columns(other, self._fitted_names, self.n_features_in_)
+        other._fitted_problem = problem
+        other._keep(replace(self.release_, value=RidgeRelease.of(problem.model(theta), moments)))
+        return other

@@ -1,0 +1,446 @@
+"""Models for a score: fitted with more and more epsilon until a private test accepts the score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import (
+    Adjacency,
+    InvalidRequest,
+    Ladder,
+    Loss,
+    Measure,
+    Norm,
+    Outcome,
+    PureGuarantee,
+    PureLoss,
+    Release,
+    Sealed,
+    Sensitivity,
+)
+from expost.data.matrix import GRID_BITS, RowSource, UnitBall, UnitRows
+from expost.data.row_split import KeyedRows, split_rows
+from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
+from expost.models.linear.output_perturbation import project_to_ball
+from expost.models.linear.risk_minimum import SolverAccuracy
+from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
+from expost.models.linear.tilted_risk import PerturbedObjective, TiltedRisk, pure_tilt
+from expost.noise import BitSource, ReducedAboveThreshold
+from expost.noise.bits import source_of
+from expost.noise.level import LARGEST_RATE
+
+__all__ = ["MonotoneFit", "ScoreQuery", "TestedFit", "codes_to_signs", "known_to_signs"]
+
+Floats = NDArray[np.float64]
+Parts = tuple[UnitRows, UnitRows]
+
+_GRID = math.ldexp(1.0, -GRID_BITS)
+_LEVELS = 9  # each twice the last
+_THRESHOLD_SHARE = Fraction(1, 4)
+_CROWD = 16  # a table may have this many times the declared rows; more rows would only add float error
+_CITATIONS = (
+    "docs/proofs/objective-perturbation.md",
+    "docs/proofs/score-tests.md",
+    "docs/proofs/above-threshold.md",
+)
+_SPLIT_CITATION = "docs/proofs/row-identity.md"
+
+
+def codes_to_signs(codes: NDArray[np.intp]) -> Floats:
+    """Convert places among two classes to -1 and 1, and labels that are neither class to 0.
+
+    >>> codes_to_signs(np.array([1, 0, -1])).tolist()
+    [1.0, -1.0, 0.0]
+    """
+    return np.array([-1.0, 1.0, 0.0])[codes]
+
+
+def known_to_signs(known: Floats) -> Floats:
+    """Return labels as a fit takes them: one that is neither class (0) counts as the first class.
+
+    >>> known_to_signs(np.array([1.0, -1.0, 0.0])).tolist()
+    [1.0, -1.0, -1.0]
+    """
+    return np.where(known > 0, 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class ScoreQuery:
+    """An integer that is at least ``threshold`` exactly when a model reaches its score on the rows.
+
+    If ``rows`` is None the number of rows is private: every row brings its own part of the goal and the threshold is
+    0. Coefficients must be ``exact``, so that no score depends on where a row stands.
+
+    accuracy: the number of rows with the right sign; a label that is neither class (0) has none. log loss: minus the
+    sum of logistic losses of coefficients within ``radius``. rmse: minus the sum of squared errors of predictions
+    clipped to [-1, 1]. r2: (1 - goal) times the squared deviations from the mean, minus the squared errors. Proof of
+    the sensitivities: docs/proofs/score-tests.md.
+    """
+
+    measure: Measure
+    goal: float
+    rows: int | None
+    radius: float = math.inf
+    """The largest |score| of a row, for the log loss."""
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    """Added or removed rows move a sum of losses no further than replaced ones, and all such sums in one direction."""
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """Return how far one row moves the integer."""
+        if self.rows is None:
+            units = sum(self.interval)
+        else:
+            units = 1 if self.measure is Measure.ACCURACY else self._largest_move
+        return Sensitivity(units, adjacency=self.adjacency)
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """Return how far down and how far up an added row moves the integer, if the number of rows is private."""
+        match self.measure:
+            case Measure.ACCURACY:
+                return self._row_goal, (1 << GRID_BITS) - self._row_goal
+            case Measure.R2:
+                return math.ceil(4.0 / _GRID) + 2, math.ceil(4.0 * (1 - self.goal) / _GRID) + 2
+            case _:
+                return max(self._largest_move - self._row_goal, 0), max(self._row_goal, 0)
+
+    def added_share(self, threshold_share: Fraction) -> Fraction:
+        """Return the cost of an added row in a test as a part of that of a replaced one.
+
+        Proof: docs/proofs/row-identity.md, Lemma 3.
+        """
+        return threshold_share * Fraction(max(self.interval), sum(self.interval)) + (1 - threshold_share) / 2
+
+    @property
+    def _row_goal(self) -> int:
+        """Return the part of the goal that each row brings, rounded against the model."""
+        match self.measure:
+            case Measure.ACCURACY:
+                return min(math.ceil(self.goal / _GRID), 1 << GRID_BITS)
+            case Measure.LOG_LOSS:
+                return math.floor(self.goal / _GRID)
+            case Measure.RMSE:
+                return math.floor(self.goal**2 / _GRID)
+            case _:
+                return 0
+
+    @property
+    def _largest_move(self) -> int:
+        """Return the largest effect of a replaced row, in grid units."""
+        match self.measure:
+            case Measure.LOG_LOSS:
+                largest = float(np.logaddexp(0.0, self.radius))
+            case Measure.RMSE:
+                largest = 4.0  # two numbers between -1 and 1 differ by at most 2
+            case Measure.R2:
+                largest = 4.0 + 4.0 * (1 - self.goal)
+            case _:
+                raise InvalidRequest("Expected a score", got=self.measure.value, do="Ask for the excess risk instead")
+        return math.ceil(largest / _GRID) + 2  # rounding
+
+    @property
+    def threshold(self) -> int:
+        """Return what the integer must reach, rounded against the model."""
+        if self.rows is None:
+            return 0
+        match self.measure:
+            case Measure.ACCURACY:
+                return math.ceil(self.goal * self.rows - 1e-9)
+            case Measure.LOG_LOSS:
+                return -math.floor(self.goal * self.rows / _GRID)
+            case Measure.RMSE:
+                return -math.floor(self.goal**2 * self.rows / _GRID)
+            case _:
+                return 0
+
+    def ask(self, rows: UnitRows, theta: Floats, *, minus: int = 0) -> Sealed:
+        """Seal the integer of one model, less a public number."""
+        if self.measure is Measure.R2:
+            exact = self._explained(rows, theta)
+        else:
+            exact = sum(self._share(features @ (theta * _GRID), target) for features, target in rows.chunks())
+        return Sealed(exact - minus, self.sensitivity)
+
+    def exact(self, theta: Floats, ball: UnitBall) -> Floats:
+        """Cut coefficients to a grid on which the score of a row is exact, in whatever order its terms are added.
+
+        A row's numbers are integers whose magnitudes add up to ``2^GRID_BITS spread`` at most; times multiples of 2^-b
+        below ``radius`` they and their sums stay below 2^53 multiples.
+        """
+        spread = 1.0 if ball.norm is Norm.L1 else math.sqrt(ball.dimension)
+        largest = spread * (float(np.abs(theta).max(initial=0.0)) if math.isinf(self.radius) else self.radius)
+        bits = 52 - GRID_BITS - math.ceil(math.log2(max(largest, 2.0**-GRID_BITS)))
+        return np.ldexp(np.trunc(np.ldexp(theta, bits)), -bits)
+
+    def _share(self, score: Floats, target: Floats) -> int:
+        """Return one chunk's share of the integer."""
+        if self.rows is not None:
+            return self._chunk(score, target)
+        unit = 1 << GRID_BITS if self.measure is Measure.ACCURACY else 1
+        sign = -1 if self.measure is Measure.ACCURACY else 1
+        return unit * self._chunk(score, target) + sign * self._row_goal * len(target)
+
+    def _chunk(self, score: Floats, target: Floats) -> int:
+        """Return one chunk's count or loss. Losses are rounded up per row: the sum is exact and never too good."""
+        if self.measure is Measure.ACCURACY:
+            # A target of 0 is a label that is neither class: no prediction gets it right.
+            return int(np.count_nonzero(((score > 0) == (target > 0)) & (target != 0)))
+        if self.measure is Measure.LOG_LOSS:
+            losses = LogisticLoss().value(np.clip(score, -self.radius, self.radius), target)
+        else:
+            losses = (np.clip(score, -1.0, 1.0) - target * _GRID) ** 2
+        return -int(np.ceil(losses / _GRID).sum())
+
+    def _explained(self, rows: UnitRows, theta: Floats) -> int:
+        """Return the integer of r2."""
+        errors = total = squares = count = 0
+        squared = replace(self, measure=Measure.RMSE, goal=1.0)
+        for features, target in rows.chunks():
+            errors -= squared._chunk(features @ (theta * _GRID), target)
+            total += int(target.sum())
+            count += len(target)
+            squares += int(np.floor(target**2 * _GRID).sum())
+        # Squared deviations from the mean, in the same units: sum y^2 - (sum y)^2 / n, rounded down.
+        divisor = max(count, 1) if self.rows is None else self.rows
+        deviations = squares - -(-(total**2) // (divisor << GRID_BITS))
+        return math.floor((1 - self.goal) * deviations) - errors
+
+
+class TestedFit(FitPlan):
+    """Tilted minima at levels that double, each tested for the score by reduced above-threshold.
+
+    A low level comes with a noisy, cheap test, a high one with a sharp test; the first hit ends the run. With
+    ``validation`` k > 0 about one row in k, by a keyed coin of its content, is kept for the tests alone; a row pays for
+    either fitting or testing. ``known_target`` makes the signs that an accuracy is counted with, 0 for a label that is
+    neither class; fits take it for -1.
+
+    Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level; with
+        ``validation`` the sum of the levels fitted, which tests stay below; at most the cap.
+    Adjacency: replace-one, one row; the number of rows is public.
+    Sensitivity: see TiltedRisk for the fits and ScoreQuery for the tests. With ``validation`` a replaced row stays in
+        its part, or leaves one and joins the other.
+    Accuracy: the score is reached, on the rows tested, except with the failure probability.
+    Numerics: exact noise; scores are integers, rounded against the model.
+    Reference: docs/proofs/score-tests.md; docs/proofs/objective-perturbation.md; docs/proofs/row-identity.md; WRWR22, section 4.
+    """
+
+    __test__ = False  # pytest would collect a class of this name
+
+    def __init__(
+        self,
+        problem: Problem,
+        loss: RowLoss,
+        grid_target: Callable[[Any], Floats],
+        *,
+        validation: int = 0,
+        known_target: Callable[[Any], Floats] | None = None,
+    ) -> None:
+        self._problem, self._grid_target, self._validation = problem, grid_target, validation
+        self._known_target = known_target or grid_target
+        self._regression = isinstance(loss, TruncatedSquare)
+        if validation and not 2 <= validation <= problem.rows:
+            raise InvalidRequest(
+                "Expected a split that leaves rows on both sides",
+                got=validation,
+                do="Pass validation_every=5, or fewer",
+            )
+        self._risk = self._build_risk(loss, problem.rows)
+        # A bound on the best coefficients: they are no worse than zero (docs/proofs/score-tests.md).
+        self._radius = math.sqrt(2 * loss.at_zero / problem.penalty)
+        self._query = self._build_query()
+        self._levels = self._build_levels()
+        for level in self._levels:  # refused here where floats cannot resolve it, before anything is paid
+            self._risk.prices.output_sensitivity(level)
+        self._rule = self._build_rule()
+        top = len(self._levels) - 1
+        self._most = self._total(top, self._test_level(top))
+
+    # What it can cost -------------------------------------------------------------------------------------------------
+
+    def _build_risk(self, loss: RowLoss, rows: int) -> TiltedRisk:
+        # A row of the other part counts as one without a loss, so that the number of rows stays public; the penalty is
+        # then relative to the losses that are expected (docs/proofs/row-identity.md, Lemma 2).
+        fitted = 1 - 1 / self._validation if self._validation else 1.0
+        return TiltedRisk(loss, self._problem.ball, rows, self._problem.penalty * fitted)
+
+    def _build_query(self) -> ScoreQuery:
+        target = self._problem.aim.target
+        assert target is not None
+        goal = float(target.tolerance)
+        if target.measure is Measure.RMSE:
+            goal /= self._problem.half_width
+        return ScoreQuery(target.measure, goal, None if self._validation else self._problem.rows, self._radius)
+
+    def _build_levels(self) -> tuple[Fraction, ...]:
+        """Return fitting levels that double: fits up to one cost less than twice it, and its test once more."""
+        aim, parts = self._problem.aim, 2 if self._validation else 3
+        most = LARGEST_RATE * Fraction(self._query.sensitivity.amount) / 2  # beyond it a test has no noise left
+        top = min(aim.cap / parts, most)
+        least = 2 * self._risk.prices.jacobian
+        aim.check_price(least * parts)
+        levels = [top / 2**step for step in range(_LEVELS)]
+        return tuple(sorted(level for level in levels if level >= least or level == top))
+
+    def _test_level(self, index: int) -> Fraction:
+        """Return the level of a test.
+
+        With rows kept for tests it is the most that raises no bill, wherever the two forms of a replaced row are.
+        """
+        if not self._validation:
+            return self._levels[index]
+        fitted = self._levels[: index + 1]
+        # A row that leaves the fitted part spares half of each tilt, which is left for joining the tested part.
+        spared = sum((self._risk.prices.split(level)[0] for level in fitted), Fraction(0)) / 2
+        return min(sum(fitted, Fraction(0)), spared / self._query.added_share(_THRESHOLD_SHARE))
+
+    def _build_rule(self) -> ReducedAboveThreshold:
+        return ReducedAboveThreshold(
+            threshold=self._query.threshold,
+            sensitivity=self._query.sensitivity,
+            ladder=Ladder(tuple(self._test_level(index) for index in range(len(self._levels)))),
+            threshold_share=_THRESHOLD_SHARE,
+        )
+
+    @property
+    def question(self) -> str:
+        return f"linear model with {self._problem.aim.target}"
+
+    @property
+    def worst_case(self) -> Loss:
+        return PureLoss(self._most)
+
+    def _total(self, index: int, testing: Fraction) -> Fraction:
+        fitting = sum(self._levels[: index + 1], Fraction(0))
+        return max(fitting, testing) if self._validation else fitting + testing
+
+    # The fit ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _scored_target(self) -> Callable[[Any], Floats]:
+        return self._known_target if self._query.measure is Measure.ACCURACY else self._grid_target
+
+    def measure(self, source: RowSource) -> Parts | RowSource:
+        """Return the rows to fit and the rows to test, which are the same; or all rows, which ``climb`` splits."""
+        if self._validation:
+            return source.retargeted(self._scored_target)
+        rows = UnitRows(source, self._problem.ball, self._scored_target)
+        return rows if self._scored_target is self._grid_target else rows.retargeted(known_to_signs), rows
+
+    def _split_parts(self, source: RowSource, bits: BitSource | None) -> Parts:
+        """Split the rows in two under a fresh secret key; their targets are numbers by now."""
+        ball, key = self._problem.ball, source_of(bits).words(4).tobytes()
+        first, second = split_rows(KeyedRows.of(source, key), self._validation)
+        fitted = UnitRows(first, ball, np.asarray if self._scored_target is self._grid_target else known_to_signs)
+        return fitted, UnitRows(second, ball, np.asarray)
+
+    def climb(self, rows: Parts | RowSource, bits: BitSource | None) -> Release[LinearModel]:
+        fitted, tested = self._split_parts(rows, bits) if isinstance(rows, RowSource) else rows
+        session = self._rule.open(bits=bits)
+        scale = _GRID if self._regression else 1.0
+        share = float(self._problem.aim.failure_probability) / len(self._levels)
+        for index, level in enumerate(self._levels):
+            theta = project_to_ball(self._risk.release(fitted, level, target_scale=scale, bits=bits), self._radius)
+            theta = self._query.exact(theta, self._problem.ball)
+            # The noise of a query exceeds this margin with at most this rung's share of the failure probability.
+            margin = math.ceil(float(self._rule.query_scale(index)) * math.log(1 / share) * (1 + 1e-9))
+            met = session.ask(self._query.ask(tested, theta, minus=margin), rung=index).above
+            if met:
+                break
+        return self._release(theta, index, session.loss.epsilon, met=met)
+
+    def _release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
+        """Return the last model with its receipt."""
+        problem = self._problem
+        assert problem.aim.target is not None
+        kept = {"rows kept for tests": f"about 1 in {self._validation}"} if self._validation else {}
+        receipt = problem.write_receipt(
+            question=self.question,
+            method="objective perturbation at doubling levels, reduced above-threshold",
+            promise=PureGuarantee(self._most),
+            bill=PureLoss(self._total(index, testing)),
+            outcome=Outcome.TESTED if met else Outcome.NOT_MET,
+            achieved=float(problem.aim.target.tolerance) if met else None,
+            rung=index,
+            rungs=len(self._levels),
+            breakdown={"generation": sum(self._levels[: index + 1], Fraction(0)), "testing": testing},
+            citations=(*_CITATIONS, _SPLIT_CITATION) if self._validation else _CITATIONS,
+            terms=problem.terms | kept,
+        )
+        model = problem.model(theta)
+        return Release(replace(model, limits=problem.target_bounds) if self._regression else model, receipt)
+
+
+class MonotoneFit(TestedFit):
+    """Tilted minima at levels that double, each tested for the sum of its losses, which one row moves in one direction.
+
+    The number of rows is private. ``problem.rows`` is a public number near it: the risk that is minimized is the sum of
+    losses over that number, and the target is a sum of losses of at most the mean asked for times that number.
+
+    Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level; at most
+        the cap.
+    Adjacency: add or remove one row; the number of rows is private.
+    Sensitivity: one row moves the sum of gradients by at most steepest, half of what a replaced row does, and the sum of
+        losses by at most the largest loss, downward if it is added whatever the model: tests are monotone.
+    Accuracy: the sum of losses is at most tolerance times ``problem.rows``, except with the failure probability; with at
+        least that many rows their mean loss is within the tolerance.
+    Numerics: exact noise; losses are integers, rounded against the model; float errors are bounded for tables of up to
+        16 times ``problem.rows`` rows.
+    Reference: docs/proofs/monotone-loss.md; docs/proofs/above-threshold.md (monotone queries); WRWR22, section 4.
+    """
+
+    def _build_risk(self, loss: RowLoss, rows: int) -> TiltedRisk:
+        target = self._problem.aim.target
+        if target is None or target.measure is not Measure.LOG_LOSS:
+            raise InvalidRequest("Expected a log loss to test for", do='Pass score=("log_loss", 0.4)')
+        # Half the slope: a row is there or not, its gradient is not exchanged for an opposite one.
+        law = pure_tilt(self._problem.ball, loss.steepest / 2)
+        return _CrowdedRisk(loss, self._problem.ball, rows, self._problem.penalty, law)
+
+    def _build_query(self) -> ScoreQuery:
+        return replace(super()._build_query(), adjacency=Adjacency.ADD_REMOVE)
+
+    def _build_rule(self) -> ReducedAboveThreshold:
+        return replace(super()._build_rule(), monotone=True)
+
+    def measure(self, source: RowSource) -> Parts | RowSource:
+        """Return all rows, for fits and tests; sums are divided by the declared number."""
+        return super().measure(replace(source, rows=self._problem.rows))
+
+    def _release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
+        release = super()._release(theta, index, testing, met=met)
+        receipt = replace(
+            release.receipt,
+            adjacency=Adjacency.ADD_REMOVE,
+            method="objective perturbation at doubling levels, monotone above-threshold for the sum of losses",
+            terms={**release.receipt.terms, "rows": f"{self._problem.rows} declared, their true number is private"},
+            citations=(*release.receipt.citations, "docs/proofs/monotone-loss.md"),
+        )
+        return replace(release, receipt=receipt)
+
+
+@dataclass(frozen=True)
+class _CrowdedLoss:
+    """Bounds of a loss summed over more rows than were declared; read by ``SolverAccuracy`` only."""
+
+    steepest: float
+    sharpest: float
+
+
+class _CrowdedRisk(TiltedRisk):
+    """A tilted risk whose solver is trusted for tables of up to _CROWD times the declared rows."""
+
+    @cached_property
+    def prices(self) -> PerturbedObjective:
+        crowded: Any = _CrowdedLoss(_CROWD * self.loss.steepest, _CROWD * self.loss.sharpest)
+        solver = SolverAccuracy(crowded, self.ball, rows=_CROWD * self.rows, penalty=self.penalty)
+        at_zero = _CROWD * self.loss.at_zero
+        return replace(super().prices, steepest=crowded.steepest, at_zero=at_zero, solver=solver)
