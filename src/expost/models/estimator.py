@@ -67,11 +67,6 @@ class PlannedQuery:
     query: Query
     first: Plan
 
-    @classmethod
-    def of(cls, query: Query, dataset: Any) -> PlannedQuery:
-        """Plan a query for accounts that are not known yet."""
-        return cls(query, query.plan(dataset, PlanContext()))
-
     @property
     def question(self) -> str:
         """Return the question of the query."""

@@ -1,5 +1,6 @@
 """The estimators are scikit-learn's in every respect but those that privacy forces."""
 
+import inspect
 import pickle
 import warnings
 from fractions import Fraction
@@ -165,6 +166,54 @@ def test_a_fitted_model_survives_pickling() -> None:
 
     assert np.array_equal(again.predict(x), model.predict(x))
     assert again.receipt_ == model.receipt_
+
+
+def test_one_number_bounds_the_target_on_both_sides() -> None:
+    x, y = regression()
+    one, pair = (Ridge(epsilon=5.0, target_bounds=bounds, simulation_seed=1).fit(x, y) for bounds in (2, (-2.0, 2.0)))
+
+    assert np.array_equal(one.coef_, pair.coef_)
+    assert one.receipt_.terms["targets clipped to"] == 2.0
+
+
+@pytest.mark.parametrize("method", ["objective", "certificate", "output"])
+def test_targets_are_centered_on_the_middle_of_their_bounds(method: str) -> None:
+    x, y = regression()
+    terms = {"epsilon": 1000.0, "method": method, "simulation_seed": 1}
+
+    near, far = Ridge(target_bounds=1, **terms).fit(x, y), Ridge(target_bounds=(99, 101), **terms).fit(x, y + 100)
+
+    assert np.allclose(near.coef_, far.coef_, atol=1e-6) and far.intercept_ == near.intercept_ + 100
+    assert np.allclose(far.predict(x), near.predict(x) + 100, atol=1e-6)
+    assert far.score(x, y + 100) == pytest.approx(near.score(x, y), abs=1e-6)
+    assert far.receipt_.terms["targets clipped to"] == [99.0, 101.0]
+
+
+def test_predictions_stay_within_the_bounds_of_a_score_that_was_tested() -> None:
+    x, y = regression()
+    terms = {"max_epsilon": 100.0, "regularization": 1e-4, "simulation_seed": 2}
+
+    model = Ridge(score=("r2", 0.1), target_bounds=(99, 101), **terms).fit(x, y + 100)
+
+    wild = model.predict(np.vstack([x, 1e6 * np.eye(x.shape[1])]))
+    assert wild.min() >= 99 and wild.max() <= 101
+
+
+@pytest.mark.parametrize("bounds", [0, -1, (1, 1), (2, 1), (0, np.inf), "ab", None, True, (1, 2, 3)], ids=repr)
+def test_targets_without_an_interval_are_refused(bounds: object) -> None:
+    x, y = regression()
+
+    with pytest.raises(InvalidRequest, match="target_bounds"):
+        Ridge(epsilon=1.0, target_bounds=bounds).fit(x, y)
+
+
+@pytest.mark.parametrize("kind", [Ridge, LogisticRegression, HuberSVC])
+def test_a_misspelt_argument_gets_a_suggestion_and_clones_still_work(kind) -> None:
+    with pytest.raises(TypeError, match="Did you mean 'max_epsilon'"):
+        kind(max_epsilom=1)
+
+    assert clone(kind(max_epsilon=3.0)).get_params()["max_epsilon"] == 3.0
+    assert set(kind().get_params()) == set(inspect.signature(kind).parameters)
 
 
 def test_weights_are_refused_with_a_reason() -> None:

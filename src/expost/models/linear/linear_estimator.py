@@ -109,7 +109,7 @@ class PrivateLinearModel(PrivateEstimator):
         account = self._account_of(X)
         source = self._read_table(X, y)
         query = self._build_query()
-        release = self._pay(PlannedQuery.of(query, source), source, account)
+        release = self._pay(PlannedQuery(query, query.plan(source, PlanContext())), source, account)
         self._fitted_problem = query.terms.describe(source)
         self._keep(release)
         return self

@@ -267,7 +267,7 @@ class FitPlan:
 
     @property
     def worst_case(self) -> Loss:
-        """Return the most that the fit can cost: the cap, unless a plan knows better."""
+        """Return the most that the fit can cost: the cap, unless a plan overrides it."""
         return PureLoss(self._problem.aim.cap)
 
     def charge_to(self, definitions: frozenset[str]) -> Plan:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -106,10 +106,25 @@ class Valley:
         solver = math.sqrt((self.sharpest + self.penalty) / 2) * self.left
         return (math.sqrt(noise) * (1 + _LATTICE) + solver) ** 2
 
-    def curve_noise(self, worst: float, quantile: float) -> float:
-        """Return the cost of noise of scale 1: half the penalty times the smaller of two bounds on its curved square."""
-        steep = 1 + self.sharpest / self.penalty
-        return self.penalty / 2 * min(worst, steep * quantile**2)
+
+# A search for epsilon needs these costs at every step: they do not depend on epsilon.
+@lru_cache(maxsize=256)
+def _laplace_cost(valley: Valley, failure_probability: float) -> float:
+    """Return half the penalty times the smaller of two bounds on the curved square of Laplace noise of scale 1."""
+    curvature, worst = valley.sharpest / valley.penalty, math.inf
+    if valley.norm is Norm.L1:
+        worst = curved_noise_bound(valley.dimension, curvature, failure_probability)
+    quantile = laplace_norm_quantile(valley.dimension, failure_probability)
+    return valley.penalty / 2 * min(worst, (1 + curvature) * quantile**2)
+
+
+@lru_cache(maxsize=256)
+def _spherical_cost(valley: Valley, failure_probability: float) -> float:
+    """Return half the penalty times the smaller of two bounds on the curved square of spherical noise of scale 1."""
+    curvature = valley.sharpest / valley.penalty
+    worst = curved_spherical_bound(valley.dimension, curvature, failure_probability)
+    quantile = spherical_norm_quantile(valley.dimension, failure_probability)
+    return valley.penalty / 2 * min(worst, (1 + curvature) * quantile**2)
 
 
 class OutputNoise(Protocol):
@@ -148,12 +163,7 @@ class LaplaceOutput:
         if self._units > LARGEST_SCALE * epsilon:
             return math.inf  # too wide to be drawn; the spherical law is not
         scale = self._units * valley.step / float(epsilon)
-        worst = math.inf
-        if valley.norm is Norm.L1:
-            curvature = valley.sharpest / valley.penalty
-            worst = curved_noise_bound(valley.dimension, curvature, failure_probability)
-        cost = valley.curve_noise(worst, laplace_norm_quantile(valley.dimension, failure_probability))
-        return valley.bound_excess(scale**2 * cost)
+        return valley.bound_excess(scale**2 * _laplace_cost(valley, failure_probability))
 
     def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
         sealed = seal(self.valley.step, self._units, Norm.L1)
@@ -197,9 +207,7 @@ class SphericalOutput(_EuclideanNoise):
     def excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
         scale = float(self._mechanism(epsilon).scale(self._sensitivity, coordinates=valley.dimension)) * valley.step
-        worst = curved_spherical_bound(valley.dimension, valley.sharpest / valley.penalty, failure_probability)
-        cost = valley.curve_noise(worst, spherical_norm_quantile(valley.dimension, failure_probability))
-        return valley.bound_excess(scale**2 * cost)
+        return valley.bound_excess(scale**2 * _spherical_cost(valley, failure_probability))
 
 
 @dataclass(frozen=True)

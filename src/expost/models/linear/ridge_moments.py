@@ -458,5 +458,5 @@ def rho_for(epsilon: Fraction, delta: Fraction) -> Fraction:
     grid = Fraction(10) ** digits
     rho = math.floor(Fraction(low) / grid) * grid
     if rho <= 0:
-        raise InvalidRequest("Expected an epsilon and delta that leave room for noise", got=epsilon, do="Raise delta")
+        raise InvalidRequest("Expected an epsilon and delta that this noise can reach", got=epsilon, do="Raise delta")
     return rational(rho, "rho")

@@ -258,7 +258,8 @@ class TiltedRidge(FitPlan):
     # The fit ----------------------------------------------------------------------------------------------------------
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        attempt = self._fit_first(rows, bits)
+        theta = self._first_risk.release(rows, self._epsilon, target_scale=_GRID, bits=bits)
+        attempt = self._check_first(theta, rows, bits)
         for share in _WIDER_FAILURES:
             wider = None if attempt.met else self._fit_wider(attempt, share, rows, bits)
             if wider is None:
@@ -282,9 +283,8 @@ class TiltedRidge(FitPlan):
         )
         return Release(self._problem.model(attempt.theta), receipt)
 
-    def _fit_first(self, rows: UnitRows, bits: BitSource | None) -> _Attempt:
-        """Fit at the reach of one target bound and check the residuals."""
-        theta = self._first_risk.release(rows, self._epsilon, target_scale=_GRID, bits=bits)
+    def _check_first(self, theta: Floats, rows: UnitRows, bits: BitSource | None) -> _Attempt:
+        """Check the residuals of the model that was fitted at the reach of one target bound."""
         check, left = self._check_for(theta), self._problem.aim.cap - self._epsilon
         if self._problem.aim.target is None:
             result = check.read(rows, left, bits=bits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,15 +50,11 @@ class Objective:
     tilt: Floats
     target_scale: float = 1.0
 
-    def _score_chunks(self, theta: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
-        """Yield features in grid units, scores and targets, chunk by chunk."""
-        for features, target in self.rows.chunks():
-            yield features, features @ (theta * _GRID), target * self.target_scale
-
     def evaluate(self, theta: Floats) -> tuple[float, Floats]:
         """Return value and gradient, in one pass over the rows."""
         total, slopes = 0.0, np.zeros(len(theta))
-        for features, score, target in self._score_chunks(theta):
+        for features, gridded in self.rows.chunks():
+            score, target = features @ (theta * _GRID), gridded * self.target_scale
             total += float(self.loss.value(score, target).sum())
             slopes += self.loss.slope(score, target) @ features
         value = total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
@@ -68,8 +63,9 @@ class Objective:
     def hessian(self, theta: Floats) -> Floats:
         """Return the second derivatives. An approximation is enough: it only steers."""
         total = np.zeros((len(theta), len(theta)))
-        for features, score, target in self._score_chunks(theta):
-            weighted = features * np.sqrt(self.loss.curvature(score, target))[:, None]
+        for features, gridded in self.rows.chunks():
+            curvature = self.loss.curvature(features @ (theta * _GRID), gridded * self.target_scale)
+            weighted = features * np.sqrt(curvature)[:, None]
             total += weighted.T @ weighted
         total *= _GRID**2 / self.rows.rows
         total[np.diag_indices_from(total)] += self.penalty
@@ -121,7 +117,8 @@ class SolverAccuracy:
 def minimize_objective(objective: Objective) -> Floats:
     """Return a point within ``SolverAccuracy.distance`` of the minimum.
 
-    Damped Newton steps from zero. They converge from anywhere because the objective is strongly convex.
+    Newton steps from zero, each halved until it descends. They converge from anywhere because the objective is strongly
+    convex.
     """
     rows = objective.rows
     accuracy = SolverAccuracy(objective.loss, rows.ball, rows=rows.rows, penalty=objective.penalty)
@@ -132,26 +129,21 @@ def minimize_objective(objective: Objective) -> Floats:
         error = accuracy.gradient_error(float(np.linalg.norm(theta)), tilt)
         if np.linalg.norm(gradient) <= _TOLERANCE + 4 * error:
             return theta
-        theta, value, gradient = _take_newton_step(objective, theta, value, gradient)
+        direction = cho_solve(cho_factor(objective.hessian(theta)), gradient)
+        decrease = float(gradient @ direction)
+        flat = decrease <= _FLAT * max(1.0, abs(value))
+        size = 1.0
+        for _ in range(_HALVINGS):
+            ahead = theta - size * direction
+            there, slope = objective.evaluate(ahead)
+            # Armijo's rule. Where values differ by rounding only, gradients decide.
+            shorter = np.linalg.norm(slope) < np.linalg.norm(gradient)
+            if shorter if flat else there <= value - 1e-4 * size * decrease:
+                break
+            size /= 2
+        theta, value, gradient = ahead, there, slope
     # Never seen. The run stays charged at its worst case and nothing is released.
     raise EngineFailed("Expected the solver to converge", do="Ask for a larger regularization")
-
-
-def _take_newton_step(
-    objective: Objective, theta: Floats, value: float, gradient: Floats
-) -> tuple[Floats, float, Floats]:
-    """Take a Newton step, halved until it descends (Armijo). Where values differ by rounding only, gradients decide."""
-    direction = cho_solve(cho_factor(objective.hessian(theta)), gradient)
-    decrease = float(gradient @ direction)
-    flat = decrease <= _FLAT * max(1.0, abs(value))
-    size = 1.0
-    for _ in range(_HALVINGS):
-        ahead = theta - size * direction
-        there, slope = objective.evaluate(ahead)
-        if np.linalg.norm(slope) < np.linalg.norm(gradient) if flat else there <= value - 1e-4 * size * decrease:
-            break
-        size /= 2
-    return ahead, there, slope
 
 
 @dataclass(frozen=True)

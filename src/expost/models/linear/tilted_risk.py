@@ -212,7 +212,7 @@ class GaussianTilt:
         cost = _LATTICE_COST * self.dimension
         least = float(self.delta) * math.exp(-cost) * (1 - _CLOSE)
         if float(epsilon) <= 2 * cost:
-            raise InvalidRequest("Expected an epsilon that leaves room for noise", got=epsilon, do="Raise epsilon")
+            raise InvalidRequest("Expected an epsilon that this noise can reach", got=epsilon, do="Raise epsilon")
         mu = _largest_tilt_mu(float(epsilon) - cost, least, self.one_sided)
         return 2 * self.steepest / mu * (1 + _CLOSE)
 
@@ -255,7 +255,7 @@ def _largest_tilt_mu(epsilon: float, delta: float, one_sided: bool) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if is_private(middle) else (low, middle)
         if high < 1e-12:
-            raise InvalidRequest("Expected an epsilon that leaves room for noise", got=epsilon, do="Raise epsilon")
+            raise InvalidRequest("Expected an epsilon that this noise can reach", got=epsilon, do="Raise epsilon")
     return low
 
 
