@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -232,15 +233,14 @@ class PrivateLinearModel(PrivateEstimator):
 
     # What was released ------------------------------------------------------------------------------------------------
 
-    def plot_climb(self, path: str | None = None, **options: Any) -> Any:
+    @explain_arguments
+    def plot_climb(self, path: str | Path | None = None) -> Any:
         """Draw what was certified at each rung of the climb.
 
         Parameters
         ----------
-        path : str, optional
+        path : str or Path, optional
             The file to write. Default: return the figure only.
-        **options
-            Passed to the plot.
 
         Returns
         -------
@@ -257,7 +257,7 @@ class PrivateLinearModel(PrivateEstimator):
             raise InvalidRequest(
                 "Expected a fit that climbed", do="Its price was known before the run: see receipt_ for what it bought"
             )
-        return draw("climb", self.release_, path=path, **options)
+        return draw("climb", self.release_, path=path)
 
     def _score_rows(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of rows read as in ``fit``: clipped to the bounds, missing values filled, on the grid."""
