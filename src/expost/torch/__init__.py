@@ -1,4 +1,4 @@
-"""Private training of PyTorch models to an accuracy target; needs the extra ``torch``."""
+"""Private training of PyTorch models to an accuracy; needs the extra ``torch``."""
 
 import importlib.util
 
@@ -7,6 +7,6 @@ from expost.core import MissingExtra
 if importlib.util.find_spec("torch") is None:
     raise MissingExtra("torch", package="torch")
 
-from expost.torch.train import train
+from expost.torch.network_training import train
 
 __all__ = ["train"]

@@ -1,4 +1,4 @@
-"""A PyTorch module in training."""
+"""A PyTorch module in training: the public problem, the private rows, the learner."""
 
 from __future__ import annotations
 
@@ -15,67 +15,77 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
-from expost.models.descent.schedule import Phase
-from expost.models.descent.validation import ScoreRule
-from expost.models.descent.watch import Tally
+from expost.models.descent.stopping_test import ScoreRule
+from expost.models.descent.training_schedule import Phase
+from expost.models.descent.training_watch import WatchTally
 from expost.noise.gaussian_stream import SHORT
-from expost.torch.entries import with_known_entries
-from expost.torch.loss_tap import Loss, LossTap
-from expost.torch.made_up import tried
+from expost.torch.loss_tap import LossTap, NetworkLoss
+from expost.torch.network_rows import Batch, NetworkRows
+from expost.torch.network_trial import find_example, find_gradients
 from expost.torch.row_gradients import ClippedRows, lattice_unit
-from expost.torch.rows import Batch, Rows
-from expost.torch.trial import clipped_rows
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
 
 _CHUNK = 512  # rows worked on at a time
-_CONTENTS = 1 << 12  # rows named at a time
-_BLOCK = 16  # of which kernels always see a multiple: they treat very short batches otherwise, and some models no batch
-_FLOAT_ERROR = 2.0**-8  # of the clip: what adding rows in float32 may move a sum (docs/proofs/sgd-torch.md)
-_MOST_STRETCHES = 4  # a batch is cut into; with more, float32 is no faster than float64
-_MOST_SINGLE = 500  # rows: so many of 2^21 lattice units each stay below 2^30
+_CONTENTS = 1 << 12  # rows hashed at a time
+_BLOCK = (
+    16  # kernels always see a multiple: they treat very short batches differently, and some models refuse empty ones
+)
+_FLOAT_ERROR = 2.0**-8  # share of the clip by which float32 additions may move a sum (docs/proofs/sgd-torch.md)
+_MOST_STRETCHES = 4  # parts of a batch; with more, float32 is not faster than float64
+_MOST_SINGLE = 500  # rows: this many of 2^21 lattice units each stay below 2^30
 
 
 @dataclass(frozen=True)
 class ModuleProblem:
     """The public side of a training: model, loss, clip, and how released gradients are used.
 
-    What is trained is a copy, the ``worker``. Of all it may have kept of the rows, by its own doing or because someone
-    stopped it in the middle of a step, only its weights come back.
+    A copy is trained, the ``worker``. Whatever it may have kept of the rows, by its own code or because it was stopped in
+    the middle of a step, only its weights come back. If ``watched``, scores and losses are counted too; the loss must
+    then be the cross-entropy of classes.
     """
 
     model: nn.Module
-    loss: Loss
+    loss: NetworkLoss
     clip: float
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
     averaging: float
     device: torch.device
     watched: bool = False
-    """Whether scores and losses are counted along; the loss must then be the cross-entropy of classes."""
 
-    def table(self, rows: Rows) -> ModuleTable:
-        """The rows, with the way their gradients are computed; the check uses made-up values."""
+    def table(self, rows: NetworkRows) -> ModuleTable:
+        """Return the rows with a way to compute their gradients, which is checked on synthetic values."""
         tap = LossTap(self.loss)
-        inputs, targets = (self.placed(part) for part in rows.shapes())
-        example, outputs = tried(self.worker, tap, inputs, targets)
-        classes = outputs.shape[1] if outputs.dim() == 2 and _are_classes(targets) else 0
-        filler = (_block_of(example[0]), _block_of(example[1]))
-        return ModuleTable(self, rows, clipped_rows(self.worker, tap, example), tap, classes, filler)
+        inputs, targets = (self.convert(part) for part in rows.shapes())
+        example, outputs = find_example(self.worker, tap, inputs, targets)
+        has_classes = targets.dim() == 1 and not targets.is_floating_point() and outputs.dim() == 2
+        filler = tuple(part.repeat(_BLOCK, *[1] * (part.dim() - 1))[:_BLOCK] for part in example)
+        gradients = find_gradients(self.worker, tap, example)
+        classes = outputs.shape[1] if has_classes else 0
+        return ModuleTable(self, rows, gradients, tap, classes, (filler[0], filler[1]))
 
-    def placed(self, values: Tensor) -> Tensor:
-        """Numbers as the model takes them, on its device; class numbers as its loss does."""
+    def convert(self, values: Tensor) -> Tensor:
+        """Convert numbers to the model's type and device, and class indices to integers."""
         return values.to(self.device, self._kind if values.is_floating_point() else torch.long)
 
     @cached_property
     def worker(self) -> nn.Module:
-        """The copy that sees the rows."""
+        """Return the copy that sees the rows.
+
+        An index that an embedding does not have is clamped to its first or last entry: PyTorch would raise, and so
+        reveal that such a row exists.
+        """
         try:
-            return with_known_entries(copy.deepcopy(self.model))
+            worker = copy.deepcopy(self.model)
         except Exception:
             raise InvalidRequest("Expected a model that can be copied", do="Try copy.deepcopy(model)") from None
+        for module in worker.modules():
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                module.register_forward_pre_hook(_clamp_indices)
+        return worker
 
     def begin(self) -> None:
-        """The worker is as the model is: nothing of an earlier training is left in its weights."""
+        """Copy the model's weights to the worker: nothing of an earlier training is left in them."""
         with torch.no_grad():
             for mine, given in zip(self.worker.parameters(), self.model.parameters(), strict=True):
                 mine.copy_(given)
@@ -87,21 +97,22 @@ class ModuleProblem:
 
 @dataclass(frozen=True)
 class ModuleTable:
-    """Private rows that a module learns from."""
+    """Private rows that a module learns from. It implements ``trainer.TrainingTable``.
+
+    ``classes`` is their number, 0 if targets are not classes. ``filler`` are synthetic rows to fill a block with.
+    """
 
     problem: ModuleProblem
-    rows: Rows
+    rows: NetworkRows
     gradients: ClippedRows
     tap: LossTap
     classes: int
-    """How many there are; 0 if targets are something else."""
     filler: Batch
-    """Made-up rows to fill a block with."""
 
-    def batch(self, rows: Rows, index: NDArray[np.intp]) -> Batch:
-        """Some rows as the model takes them, followed by made-up ones up to whole blocks, at least one."""
+    def batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
+        """Return some rows as the model takes them, followed by synthetic ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = map(self.problem.placed, rows.take(index, room=missing))
+        inputs, targets = map(self.problem.convert, rows.take(index, room=missing))
         for part, filler in zip((inputs, targets), self.filler, strict=True):
             part[len(index) :] = filler[:missing]
         return inputs, targets
@@ -110,24 +121,24 @@ class ModuleTable:
         return len(self.rows)
 
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> ModuleLearner:
-        """A learner of some rows, tested on others."""
+        """Return a learner of some rows, tested on others."""
         index = np.arange(len(self.rows)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
 
     def contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
-        """Inputs and targets as numbers, all rows once."""
+        """Yield inputs and targets as numbers, all rows once."""
         for start in range(0, len(self.rows), _CONTENTS):
             index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
             yield tuple(column for part in self.rows.take(index) for column in _as_floats(part))
 
 
 class ModuleLearner:
-    """Clipped sums by ``row_gradients``, put on an integer lattice; updates by any optimiser.
+    """A module with clipped sums on an integer lattice and updates by any optimizer. It implements ``trainer.Learner``.
 
     The sum of a batch is rounded to the lattice, which moves it by at most half a unit in each of n coordinates, so
     one row moves the rounded sum by clip * unit + sqrt(n) units at most. Small batches are added in float32, large
-    ones in float64; the error of that is inside the sensitivity. What a row contributes is computed in the model's
-    own precision, see docs/known-limits.md.
+    ones in float64; the error of that is inside the sensitivity (docs/proofs/sgd-torch.md). What a row contributes is
+    computed in the model's own precision, see docs/known-limits.md.
     """
 
     def __init__(self, table: ModuleTable, training: NDArray[np.intp], validation: NDArray[np.intp] | None) -> None:
@@ -147,59 +158,61 @@ class ModuleLearner:
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
         self._single = False
         self._sensitivity: Sensitivity | None = None
-        self._height, self._tally = 0, Tally(0, 0)
+        self._height, self._tally = 0, WatchTally(0, 0)
 
     @property
     def size(self) -> int:
-        """The number of weights."""
+        """Return the number of weights."""
         return sum(self._sizes)
 
     @property
     def rows(self) -> int:
-        """The number of training rows: private."""
+        """Return the number of training rows, which is private."""
         return len(self._training)
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
-        """Begin a phase."""
+        """Begin a phase; return the sensitivity of a measured sum in lattice units."""
         clip = self._problem.clip
-        # A public choice: whether small batches, if any come, may be added in float32.
-        small = _stretch(math.ceil(expected_size)) is not None
+        # Chosen from public numbers: whether small batches may be added in float32.
+        small = _find_stretch(math.ceil(expected_size)) is not None
         self._single = small and all(parameter.dtype == torch.float32 for parameter in self._parameters)
         self._unit = lattice_unit(clip, float(phase.noise_multiplier), single=self._single)
         self._scale = 1 / (self._unit * expected_size)
         slack = 2 * _FLOAT_ERROR if self._single else 0.0
+        # Rounding two neighboring sums to the lattice moves each coordinate by half a unit: sqrt(size) units together.
         amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
         self._problem.worker.train()
         return self._sensitivity
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
-        """The sum of clipped gradients at the current weights, on the lattice."""
+        """Return the sealed sum of clipped gradients at the current weights, on the lattice."""
         assert self._sensitivity is not None
         chosen = self._training[index]
-        self._tally = Tally(self._height, self.watchable[0])
-        stretch = _stretch(len(chosen)) if self._single else None
+        self._tally = WatchTally(self._height, self.watchable[0])
+        stretch = _find_stretch(len(chosen)) if self._single else None
         if stretch is not None:
-            total = self._part(chosen, stretch)
+            total = self._sum_rows(chosen, stretch)
         else:
-            total = self._part(chosen[:_CHUNK], None)
+            total = self._sum_rows(chosen[:_CHUNK], None)
             for start in range(_CHUNK, len(chosen), _CHUNK):
-                total += self._part(chosen[start : start + _CHUNK], None)
+                total += self._sum_rows(chosen[start : start + _CHUNK], None)
         if self._single and stretch is None:
-            # A batch much larger than expected. Cutting entries brings no two sums further apart.
+            # A batch much larger than expected. Clipping entries brings no two sums further apart.
             total.clamp_(1 - SHORT, SHORT - 1)
         kind = torch.int32 if self._single else torch.int64
         return Sealed(total.round_().to(kind).cpu().numpy(), self._sensitivity)
 
-    def _part(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
+    def _sum_rows(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
         inputs, targets = self._table.batch(self._table.rows, chosen)
-        terms: dict[str, Any] = {"stretch": stretch, "unit": self._unit, "rows": len(chosen)}
-        if not self._height:
-            return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
-        with self._table.tap.shown_to(partial(self._count, len(chosen))):
-            return self._table.gradients.total(inputs, targets, self._problem.clip, **terms)
+        observer = partial(self._count, len(chosen)) if self._height else None
+        with self._table.tap.shown_to(observer):
+            return self._table.gradients.total(
+                inputs, targets, self._problem.clip, stretch=stretch, unit=self._unit, rows=len(chosen)
+            )
 
     def _count(self, rows: int, *seen: Tensor) -> None:
+        """Add the metrics of the rows that count, not of the filler, to the tally."""
         outputs, targets, losses = (part[:rows] for part in seen)
         right = (outputs.argmax(1) == targets).double() * 2 - 1
         known = (targets >= 0) & (targets < self._table.classes)
@@ -208,87 +221,93 @@ class ModuleLearner:
 
     @property
     def watchable(self) -> tuple[int, float | None]:
-        """Right predictions and losses, of a classifier with the usual loss."""
+        """Return two metrics, accuracy and loss, for a classifier with the usual loss, else none."""
         classes = self._table.classes
         return (2, math.log(classes)) if self._problem.watched and classes > 1 else (0, None)
 
     def watch(self, height: int) -> None:
-        """Count them along from the next measure on."""
+        """Count metrics from the next measurement on, each row up to ``height``."""
         self._height = height
 
     def watched(self) -> Sealed:
-        """The numbers of the rows measured last."""
+        """Return the sealed metrics of the rows measured last."""
         return self._tally.sealed()
 
     def descend(self, noisy: NDArray[Any]) -> None:
-        """One step of the optimiser along the released sum over its expected number of rows."""
+        """Take one step of the optimizer along the released sum over its expected number of rows."""
         self._mean.copy_(torch.from_numpy(noisy)).mul_(self._scale)
         for parameter, part in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = part if parameter.dtype == torch.float32 else part.to(parameter.dtype)
         self._optimizer.step()
         self._steps += 1
-        self._averaged()
-
-    def _averaged(self) -> None:
         power = self._problem.averaging
-        if not power:
-            return
-        share = (power + 1) / (self._steps + power)  # SZ13, equation (4)
-        with torch.no_grad():
-            for kept, parameter in zip(self._average, self._parameters, strict=True):
-                kept.lerp_(parameter, share)
+        if power:
+            share = (power + 1) / (self._steps + power)  # SZ13, equation (4)
+            with torch.no_grad():
+                for kept, parameter in zip(self._average, self._parameters, strict=True):
+                    kept.lerp_(parameter, share)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
-        """How many validation rows the averaged model gets right, in the rule's units."""
+        """Return the sealed count of validation rows that the averaged model predicts correctly, in the rule's units."""
         assert self._validation is not None
         if rule.measure is not Measure.ACCURACY:
-            raise InvalidRequest("Expected a target of accuracy", got=rule.measure.value, do="Pass an accuracy")
-        return Sealed(self._total(rule, self._table.rows, self._validation) - margin, rule.sensitivity)
+            raise InvalidRequest("Expected a score of accuracy", got=rule.measure.value, do="Pass an accuracy")
+        return Sealed(self._count_right(rule, self._table.rows, self._validation) - margin, rule.sensitivity)
 
-    def public_score(self, rule: ScoreRule, rows: Rows) -> int:
-        """How many public rows the averaged model gets right, in the rule's units."""
-        return self._total(rule, rows, np.arange(len(rows)))
+    def public_score(self, rule: ScoreRule, rows: NetworkRows) -> int:
+        """Return how many public rows the averaged model predicts correctly, in the rule's units."""
+        return self._count_right(rule, rows, np.arange(len(rows)))
 
-    def _total(self, rule: ScoreRule, rows: Rows, index: NDArray[np.intp]) -> int:
-        right = 0
-        with self._averaged_weights(), torch.no_grad():
-            for start in range(0, len(index), _CHUNK):
-                part = index[start : start + _CHUNK]
-                inputs, targets = self._table.batch(rows, part)
-                right += int((self._problem.worker(inputs).argmax(1) == targets)[: len(part)].sum())
+    def _count_right(self, rule: ScoreRule, rows: NetworkRows, index: NDArray[np.intp]) -> int:
+        """Count correct predictions of the averaged model in evaluation mode."""
+        right, worker = 0, self._problem.worker
+        kept = [parameter.detach().clone() for parameter in self._parameters]
+        with torch.no_grad():
+            _copy_weights(self._average, self._parameters)
+            worker.eval()
+            try:
+                for start in range(0, len(index), _CHUNK):
+                    part = index[start : start + _CHUNK]
+                    inputs, targets = self._table.batch(rows, part)
+                    right += int((worker(inputs).argmax(1) == targets)[: len(part)].sum())
+            finally:
+                _copy_weights(kept, self._parameters)
+                worker.train()
         return rule.counted(right, len(index))
 
-    def _averaged_weights(self) -> _Swapped:
-        return _Swapped(self._problem.worker, self._parameters, self._average)
-
     def state(self) -> dict[str, NDArray[Any]]:
-        """Weights, averages and the optimiser's memory, all post-processing of released sums."""
+        """Return weights, averages and the optimizer's memory, all post-processing of released sums."""
         found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
         for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
-            found[f"weights/{number}"] = _numbers(parameter.detach())
-            found[f"average/{number}"] = _numbers(average)
+            found[f"weights/{number}"] = _to_numpy(parameter.detach())
+            found[f"average/{number}"] = _to_numpy(average)
         for number, memory in self._optimizer.state_dict()["state"].items():
             for name, value in memory.items():
                 found[f"optimizer/{number}/{name}"] = (
-                    _numbers(value) if isinstance(value, Tensor) else np.asarray(value)
+                    _to_numpy(value) if isinstance(value, Tensor) else np.asarray(value)
                 )
         return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         if any(f"weights/{number}" not in state for number in range(len(self._parameters))):
-            raise InvalidRequest("Expected a checkpoint of this model", do="Start anew without the checkpoint")
+            raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
         self._steps = int(state["steps"][0])
         with torch.no_grad():
             for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
                 parameter.copy_(torch.from_numpy(np.array(state[f"weights/{number}"])))
                 average.copy_(torch.from_numpy(np.array(state[f"average/{number}"])))
         memories = self._optimizer.state_dict()
-        memories["state"] = _memories(state)
+        found: dict[int, dict[str, Tensor]] = {}
+        for key, value in state.items():
+            if key.startswith("optimizer/"):
+                _, place, name = key.split("/")
+                found.setdefault(int(place), {})[name] = torch.from_numpy(np.array(value))
+        memories["state"] = found
         self._optimizer.load_state_dict(memories)
 
     def result(self) -> nn.Module:
-        """The caller's model with the averaged weights, ready for use; all else in it is as it was."""
+        """Return the caller's model with the averaged weights, in evaluation mode; everything else in it is unchanged."""
         released = [parameter for parameter in self._problem.model.parameters() if parameter.requires_grad]
         with torch.no_grad():
             for parameter, average in zip(released, self._average, strict=True):
@@ -297,65 +316,33 @@ class ModuleLearner:
         return self._problem.model.eval()
 
 
-def _block_of(example: Tensor) -> Tensor:
-    return example.repeat(_BLOCK, *[1] * (example.dim() - 1))[:_BLOCK]
+def _copy_weights(source: list[Tensor], parameters: list[nn.Parameter]) -> None:
+    for parameter, weight in zip(parameters, source, strict=True):
+        parameter.copy_(weight)
 
 
-def _are_classes(targets: Tensor) -> bool:
-    return targets.dim() == 1 and not targets.is_floating_point()
+def _clamp_indices(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (given[0].clamp(0, module.num_embeddings - 1), *given[1:])
 
 
-def _numbers(values: Tensor) -> NDArray[Any]:
-    """For a checkpoint; NumPy has no half precision of the second kind."""
+def _to_numpy(values: Tensor) -> NDArray[Any]:
+    """Convert for a checkpoint; NumPy has no bfloat16."""
     return (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy().copy()
 
 
-def _stretch(rows: int) -> int | None:
-    """How many rows of a batch may be added in float32 at a time; None if float64 is as good."""
+def _find_stretch(rows: int) -> int | None:
+    """Return how many rows of a batch may be added in float32 at a time; None if float64 is as good."""
     for parts in range(1, _MOST_STRETCHES + 1):
         stretch = -(-rows // parts)
-        if rows <= _MOST_SINGLE and rows * _roundings(stretch, parts) <= _FLOAT_ERROR * 2**24:
+        # How often a row's products are rounded, at most, in the mean of squares: see docs/proofs/sgd-torch.md.
+        roundings = (stretch + 1) / math.sqrt(3) + parts + 5
+        if rows <= _MOST_SINGLE and rows * roundings <= _FLOAT_ERROR * 2**24:
             return max(stretch, 1)
     return None
 
 
-def _roundings(stretch: int, parts: int) -> float:
-    """How often a row's products are rounded, at most, in the mean of squares: see docs/proofs/sgd-torch.md."""
-    return (stretch + 1) / math.sqrt(3) + parts + 5
-
-
-class _Swapped:
-    """The model in evaluation mode under other weights, for a while."""
-
-    def __init__(self, model: nn.Module, parameters: list[nn.Parameter], weights: list[Tensor]) -> None:
-        self._model, self._parameters, self._weights = model, parameters, weights
-
-    def __enter__(self) -> None:
-        self._kept = [parameter.detach().clone() for parameter in self._parameters]
-        self._put(self._weights)
-        self._model.eval()
-
-    def __exit__(self, *_: object) -> None:
-        self._put(self._kept)
-        self._model.train()
-
-    def _put(self, weights: list[Tensor]) -> None:
-        with torch.no_grad():
-            for parameter, weight in zip(self._parameters, weights, strict=True):
-                parameter.copy_(weight)
-
-
-def _memories(state: Mapping[str, NDArray[Any]]) -> dict[int, dict[str, Tensor]]:
-    found: dict[int, dict[str, Tensor]] = {}
-    for key, value in state.items():
-        if key.startswith("optimizer/"):
-            _, number, name = key.split("/")
-            found.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
-    return found
-
-
 def _as_floats(part: Tensor) -> Iterator[NDArray[np.float64]]:
-    """One or two tables of floats, from which a tensor could be made again; whole numbers in halves."""
+    """Yield one or two tables of floats that determine a tensor; integers are split into halves of 32 bits."""
     flat = part.detach().reshape(len(part), -1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(len(part), -1)

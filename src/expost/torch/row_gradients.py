@@ -1,9 +1,10 @@
-"""Sums of clipped per-row gradients of a module, without holding a gradient per row."""
+"""Sums of clipped per-row gradients of a module."""
 
 from __future__ import annotations
 
 import importlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -12,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from expost.torch.loss_tap import Loss, LossTap
-from expost.torch.passes import Chain, Passes, Tapped
-from expost.torch.row_parts import Layer, Part, RowsPart, Seen, Sums, parts_of
+from expost.core import MissingExtra
+from expost.torch.layer_parts import Chain, GradientPart, Layer, Passes, RowsPart, Seen, Sums, Tapped, make_parts
+from expost.torch.loss_tap import LossTap, NetworkLoss
 
-__all__ = ["ClippedRows", "SampledGradients", "SummedLayers", "lattice_unit", "places_of"]
+__all__ = ["ClippedRows", "SampledGradients", "SummedLayers", "lattice_unit", "parameter_places"]
 
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
 _FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
@@ -26,16 +27,16 @@ _BY_HAND = (nn.Linear, nn.Conv2d)
 class ClippedRows(ABC):
     """A way to compute the sum of clipped per-row gradients, times ``unit``; flat, in the order of the parameters.
 
-    ``stretch`` is the number of rows that are added in float32 at a time; the sums of stretches are added in float32 too.
-    None is for float64 throughout. A row whose gradient is not a number, or infinite, counts for nothing. Only the first
-    ``rows`` rows count, if that is given: the others are there so that the kernels see whole blocks.
+    ``stretch`` is the number of rows that are added in float32 at a time; the sums of stretches are added in float32
+    too. None means float64 throughout. A row whose gradient is NaN or infinite contributes zero. Only the first ``rows``
+    rows count, if that is given: the others fill blocks, so that kernels see whole ones.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, loss: NetworkLoss) -> None:
         self._model = model
         self._loss = loss if isinstance(loss, LossTap) else LossTap(loss)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._places = places_of(self._parameters)
+        self._places = parameter_places(self._parameters)
 
     def total(
         self,
@@ -47,9 +48,15 @@ class ClippedRows(ABC):
         unit: float = 1.0,
         rows: int | None = None,
     ) -> Tensor:
-        """The sum over some rows: all norms first, then each part's sum with the factors they lead to."""
+        """Return the sum over some rows: all norms first, then each part's sum with the factors they lead to."""
         parts = self._parts(inputs, targets, slice(rows))
-        factors, finite = _factors([part.squares() for part in parts], clip, unit)
+        pieces = [part.squares() for part in parts]
+        squares = sum(pieces[1:], pieces[0])
+        finite = None if math.isfinite(squares.sum().item()) else squares.isfinite()
+        # A norm of zero gives an infinite quotient, which is cut to the unit like that of any row within the clip.
+        factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
+        if finite is not None:
+            factors = torch.where(finite, factors, 0.0)
         sums = Sums(list(self._places.values()), stretch, inputs.device)
         column = factors.to(sums.kind)[:, None]
         for part in parts:
@@ -59,18 +66,18 @@ class ClippedRows(ABC):
         return sums.whole()
 
     @abstractmethod
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[Part]:
-        """The gradients of the rows that count, parameter by parameter or layer by layer."""
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+        """Return the gradients of the rows that count, parameter by parameter or layer by layer."""
 
 
 class SummedLayers(ClippedRows):
     """Linear and 2-d convolution layers by hand: norms from activations and back-propagated errors, one backward pass.
 
     For a linear layer the gradient of a row is the outer product of its input a and its error b, of norm |a| |b|;
-    the clipped sum is one matrix product of inputs and scaled errors. A convolution is a linear layer on patches.
+    the clipped sum is one matrix product of inputs and scaled errors. No gradient per row is held.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, loss: NetworkLoss) -> None:
         super().__init__(model, loss)
         layers = {
             module: Layer(module, self._places.get(id(module.weight)), self._places.get(id(module.bias)))
@@ -85,8 +92,8 @@ class SummedLayers(ClippedRows):
 
     @staticmethod
     def supports(model: nn.Module) -> bool:
-        """Whether every parameter that is trained belongs to one of these layers, and to one only."""
-        layers = [module for module in model.modules() if type(module) in _BY_HAND]  # others of their kind may do more
+        """Return whether every parameter that is trained belongs to one of these layers, and to one only."""
+        layers = [module for module in model.modules() if type(module) in _BY_HAND]  # subclasses may do more
         owned = [id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)]
         trained = [id(parameter) for parameter in model.parameters() if parameter.requires_grad]
         plain = all(
@@ -95,60 +102,59 @@ class SummedLayers(ClippedRows):
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[Part]:
-        """One forward pass, one pass back through the activations; two products a layer are left."""
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         seen = self._passes(inputs, targets, self._loss)
         _check_lengths([each.given for each in seen], inputs)
-        return parts_of([Seen(layer, given[counted], error[counted]) for layer, given, error in seen])
+        return make_parts([Seen(layer, given[counted], error[counted]) for layer, given, error in seen])
+
+
+class SampledGradients(ClippedRows):
+    """Any layer that Opacus supports, through its per-sample gradients, held for the time of a call."""
+
+    def __init__(self, model: nn.Module, loss: NetworkLoss) -> None:
+        super().__init__(model, loss)
+        try:  # on demand: Opacus is needed for unusual layers only
+            self._wrapper: Any = importlib.import_module("opacus.grad_sample").GradSampleModule
+        except ModuleNotFoundError:
+            raise MissingExtra("torch", package="opacus") from None
+
+    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message="Full backward hook is firing"
+            )  # the first input needs no gradient
+            # The loss is a sum over rows, so per-sample gradients are not rescaled.
+            hooked = self._wrapper(self._model, batch_first=True, loss_reduction="sum")
+            try:
+                torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
+                found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
+            finally:
+                hooked._close()
+        self._model.zero_grad(set_to_none=True)
+        _check_lengths(found, inputs)
+        return [RowsPart(place, rows[counted]) for place, rows in zip(self._places.values(), found, strict=True)]
 
 
 def _check_lengths(parts: list[Tensor], inputs: Tensor) -> None:
-    """A layer that sees something else than the rows, one by one, would have that clipped."""
+    """Raise if a layer sees something else than one entry per row: then not the rows would be clipped."""
     if any(len(part) != len(inputs) for part in parts):
-        raise RuntimeError("Expected layers to be given one entry a row.")
+        raise RuntimeError("Expected layers to be given one entry per row.")
 
 
-def _factors(parts: list[Tensor], clip: float, unit: float) -> tuple[Tensor, Tensor | None]:
-    """What rows whose squared norms have these parts are multiplied by; zero if not finite, and then also which are."""
-    squares = sum(parts[1:], parts[0])
-    finite = None if math.isfinite(squares.sum().item()) else squares.isfinite()
-    # The root of zero leads to infinity, which is cut to the unit like all that is not clipped.
-    factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
-    return factors if finite is None else torch.where(finite, factors, 0.0), finite
+def parameter_places(parameters: list[nn.Parameter]) -> dict[int, slice]:
+    """Return where in a flat vector the numbers of each parameter are, by its identity.
 
-
-def places_of(parameters: list[nn.Parameter]) -> dict[int, slice]:
-    """Where in a flat vector the numbers of each parameter are, by its identity.
-
-    >>> list(places_of(list(nn.Linear(3, 2).parameters())).values())
+    >>> list(parameter_places(list(nn.Linear(3, 2).parameters())).values())
     [slice(0, 6, None), slice(6, 8, None)]
     """
     borders = pairwise(accumulate((parameter.numel() for parameter in parameters), initial=0))
     return {id(parameter): slice(*border) for parameter, border in zip(parameters, borders, strict=True)}
 
 
-class SampledGradients(ClippedRows):
-    """Any layer that Opacus knows, through its per-sample gradients, held for the time of a call."""
-
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
-        super().__init__(model, loss)
-        # Opacus is needed for unusual layers only.
-        self._per_sample: Any = importlib.import_module("expost.torch.per_sample").per_sample
-
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[Part]:
-        """One forward pass, one back, and a gradient a row in memory."""
-        with self._per_sample(self._model) as hooked:
-            torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
-            found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
-        self._model.zero_grad(set_to_none=True)
-        _check_lengths(found, inputs)
-        return [RowsPart(place, rows[counted]) for place, rows in zip(self._places.values(), found, strict=True)]
-
-
 def lattice_unit(clip: float, noise_multiplier: float, *, single: bool = False) -> float:
-    """Lattice units of a gradient entry of 1: as fine as the noise sampler's range allows.
+    """Return the lattice units of a gradient entry of 1: as fine as the noise sampler's range allows.
 
-    Batches that are added in float32 have at most 2^9 rows; the sums of clip * 2^21 each fit 32-bit integers.
+    Batches that are added in float32 have at most 2^9 rows; their sums of clip * 2^21 each fit 32-bit integers.
 
     >>> lattice_unit(1.0, 1.0) == 2.0**24, lattice_unit(1.0, 1.0, single=True) == 2.0**21
     (True, True)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.models.descent.event_log import by_dp_accounting, by_formula, read_steps
 
 from expost.core import Outcome, Receipt
-from expost.models.sgd import SGDClassifier, SGDRegressor
+from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
 from expost.noise.gaussian_stream import GaussianStream
 
 DELTA = 1e-6
@@ -71,7 +71,7 @@ def test_a_training_to_a_target_costs_what_others_say_of_the_phases_it_ran(
     batches: str, solver: str, released: list[float]
 ) -> None:
     eight = {"batch_size": 400} if batches == "disjoint" else {}  # of the 3200 rows that are not held out
-    found = receipt(batches, solver=solver, target=("accuracy", 0.8), max_epsilon=4.0, phases=3, **eight)
+    found = receipt(batches, solver=solver, score=("accuracy", 0.8), max_epsilon=4.0, phases=3, **eight)
 
     assert found.outcome is Outcome.TESTED and found.rung is not None and found.rung < 2
     check(found, passes=8 if batches == "disjoint" else 1)

@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from expost import BudgetExceeded, InvalidRequest, TargetNotMet, approx, open_ledger
 from expost.core import Outcome
-from expost.models.descent.learner import LinearLearner
-from expost.models.sgd import SGDClassifier, SGDRegressor
+from expost.models.descent.linear_learner import LinearLearner
+from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
 
 # What scikit-learn expects and privacy forbids, with the reason.
 EXPECTED_FAILURES = {
@@ -94,7 +94,7 @@ def test_scikit_learn_accepts_the_estimator(model: Any) -> None:
 def test_a_target_is_reached_and_the_training_stops_by_itself() -> None:
     x, y = two_classes(20_000)
 
-    model = classifier(epsilon=None, target=("accuracy", 0.85), rows=20_000, max_epsilon=2.0).fit(x, y)
+    model = classifier(epsilon=None, score=("accuracy", 0.85), rows=20_000, max_epsilon=2.0).fit(x, y)
 
     assert model.receipt_.outcome is Outcome.TESTED
     assert model.receipt_.epsilon < 1
@@ -106,7 +106,7 @@ def test_a_missed_target_raises_with_the_model_that_was_paid_for() -> None:
     x, y = two_classes()
 
     with pytest.raises(TargetNotMet) as raised:
-        classifier(epsilon=None, target=("accuracy", 0.999), max_epsilon=0.5, phases=3).fit(x, y)
+        classifier(epsilon=None, score=("accuracy", 0.999), max_epsilon=0.5, phases=3).fit(x, y)
 
     assert raised.value.receipt.epsilon <= 0.5
     assert raised.value.release.value.coefficients.shape == (1, 3)
@@ -114,7 +114,7 @@ def test_a_missed_target_raises_with_the_model_that_was_paid_for() -> None:
 
 def test_the_price_is_known_before_the_data() -> None:
     assert 1.9 < float(classifier().price().cap.epsilon) <= 2
-    prices = classifier(epsilon=None, target=("accuracy", 0.9), max_epsilon=1.0).price()
+    prices = classifier(epsilon=None, score=("accuracy", 0.9), max_epsilon=1.0).price()
     # Prices rise by about a quarter from the first at which the test can tell: 12 over the 90 rows it may get wrong.
     assert len(prices.epsilons) == 10 and prices.cap.epsilon <= 1
     assert 0.9 < float(prices.epsilons[0]) * 900 * 0.1 / 12 < 1.1
@@ -144,7 +144,7 @@ def test_a_regression_is_undone_to_raw_units() -> None:
 def test_a_regression_can_aim_at_an_rmse() -> None:
     x, y = line(20_000)
 
-    model = regressor(epsilon=None, target=("rmse", 1.5), rows=20_000, max_epsilon=2.0).fit(x, y)
+    model = regressor(epsilon=None, score=("rmse", 1.5), rows=20_000, max_epsilon=2.0).fit(x, y)
 
     assert model.receipt_.outcome is Outcome.TESTED
     assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 1.6
@@ -299,7 +299,7 @@ def test_a_fit_to_a_target_that_is_stopped_says_so_and_keeps_its_model(
     x, y = two_classes(500)
     stop_at_step(7, monkeypatch)
     files = {"checkpoint": str(tmp_path / "run.npz")} if resumable else {}
-    model = classifier(steps=20, phases=5, epsilon=None, target=("accuracy", 0.999), **files)
+    model = classifier(steps=20, phases=5, epsilon=None, score=("accuracy", 0.999), **files)
 
     with pytest.raises(TargetNotMet, match="stopped by hand") as missed:
         model.fit(x, y)
@@ -311,7 +311,7 @@ def test_a_fit_to_a_target_that_is_stopped_says_so_and_keeps_its_model(
 
 def test_a_fit_that_misses_its_target_by_itself_keeps_no_model() -> None:
     x, y = two_classes(500)
-    model = classifier(steps=5, phases=2, epsilon=None, target=("accuracy", 0.999), max_epsilon=0.1)
+    model = classifier(steps=5, phases=2, epsilon=None, score=("accuracy", 0.999), max_epsilon=0.1)
 
     with pytest.raises(TargetNotMet, match="Raise max_epsilon"):
         model.fit(x, y)
@@ -392,7 +392,7 @@ def test_a_penalty_shortens_the_steps() -> None:
 
 def test_public_rows_stop_a_training_for_free() -> None:
     x, y = two_classes(8000)
-    model = classifier(epsilon=None, target=("accuracy", 0.9)).fit(
+    model = classifier(epsilon=None, score=("accuracy", 0.9)).fit(
         x[:4000], y[:4000], public_validation=(x[4000:], y[4000:])
     )
 
@@ -405,9 +405,7 @@ def test_public_rows_stop_a_training_for_free() -> None:
 
 def test_a_regression_stops_on_public_rows_too() -> None:
     x, y = line(8000)
-    model = regressor(epsilon=None, target=("rmse", 2.0)).fit(
-        x[:4000], y[:4000], public_validation=(x[4000:], y[4000:])
-    )
+    model = regressor(epsilon=None, score=("rmse", 2.0)).fit(x[:4000], y[:4000], public_validation=(x[4000:], y[4000:]))
 
     assert model.receipt_.outcome is Outcome.CERTIFIED
     assert np.sqrt(np.mean((model.predict(x[4000:]) - y[4000:]) ** 2)) <= 2.0
@@ -415,7 +413,7 @@ def test_a_regression_stops_on_public_rows_too() -> None:
 
 def test_public_rows_do_not_say_which_classes_there_are() -> None:
     x, y = two_classes()
-    terms = {"epsilon": None, "target": ("accuracy", 0.6), "classes": "observed"}
+    terms = {"epsilon": None, "score": ("accuracy", 0.6), "classes": "observed"}
 
     assert classifier(**terms).fit(x, y, public_validation=(x[y == 1], y[y == 1])).classes_.tolist() == [0, 1]
     with pytest.raises(InvalidRequest, match="Expected public labels among the classes"):
@@ -425,12 +423,12 @@ def test_public_rows_do_not_say_which_classes_there_are() -> None:
 @pytest.mark.parametrize(
     ("changes", "public", "said"),
     [
-        ({}, lambda x, y: (x, y), "Expected a target and no validation_share"),
-        ({"target": ("accuracy", 0.9)}, lambda x, y: x, "Expected public_validation to be a pair"),
-        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:, :2], y), "Expected the columns of the fit"),
-        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:9], y), "Expected one public target for each public row"),
-        ({"target": ("accuracy", 0.9)}, lambda x, y: (x[:0], y[:0]), "Expected at least one row"),
-        ({"target": ("accuracy", 0.9), "validation_share": 0.1}, lambda x, y: (x, y), "no validation_share"),
+        ({}, lambda x, y: (x, y), "Expected a score and no validation_share"),
+        ({"score": ("accuracy", 0.9)}, lambda x, y: x, "Expected public_validation to be a pair"),
+        ({"score": ("accuracy", 0.9)}, lambda x, y: (x[:, :2], y), "Expected the columns of the fit"),
+        ({"score": ("accuracy", 0.9)}, lambda x, y: (x[:9], y), "Expected one public target for each public row"),
+        ({"score": ("accuracy", 0.9)}, lambda x, y: (x[:0], y[:0]), "Expected at least one row"),
+        ({"score": ("accuracy", 0.9), "validation_share": 0.1}, lambda x, y: (x, y), "no validation_share"),
     ],
 )
 def test_public_rows_that_do_not_fit_are_refused_and_cost_nothing(
@@ -440,7 +438,7 @@ def test_public_rows_that_do_not_fit_are_refused_and_cost_nothing(
     path = str(tmp_path / "people.ledger")
     with open_ledger(path) as ledger:
         ledger.open_account("dataset:table", approx(2, 1e-5))
-    terms = {"epsilon": 1.0 if "target" not in changes else None, "ledger": path, "simulation_seed": None}
+    terms = {"epsilon": 1.0 if "score" not in changes else None, "ledger": path, "simulation_seed": None}
 
     with pytest.raises(InvalidRequest, match=said):
         classifier(**terms | changes).fit(x, y, public_validation=public(x, y))

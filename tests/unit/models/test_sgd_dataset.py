@@ -71,7 +71,7 @@ def test_public_facts_must_be_declared_for_a_dataset() -> None:
 def test_what_is_observed_elsewhere_must_be_listed_for_a_dataset() -> None:
     with pytest.raises(InvalidRequest, match="rows to be a number") as rows:
         SGDClassifier(classes=["no", "yes"], **(SEEDED | {"rows": "observed"})).fit(described(), "kind")
-    with pytest.raises(InvalidRequest, match="list of classes beside a Dataset"):
+    with pytest.raises(InvalidRequest, match="list of classes for a Dataset"):
         SGDClassifier(classes="observed", **SEEDED).fit(described(), "kind")
 
     assert 'rows="observed"' not in str(rows.value)
@@ -101,7 +101,7 @@ def test_one_time_window_of_a_table_is_refused_and_charges_neither_account(tmp_p
         for account in accounts:
             ledger.open_account(account, expost.approx(10, 1e-5))
     gradient = SGDRegressor(target_bounds=(-2, 2), **SEEDED, ledger=path)
-    choice = expost.OneOf([SGDRegressor(target_bounds=(-2, 2), rows=3000, ledger=path)], target=("rmse", 0.5))
+    choice = expost.OneOf([SGDRegressor(target_bounds=(-2, 2), rows=3000, ledger=path)], score=("rmse", 0.5))
 
     for model in (gradient, expost.Ridge(epsilon=1.0, ledger=path), choice):
         with pytest.raises(InvalidRequest, match=r'Session.window\("1970-01-05"\)'):
@@ -112,7 +112,7 @@ def test_one_time_window_of_a_table_is_refused_and_charges_neither_account(tmp_p
 
 def test_a_session_stops_on_public_rows_and_prices_it_before() -> None:
     session = expost.Session(described(), budget=expost.approx(10, 1e-5))
-    terms = SEEDED | {"simulation_seed": None, "epsilon": None, "target": ("accuracy", 0.8), "max_epsilon": 4.0}
+    terms = SEEDED | {"simulation_seed": None, "epsilon": None, "score": ("accuracy", 0.8), "max_epsilon": 4.0}
     model, public = (
         SGDClassifier(classes=["no", "yes"], **terms),
         (np.column_stack([A, B]), np.where(A > B, "yes", "no")),
@@ -137,10 +137,10 @@ def test_a_price_is_guessed_from_fits_to_the_same_target_and_certain_without_one
     session = expost.Session(described(), budget=expost.approx(10, 1e-5), bits=SeededBits(1), simulation=True)
     asked = {"features": ["a", "b"], "target": "kind"}
     terms = {"classes": ["no", "yes"], "rows": 3000, "steps": 10, "feature_bound": 1.5}
-    reached, fixed = SGDClassifier(target=("accuracy", 0.7), **terms), SGDClassifier(epsilon=0.25, **terms)
+    reached, fixed = SGDClassifier(score=("accuracy", 0.7), **terms), SGDClassifier(epsilon=0.25, **terms)
     bill = session.fit(reached, **asked).receipt_.bill
 
     assert session.price(reached, **asked).likely == bill
-    assert session.price(SGDClassifier(target=("accuracy", 0.8), **terms), **asked).likely is None
+    assert session.price(SGDClassifier(score=("accuracy", 0.8), **terms), **asked).likely is None
     price = session.price(fixed, **asked)
     assert price.likely == price.worst_case == session.fit(fixed, **asked).receipt_.bill

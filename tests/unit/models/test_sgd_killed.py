@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest, TargetNotMet, approx, open_ledger
-from expost.models.sgd import SGDClassifier
+from expost.models.descent.sgd_estimator import SGDClassifier
 
 ACCOUNT = "dataset:table"
 STEPS, KILLED_AT = 40, 21
@@ -36,7 +36,7 @@ def killed(folder: Path, at: int, **changes: Any) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
-        from expost.models.descent.newton import NewtonLearner
+        from expost.models.descent.linear_learner import NewtonLearner
         from tests.unit.models.test_sgd_killed import model, table
         steps, original = [], NewtonLearner.descend
         def dying(self, noisy):
@@ -105,7 +105,7 @@ def test_the_curvature_of_before_the_kill_is_used_after_it(left: Path, monkeypat
     with np.load(left / "run.npz") as kept:
         before = float(kept["curvature precision"][0])
     seen: list[float] = []
-    learner = sys.modules["expost.models.descent.newton"].NewtonLearner
+    learner = sys.modules["expost.models.descent.linear_learner"].NewtonLearner
     original = learner.descend
 
     def descend(self: Any, noisy: Any) -> None:
@@ -120,7 +120,7 @@ def test_the_curvature_of_before_the_kill_is_used_after_it(left: Path, monkeypat
 
 
 def test_a_killed_newton_training_to_a_target_goes_on_too(folder: Path) -> None:
-    aim = {"epsilon": None, "target": ("accuracy", 0.999), "max_epsilon": 2.0, "phases": 4, "steps": 12}
+    aim = {"epsilon": None, "score": ("accuracy", 0.999), "max_epsilon": 2.0, "phases": 4, "steps": 12}
     killed(folder, 5, **aim)  # in the second phase
     cap, holds = books(folder)
     assert holds == 1 and 1.9 < cap <= 2

@@ -10,9 +10,8 @@ import pytest
 from expost import InvalidRequest, open_ledger
 from expost.accounting import GaussianEvent, Repeat
 from expost.core import approx
-from expost.models.descent.batches import Full
-from expost.models.descent.schedule import Phase, Schedule
-from expost.models.sgd import SGDClassifier, SGDRegressor
+from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
+from expost.models.descent.training_schedule import Full, Phase, Schedule
 
 LENGTHS = np.array([1.0, 1.0, 0.2, 0.1])
 
@@ -94,5 +93,5 @@ def test_fewer_newton_steps_than_gradient_steps_are_taken_if_nobody_says() -> No
         model = SGDClassifier(classes=[0, 1], solver=solver, **terms(steps=None)).fit(x, labels)
         assert model.receipt_.terms["steps run"] == steps
         assert model.receipt_.bill == model.price().cap
-    aimed = SGDClassifier(classes=[0, 1], solver="newton", target=("accuracy", 0.9), **terms(steps=None, epsilon=None))
+    aimed = SGDClassifier(classes=[0, 1], solver="newton", score=("accuracy", 0.9), **terms(steps=None, epsilon=None))
     assert aimed._order(4, None).steps == 100

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from torch import nn  # noqa: E402
 
-from expost.torch.train import _cross_entropy  # noqa: E402
+from expost.torch.network_training import _cross_entropy  # noqa: E402
 
 
 def by_hand(model: nn.Module, inputs: Any, targets: Any, clip: float) -> Any:

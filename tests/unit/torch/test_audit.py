@@ -14,7 +14,7 @@ from expost.audit import AuditProfile, AuditVerdict, audit_table  # noqa: E402
 from expost.audit.audit_registry import AuditEntry  # noqa: E402
 from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
 from expost.models.descent import trainer  # noqa: E402
-from expost.models.descent.batches import Full  # noqa: E402
+from expost.models.descent.training_schedule import Full  # noqa: E402
 from expost.noise.gaussian_stream import GaussianStream  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import ModuleLearner  # noqa: E402

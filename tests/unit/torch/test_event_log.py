@@ -71,7 +71,7 @@ def test_a_fixed_training_costs_what_others_say(batches: str, given: dict[str, A
 @pytest.mark.parametrize("batches", BATCHES)
 def test_a_training_to_a_target_costs_what_others_say_of_the_phases_it_ran(batches: str, sums: list[int]) -> None:
     eight = {"batch_size": 100} if batches == "disjoint" else {}  # of the 800 rows that are not held out
-    terms = {"target": ("accuracy", 0.6), "max_epsilon": 8.0, "phases": 4, "steps": 32, "validation_share": 0.2}
+    terms = {"score": ("accuracy", 0.6), "max_epsilon": 8.0, "phases": 4, "steps": 32, "validation_share": 0.2}
     found = receipt(batches, **terms, **eight)
 
     assert found.outcome is Outcome.TESTED and found.rung is not None
@@ -82,7 +82,7 @@ def test_a_training_to_a_target_costs_what_others_say_of_the_phases_it_ran(batch
 
 def test_a_missed_target_costs_what_others_say_of_all_phases() -> None:
     with pytest.raises(TargetNotMet) as raised:
-        receipt("full", target=("accuracy", 0.999), max_epsilon=1.0, phases=2, steps=8)
+        receipt("full", score=("accuracy", 0.999), max_epsilon=1.0, phases=2, steps=8)
 
     check(raised.value.receipt)
 

@@ -12,14 +12,12 @@ from torch import nn  # noqa: E402
 
 from expost import InvalidRequest  # noqa: E402
 from expost.core import unseal  # noqa: E402
-from expost.models.descent.batches import Full  # noqa: E402
-from expost.models.descent.schedule import Phase  # noqa: E402
-from expost.models.descent.watch import Watch  # noqa: E402
-from expost.models.descent.watching import Watching  # noqa: E402
+from expost.models.descent.training_schedule import Full, Phase  # noqa: E402
+from expost.models.descent.training_watch import Watch, Watching  # noqa: E402
 from expost.noise import SeededBits  # noqa: E402
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
-from expost.torch.rows import read_rows  # noqa: E402
-from expost.torch.train import _cross_entropy  # noqa: E402
+from expost.torch.network_rows import read_rows  # noqa: E402
+from expost.torch.network_training import _cross_entropy  # noqa: E402
 
 
 def learner_of(model: nn.Module, inputs: Any, labels: Any, *, clip: float = 1.0, watched: bool = False) -> Any:
@@ -174,7 +172,7 @@ REFUSED: list[Any] = [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy, Sort
 
 @pytest.mark.parametrize("model", [*REFUSED, RareMixing])
 def test_models_that_mix_rows_somehow_are_refused(model: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"rows are independent|bear any number of rows|at random"):
+    with pytest.raises(InvalidRequest, match=r"rows are independent|accept any number of rows|at random"):
         learner_of(model(), torch.zeros(9, 4), torch.zeros(9).long())
 
 
@@ -360,7 +358,7 @@ def test_an_empty_batch_is_watched_like_any_other(model: Any) -> None:
     watching = Watching(Watch(), learner, Full(6), SeededBits(1))
     watching.open(Phase(2, Fraction(3)))
     learner.measure(np.arange(0))
-    watching.look()
+    watching.release_metrics()
 
     assert watching.reading is not None
 

@@ -9,11 +9,14 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
+from expost.torch.layer_parts import (  # noqa: E402
+    Chain,
+    Layer,
+    Tapped,
+)
 from expost.torch.loss_tap import LossTap  # noqa: E402
-from expost.torch.passes import Chain, Tapped  # noqa: E402
+from expost.torch.network_training import _cross_entropy  # noqa: E402
 from expost.torch.row_gradients import SummedLayers  # noqa: E402
-from expost.torch.row_parts import Layer  # noqa: E402
-from expost.torch.train import _cross_entropy  # noqa: E402
 
 
 def batch(*shape: int) -> tuple["torch.Tensor", "torch.Tensor"]:

@@ -9,12 +9,12 @@ from tests.unit.torch.row_by_row import by_hand  # noqa: E402
 from torch import nn  # noqa: E402
 
 from expost.core import InvalidRequest, unseal  # noqa: E402
-from expost.models.descent.schedule import Phase  # noqa: E402
-from expost.models.descent.validation import ScoreRule  # noqa: E402
-from expost.torch.module_learner import ModuleProblem, _stretch  # noqa: E402
+from expost.models.descent.stopping_test import ScoreRule  # noqa: E402
+from expost.models.descent.training_schedule import Phase  # noqa: E402
+from expost.torch.module_learner import ModuleProblem, _find_stretch  # noqa: E402
+from expost.torch.network_rows import TensorRows, read_rows  # noqa: E402
+from expost.torch.network_trial import find_gradients  # noqa: E402
 from expost.torch.row_gradients import SampledGradients, SummedLayers  # noqa: E402
-from expost.torch.rows import TensorRows, read_rows  # noqa: E402
-from expost.torch.trial import clipped_rows  # noqa: E402
 
 
 def cross_entropy(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
@@ -67,7 +67,7 @@ def test_the_clipped_sum_equals_one_taken_row_by_row(make: object, clip: float) 
     model = make()  # type: ignore[operator]
     inputs, targets = batch()
 
-    ours = clipped_rows(model, cross_entropy, batch(3)).total(inputs, targets, clip)
+    ours = find_gradients(model, cross_entropy, batch(3)).total(inputs, targets, clip)
 
     assert torch.allclose(ours, by_hand(model, inputs, targets, clip), rtol=1e-3, atol=1e-4 * clip)
     assert all(
@@ -80,15 +80,15 @@ def test_layers_on_sequences_are_right_too() -> None:
     torch.manual_seed(0)
     model, (inputs, targets) = tokens(), batch()
 
-    ours = clipped_rows(model, cross_entropy, batch(3)).total(inputs, targets, 0.5)
+    ours = find_gradients(model, cross_entropy, batch(3)).total(inputs, targets, 0.5)
 
     assert torch.allclose(ours, by_hand(model, inputs, targets, 0.5), rtol=1e-3, atol=1e-4)
 
 
 def test_common_layers_are_done_by_hand_and_others_by_opacus() -> None:
-    assert isinstance(clipped_rows(mlp(), cross_entropy, batch(3)), SummedLayers)
-    assert isinstance(clipped_rows(cnn(), cross_entropy, batch(3)), SummedLayers)
-    assert isinstance(clipped_rows(normed(), cross_entropy, batch(3)), SampledGradients)
+    assert isinstance(find_gradients(mlp(), cross_entropy, batch(3)), SummedLayers)
+    assert isinstance(find_gradients(cnn(), cross_entropy, batch(3)), SummedLayers)
+    assert isinstance(find_gradients(normed(), cross_entropy, batch(3)), SampledGradients)
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -96,7 +96,7 @@ def test_batch_normalisation_is_refused(affine: bool) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, affine=affine), nn.Linear(8, 3))
 
     with pytest.raises(InvalidRequest, match="independent"):
-        clipped_rows(model, cross_entropy, batch(3))
+        find_gradients(model, cross_entropy, batch(3))
 
 
 def test_a_model_that_remembers_rows_in_a_buffer_is_refused() -> None:
@@ -112,13 +112,13 @@ def test_a_model_that_remembers_rows_in_a_buffer_is_refused() -> None:
             return self.layer(values.flatten(1))
 
     with pytest.raises(InvalidRequest, match="keeps nothing"):
-        clipped_rows(Remembers(), cross_entropy, batch(3))
+        find_gradients(Remembers(), cross_entropy, batch(3))
 
 
 def test_dropout_is_allowed_and_modes_are_put_back() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 3)).eval()
 
-    clipped_rows(model, cross_entropy, batch(3))
+    find_gradients(model, cross_entropy, batch(3))
 
     assert not any(module.training for module in model.modules())
 
@@ -134,7 +134,7 @@ def test_recurrent_layers_go_through_those_of_opacus() -> None:
         def forward(self, values: "torch.Tensor") -> "torch.Tensor":
             return self.head(self.body(values.flatten(1, 2))[0][:, -1])
 
-    assert isinstance(clipped_rows(Recurrent(), cross_entropy, batch(3)), SampledGradients)
+    assert isinstance(find_gradients(Recurrent(), cross_entropy, batch(3)), SampledGradients)
 
 
 def test_a_layer_that_is_used_twice_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_layer_that_is_used_twice_is_refused() -> None:
             return self.outer(self.inner(torch.tanh(self.inner(values.flatten(1)))))
 
     with pytest.raises(InvalidRequest, match="see each row once"):
-        clipped_rows(Twice(), cross_entropy, batch(3))
+        find_gradients(Twice(), cross_entropy, batch(3))
 
 
 def test_rows_that_see_each_other_are_refused() -> None:
@@ -161,7 +161,7 @@ def test_rows_that_see_each_other_are_refused() -> None:
             return self.layer(flat - flat.mean(0, keepdim=True) + flat)
 
     with pytest.raises(InvalidRequest, match="independent"):
-        clipped_rows(Mixed(), cross_entropy, batch(3))
+        find_gradients(Mixed(), cross_entropy, batch(3))
 
 
 def problem(model: nn.Module, clip: float = 0.1) -> ModuleProblem:
@@ -208,7 +208,7 @@ def test_a_row_that_is_no_number_counts_for_nothing(make: object, value: float) 
 @pytest.mark.parametrize("stretch", [1, 3, 4, 7, 100])
 def test_sums_by_stretches_in_single_precision_are_those_in_double(make: object, stretch: int) -> None:
     torch.manual_seed(0)
-    rows = clipped_rows(make(), cross_entropy, batch(3))  # type: ignore[operator]
+    rows = find_gradients(make(), cross_entropy, batch(3))  # type: ignore[operator]
 
     exact = rows.total(*batch(), 0.1, unit=2.0**20)
     single = rows.total(*batch(), 0.1, unit=2.0**20, stretch=stretch)
@@ -219,7 +219,7 @@ def test_sums_by_stretches_in_single_precision_are_those_in_double(make: object,
 
 @pytest.mark.parametrize("rows", [0, 1, 200, 256, 331, 332, 400, 500])
 def test_batches_are_cut_so_that_single_precision_errs_by_less_than_is_declared(rows: int) -> None:
-    stretch = _stretch(rows)
+    stretch = _find_stretch(rows)
 
     assert stretch is not None
     parts = -(-rows // stretch)
@@ -286,8 +286,8 @@ def test_a_batch_much_larger_than_expected_keeps_its_type_and_range() -> None:
 
 
 def test_large_batches_are_added_in_double_precision() -> None:
-    assert _stretch(501) is None
-    assert _stretch(10**6) is None
+    assert _find_stretch(501) is None
+    assert _find_stretch(10**6) is None
 
 
 def test_a_model_in_double_precision_stays_there() -> None:

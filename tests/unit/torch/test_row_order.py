@@ -15,7 +15,7 @@ from expost import approx  # noqa: E402
 from expost.core import EngineFailed, TableChanged, TargetNotMet  # noqa: E402
 from expost.data.row_identity import RowIdentity  # noqa: E402
 from expost.ledger import open_ledger  # noqa: E402
-from expost.models.descent import request as training  # noqa: E402
+from expost.models.descent import training_query as training  # noqa: E402
 from expost.models.descent.trainer import Trainer  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import _as_floats  # noqa: E402
@@ -76,7 +76,7 @@ def resumed(kind, later, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
             nn.Linear(3, 2),
             kind(inputs, labels),
             rows=ROWS,
-            target=("accuracy", 0.9999),
+            score=("accuracy", 0.9999),
             max_epsilon=1.0,
             steps=6,
             phases=3,

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 
 from torch import nn  # noqa: E402
 
-from expost.torch.row_parts import Layer, Seen, Sums, _squared_lengths, parts_of  # noqa: E402
+from expost.torch.layer_parts import Layer, Seen, Sums, _squared_lengths, make_parts  # noqa: E402
 
 
 @pytest.mark.parametrize("width", [1, 10, 784, 2048, 2049, 100_000])
@@ -35,7 +35,7 @@ def test_layers_have_the_squares_of_their_outer_products(widths: tuple[int, ...]
         product = torch.einsum("ij,ik->ijk", error.double(), given.double())
         exact += product.square().sum((1, 2)) + (error.double().square().sum(1) if place % 2 else 0)
 
-    squares = sum(part.squares() for part in parts_of(seen))
+    squares = sum(part.squares() for part in make_parts(seen))
 
     assert float((squares / exact - 1).abs().max()) < 2.0**-13
 

@@ -10,8 +10,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from torch import nn  # noqa: E402
 
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
-from expost.torch.settings import settings_of  # noqa: E402
-from expost.torch.train import train  # noqa: E402
+from expost.torch.network_training import hash_problem, train  # noqa: E402
 
 
 class Odd:
@@ -45,7 +44,7 @@ def with_odd_option(parameters: Any) -> torch.optim.Optimizer:
     "same", [{}, {"loss": row_loss}, {"optimizer": with_odd_option}], ids=["nothing", "loss", "optimizer"]
 )
 def test_equal_settings_have_one_name(same: dict[str, Any]) -> None:
-    assert settings_of(problem(**same)) == settings_of(problem(**same | {"model": net()}))
+    assert hash_problem(problem(**same)) == hash_problem(problem(**same | {"model": net()}))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_equal_settings_have_one_name(same: dict[str, Any]) -> None:
     ids=["width", "precision", "function", "smoothing", "class weights", "rate", "momentum", "optimizer"],
 )
 def test_other_settings_have_another_name(other: dict[str, Any]) -> None:
-    assert settings_of(problem(**other)) != settings_of(problem())
+    assert hash_problem(problem(**other)) != hash_problem(problem())
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
@@ -74,7 +73,7 @@ def test_weights_that_stay_are_part_of_the_settings_and_those_that_are_trained_a
         nn.init.zeros_(model[0].bias.requires_grad_(False))  # type: ignore[index, union-attr]
         return model
 
-    names = [settings_of(problem(model=with_first_layer(value))) for value in (0.0, 0.0, 1.0)]
+    names = [hash_problem(problem(model=with_first_layer(value))) for value in (0.0, 0.0, 1.0)]
 
     assert names[0] == names[1] != names[2]
 

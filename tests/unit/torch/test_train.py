@@ -28,7 +28,7 @@ def small() -> nn.Module:
 
 def trained(**changes: Any) -> Any:
     terms = {"rows": 4000, "steps": 40, "batches": "full", "clip": 0.5, "learning_rate": 1.0, "simulation_seed": 1}
-    if not {"epsilon", "target", "noise_multiplier"} & changes.keys():
+    if not {"epsilon", "score", "noise_multiplier"} & changes.keys():
         changes["epsilon"] = 4.0
     return train(small(), moons(), **(terms | changes))
 
@@ -48,7 +48,7 @@ def test_a_network_is_trained_at_an_epsilon() -> None:
 
 
 def test_a_network_is_trained_to_an_accuracy_and_stops() -> None:
-    release = trained(target=("accuracy", 0.8), max_epsilon=8.0, phases=6, steps=60)
+    release = trained(score=("accuracy", 0.8), max_epsilon=8.0, phases=6, steps=60)
 
     assert release.receipt.outcome is Outcome.TESTED
     assert release.receipt.epsilon < 8
@@ -57,7 +57,7 @@ def test_a_network_is_trained_to_an_accuracy_and_stops() -> None:
 
 def test_a_missed_target_carries_the_model() -> None:
     with pytest.raises(TargetNotMet) as raised:
-        trained(target=("accuracy", 0.999), max_epsilon=0.5, phases=2, steps=4)
+        trained(score=("accuracy", 0.999), max_epsilon=0.5, phases=2, steps=4)
 
     assert isinstance(raised.value.release.value, nn.Module)
 
@@ -122,7 +122,7 @@ def test_without_averaging_the_last_weights_leave() -> None:
 def test_public_rows_of_whole_numbers_are_numbers() -> None:
     inputs, labels = moons(4000)
     public = (inputs[:500] * 3).round().long(), labels[:500].double()
-    release = trained(target=("accuracy", 0.3), max_epsilon=8.0, public_validation=public, steps=10)
+    release = trained(score=("accuracy", 0.3), max_epsilon=8.0, public_validation=public, steps=10)
 
     assert release.receipt.outcome is Outcome.CERTIFIED
 
@@ -159,7 +159,7 @@ def test_a_batch_without_rows_is_a_batch() -> None:
 def test_public_rows_stop_a_network_for_free() -> None:
     inputs, labels = moons(6000)
     public = inputs[4000:], labels[4000:]
-    release = trained(target=("accuracy", 0.8), max_epsilon=8.0, public_validation=public)
+    release = trained(score=("accuracy", 0.8), max_epsilon=8.0, public_validation=public)
 
     assert release.receipt.outcome is Outcome.CERTIFIED
     right = float((release.value(public[0]).argmax(1) == public[1]).float().mean())
@@ -178,6 +178,6 @@ def test_public_rows_stop_a_network_for_free() -> None:
 )
 def test_public_rows_of_other_shapes_are_refused(public: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"Expected public"):
-        trained(target=("accuracy", 0.8), public_validation=public)
-    with pytest.raises(InvalidRequest, match="Expected a target"):
+        trained(score=("accuracy", 0.8), public_validation=public)
+    with pytest.raises(InvalidRequest, match="Expected a score"):
         trained(epsilon=1.0, public_validation=moons())

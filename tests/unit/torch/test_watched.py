@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from expost.core import unseal  # noqa: E402
-from expost.models.descent.schedule import Phase  # noqa: E402
-from expost.models.descent.watch import Watch  # noqa: E402
+from expost.models.descent.training_schedule import Phase  # noqa: E402
+from expost.models.descent.training_watch import Watch  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import ModuleProblem  # noqa: E402
-from expost.torch.rows import read_rows  # noqa: E402
+from expost.torch.network_rows import read_rows  # noqa: E402
 
 
 @pytest.fixture

@@ -87,8 +87,8 @@ TERMS: list[dict[str, Any]] = [
     {"progress": "no"},
     {"device": "x"},
     {"device": "cuda:99"},
-    {"epsilon": None, "target": ("rmse", 0.5)},
-    {"epsilon": None, "target": ("accuracy", 1.0)},
+    {"epsilon": None, "score": ("rmse", 0.5)},
+    {"epsilon": None, "score": ("accuracy", 1.0)},
     {"account": ""},
     {"rows": 0},
     {"rows": "many"},
@@ -182,12 +182,10 @@ def test_numbers_are_taken_in_the_precision_of_the_model(data: Any, kind: Any) -
 
 
 def test_a_loss_that_is_reduced_is_told_so(ledger: str) -> None:
-    assert "one loss a row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss())
+    assert "one loss per row" in refused(ledger, nn.Linear(1, 2), PAIR, loss=nn.CrossEntropyLoss())
 
 
 def test_an_accuracy_of_probabilities_is_refused(ledger: str) -> None:
     chances = torch.nn.functional.one_hot(PAIR[1]).float()
 
-    assert "class number" in refused(
-        ledger, nn.Linear(1, 2), (PAIR[0], chances), epsilon=None, target=("accuracy", 0.9)
-    )
+    assert "class index" in refused(ledger, nn.Linear(1, 2), (PAIR[0], chances), epsilon=None, score=("accuracy", 0.9))

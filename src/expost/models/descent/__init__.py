@@ -1,1 +1,1 @@
-"""Private stochastic gradient descent to an accuracy target: batches, noise, prices, tests, checkpoints."""
+"""Private gradient descent: the estimators ``SGDClassifier`` and ``SGDRegressor`` and their algorithm."""

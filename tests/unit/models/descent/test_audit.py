@@ -9,9 +9,10 @@ import pytest
 from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import canary_pair
-from expost.models.descent import batches, learner, trainer
-from expost.models.descent.batches import Full, Poisson
-from expost.models.descent.gradient import ClippedGradient
+from expost.audit.entry import Entry
+from expost.models.descent import linear_learner, trainer, training_schedule
+from expost.models.descent.clipped_gradient import ClippedGradient
+from expost.models.descent.training_schedule import Full, Poisson
 from expost.noise.gaussian_stream import GaussianStream
 
 PROFILE = AuditProfile(runs=1000, slow_runs=1500)
@@ -29,7 +30,7 @@ def full() -> Any:
 
 def test_missing_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+        ClippedGradient, "clip_residuals", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
     )
 
     assert verdict(full()) is AuditVerdict.VIOLATED
@@ -50,9 +51,9 @@ def test_noise_that_is_added_after_the_division_by_the_batch_size_is_caught(monk
 
 def test_a_batch_size_that_depends_on_the_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sums are divided by the number of rows that happen to be there: two or three, which the size of the noise tells.
-    opened = learner.LinearLearner.open
+    opened = linear_learner.LinearLearner.open
     monkeypatch.setattr(
-        learner.LinearLearner, "open", lambda self, phase, expected_size: opened(self, phase, float(self.rows))
+        linear_learner.LinearLearner, "open", lambda self, phase, expected_size: opened(self, phase, float(self.rows))
     )
 
     assert verdict(canary_pair("full", Full(4), steps=1, noise=Fraction(50), runs=1500)) is AuditVerdict.VIOLATED
@@ -66,15 +67,15 @@ def test_the_same_training_with_a_public_batch_size_passes() -> None:
 
 def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # No noise when nobody was drawn: a weight of exactly zero says that the rows were not there.
-    descend, measure = learner.LinearLearner.descend, learner.LinearLearner.measure
+    descend, measure = linear_learner.LinearLearner.descend, linear_learner.LinearLearner.measure
 
     def measured(self: Any, index: Any) -> Any:
         self.empty = len(index) == 0
         return measure(self, index)
 
-    monkeypatch.setattr(learner.LinearLearner, "measure", measured)
+    monkeypatch.setattr(linear_learner.LinearLearner, "measure", measured)
     monkeypatch.setattr(
-        learner.LinearLearner, "descend", lambda self, noisy: None if self.empty else descend(self, noisy)
+        linear_learner.LinearLearner, "descend", lambda self, noisy: None if self.empty else descend(self, noisy)
     )
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(20), others=0)
@@ -84,7 +85,7 @@ def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_canary_that_is_in_every_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sampling that is claimed and not done.
-    monkeypatch.setattr(batches, "poisson_sample", lambda rate, rows, bits: np.arange(rows))
+    monkeypatch.setattr(training_schedule, "poisson_sample", lambda rate, rows, bits: np.arange(rows))
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 50), 4), steps=16, noise=Fraction(2))
 

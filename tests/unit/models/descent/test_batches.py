@@ -8,7 +8,7 @@ import pytest
 
 from expost.accounting import GaussianEvent, PoissonSampled, Repeat
 from expost.core import InvalidRequest
-from expost.models.descent.batches import Disjoint, Full, Poisson, batches_named
+from expost.models.descent.training_schedule import Disjoint, Full, Poisson, choose_batches
 from expost.noise import SeededBits
 
 
@@ -85,10 +85,10 @@ def test_full_batches_are_not_sampled() -> None:
 
 
 def test_names_lead_to_batches() -> None:
-    assert batches_named("poisson", rows=100, batch_size=5) == Poisson(Fraction(1, 20), 100)
-    assert batches_named("disjoint", rows=100, batch_size=30) == Disjoint(4, 100)
-    assert batches_named("full", rows=100, batch_size=100) == Full(100)
+    assert choose_batches("poisson", rows=100, batch_size=5) == Poisson(Fraction(1, 20), 100)
+    assert choose_batches("disjoint", rows=100, batch_size=30) == Disjoint(4, 100)
+    assert choose_batches("full", rows=100, batch_size=100) == Full(100)
     with pytest.raises(InvalidRequest, match="batches"):
-        batches_named("shuffled", rows=100, batch_size=5)
+        choose_batches("shuffled", rows=100, batch_size=5)
     with pytest.raises(InvalidRequest, match="batch_size"):
-        batches_named("poisson", rows=100, batch_size=101)
+        choose_batches("poisson", rows=100, batch_size=101)

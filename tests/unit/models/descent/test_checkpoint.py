@@ -10,20 +10,20 @@ import pytest
 
 from expost.core import ApproxLoss, InvalidRequest
 from expost.ledger import Hold
-from expost.models.descent import checkpoint as module
-from expost.models.descent.checkpoint import Checkpoint, Progressed
-from expost.models.descent.stop_test import Verdict
+from expost.models.descent import training_checkpoint as module
+from expost.models.descent.stopping_test import StopVerdict
+from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress
 
 TERMS = {"steps": 3, "noise": ["1/2"]}
 HOLD = Hold("4-ab", ("dataset:t",), ApproxLoss(1, 1e-6), "train", request_id="r", ticket="secret")
 
-PASSED = Verdict(True, 7, 0.9, "rows held out about")
+PASSED = StopVerdict(True, 7, 0.9, "rows held out about")
 
 
 def kept(path: Path) -> Checkpoint:
     checkpoint = Checkpoint(path / "run.npz")
     arrays = {"weights": np.arange(3.0), "velocity": np.ones((2, 2))}
-    checkpoint.write(Progressed(TERMS, 2, 1, 99, HOLD, arrays, PASSED))
+    checkpoint.write(TrainingProgress(TERMS, 2, 1, 99, HOLD, arrays, PASSED))
     return checkpoint
 
 
@@ -64,8 +64,13 @@ def test_one_of_another_version_is_refused_in_its_own_words(tmp_path: Path, monk
 
 def test_a_yes_is_as_long_as_a_no_and_as_nothing(tmp_path: Path) -> None:
     checkpoint, sizes = Checkpoint(tmp_path / "run.npz"), set()
-    for verdict in (None, Verdict(False), PASSED, Verdict(True, (1 << 62) - 1, -2.2250738585072014e-308, PASSED.rows)):
-        checkpoint.write(Progressed(TERMS, hold=HOLD, verdict=verdict))
+    for verdict in (
+        None,
+        StopVerdict(False),
+        PASSED,
+        StopVerdict(True, (1 << 62) - 1, -2.2250738585072014e-308, PASSED.rows),
+    ):
+        checkpoint.write(TrainingProgress(TERMS, hold=HOLD, verdict=verdict))
         sizes.add(checkpoint.path.stat().st_size)
 
     assert len(sizes) == 1
@@ -74,7 +79,7 @@ def test_a_yes_is_as_long_as_a_no_and_as_nothing(tmp_path: Path) -> None:
 def test_a_draft_that_was_written_as_a_whole_is_the_newer_file(tmp_path: Path) -> None:
     checkpoint, draft = kept(tmp_path), tmp_path / "run.npz.part"
     before = checkpoint.path.read_bytes()
-    checkpoint.write(Progressed(TERMS, 5, 5, 99, HOLD))
+    checkpoint.write(TrainingProgress(TERMS, 5, 5, 99, HOLD))
     checkpoint.path.rename(draft)
     checkpoint.path.write_bytes(before)
 
@@ -85,17 +90,19 @@ def test_a_draft_that_was_written_as_a_whole_is_the_newer_file(tmp_path: Path) -
 
 
 OTHER = [
-    (Progressed(TERMS, 5, 5, 99, HOLD), -1),
-    (Progressed(TERMS | {"steps": 4}, 5, 5, 99, HOLD), None),
-    (Progressed(TERMS, 5, 5, 99, replace(HOLD, id="9-b")), None),
-    (Progressed(TERMS, 1, 1, 99, HOLD), None),
+    (TrainingProgress(TERMS, 5, 5, 99, HOLD), -1),
+    (TrainingProgress(TERMS | {"steps": 4}, 5, 5, 99, HOLD), None),
+    (TrainingProgress(TERMS, 5, 5, 99, replace(HOLD, id="9-b")), None),
+    (TrainingProgress(TERMS, 1, 1, 99, HOLD), None),
 ]
 
 
 @pytest.mark.parametrize(
     ("progressed", "end"), OTHER, ids=["torn", "of another training", "of another run", "of an earlier stretch"]
 )
-def test_a_draft_that_does_not_follow_the_file_is_not(tmp_path: Path, progressed: Progressed, end: int | None) -> None:
+def test_a_draft_that_does_not_follow_the_file_is_not(
+    tmp_path: Path, progressed: TrainingProgress, end: int | None
+) -> None:
     checkpoint, draft = kept(tmp_path), tmp_path / "run.npz.part"
     other = Checkpoint(tmp_path / "other.npz")
     other.write(progressed)
@@ -143,7 +150,7 @@ def test_no_file_means_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_it_shows_no_secret() -> None:
-    shown = repr(Progressed(TERMS, hold=HOLD, split_key=12345, arrays={"weights": np.arange(3.0)}))
+    shown = repr(TrainingProgress(TERMS, hold=HOLD, split_key=12345, arrays={"weights": np.arange(3.0)}))
 
     assert "secret" not in shown
     assert "12345" not in shown

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from expost.core import Adjacency, InvalidRequest, Norm, unseal
-from expost.models.descent import gradient
-from expost.models.descent.curvature import CurvedGradient, curved
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Huber, Logistic, Softmax, Squared
+from expost.models.descent import clipped_gradient
+from expost.models.descent.clipped_gradient import CurvedGradient, check_curved
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.score_head import Huber, Logistic, Softmax, Squared
 
 HEADS = [Logistic(), Squared(), Huber(width=0.2)]
 ROWS = 200
@@ -70,7 +70,7 @@ def test_rows_that_are_not_cut_to_the_limit_would_break_the_sensitivity(monkeypa
     case = Case(Squared())
     monkeypatch.setattr(
         CurvedGradient,
-        "_integers",
+        "_clip_rows",
         lambda self, features, curvatures: np.rint(2 * features * (np.sqrt(curvatures) * self.row_unit)[:, None]),
     )
 
@@ -84,7 +84,7 @@ def test_the_sum_is_the_sum_of_its_rows_in_any_order_and_chunks(head: object, mo
 
     assert (case.total() == alone).all()
     assert (case.total(np.random.default_rng(0).permutation(ROWS)) == alone).all()
-    monkeypatch.setattr(gradient, "_MOST_ROWS", 7)
+    monkeypatch.setattr(clipped_gradient, "_MOST_ROWS", 7)
     assert (case.total() == alone).all()
 
 
@@ -134,8 +134,8 @@ def test_the_lattice_leaves_room_for_the_noise_of_both_parts(noise: float) -> No
 
 def test_what_newton_steps_cannot_do_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="two classes or a regression"):
-        curved(Softmax(3), 5)
+        check_curved(Softmax(3), 5)
     with pytest.raises(InvalidRequest, match="at most 512 columns"):
-        curved(Logistic(), 513)
+        check_curved(Logistic(), 513)
     with pytest.raises(InvalidRequest, match="noise multiplier"):
         Case(noise=1e6)

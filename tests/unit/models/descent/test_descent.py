@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest
-from expost.models.descent.descent import Descent, DescentRule, Stride
+from expost.models.descent.descent_rule import Descent, DescentRule, Stride
 
 
 def quadratic(rule: DescentRule, steps: int = 300, rate: float = 0.1) -> Descent:
@@ -65,12 +65,12 @@ def test_a_state_of_another_model_is_refused() -> None:
 def test_the_step_size_follows_the_noise_up_to_what_is_stable() -> None:
     rule, terms = DescentRule(), {"steps": 100, "row_length": 1.0, "curvature": 0.25}
 
-    quiet, loud, louder = (rule.rate(noise=noise, **terms) for noise in (1e-9, 0.01, 0.02))
+    quiet, loud, louder = (rule.find_rate(noise=noise, **terms) for noise in (1e-9, 0.01, 0.02))
 
-    assert quiet == rule.rate(noise=1e-12, **terms)
+    assert quiet == rule.find_rate(noise=1e-12, **terms)
     assert quiet > loud
     assert np.isclose(loud, 2 * louder)
-    assert DescentRule(learning_rate=0.3).rate(noise=1.0, **terms) == 0.3
+    assert DescentRule(learning_rate=0.3).find_rate(noise=1.0, **terms) == 0.3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def weighed(noises: list[float], rng: np.random.Generator) -> Descent:
     """Gradients that are noise alone, ever less of it."""
     walk = Descent(DescentRule(weighing=True), np.zeros(4000))
     for noise in noises:
-        stride = walk.rule.stride(noise=noise, steps=1, row_length=2.0, curvature=1e-9)
+        stride = walk.rule.find_stride(noise=noise, steps=1, row_length=2.0, curvature=1e-9)
         walk.apply(noise * rng.normal(size=4000), stride)
     return walk
 
@@ -100,7 +100,7 @@ def test_weighed_steps_keep_the_noise_of_a_score_the_same_whenever_training_stop
 def test_weighed_steps_let_noisy_gradients_fade() -> None:
     walk = Descent(DescentRule(weighing=True), np.zeros(2))
     for noise, gradient in ((10.0, [-1.0, 0.0]), (1.0, [0.0, -1.0])):
-        walk.apply(np.array(gradient), walk.rule.stride(noise=noise, steps=1, row_length=1.0, curvature=1e-9))
+        walk.apply(np.array(gradient), walk.rule.find_stride(noise=noise, steps=1, row_length=1.0, curvature=1e-9))
 
     assert abs(walk.weights[1] / walk.weights[0] - 100) < 1e-9  # as their precisions
 
@@ -109,7 +109,7 @@ def test_weighed_steps_go_on_from_a_state() -> None:
     first = weighed([4.0, 2.0], np.random.default_rng(1))
     second = Descent(DescentRule(weighing=True), np.zeros(4000))
     second.restore(first.state())
-    stride = first.rule.stride(noise=1.0, steps=1, row_length=2.0, curvature=1e-9)
+    stride = first.rule.find_stride(noise=1.0, steps=1, row_length=2.0, curvature=1e-9)
     for walk in (first, second):
         walk.apply(np.ones(4000), stride)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expost.core import InvalidRequest
-from expost.models.descent.features import FeatureGrid
+from expost.models.descent.feature_grid import FeatureGrid
 
 
 def raw(seed: int = 0, rows: int = 200, width: int = 7, scale: float = 1.0) -> np.ndarray:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest, Norm, unseal
-from expost.models.descent import gradient as module
-from expost.models.descent import head as heads
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.gradient import ClippedGradient
-from expost.models.descent.head import Huber, Logistic, Softmax, Squared
+from expost.models.descent import clipped_gradient as module
+from expost.models.descent import score_head as heads
+from expost.models.descent.clipped_gradient import ClippedGradient
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.score_head import Huber, Logistic, Softmax, Squared
 from expost.noise.gaussian_stream import SHORT
 
 HEADS = [Softmax(10), Logistic(), Squared(), Huber(width=0.2)]
@@ -99,7 +99,7 @@ def test_a_gradient_at_the_clip_uses_nearly_all_of_the_sensitivity() -> None:
 def test_without_clipping_the_sensitivity_would_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(clip=0.05)
     monkeypatch.setattr(
-        ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+        ClippedGradient, "clip_residuals", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
     )
 
     lengths = [np.linalg.norm(case.total(np.array([row])).astype(float)) for row in range(300)]
@@ -161,7 +161,7 @@ def test_sums_by_digits_are_those_in_double_precision() -> None:
     rows = rng.integers(-256, 257, (777, 300)).astype(np.float32)
     residuals = np.rint(rng.normal(size=(5, 777)) * 1500).astype(np.float32)
 
-    assert (module._sum_by_digits(residuals, rows) == module._sum(residuals, rows)).all()
+    assert (module._sum_by_digits(residuals, rows) == module._sum_products(residuals, rows)).all()
 
 
 @pytest.mark.parametrize("clip", [0.001, 0.5, 30.0])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest
-from expost.models.descent.head import ABSENT, Huber, Logistic, Softmax, Squared, row_sums
+from expost.models.descent.score_head import ABSENT, Huber, Logistic, Softmax, Squared, row_sums
 
 
 def losses(head: object, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:

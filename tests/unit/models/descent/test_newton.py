@@ -12,15 +12,12 @@ from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import canary_pair, newton_vector_pair
 from expost.core import InvalidRequest, unseal
-from expost.models.descent.batches import Full, Poisson
-from expost.models.descent.curvature import CurvedGradient
-from expost.models.descent.descent import DescentRule
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.gradient import ClippedGradient
-from expost.models.descent.head import Logistic, Softmax, Squared
-from expost.models.descent.newton import NewtonLearner
-from expost.models.descent.schedule import Phase
-from expost.models.descent.table import LinearProblem
+from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearProblem, NewtonLearner
+from expost.models.descent.score_head import Logistic, Softmax, Squared
+from expost.models.descent.training_schedule import Full, Phase, Poisson
 from expost.noise import SeededBits
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -142,9 +139,9 @@ def test_senseless_problems_are_refused() -> None:
 # The audit ------------------------------------------------------------------------------------------------------------
 
 
-def verdict(pair: Any) -> AuditVerdict:
-    entry = AuditEntry("expost.models.descent.newton.NewtonLearner", pairs=lambda: (pair,))
-    (row,) = audit_table(AuditProfile(runs=1000, slow_runs=1500), entries=[entry])
+def verdict(pair: Any) -> Verdict:
+    entry = Entry("expost.models.descent.linear_learner.NewtonLearner", pairs=lambda: (pair,))
+    (row,) = audit_table(Profile(runs=1000, slow_runs=1500), entries=[entry])
     return row.verdict
 
 
@@ -154,17 +151,17 @@ def full() -> Any:
 
 def test_missing_clipping_of_the_gradient_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        ClippedGradient, "_integers", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
+        ClippedGradient, "clip_residuals", lambda self, residuals, squares: np.rint(residuals * self.residual_unit)
     )
 
     assert verdict(full()) is AuditVerdict.VIOLATED
 
 
 def test_curvatures_that_are_ten_times_as_large_as_declared_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CurvedGradient._integers
+    original = CurvedGradient._clip_rows
     monkeypatch.setattr(
         CurvedGradient,
-        "_integers",
+        "_clip_rows",
         lambda self, features, curvatures: np.rint(original(self, features, curvatures) * np.sqrt(10)),
     )
 

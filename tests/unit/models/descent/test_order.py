@@ -7,30 +7,30 @@ from typing import Any
 import pytest
 
 from expost.core import BudgetExceeded, InvalidRequest, Measure
-from expost.models.descent.batches import Disjoint, Full, Poisson
-from expost.models.descent.order import Order
+from expost.models.descent.training_order import TrainingOrder
+from expost.models.descent.training_schedule import Disjoint, Full, Poisson
 
 
-def order(**changes: Any) -> Order:
-    return Order(**({"rows": 10_000, "delta": 1e-6, "steps": 20} | changes))
+def order(**changes: Any) -> TrainingOrder:
+    return TrainingOrder(**({"rows": 10_000, "delta": 1e-6, "steps": 20} | changes))
 
 
 def test_an_epsilon_leads_to_noise() -> None:
-    plan = order(epsilon=1.0).plan()
+    plan = order(epsilon=1.0).plan_course()
 
     assert plan.target is None and plan.validation_share == 0
     assert Fraction(99, 100) < plan.prices.cap.epsilon <= 1
 
 
 def test_a_noise_multiplier_leads_to_an_epsilon() -> None:
-    plan = order(noise_multiplier=10).plan()
+    plan = order(noise_multiplier=10).plan_course()
 
     assert plan.schedule.phases[0].noise_multiplier == 10
     assert 1.9 < plan.prices.cap.epsilon < 2.1
 
 
 def test_a_target_leads_to_a_ladder_under_the_cap() -> None:
-    plan = order(target=("accuracy", 0.9), max_epsilon=2.0, phases=5).plan()
+    plan = order(score=("accuracy", 0.9), max_epsilon=2.0, phases=5).plan_course()
 
     assert plan.target is not None and plan.target.measure is Measure.ACCURACY
     assert len(plan.schedule.phases) == 5
@@ -39,26 +39,26 @@ def test_a_target_leads_to_a_ladder_under_the_cap() -> None:
 
 
 def test_a_target_with_constant_noise_stops_where_it_may() -> None:
-    plan = order(target=("accuracy", 0.9), noise_multiplier=40, max_epsilon=3.0, phases=4).plan()
+    plan = order(score=("accuracy", 0.9), noise_multiplier=40, max_epsilon=3.0, phases=4).plan_course()
 
     assert {phase.noise_multiplier for phase in plan.schedule.phases} == {40}
     assert len(plan.prices.epsilons) == 4
     with pytest.raises(BudgetExceeded):
-        order(target=("accuracy", 0.9), noise_multiplier=1, max_epsilon=1.0).plan()
+        order(score=("accuracy", 0.9), noise_multiplier=1, max_epsilon=1.0).plan_course()
 
 
 def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
-    assert isinstance(order(noise_multiplier=10).plan().schedule.batches, Full)
-    large = order(rows=10**7, width=100, noise_multiplier=10, accountant="rdp").plan().schedule.batches
+    assert isinstance(order(noise_multiplier=10).plan_course().schedule.batches, Full)
+    large = order(rows=10**7, width=100, noise_multiplier=10, accountant="rdp").plan_course().schedule.batches
     assert isinstance(large, Poisson)
-    assert isinstance(order(noise_multiplier=9, batches="disjoint").plan().schedule.batches, Disjoint)
+    assert isinstance(order(noise_multiplier=9, batches="disjoint").plan_course().schedule.batches, Disjoint)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {},
-        {"epsilon": 1, "target": ("accuracy", 0.9)},
+        {"epsilon": 1, "score": ("accuracy", 0.9)},
         {"epsilon": 1, "noise_multiplier": 1},
         {"epsilon": -1},
         {"epsilon": 1, "rows": 0},
@@ -67,9 +67,9 @@ def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
         {"epsilon": 1, "delta": 0},
         {"epsilon": 1, "delta": 1},
         {"epsilon": 1, "delta": 1e-20},  # a ledger counts in parts of 1e-18
-        {"target": ("f1", 0.9)},
-        {"target": 0.9},
-        {"target": ("accuracy", 0.9), "validation_share": 1.0},
+        {"score": ("f1", 0.9)},
+        {"score": 0.9},
+        {"score": ("accuracy", 0.9), "validation_share": 1.0},
         {"epsilon": 1, "batches": "shuffled"},
         {"epsilon": 1, "batches": "poisson", "batch_size": 20_000},
         {"noise_multiplier": 1, "accountant": "moments"},
@@ -78,7 +78,7 @@ def test_large_tables_are_sampled_and_small_ones_read_whole() -> None:
 )
 def test_senseless_orders_are_refused_before_any_data(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
-        order(**wrong).plan()
+        order(**wrong).plan_course()
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,36 @@ def test_senseless_orders_are_refused_before_any_data(wrong: dict[str, Any]) -> 
     ],
 )
 def test_so_many_rows_are_held_out_as_the_test_needs(rows: int, accuracy: float, cap: float, share: Fraction) -> None:
-    order = Order(rows=rows, delta=1e-6, target=("accuracy", accuracy), max_epsilon=cap)
+    order = TrainingOrder(rows=rows, delta=1e-6, score=("accuracy", accuracy), max_epsilon=cap)
 
-    assert order._share() == share
+    assert order.validation_part() == share
 
 
 def test_fewer_rows_are_held_out_where_prices_begin_at_a_quarter_of_the_cap() -> None:
-    terms: dict[str, Any] = {"rows": 60_000, "delta": 1e-6, "target": ("accuracy", 0.95)}
+    terms: dict[str, Any] = {"rows": 60_000, "delta": 1e-6, "score": ("accuracy", 0.95)}
 
-    assert Order(falling=False, **terms)._share() == Order(noise_multiplier=4, **terms)._share() == Fraction(9, 100)
+    assert (
+        TrainingOrder(falling=False, **terms).validation_part()
+        == TrainingOrder(noise_multiplier=4, **terms).validation_part()
+        == Fraction(9, 100)
+    )
 
 
 def test_who_says_how_many_rows_are_held_out_is_heard() -> None:
-    order = Order(rows=60_000, delta=1e-6, target=("accuracy", 0.95), validation_share=0.3)
+    order = TrainingOrder(rows=60_000, delta=1e-6, score=("accuracy", 0.95), validation_share=0.3)
 
-    assert order._share() == Fraction(3, 10)
+    assert order.validation_part() == Fraction(3, 10)
 
 
 def test_a_target_that_counts_no_errors_holds_out_a_fifth() -> None:
-    assert Order(rows=60_000, delta=1e-6, target=("rmse", 0.1))._share() == Fraction(1, 5)
+    assert TrainingOrder(rows=60_000, delta=1e-6, score=("rmse", 0.1)).validation_part() == Fraction(1, 5)
 
 
 @pytest.mark.parametrize("batches", ["full", "poisson", "disjoint"])
 def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> None:
     plan = order(
-        target=("accuracy", 0.9), max_epsilon=2.0, phases=5, steps=320, batches=batches, batch_size=1000, falling=False
-    ).plan()
+        score=("accuracy", 0.9), max_epsilon=2.0, phases=5, steps=320, batches=batches, batch_size=1000, falling=False
+    ).plan_course()
 
     assert len({phase.noise_multiplier for phase in plan.schedule.phases}) == 1
     assert 1.8 < plan.prices.cap.epsilon <= 2
@@ -127,8 +131,8 @@ def test_noise_that_does_not_fall_is_the_same_in_all_phases(batches: str) -> Non
 
 
 def test_networks_are_asked_as_often_as_their_growth_says() -> None:
-    terms: dict[str, Any] = {"target": ("accuracy", 0.95), "falling": False, "batches": "poisson", "batch_size": 1000}
-    private, free = (order(public_test=public, steps=60, **terms).plan() for public in (False, True))
+    terms: dict[str, Any] = {"score": ("accuracy", 0.95), "falling": False, "batches": "poisson", "batch_size": 1000}
+    private, free = (order(public_test=public, steps=60, **terms).plan_course() for public in (False, True))
 
     assert (len(private.prices.epsilons), len(free.prices.epsilons)) == (24, 25)
     assert private.schedule.steps == free.schedule.steps == 60
@@ -138,8 +142,8 @@ def test_networks_are_asked_as_often_as_their_growth_says() -> None:
 def test_networks_are_not_asked_so_often_that_their_training_grows(batches: str, steps: int, phases: int) -> None:
     """Unless there would be fewer phases than prices that rise by a quarter need; here passes have nine batches."""
     plan = order(
-        target=("accuracy", 0.95), falling=False, batches=batches, batch_size=1000, steps=steps, validation_share=0.1
-    ).plan()
+        score=("accuracy", 0.95), falling=False, batches=batches, batch_size=1000, steps=steps, validation_share=0.1
+    ).plan_course()
 
     assert len(plan.schedule.phases) == phases
     assert plan.schedule.steps == max(steps, phases)
@@ -147,15 +151,15 @@ def test_networks_are_not_asked_so_often_that_their_training_grows(batches: str,
 
 def test_phases_without_a_step_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="at least one step"):
-        order(target=("accuracy", 0.95), phases=21).plan()
+        order(score=("accuracy", 0.95), phases=21).plan_course()
 
 
 def test_free_tests_begin_low_and_stand_close() -> None:
-    terms: dict[str, Any] = {"target": ("accuracy", 0.95), "delta": 1e-5, "steps": 120, "batches": "full"}
-    free, private = (Order(rows=60_000, public_test=public, **terms).plan() for public in (True, False))
+    terms: dict[str, Any] = {"score": ("accuracy", 0.95), "delta": 1e-5, "steps": 120, "batches": "full"}
+    free, private = (TrainingOrder(rows=60_000, public_test=public, **terms).plan_course() for public in (True, False))
 
     assert free.validation_share == 0 and free.schedule.batches.rows == 60_000
     assert len(free.prices.epsilons) > len(private.prices.epsilons)
     assert 0.01 < free.prices.epsilons[0] < private.prices.epsilons[0]
-    few = Order(rows=600, public_test=True, **terms).plan()
+    few = TrainingOrder(rows=600, public_test=True, **terms).plan_course()
     assert few.prices.epsilons[0] >= Fraction(1, 8)  # nothing can be learned from so few rows below that

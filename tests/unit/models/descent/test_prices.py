@@ -10,8 +10,8 @@ from dp_accounting import pld
 from expost.accounting import Event, GaussianEvent, PoissonSampled, Repeat, account
 from expost.accounting.scenario import scenarios
 from expost.core import ApproxLoss, InvalidRequest
-from expost.models.descent import prices as module
-from expost.models.descent.prices import last_price, price_list
+from expost.models.descent import stopping_price as module
+from expost.models.descent.stopping_price import price_last_stop, price_stops
 
 DELTA = Fraction(1, 20)  # large, so that a simulation sees it
 STOPS = 12
@@ -29,7 +29,7 @@ def missing_mass(epsilons: np.ndarray, mu: float, runs: int = 200_000, slack: fl
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_an_adversarial_stop_costs_no_more_than_its_price(accountant: str) -> None:
-    prices = price_list([GaussianEvent(2)] * STOPS, DELTA, accountant=accountant)
+    prices = price_stops([GaussianEvent(2)] * STOPS, DELTA, accountant=accountant)
 
     missed = missing_mass(np.array([float(epsilon) for epsilon in prices.epsilons]), mu=0.5)
 
@@ -44,7 +44,7 @@ def test_prices_without_a_share_for_each_stop_would_be_caught() -> None:
 
 
 def test_the_last_price_makes_the_whole_training_private() -> None:
-    prices = price_list([Repeat(GaussianEvent(5), 4)] * 3, Fraction(1, 10**6))
+    prices = price_stops([Repeat(GaussianEvent(5), 4)] * 3, Fraction(1, 10**6))
 
     whole = account(Repeat(GaussianEvent(5), 12))
     assert whole.delta(prices.cap.epsilon) <= 1e-6
@@ -53,7 +53,7 @@ def test_the_last_price_makes_the_whole_training_private() -> None:
 
 def test_sampled_prices_agree_with_an_independent_accountant() -> None:
     step = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)
-    prices = price_list([step] * 3, Fraction(3, 10**5))
+    prices = price_stops([step] * 3, Fraction(3, 10**5))
 
     for stop, (price, share) in enumerate(zip(prices.epsilons, prices.shares, strict=True), start=1):
         other = pld.PLDAccountant(value_discretization_interval=1e-3)
@@ -63,7 +63,7 @@ def test_sampled_prices_agree_with_an_independent_accountant() -> None:
 
 @pytest.mark.parametrize("step", [GaussianEvent(30), PoissonSampled(Fraction(1, 50), GaussianEvent(1))])
 def test_shares_of_delta_overlap(step: Event) -> None:
-    prices = price_list([Repeat(step, 20)] * 8, Fraction(1, 10**5))
+    prices = price_stops([Repeat(step, 20)] * 8, Fraction(1, 10**5))
 
     shares = [float(share * 10**5) for share in prices.shares]
     assert 1.4 < sum(shares) < 2.5
@@ -72,7 +72,7 @@ def test_shares_of_delta_overlap(step: Event) -> None:
 
 
 def test_the_overlap_of_shares_is_as_large_as_the_worst_rule_of_stopping_allows() -> None:
-    prices = price_list([GaussianEvent(2)] * STOPS, DELTA)
+    prices = price_stops([GaussianEvent(2)] * STOPS, DELTA)
     epsilons = np.array([float(epsilon) for epsilon in prices.epsilons])
 
     def told(bills: np.ndarray) -> float:
@@ -85,13 +85,13 @@ def test_the_overlap_of_shares_is_as_large_as_the_worst_rule_of_stopping_allows(
 def test_a_single_phase_is_priced_like_a_plain_training() -> None:
     step = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)
 
-    price = float(price_list([step], Fraction(1, 10**5)).cap.epsilon)
+    price = float(price_stops([step], Fraction(1, 10**5)).cap.epsilon)
 
     assert 1 <= price / account(step).epsilon(1e-5) < 1.001
 
 
 def test_prices_always_rise() -> None:
-    prices = price_list([Repeat(GaussianEvent(1000), 1)] * 5, Fraction(1, 10), accountant="rdp")
+    prices = price_stops([Repeat(GaussianEvent(1000), 1)] * 5, Fraction(1, 10), accountant="rdp")
 
     assert all(low < high for low, high in zip(prices.epsilons[:-1], prices.epsilons[1:], strict=True))
 
@@ -100,21 +100,21 @@ def test_without_the_extra_sampled_prices_fall_back_to_renyi(monkeypatch: pytest
     monkeypatch.setattr(module, "_has_convolution", lambda: False)
     phases = [Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)] * 2
 
-    assert price_list(phases, Fraction(1, 10**5)).accountant == "rdp"
-    assert price_list([GaussianEvent(3)] * 2, Fraction(1, 10**5)).accountant == "gdp"
+    assert price_stops(phases, Fraction(1, 10**5)).accountant == "rdp"
+    assert price_stops([GaussianEvent(3)] * 2, Fraction(1, 10**5)).accountant == "gdp"
 
 
 def test_coarser_bins_are_never_cheaper() -> None:
     phases = [Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(1)), 30)] * 2
 
-    coarse, fine = (price_list(phases, Fraction(1, 10**5), bins=bins).epsilons for bins in (256, 4096))
+    coarse, fine = (price_stops(phases, Fraction(1, 10**5), bins=bins).epsilons for bins in (256, 4096))
 
     assert all(one >= two for one, two in zip(coarse, fine, strict=True))
 
 
 def test_an_unknown_accountant_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="accountant"):
-        price_list([GaussianEvent(1)], DELTA, accountant="advanced")
+        price_stops([GaussianEvent(1)], DELTA, accountant="advanced")
 
 
 SAMPLED = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(4)), 1000)
@@ -125,9 +125,9 @@ SAMPLED = Repeat(PoissonSampled(Fraction(1, 50), GaussianEvent(4)), 1000)
 def test_the_last_price_alone_is_that_of_the_list_or_a_little_above(
     step: Repeat, accountant: str, overlap: float
 ) -> None:
-    prices = price_list([step] * 3, Fraction(1, 10**6), accountant=accountant)
+    prices = price_stops([step] * 3, Fraction(1, 10**6), accountant=accountant)
 
-    alone = last_price([step] * 3, Fraction(1, 10**6), accountant=accountant)
+    alone = price_last_stop([step] * 3, Fraction(1, 10**6), accountant=accountant)
 
     assert -1e-3 < alone / float(prices.cap.epsilon) - 1 < overlap + 1e-3
 
@@ -136,39 +136,39 @@ def test_the_last_price_alone_is_that_of_the_list_or_a_little_above(
 def test_a_delta_within_the_rounding_of_convolutions_is_priced_by_orders(phases: int) -> None:
     delta = Fraction(1, 10**12)
 
-    prices = price_list([SAMPLED] * phases, delta)
+    prices = price_stops([SAMPLED] * phases, delta)
 
     assert prices.accountant == "rdp"
-    assert prices.epsilons == price_list([SAMPLED] * phases, delta, accountant="rdp").epsilons
+    assert prices.epsilons == price_stops([SAMPLED] * phases, delta, accountant="rdp").epsilons
     with pytest.raises(InvalidRequest, match='accountant="auto"'):
-        price_list([SAMPLED] * phases, delta, accountant="pld")
+        price_stops([SAMPLED] * phases, delta, accountant="pld")
 
 
 def test_an_early_stop_whose_share_is_within_rounding_is_priced_too() -> None:
     """The last stop has twice the share of the first, and here hardly more rounding: it alone has a price by convolution."""
     last = PoissonSampled(Fraction(1, 50), GaussianEvent(4))
 
-    prices = price_list([SAMPLED, last], Fraction(1, 10**11))
+    prices = price_stops([SAMPLED, last], Fraction(1, 10**11))
 
     assert prices.accountant == "rdp"
     with pytest.raises(InvalidRequest, match="can price"):
-        price_list([SAMPLED, last], Fraction(1, 10**11), accountant="pld")
+        price_stops([SAMPLED, last], Fraction(1, 10**11), accountant="pld")
 
 
 def test_losses_too_large_for_convolutions_are_priced_without_sampling() -> None:
     step, delta = PoissonSampled(Fraction(1, 2), GaussianEvent(Fraction(1, 1000))), Fraction(1, 10**6)
 
-    prices = price_list([Repeat(step, 10)], delta)
+    prices = price_stops([Repeat(step, 10)], delta)
 
     assert prices.accountant == "gdp"
     assert float(prices.cap.epsilon) == pytest.approx(account(Repeat(step.event, 10)).epsilon(delta))
     with pytest.raises(InvalidRequest, match="can price"):
-        price_list([Repeat(step, 10)], delta, accountant="pld")
+        price_stops([Repeat(step, 10)], delta, accountant="pld")
 
 
 def test_prices_too_large_to_follow_their_losses_are_those_of_certain_shares() -> None:
-    large = price_list([Repeat(GaussianEvent(Fraction(1, 5)), 10)] * 3, Fraction(1, 10**6))
-    coarse = price_list([SAMPLED] * 3, Fraction(1, 10**6), expected=1e5)
+    large = price_stops([Repeat(GaussianEvent(Fraction(1, 5)), 10)] * 3, Fraction(1, 10**6))
+    coarse = price_stops([SAMPLED] * 3, Fraction(1, 10**6), expected=1e5)
 
     assert float(large.epsilons[0]) > 100
     assert sum(large.shares) == large.delta and sum(coarse.shares) == coarse.delta
@@ -178,6 +178,6 @@ def test_each_phase_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr(module, "scenarios", lambda event: [looked.append(event), scenarios(event)][1])
 
-    price_list([Repeat(GaussianEvent(1000 + k), 1) for k in range(50)], Fraction(1, 10**6))
+    price_stops([Repeat(GaussianEvent(1000 + k), 1) for k in range(50)], Fraction(1, 10**6))
 
     assert len(looked) == 50  # not once more for every later stop

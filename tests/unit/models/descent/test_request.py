@@ -12,11 +12,11 @@ from dp_accounting import pld
 from tests.unit.models.descent.conftest import DELTA, Small
 
 from expost.core import ApproxLoss, InvalidRequest, Outcome
-from expost.models.descent.batches import Poisson
-from expost.models.descent.checkpoint import Progressed
-from expost.models.descent.progress import Quiet
-from expost.models.descent.request import TrainingRequest, _joined
-from expost.models.descent.schedule import Phase, Schedule
+from expost.models.descent.trainer import Trained
+from expost.models.descent.training_checkpoint import TrainingProgress
+from expost.models.descent.training_query import TrainingPlan
+from expost.models.descent.training_schedule import Phase, Poisson, Schedule
+from expost.models.descent.training_watch import Quiet
 from expost.noise import SeededBits
 
 
@@ -24,8 +24,7 @@ def accuracy(small: Small, model: Any) -> float:
     return float(np.mean((model.scores(small.features)[:, 0] > 0) == small.labels))
 
 
-def trained(request: TrainingRequest, small: Small, seed: int = 1) -> Any:
-    request.check(small.data)
+def trained(request: TrainingPlan, small: Small, seed: int = 1) -> Any:
     return request.climb(request.measure(small.data), SeededBits(seed))
 
 
@@ -80,7 +79,7 @@ def test_an_unreachable_target_is_not_met_at_the_price_of_the_whole(small: Small
 
 def test_the_bill_equals_an_independent_reading_of_the_event_log(small: Small) -> None:
     schedule = Schedule(Poisson(Fraction(1, 20), 4000), (Phase(30, Fraction(2)),))
-    sampled = TrainingRequest(
+    sampled = TrainingPlan(
         question="q", schedule=schedule, prices=schedule.prices(DELTA), table=lambda data: small.problem.table(*data)
     )
     for request in (sampled, small.fixed(), small.aimed()):
@@ -111,7 +110,7 @@ def test_the_receipt_shows_public_facts_only(small: Small) -> None:
 
 def test_a_crash_loses_the_phase_and_never_its_price(small: Small) -> None:
     request = small.aimed(accuracy=0.999)
-    written: list[Progressed] = []
+    written: list[TrainingProgress] = []
     with pytest.raises(RuntimeError):
         trained(_crashing(request, written, at=2), small)
 
@@ -124,7 +123,7 @@ def test_a_crash_loses_the_phase_and_never_its_price(small: Small) -> None:
 
 def test_a_resumed_test_stays_within_the_price(small: Small) -> None:
     request = small.aimed()
-    start = Progressed(request.public_terms(), begun=1, finished=1)
+    start = TrainingProgress(request.public_terms(), begun=1, finished=1)
 
     receipt = trained(_with(request, start=start), small).receipt
 
@@ -149,7 +148,7 @@ def test_the_same_key_deals_the_same_validation_rows(small: Small) -> None:
             return table.contents()
 
     for seed in (1, 2):
-        start = Progressed(request.public_terms(), split_key=77)
+        start = TrainingProgress(request.public_terms(), split_key=77)
         _with(request, start=start).climb(Watched(), SeededBits(seed))
 
     assert (dealt[0][1] == dealt[1][1]).all()
@@ -162,22 +161,24 @@ def test_a_dear_test_would_be_billed_at_its_own_price(small: Small) -> None:
     bill = request.prices.bill(0)
 
     class Dear:
-        spent = bill.epsilon + 1
+        spent, rows, citation, outcome = request.prices.cap.epsilon, "rows", "none", Outcome.TESTED
 
-    assert _joined(bill, Dear()) == ApproxLoss(bill.epsilon + 1, bill.delta)  # type: ignore[arg-type]
+    found = request._receipt(Trained(0, 1, False), Dear())  # type: ignore[arg-type]
+
+    assert found.bill == ApproxLoss(request.prices.cap.epsilon, bill.delta) != bill
 
 
 def test_half_a_target_is_refused(small: Small) -> None:
     with pytest.raises(InvalidRequest, match="target"):
-        _with(small.aimed(), validation_share=Fraction(0)).check(small.data)
+        _with(small.aimed(), validation_share=Fraction(0))
 
 
-def _with(request: TrainingRequest, **changes: Any) -> TrainingRequest:
+def _with(request: TrainingPlan, **changes: Any) -> TrainingPlan:
     return replace(request, **changes)
 
 
-def _crashing(request: TrainingRequest, written: list[Progressed], at: int) -> TrainingRequest:
-    def save(progressed: Progressed) -> None:
+def _crashing(request: TrainingPlan, written: list[TrainingProgress], at: int) -> TrainingPlan:
+    def save(progressed: TrainingProgress) -> None:
         written.append(progressed)
         if len(written) == at:
             raise RuntimeError("power cut")

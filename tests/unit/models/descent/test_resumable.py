@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.models.descent.conftest import Small
+from tests.unit.models.descent.conftest import Planned, Small
 
 from expost.core import Adjacency, EngineFailed, InvalidRequest, LedgerUnsound, TargetNotMet, Unit, approx
 from expost.ledger import Protected, open_ledger
-from expost.models.descent import request as request_module
-from expost.models.descent.checkpoint import Checkpoint, Progressed
-from expost.models.descent.resumable import train_resumably
-from expost.models.descent.stop_test import PrivateTest, PublicTest, Verdict
+from expost.models.descent import training_query as request_module
+from expost.models.descent.stopping_test import PrivateTest, PublicTest, StopVerdict
+from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress
+from expost.models.descent.training_query import train_resumably
 from expost.noise import SeededBits, system_bits
 
 ACCOUNT = "dataset:t"
@@ -36,7 +36,7 @@ class Desk:
 
     def train(self, request: Any, small: Small, **terms: Any) -> Any:
         given = {"ledger": self.ledger, "accounts": (ACCOUNT,), "checkpoint": self.checkpoint, "bits": system_bits()}
-        return train_resumably(request, small.data, **(given | terms))
+        return train_resumably(Planned(request), small.data, **(given | terms))  # type: ignore[arg-type]
 
     def check_charged(self, release: Any) -> None:
         """Settled once: at the bill, or at the worst case where the account's definition gives nothing back."""
@@ -58,7 +58,7 @@ class Crash:
     """Makes the training die as it opens its n-th phase."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-        opened, original = [], request_module.Trainer._opened
+        opened, original = [], request_module.Trainer._open_phase
 
         def dying(trainer: Any, phase: int) -> Any:
             opened.append(phase)
@@ -66,8 +66,8 @@ class Crash:
                 raise OSError("disk on fire at row 41")
             return original(trainer, phase)
 
-        monkeypatch.setattr(request_module.Trainer, "_opened", dying)
-        self.undo = lambda: monkeypatch.setattr(request_module.Trainer, "_opened", original)
+        monkeypatch.setattr(request_module.Trainer, "_open_phase", dying)
+        self.undo = lambda: monkeypatch.setattr(request_module.Trainer, "_open_phase", original)
 
 
 def test_a_finished_training_is_settled_and_its_checkpoint_gone(desk: Desk, small: Small) -> None:
@@ -92,13 +92,13 @@ def test_a_crash_stays_charged_at_the_worst_case_and_tells_nothing(
 
 
 def test_a_warning_of_a_row_is_not_shown(desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = request_module.TrainingRequest.measure
+    original = request_module.TrainingPlan.measure
 
     def warning(request: Any, dataset: Any) -> Any:
         warnings.warn("overflow at row 41", RuntimeWarning, stacklevel=1)
         return original(request, dataset)
 
-    monkeypatch.setattr(request_module.TrainingRequest, "measure", warning)
+    monkeypatch.setattr(request_module.TrainingPlan, "measure", warning)
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         release = desk.train(small.fixed(), small)
@@ -171,14 +171,14 @@ def test_a_run_whose_hold_was_taken_over_releases_nothing(
 ) -> None:
     """The lock is only a courtesy: without it, the ledger still lets one of two runs settle."""
     monkeypatch.setattr(Checkpoint, "alone", lambda self: contextlib.nullcontext())
-    original, others = request_module.TrainingRequest.measure, []
+    original, others = request_module.TrainingPlan.measure, []
 
     def meanwhile(request: Any, dataset: Any) -> Any:
-        monkeypatch.setattr(request_module.TrainingRequest, "measure", original)
+        monkeypatch.setattr(request_module.TrainingPlan, "measure", original)
         others.append(desk.train(small.fixed(), small))
         return original(request, dataset)
 
-    monkeypatch.setattr(request_module.TrainingRequest, "measure", meanwhile)
+    monkeypatch.setattr(request_module.TrainingPlan, "measure", meanwhile)
     with pytest.raises(LedgerUnsound, match="Nothing may leave"):
         desk.train(small.fixed(), small)
 
@@ -261,7 +261,7 @@ def test_a_test_that_was_passed_is_not_asked_on_after_a_crash(
     assert saved is not None and saved.verdict is not None and saved.verdict.passed
 
     monkeypatch.setattr(PrivateTest, "judge", _dying)
-    monkeypatch.setattr(request_module.Trainer, "_stretch", _dying)
+    monkeypatch.setattr(request_module.Trainer, "_run_stretch", _dying)
     release = desk.train(request, small)
 
     assert release.receipt.outcome.met
@@ -274,7 +274,7 @@ def test_so_it_is_where_it_was_passed_after_the_last_phase(
     desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = small.aimed(0.8, phases=1)
-    monkeypatch.setattr(PrivateTest, "judge", lambda *_: Verdict(True, 3, 0.9))
+    monkeypatch.setattr(PrivateTest, "judge", lambda *_: StopVerdict(True, 3, 0.9))
     with monkeypatch.context() as crash:
         crash.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(OSError):
@@ -290,14 +290,14 @@ def test_a_full_disk_does_not_tell_the_answer_it_could_not_hold(
     """A yes that were settled without being written would be seen by how the training ends, and asked again after it."""
     write, asked = Checkpoint.write, []
 
-    def full(checkpoint: Checkpoint, progressed: Progressed) -> None:
+    def full(checkpoint: Checkpoint, progressed: TrainingProgress) -> None:
         if asked:
             raise OSError("no space left on device")
         write(checkpoint, progressed)
 
-    def judge(_: object, learner: object, phase: int) -> Verdict:
+    def judge(_: object, learner: object, phase: int) -> StopVerdict:
         asked.append(phase)
-        return Verdict(passed, 3 if passed else None)
+        return StopVerdict(passed, 3 if passed else None)
 
     with monkeypatch.context() as disk:
         disk.setattr(Checkpoint, "write", full)
@@ -372,19 +372,20 @@ def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Pa
     desk = Desk(tmp_path)
     code = f"""
         import os, signal
-        from expost.models.descent import stop_test
-        from tests.unit.models.descent.conftest import Small
+        from expost.models.descent import stopping_test
+        from tests.unit.models.descent.conftest import Planned, Small
         from tests.unit.models.descent.test_resumable import Desk
         from pathlib import Path
         def dying(self, learner, phase):
             if phase == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return stop_test.Verdict(False)
-        stop_test.PrivateTest.judge = dying
+            return stopping_test.StopVerdict(False)
+        stopping_test.PrivateTest.judge = dying
         small = Small()
         Desk(Path({str(tmp_path)!r})).train(small.surely_late(), small)
     """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    root = Path(__file__).parents[4]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True)
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

@@ -6,8 +6,7 @@ import pytest
 
 from expost.accounting import account
 from expost.core import InvalidRequest
-from expost.models.descent.batches import Disjoint, Full, Poisson
-from expost.models.descent.schedule import Phase, Schedule
+from expost.models.descent.training_schedule import Disjoint, Full, Phase, Poisson, Schedule
 
 DELTA = Fraction(1, 10**5)
 

@@ -9,27 +9,26 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest, Measure, Outcome, Target
-from expost.models.descent.checkpoint import Progressed
-from expost.models.descent.request import TrainingRequest
-from expost.models.descent.stop_test import PublicTest, Verdict
-from expost.models.descent.validation import ScoreRule
+from expost.models.descent.stopping_test import PublicTest, ScoreRule, StopVerdict
+from expost.models.descent.training_checkpoint import TrainingProgress
+from expost.models.descent.training_query import TrainingPlan
 from expost.noise import SeededBits
 
 from .conftest import Small
 
 
-def on_public(small: Small, accuracy: float = 0.85, rows: slice = slice(None)) -> TrainingRequest:
+def on_public(small: Small, accuracy: float = 0.85, rows: slice = slice(None)) -> TrainingPlan:
     """The small training, stopped by public rows that look like the private ones."""
-    request = small.aimed(accuracy, validation_share=Fraction(0))
+    request = small.aimed(accuracy)
     rng = np.random.default_rng(7)
     features = rng.normal(size=(1000, 2))[rows]
     labels = (features @ [1.0, -1.0] > 0).astype(np.intp)
     assert request.rule is not None
-    return replace(request, public=PublicTest(request.rule, (features, labels), len(labels)))
+    public = PublicTest(request.rule, (features, labels), len(labels))
+    return replace(request, public=public, validation_share=Fraction(0))
 
 
-def trained(request: TrainingRequest, small: Small, seed: int = 1) -> Any:
-    request.check(small.data)
+def trained(request: TrainingPlan, small: Small, seed: int = 1) -> Any:
     return request.climb(request.measure(small.data), SeededBits(seed))
 
 
@@ -51,7 +50,7 @@ def test_it_stops_after_the_first_phase_whose_model_reaches_the_target(small: Sm
     class Remembering(PublicTest):
         scores: list[float]
 
-        def judge(self, learner: Any, phase: int) -> Verdict:
+        def judge(self, learner: Any, phase: int) -> StopVerdict:
             verdict = super().judge(learner, phase)
             assert verdict.score is not None
             self.scores.append(verdict.score)
@@ -71,7 +70,9 @@ def test_it_stops_after_the_first_phase_whose_model_reaches_the_target(small: Sm
 
 def test_all_private_rows_are_learned_from(small: Small) -> None:
     request = on_public(small)
-    _, learner, test = request._split(request.measure(small.data), Progressed(request.public_terms()), SeededBits(1))
+    _, learner, test = request.split_rows(
+        request.measure(small.data), TrainingProgress(request.public_terms()), SeededBits(1)
+    )
 
     assert learner.rows == 4000
     assert test is request.public
@@ -92,7 +93,7 @@ def test_the_errors_of_a_regression_are_compared_on_the_public_rows() -> None:
         def public_score(self, rule: ScoreRule, rows: Any) -> int:
             return int(rows)
 
-    assert PublicTest(rule, 0, 1).judge(Said(), 0) == Verdict(True, None, None, "public rows")  # type: ignore[arg-type]
+    assert PublicTest(rule, 0, 1).judge(Said(), 0) == StopVerdict(True, None, None, "public rows")  # type: ignore[arg-type]
     assert not PublicTest(rule, -1, 1).judge(Said(), 0).passed  # type: ignore[arg-type]
 
 
@@ -102,6 +103,9 @@ def test_no_public_rows_are_refused(small: Small) -> None:
 
 
 def test_a_target_needs_rows_to_be_tested_on(small: Small) -> None:
-    for request in (small.aimed(validation_share=Fraction(0)), replace(on_public(small), target=None, rule=None)):
+    for plan, changes in (
+        (small.aimed(), {"validation_share": Fraction(0)}),
+        (on_public(small), {"target": None, "rule": None}),
+    ):
         with pytest.raises(InvalidRequest, match="together with rows to test it on"):
-            request.check(small.data)
+            replace(plan, **changes)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest
-from expost.models.descent.batches import Full
-from expost.models.descent.descent import DescentRule
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Logistic
-from expost.models.descent.schedule import Phase, Schedule
-from expost.models.descent.table import LinearProblem, label_numbers, target_numbers
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearProblem
+from expost.models.descent.score_head import Logistic
+from expost.models.descent.sgd_estimator import label_numbers, target_numbers
+from expost.models.descent.training_schedule import Full, Phase, Schedule
 
 
 @pytest.mark.parametrize(

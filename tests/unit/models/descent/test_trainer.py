@@ -9,12 +9,11 @@ import pytest
 
 from expost.core import Norm, Sealed, Sensitivity
 from expost.models.descent import trainer as module
-from expost.models.descent.batches import Disjoint, Full, Poisson
-from expost.models.descent.checkpoint import Progressed
-from expost.models.descent.progress import Quiet
-from expost.models.descent.schedule import Phase, Schedule
-from expost.models.descent.stop_test import Verdict
-from expost.models.descent.trainer import Trainer, stretches
+from expost.models.descent.stopping_test import StopVerdict
+from expost.models.descent.trainer import Trainer, cut_stretches
+from expost.models.descent.training_checkpoint import TrainingProgress
+from expost.models.descent.training_schedule import Disjoint, Full, Phase, Poisson, Schedule
+from expost.models.descent.training_watch import Quiet
 from expost.noise import SeededBits
 
 DELTA = Fraction(1, 10**6)
@@ -52,16 +51,16 @@ class Recorder:
         self.restored = float(state["steps"][0])
 
 
-def run(schedule: Schedule, learner: Recorder, start: Progressed | None = None, **terms: Any) -> Any:
+def run(schedule: Schedule, learner: Recorder, start: TrainingProgress | None = None, **terms: Any) -> Any:
     trainer = Trainer(learner, schedule, schedule.prices(DELTA), bits=SeededBits(1), **terms)  # type: ignore[arg-type]
-    return trainer.run(start or Progressed({}))
+    return trainer.run(start or TrainingProgress({}))
 
 
 TWO = Schedule(Full(50), (Phase(3, Fraction(9)), Phase(4, Fraction(5))))
 
 
 def test_a_stop_between_two_stretches_keeps_what_there_is() -> None:
-    def save(progressed: Progressed) -> None:
+    def save(progressed: TrainingProgress) -> None:
         if progressed.begun == 2:
             raise KeyboardInterrupt
 
@@ -114,7 +113,7 @@ def test_a_stretch_is_written_down_before_it_runs() -> None:
 def test_a_restart_goes_on_behind_what_was_begun() -> None:
     learner = Recorder()
 
-    trained = run(TWO, learner, Progressed({}, begun=3, finished=2, arrays={"steps": np.array([2.0])}))
+    trained = run(TWO, learner, TrainingProgress({}, begun=3, finished=2, arrays={"steps": np.array([2.0])}))
 
     assert learner.restored == 2
     assert len(learner.steps) == 4
@@ -125,8 +124,8 @@ def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
     happened: list[Any] = []
 
     class Passing:
-        def judge(self, learner: Any, phase: int) -> Verdict:
-            return Verdict(phase == 1, 5 if phase == 1 else None)
+        def judge(self, learner: Any, phase: int) -> StopVerdict:
+            return StopVerdict(phase == 1, 5 if phase == 1 else None)
 
     class Screen(Quiet):
         def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
@@ -134,7 +133,7 @@ def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
 
     run(TWO, Recorder(), test=Passing(), progress=Screen(), save=lambda progressed: happened.append(progressed.verdict))
 
-    assert happened[-2:] == [Verdict(True, 5), "target reached"]
+    assert happened[-2:] == [StopVerdict(True, 5), "target reached"]
     assert "target reached" not in happened[:-1]
     assert "target not reached yet" in happened
 
@@ -142,15 +141,15 @@ def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
 def test_a_restart_with_nothing_left_runs_nothing() -> None:
     learner = Recorder()
 
-    trained = run(TWO, learner, Progressed({}, begun=7, finished=6))
+    trained = run(TWO, learner, TrainingProgress({}, begun=7, finished=6))
 
     assert learner.steps == []
     assert (trained.phase, trained.steps) == (1, 7)
 
 
 def test_a_single_phase_is_cut_into_stretches_that_end_with_passes() -> None:
-    assert len(stretches(Schedule(Full(10), (Phase(100, Fraction(1)),)))) == 20
-    parts = stretches(Schedule(Disjoint(7, 100), (Phase(100, Fraction(1)),)))
+    assert len(cut_stretches(Schedule(Full(10), (Phase(100, Fraction(1)),)))) == 20
+    parts = cut_stretches(Schedule(Disjoint(7, 100), (Phase(100, Fraction(1)),)))
 
     assert sum(part.steps for part in parts) == 100
     assert all(part.steps % 7 == 0 for part in parts[:-1])
@@ -158,7 +157,7 @@ def test_a_single_phase_is_cut_into_stretches_that_end_with_passes() -> None:
 
 
 def test_long_phases_are_cut_and_short_ones_are_not() -> None:
-    parts = stretches(Schedule(Full(10), (Phase(3, Fraction(1)), Phase(17, Fraction(1)), Phase(80, Fraction(1)))))
+    parts = cut_stretches(Schedule(Full(10), (Phase(3, Fraction(1)), Phase(17, Fraction(1)), Phase(80, Fraction(1)))))
 
     assert [sum(part.steps for part in parts if part.phase == phase) for phase in range(3)] == [3, 17, 80]
     assert [sum(part.phase == phase for part in parts) for phase in range(3)] == [1, 3, 16]

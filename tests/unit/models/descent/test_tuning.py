@@ -9,13 +9,13 @@ import pytest
 
 from expost import InvalidRequest
 from expost.core import Measure, Outcome, Target
-from expost.models.descent.batches import Full
-from expost.models.descent.descent import DescentRule
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Logistic
-from expost.models.descent.table import LinearProblem
-from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
-from expost.models.descent.validation import ScoreRule
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearProblem
+from expost.models.descent.score_head import Logistic
+from expost.models.descent.stopping_test import ScoreRule
+from expost.models.descent.training_schedule import Full
+from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
 from expost.noise import SeededBits
 
 ROWS = 2000
@@ -25,14 +25,16 @@ FEATURES = RNG.normal(size=(ROWS, 2))
 LABELS = (FEATURES[:, 0] > 0).astype(np.intp)
 
 
-def request(accuracy: Fraction = Fraction(4, 5), rates: tuple[float, ...] = (1e-6, 5.0)) -> TuningRequest:
+def request(accuracy: Fraction = Fraction(4, 5), rates: tuple[float, ...] = (1e-6, 5.0)) -> TuningPlan:
     target = Target(Measure.ACCURACY, accuracy, Fraction(1, 10))
     settings = []
     for rate in rates:
         rule = DescentRule(learning_rate=rate, momentum=0.0, averaging=0.0)
         problem = LinearProblem(FeatureGrid(2, bound=3.0, intercept=False), Logistic(), clip=1.0, rule=rule)
-        settings.append(Setting(f"rate {rate}", lambda data, problem=problem: problem.table(*data), Full(1600), 5))
-    return TuningRequest(
+        settings.append(
+            TuningSetting(f"rate {rate}", lambda data, problem=problem: problem.table(*data), Full(1600), 5)
+        )
+    return TuningPlan(
         question="train",
         settings=tuple(settings),
         ladder=doubling_ladder(Fraction(4), DELTA, levels=4),
@@ -42,7 +44,7 @@ def request(accuracy: Fraction = Fraction(4, 5), rates: tuple[float, ...] = (1e-
     )
 
 
-def climbed(asked: TuningRequest, seed: int, labels: np.ndarray = LABELS) -> Any:
+def climbed(asked: TuningPlan, seed: int, labels: np.ndarray = LABELS) -> Any:
     return asked.climb(asked.measure((FEATURES, labels)), SeededBits(seed))
 
 
@@ -83,7 +85,7 @@ def test_models_that_miss_the_target_are_seldom_accepted() -> None:
 
 def test_without_a_margin_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     coins = np.random.default_rng(1).integers(0, 2, ROWS)
-    monkeypatch.setattr(TuningRequest, "margin", lambda self, level: -int(40 * self.rule.span))
+    monkeypatch.setattr(TuningPlan, "margin", lambda self, level: -int(40 * self.rule.span))
     asked = request(Fraction(3, 5), rates=(1.0,))
     accepted = sum(climbed(asked, seed, coins).receipt.outcome is Outcome.TESTED for seed in range(20))
 
@@ -99,4 +101,4 @@ def test_a_target_out_of_reach_releases_no_model() -> None:
 
 def test_no_settings_are_refused() -> None:
     with pytest.raises(InvalidRequest):
-        replace(request(), settings=()).check(None)
+        replace(request(), settings=())

@@ -9,8 +9,8 @@ import pytest
 
 from expost.audit.noise_laws import reduced_law
 from expost.core import InvalidRequest, Ladder, Measure, Sealed, Sensitivity, Target
-from expost.models.descent.head import Logistic, Softmax, Squared
-from expost.models.descent.validation import ScoreRule, ValidationTest
+from expost.models.descent.score_head import Logistic, Softmax, Squared
+from expost.models.descent.stopping_test import ScoreRule, ValidationTest
 from expost.noise import ReducedAboveThreshold, SeededBits
 from expost.noise.renewed_threshold import RenewedThreshold
 

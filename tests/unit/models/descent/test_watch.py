@@ -11,15 +11,12 @@ from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import watched_pair
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
-from expost.models.descent.batches import Full, Poisson
-from expost.models.descent.descent import DescentRule
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Huber, Logistic, Softmax, Squared
-from expost.models.descent.learner import LinearLearner
-from expost.models.descent.schedule import Phase
-from expost.models.descent.table import LinearProblem
-from expost.models.descent.watch import Reading, RunningReading, Tally, Watch, row_numbers, zero_loss
-from expost.models.descent.watching import Watching
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearLearner, LinearProblem
+from expost.models.descent.score_head import Huber, Logistic, Softmax, Squared, count_metrics, row_numbers
+from expost.models.descent.training_schedule import Full, Phase, Poisson
+from expost.models.descent.training_watch import RunningReading, Watch, Watching, WatchReading, WatchTally
 from expost.noise import SeededBits
 
 HEADS = [Logistic(), Softmax(3), Squared(), Huber(width=0.5)]
@@ -42,7 +39,7 @@ def test_no_row_counts_more_than_one_whatever_its_scores(head: Any) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_a_number_that_is_none_is_cut_to_the_height(value: float) -> None:
-    tally = Tally(height=7, count=2)
+    tally = WatchTally(height=7, count=2)
 
     tally.add(np.array([[value], [value]]))
 
@@ -91,7 +88,7 @@ def test_the_joined_sensitivity_is_the_root_of_the_sum_of_squares_rounded_up() -
 def test_a_row_that_counts_double_would_be_caught() -> None:
     """The planted fault: a tally that forgets to cut moves further than the joined sensitivity allows."""
     watch, gradient = Watch(share=Fraction(1)), Sensitivity(100, Norm.L2)
-    cut, uncut = Tally(watch.height(gradient), 2), Tally(3 * watch.height(gradient), 2)
+    cut, uncut = WatchTally(watch.height(gradient), 2), WatchTally(3 * watch.height(gradient), 2)
     for tally in (cut, uncut):
         tally.add(np.ones((2, 1)))
     joined = float(watch.joined(gradient, 2).amount)
@@ -148,7 +145,7 @@ def test_a_reading_is_within_its_own_deviation_as_often_as_it_says(batches: Any)
         watching = Watching(Watch(), StillLearner(), batches, SeededBits(seed))  # type: ignore[arg-type]
         watching.open(Phase(10, Fraction(5)))
         for _ in range(10):
-            watching.look()
+            watching.release_metrics()
         reading = watching.reading
         assert reading is not None and reading.loss is not None
         inside += abs(reading.score - 0.9) <= 2 * reading.deviation
@@ -172,12 +169,12 @@ def test_an_rmse_is_read_in_the_units_of_the_target() -> None:
 
 
 def test_a_reading_fits_a_line() -> None:
-    assert str(Reading("rmse", 2.5, 0.2)) == "rmse 2.50 ± 0.40"
+    assert str(WatchReading("rmse", 2.5, 0.2)) == "rmse 2.50 ± 0.40"
 
 
 def test_a_classifier_that_knows_nothing_loses_as_much_as_it_says() -> None:
     assert row_numbers(Softmax(3), np.zeros((3, 1)), np.array([1]))[1, 0] == pytest.approx(0)
-    assert zero_loss(Logistic()) == pytest.approx(np.log(2))
+    assert count_metrics(Logistic())[1] == pytest.approx(np.log(2))
 
 
 def test_a_learner_that_is_not_watched_counts_nothing() -> None:
@@ -188,12 +185,12 @@ def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     learner.open(Phase(1, Fraction(3)), 2.0)
     learner.measure(slice(None))
 
-    assert learner._watcher() is None
+    assert learner._make_watcher() is None
 
 
-def verdict(pair: Any) -> AuditVerdict:
-    entry = AuditEntry("expost.models.descent.watching.Watching", pairs=lambda: (pair,))
-    (row,) = audit_table(AuditProfile(runs=400, slow_runs=400), entries=[entry])
+def verdict(pair: Any) -> Verdict:
+    entry = Entry("expost.models.descent.training_watch.Watching", pairs=lambda: (pair,))
+    (row,) = audit_table(Profile(runs=400, slow_runs=400), entries=[entry])
     return row.verdict
 
 
@@ -203,8 +200,8 @@ def test_a_canary_is_not_seen_beyond_the_claim(gradient: float, number: float) -
 
 
 def test_numbers_that_count_ten_times_the_height_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Tally.add
-    monkeypatch.setattr(Tally, "add", lambda self, values: [plain(self, values) for _ in range(10)])
+    plain = WatchTally.add
+    monkeypatch.setattr(WatchTally, "add", lambda self, values: [plain(self, values) for _ in range(10)])
 
     assert verdict(watched_pair("watched", gradient=0.0, number=-1.0)) is AuditVerdict.VIOLATED
 
@@ -227,11 +224,11 @@ def test_a_table_without_rows_is_watched_like_any_other(solver: str) -> None:
     watching = Watching(Watch(), learner, Full(10), SeededBits(1))
     watching.open(Phase(2, Fraction(3)))
     learner.measure(slice(None))
-    watching.look()
+    watching.release_metrics()
 
     assert watching.reading is not None
 
 
 def test_sums_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="stay in their process"):
-        pickle.dumps(Tally(7, 2))
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(WatchTally(7, 2))

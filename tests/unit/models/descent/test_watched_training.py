@@ -51,9 +51,9 @@ def test_a_person_sees_the_reading_while_it_trains(table: Any, monkeypatch: pyte
         def advance(self, step: int, steps: int, epsilon: Any, news: str) -> None:
             seen.append(news)
 
-    monkeypatch.setattr("expost.models.gradient_model.RichProgress", Screen)
+    monkeypatch.setattr("expost.models.descent.gradient_model.RichProgress", Screen)
     rows, line = table
-    expost.SGDClassifier(classes=[0, 1], target=("accuracy", 0.8), max_epsilon=4.0, progress=True, **PUBLIC).fit(
+    expost.SGDClassifier(classes=[0, 1], score=("accuracy", 0.8), max_epsilon=4.0, progress=True, **PUBLIC).fit(
         rows, (line > 0).astype(int)
     )
 

@@ -12,20 +12,17 @@ from typing import Any
 import numpy as np
 
 from expost.accuracy.black_box import Attempt, BlackBoxLadder, LadderResult
-from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Outcome, Receipt, Release, Target
-from expost.models.descent.batches import Batches
-from expost.models.descent.checkpoint import Progressed
-from expost.models.descent.learner import Learner
-from expost.models.descent.prices import PriceList
-from expost.models.descent.progress import Progress, Quiet
-from expost.models.descent.request import Table
-from expost.models.descent.schedule import Schedule
-from expost.models.descent.trainer import Trainer
-from expost.models.descent.validation import ScoreRule
+from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Outcome, PlanContext, Receipt, Release, Target
+from expost.models.descent.stopping_price import PriceList
+from expost.models.descent.stopping_test import ScoreRule
+from expost.models.descent.trainer import Learner, Trainer, TrainingTable
+from expost.models.descent.training_checkpoint import TrainingProgress
+from expost.models.descent.training_schedule import Batches, Schedule
+from expost.models.descent.training_watch import Progress, Quiet
 from expost.noise import BitSource, LaplaceMechanism, uniform_below
 from expost.noise.poisson_sample import poisson_sample
 
-__all__ = ["Setting", "TuningRequest", "doubling_ladder"]
+__all__ = ["TuningPlan", "TuningSetting", "doubling_ladder"]
 
 _CITATIONS = (
     "docs/proofs/black-box-ladder.md",
@@ -38,17 +35,17 @@ _HALVINGS = 40
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One way to train: what the rows are made into, how batches are drawn, how many steps there are."""
+class TuningSetting:
+    """One way to train: how rows become a table, how batches are drawn, how many steps there are."""
 
     name: str
-    table: Callable[[Any], Table]
+    table: Callable[[Any], TrainingTable]
     batches: Batches
     steps: int
 
 
 def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int, fallback: bool = False) -> BlackBoxLadder:
-    """Levels that double, as high as the whole bill allows.
+    """Return levels that double, as high as the whole bill allows.
 
     >>> ladder = doubling_ladder(Fraction(1), Fraction(1, 10**6), levels=4)
     >>> [round(float(level), 3) for level in ladder.levels], round(float(ladder.guarantee.epsilon), 3)
@@ -57,7 +54,7 @@ def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int, fall
 
     def ladder(top: Fraction) -> BlackBoxLadder:
         rungs = tuple(top / 2**step for step in reversed(range(levels)))
-        # A coin of 1/2: one attempt a level on average, and one more where there is a fallback.
+        # A coin of 1/2: one attempt per level on average, and one more where there is a fallback. Their deltas add up.
         return BlackBoxLadder(Ladder(rungs), delta=delta / (levels + fallback), fallback=fallback)
 
     low, high = max_epsilon / 4, max_epsilon
@@ -68,13 +65,15 @@ def doubling_ladder(max_epsilon: Fraction, delta: Fraction, *, levels: int, fall
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningRequest:
-    """Trains with a setting drawn at random, tests the model on rows held out, and again, at levels that double.
+class TuningPlan:
+    """Trains with a setting drawn at random, tests the model on rows held out, and repeats, at levels that double.
 
-    An attempt draws a setting and deals the rows to training and validation anew. A row pays for training, (level, delta),
-    or for one noisy score, level; so an attempt is (level, delta)-DP, and the black-box ladder hides how many there were.
-    ``read`` makes of a dataset what settings make their tables of. With a ladder that has a fallback, a miss comes with
-    one more model, of the setting numbered ``fallback``.
+    An attempt draws a setting and splits the rows into training and validation again. A row pays for training, (level,
+    delta), or for one noisy score, level; so an attempt is (level, delta)-DP, and the black-box ladder hides how many
+    there were. ``read`` converts a dataset to what the settings make their tables of. With a ladder that has a fallback,
+    a miss comes with one more model, of the setting numbered ``fallback``.
+
+    The plan does not depend on the dataset, so it is its own query: ``plan`` returns it unchanged.
 
     Guarantee: approximate ex-post, known only after the run: that of BlackBoxLadder at the level that succeeded.
     Adjacency: add/remove of one row.
@@ -86,7 +85,7 @@ class TuningRequest:
     """
 
     question: str
-    settings: tuple[Setting, ...]
+    settings: tuple[TuningSetting, ...]
     ladder: BlackBoxLadder
     target: Target
     rule: ScoreRule
@@ -97,37 +96,62 @@ class TuningRequest:
     fallback: int = 0
     progress: Callable[[], Progress] | None = None
 
-    @property
-    def worst_case(self) -> ApproxLoss:
-        """The price of success at the highest level."""
-        return ApproxLoss(*self.ladder.guarantee.amounts().values())
-
-    def check(self, dataset: Any) -> None:
-        """Refuse a request without settings, or whose levels no noise can keep; reads no rows."""
-        if not self.settings or not self.schedules:
+    def __post_init__(self) -> None:
+        if not self.settings:
             raise InvalidRequest("Expected at least one setting", do="Pass the models to choose from")
 
-    def measure(self, dataset: Any) -> tuple[Table, ...]:
-        """The rows as each setting sees them."""
+    @property
+    def worst_case(self) -> ApproxLoss:
+        """Return the price of success at the highest level."""
+        return ApproxLoss(*self.ladder.guarantee.amounts().values())
+
+    @cached_property
+    def schedules(self) -> Mapping[tuple[int, Fraction], Schedule]:
+        """Return the noise of every setting at every level; raise if a level cannot be kept. All of it is public."""
+        return {
+            (number, level): Schedule.fixed(
+                setting.batches, steps=setting.steps, epsilon=level, delta=self.ladder.delta, accountant=self.accountant
+            )
+            for number, setting in enumerate(self.settings)
+            for level in self.ladder.levels
+        }
+
+    def plan(self, dataset: Any, context: PlanContext) -> TuningPlan:
+        """Return this plan, once its schedules are found to be possible; reads no rows."""
+        assert self.schedules
+        return self
+
+    def measure(self, dataset: Any) -> tuple[TrainingTable, ...]:
+        """Read the rows as each setting needs them."""
         data = self.read(dataset)
         return tuple(setting.table(data) for setting in self.settings)
 
     def margin(self, level: Fraction) -> int:
-        """How far above the target a noisy score must be."""
-        # Attempts are at most (1 - leave) / leave a level on average, so that many chances to err are shared out.
+        """Return how far above the target a noisy score must be."""
+        # There are at most (1 - leave) / leave attempts per level on average, so the failure probability is shared by as
+        # many chances to err (Wald's identity).
         chances = len(self.ladder.levels) * float((1 - self.ladder.leave) / self.ladder.leave)
         share, scale = float(self.target.failure_probability) / chances, float(self.rule.sensitivity.amount / level)
         # P(X >= m) = a^m / (1 + a) for discrete Laplace noise of decay a = exp(-1 / scale).
         return max(0, math.ceil(scale * -math.log(share * (1 + math.exp(-1 / scale))) * _MARGIN))
 
-    def climb(self, sealed: tuple[Table, ...], bits: BitSource) -> Release[Any]:
-        """Try until one passes or the last level is left."""
+    def climb(self, sealed: tuple[TrainingTable, ...], bits: BitSource) -> Release[Any]:
+        """Try until one setting passes or the last level is left."""
 
         def attempt(number: int, level: Fraction) -> Attempt[tuple[int, Any]]:
-            learner = self._learner(sealed[number], bits)
+            table = sealed[number]
+            held_out = poisson_sample(self.validation_share, len(table), bits=bits)
+            kept = np.ones(len(table), bool)
+            kept[held_out] = False
+            learner = table.learner(np.flatnonzero(kept), held_out)
             self._train(learner, number, level, bits)
             score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin(level)), bits=bits)
             return Attempt((number, learner.result()), float(np.asarray(score).item()))
+
+        def show(rung: int) -> None:
+            # The level alone: how often a model was trained at it is hidden, and the bill relies on that.
+            spent = Fraction(self.ladder.spent(rung).amounts()["epsilon"])
+            shown.advance(rung + 1, len(self.ladder.levels), spent, "level")
 
         with self.progress() if self.progress else Quiet() as shown:
             result = self.ladder.run(
@@ -135,40 +159,19 @@ class TuningRequest:
                 score=0.0,
                 bits=bits,
                 fallback=lambda level, _: attempt(self.fallback, level),
-                entered=lambda rung: self._show(shown, rung),
+                entered=show,
             )
         return Release(None if result.attempt is None else result.attempt.model[1], self._receipt(result))
 
-    def _show(self, shown: Progress, rung: int) -> None:
-        """The level alone: how often a model was trained at it is hidden, and what the bill is for."""
-        shown.advance(
-            rung + 1, len(self.ladder.levels), Fraction(self.ladder.spent(rung).amounts()["epsilon"]), "level"
-        )
-
-    @cached_property
-    def schedules(self) -> Mapping[tuple[int, Fraction], Schedule]:
-        """The noise of every setting at every level: public, so it is found once."""
-        pairs = [(number, level) for number in range(len(self.settings)) for level in self.ladder.levels]
-        return {(number, level): self._schedule(self.settings[number], level) for number, level in pairs}
-
-    def _schedule(self, setting: Setting, level: Fraction) -> Schedule:
-        return Schedule.fixed(
-            setting.batches, steps=setting.steps, epsilon=level, delta=self.ladder.delta, accountant=self.accountant
-        )
-
     def _train(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
+        """Train one model at one level, to its end."""
         prices = PriceList((level,), self.ladder.delta, self.accountant)
         trainer = Trainer(learner, self.schedules[number, level], prices, bits=bits)
-        if trainer.run(Progressed({})).interrupted:
-            raise KeyboardInterrupt  # a half-trained model is not what the ladder was promised
-
-    def _learner(self, table: Table, bits: BitSource) -> Learner:
-        held_out = poisson_sample(self.validation_share, len(table), bits=bits)
-        kept = np.ones(len(table), bool)
-        kept[held_out] = False
-        return table.learner(np.flatnonzero(kept), held_out)
+        if trainer.run(TrainingProgress({})).interrupted:
+            raise KeyboardInterrupt  # the ladder's guarantee is about attempts that ran to their end
 
     def _receipt(self, result: LadderResult[Any]) -> Receipt:
+        """Return the receipt of a climb."""
         assert isinstance(result.loss, ApproxLoss)
         passed = result.rung is not None
         terms = dict(self.terms) | {

@@ -1,8 +1,8 @@
-"""The rows of a data set, by number."""
+"""The rows of a data set for a network, by index."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -10,36 +10,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, SingleOwner
 from expost.core.mask import check_unmasked
 
-__all__ = ["Batch", "Rows", "TypedRows", "read_rows"]
+__all__ = ["Batch", "NetworkRows", "TensorRows", "TypedRows", "read_rows"]
 
 Batch = tuple[Tensor, Tensor]
 
 
-class Rows(Protocol):
-    """Inputs and targets of numbered rows; private."""
+class NetworkRows(Protocol):
+    """Inputs and targets of numbered rows, which are private."""
 
     def __len__(self) -> int: ...
 
     def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
-        """Some rows, with room for more behind them; none at all is a batch of length zero."""
+        """Return some rows, followed by space for ``room`` more; no rows are a batch of length zero."""
         ...
 
     def shapes(self) -> Batch:
-        """An empty batch, which shows shapes and types only."""
+        """Return an empty batch, which has shapes and types only."""
         ...
 
 
-class TensorRows:
+class TensorRows(SingleOwner):
     """Rows held as two tensors.
 
     >>> len(TensorRows(torch.zeros(3, 2), torch.zeros(3)))
     3
     """
 
+    _owned_noun: ClassVar[str] = "table of private rows"
+
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        super().__init__()
         if len(inputs) != len(targets):
             raise InvalidRequest("Expected one target for each row", do="Pass tensors of equal length")
         self._inputs, self._targets = inputs.detach(), targets.detach()
@@ -48,7 +51,7 @@ class TensorRows:
         return len(self._inputs)
 
     def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
-        """Some rows, copied once."""
+        """Return some rows, copied once."""
         chosen = torch.from_numpy(np.ascontiguousarray(index))
         taken = []
         for part in (self._inputs, self._targets):
@@ -58,18 +61,15 @@ class TensorRows:
         return taken[0], taken[1]
 
     def shapes(self) -> Batch:
-        """An empty batch."""
+        """Return an empty batch."""
         return self._inputs[:0], self._targets[:0]
 
     def __repr__(self) -> str:
         return "<rows of a private table>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Expected private rows to stay in their process.")
-
 
 class DatasetRows:
-    """Rows of a map-style data set, fetched one by one and put together by a collate function."""
+    """Rows of a map-style data set, fetched one by one and joined by a collate function."""
 
     def __init__(self, dataset: Any, collate: Any) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
@@ -81,13 +81,13 @@ class DatasetRows:
         return len(self._dataset)
 
     def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
-        """Some rows."""
+        """Return some rows."""
         found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.shapes()
         inputs, targets = (torch.cat([part, part.new_empty(room, *part.shape[1:])]) for part in found)
         return inputs, targets
 
     def shapes(self) -> Batch:
-        """An empty batch, of the shapes of the first row."""
+        """Return an empty batch with the shapes of the first row."""
         if self._empty is None:
             inputs, targets = self._collate([self._dataset[0]])
             self._empty = inputs[:0], targets[:0]
@@ -98,54 +98,49 @@ class DatasetRows:
 
 
 class TypedRows:
-    """Rows taken as numbers of the types that others have.
+    """Rows converted to given types.
 
     >>> rows = TypedRows(TensorRows(torch.ones(3, 2).long(), torch.ones(3)), torch.float32, torch.long)
     >>> [part.dtype for part in rows.take(np.arange(2))]
     [torch.float32, torch.int64]
     """
 
-    def __init__(self, rows: Rows, *kinds: torch.dtype) -> None:
+    def __init__(self, rows: NetworkRows, *kinds: torch.dtype) -> None:
         self._rows, self._kinds = rows, kinds
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
-        """Some rows."""
+        """Return some rows."""
         taken = self._rows.take(index, room=room)
         inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
         return inputs, targets
 
     def shapes(self) -> Batch:
-        """An empty batch."""
+        """Return an empty batch."""
         return self.take(np.arange(0))
 
 
-def read_rows(data: Any) -> Rows:
-    """The rows of a pair of arrays or tensors, of a ``Dataset``, or of a ``DataLoader`` (whose own sampler is not used).
+def read_rows(data: Any) -> NetworkRows:
+    """Read a pair of arrays or tensors, a ``Dataset``, or a ``DataLoader``, whose own sampler is not used.
 
     >>> len(read_rows((np.zeros((5, 2), np.float32), np.zeros(5, np.int64))))
     5
     """
-    if isinstance(data, DataLoader):
-        collate = data.collate_fn
-        return _dataset_rows(data.dataset, default_collate if collate is None else collate)
-    if isinstance(data, Dataset):
-        return _dataset_rows(data, default_collate)
+    if isinstance(data, DataLoader | Dataset):
+        dataset, collate = (data.dataset, data.collate_fn) if isinstance(data, DataLoader) else (data, None)
+        collate = default_collate if collate is None else collate
+        if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is default_collate:
+            return TensorRows(*dataset.tensors)
+        return DatasetRows(dataset, collate)
     if isinstance(data, tuple | list) and len(data) == 2:
         check_unmasked(*data)
         if any(isinstance(part, list | tuple) for part in data):
-            # Their type would follow from their values: one odd cell, and the whole is refused or read as words.
+            # The type of a list follows from its values: one odd cell would decide whether the table is refused.
             raise InvalidRequest("Expected arrays or tensors", got="lists", do="Pass numpy.array(values, dtype=float)")
         inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
         return TensorRows(inputs, targets)
     raise InvalidRequest(
         "Expected (inputs, targets), a torch.utils.data.Dataset or a DataLoader", do="Pass one of them"
     )
-
-
-def _dataset_rows(dataset: Any, collate: Any) -> Rows:
-    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is default_collate:
-        return TensorRows(*dataset.tensors)
-    return DatasetRows(dataset, collate)

@@ -1,0 +1,410 @@
+"""The base of the estimators trained by private gradient descent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from expost.answer import answer
+from expost.core import (
+    Adjacency,
+    InvalidRequest,
+    Measure,
+    Query,
+    Release,
+    Target,
+    TargetNotMet,
+    explain_arguments,
+)
+from expost.core.rational import rational
+from expost.data import Dataset
+from expost.data.matrix import RowSource, column_names, read_rows
+from expost.data.schema import Kind
+from expost.models.column_bounds import column_bounds
+from expost.models.columns import remember_columns
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearProblem, LinearScores, default_steps
+from expost.models.descent.score_head import Head, Squared
+from expost.models.descent.stopping_price import PriceList
+from expost.models.descent.stopping_test import PublicTest, ScoreRule
+from expost.models.descent.training_checkpoint import Checkpoint, hash_settings
+from expost.models.descent.training_order import TrainingCourse, TrainingOrder
+from expost.models.descent.training_query import TrainingQuery, train_resumably
+from expost.models.descent.training_watch import RichProgress, Watch
+from expost.models.observed import OBSERVED
+from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
+
+__all__ = ["GivenRows", "PrivateGradientModel"]
+
+_CLIP = 0.3  # default clip, as a share of feature_bound
+_STORED = {Kind.TEXT: pa.large_string(), Kind.TIME: pa.timestamp("us"), Kind.OTHER: pa.null()}  # others are numbers
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """What a model is fitted to: where the rows are, and the public facts about them.
+
+    ``gathered`` makes features and targets of ``data``; it is called once the ledger is charged.
+    """
+
+    data: Any
+    gathered: Callable[[Any], tuple[Any, NDArray[Any]]]
+    width: int
+    names: tuple[str, ...] | None = None
+    rows: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<private rows of {self.width} features>"
+
+
+class PrivateGradientModel(PrivateEstimator):
+    """Base of ``SGDClassifier`` and ``SGDRegressor``."""
+
+    _measure: Measure
+
+    # Set by the constructors of the subclasses.
+    rows: Any
+    epsilon: Any
+    noise_multiplier: Any
+    max_epsilon: Any
+    delta: Any
+    failure_probability: Any
+    feature_bound: Any
+    bounds: Any
+    fit_intercept: bool
+    regularization: float
+    batches: str
+    batch_size: Any
+    steps: int | None
+    phases: int | None
+    solver: str
+    validation_share: Any
+    clip: Any
+    learning_rate: Any
+    momentum: float
+    averaging: float
+    accountant: str
+    checkpoint: Any
+    progress: bool
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Ignored; for scikit-learn.
+
+        Returns
+        -------
+        dict
+            Each argument by name. ``score`` is the accuracy asked for, not the method of that name.
+        """
+        return {name: self.__dict__[name] for name in self._get_param_names()}
+
+    # Fitting ------------------------------------------------------------------------------------------------------
+
+    @explain_arguments
+    def fit(self, X: Any, y: Any = None, *, public_validation: Any = None) -> Self:
+        """Train the model and charge the ledger.
+
+        Ctrl-C stops the training. The model so far is paid for and kept, also where ``TargetNotMet`` reports that the
+        score was not reached by then.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame, Arrow table or Dataset
+            The features, one row per record; or a ``Dataset`` under add/remove adjacency.
+        y : array or str
+            One target per row; for a ``Dataset`` the name of its target column.
+        public_validation : (features, targets), optional
+            Public rows. The score is then tested on them, exactly and free of charge, and no private row is held out.
+
+        Returns
+        -------
+        self
+            The fitted model, with ``receipt_``, ``coef_`` and ``intercept_``.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            Before the data is touched; nothing is spent.
+        TargetNotMet
+            The score was not reached under ``max_epsilon``. The exception carries the last private model.
+        EngineFailed
+            The data source failed; the worst case stays charged.
+        """
+        account = self._account_of(X)
+        given = self._given(X, y)
+        return self._fit_given(given, lambda query, data: self._pay(query, data, account), public_validation)
+
+    def fit_with(
+        self,
+        pay: Callable[[Query, RowSource], Release[Any]],
+        dataset: Dataset,
+        *,
+        features: Sequence[str],
+        target: str,
+        public_validation: Any = None,
+    ) -> Self:
+        """Train on columns of a dataset and let the caller pay; ``Session.fit`` calls it.
+
+        Parameters
+        ----------
+        pay : callable
+            Receives the query and the rows, charges for the query and returns its release.
+        dataset : Dataset
+            The table.
+        features : sequence of str
+            The feature columns.
+        target : str
+            The target column.
+        public_validation : (features, targets), optional
+            As for ``fit``.
+
+        Returns
+        -------
+        self
+            The fitted model.
+        """
+        self._check_unpaid()
+        return self._fit_given(self._given(dataset, target, chosen_columns(features)), pay, public_validation)
+
+    def _check_unpaid(self) -> None:
+        """Refuse a ledger of the model's own where a session pays."""
+        if self.checkpoint is not None or self.ledger is not None:
+            raise InvalidRequest("Expected no ledger or checkpoint together with a session", do="Leave them out")
+
+    def _fit_given(self, given: GivenRows, pay: Callable[[Query, Any], Release[Any]], public: Any) -> Self:
+        """Build the query, let it be paid for, and keep what was released."""
+        order = replace(self._order(given.width, given.rows), public_test=public is not None)
+        course = order.plan_course()
+        problem = self._problem(given, ladder=len(course.schedule.phases) > 1)
+        problem.check(course.schedule)
+        rule = None if course.target is None else self._rule(course.target)
+        query = TrainingQuery(
+            question=f"train {type(self).__name__}",
+            course=course,
+            table=lambda data: problem.table(*given.gathered(data)),
+            rule=rule,
+            public=None if public is None or rule is None else self._public_test(public, rule),
+            terms={
+                "loss": problem.head.name,
+                "solver": problem.solver,
+                "feature bound": problem.grid.bound,
+                "clip": problem.clip,
+                "learning rate": problem.rule.learning_rate,
+                "momentum": problem.rule.momentum,
+                "averaging": problem.rule.averaging,
+                "regularization": problem.rule.regularization,
+                # A checkpoint is continued only if everything that a step depends on, besides rows and noise, is equal.
+                "settings": hash_settings({"problem": repr(problem), "labels": self._labels()}),
+            },
+            progress=RichProgress if _check_flag(self.progress, "progress") else None,
+            watch=Watch(scale=self._score_unit()) if self.progress else None,
+        )
+        try:
+            with one_thread():
+                release = pay(query, given.data)
+        except TargetNotMet as missed:
+            if "stopped" in missed.receipt.terms:  # the person who stopped it wants the model so far
+                self._keep(missed.release, course)
+            raise
+        self._keep(release, course)
+        return self
+
+    def _given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
+        """Collect the rows and what is public about them. Shapes are checked, values are not: they are private."""
+        if isinstance(X, Dataset):
+            return self._given_dataset(X, y, features)
+        matrix, targets = self._matrix(X), self._targets(self._vector(y))
+        if len(targets) != matrix.shape[0]:
+            raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
+        return GivenRows(
+            (matrix, targets), lambda data: data, matrix.shape[1], names=column_names(X), rows=matrix.shape[0]
+        )
+
+    def _given_dataset(self, dataset: Dataset, target: Any, features: tuple[str, ...] | None) -> GivenRows:
+        """Describe the rows of a dataset; none is read before the ledger is charged."""
+        if self._labels_are_public:
+            raise InvalidRequest(
+                "Expected a list of classes for a Dataset: its labels are read only after the charge",
+                got=OBSERVED,
+                do="Pass classes=[...], the public ones",
+            )
+        declared = self._order(1, None).rows
+        source = read_rows(dataset, target, names=features, declared_rows=declared)
+        remember_columns(self, source.names, source.width)
+        # An empty column of the declared kind: classes are fixed from public facts, before any row is read.
+        no_targets = self._targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
+        classes = self._public_classes()
+        if classes is not None:
+            source = read_rows(dataset, target, names=features, declared_rows=declared, classes=classes)
+
+        def gather(rows: RowSource) -> tuple[Any, NDArray[Any]]:
+            # All rows at once: training goes over them many times.
+            parts = list(rows.read())
+            matrix = np.concatenate([np.zeros((0, rows.width)), *(np.asarray(part, np.float64) for part, _ in parts)])
+            labels = np.concatenate([labels for _, labels in parts]) if parts else no_targets
+            return matrix, self._targets(labels) if classes is None else labels
+
+        return GivenRows(source, gather, source.width, names=source.names)
+
+    def _public_test(self, public: Any, rule: ScoreRule) -> PublicTest:
+        """Return the test on public rows, read as the private ones are."""
+        if not isinstance(public, tuple | list) or len(public) != 2:
+            raise InvalidRequest("Expected public_validation to be a pair", do="Pass (features, targets)")
+        matrix, targets = self._matrix(public[0], fitting=False), self._public_targets(self._vector(public[1]))
+        if len(targets) != matrix.shape[0]:
+            raise InvalidRequest("Expected one public target for each public row", do="Pass a vector as long")
+        return PublicTest(rule, (matrix, targets), len(targets))
+
+    def price(self, width: int = 1) -> PriceList:
+        """Return what training can cost, phase by phase, before any data is seen. Needs a public ``rows``.
+
+        Parameters
+        ----------
+        width : int, default 1
+            The number of features. It matters to ``batches="auto"`` only.
+
+        Returns
+        -------
+        PriceList
+            The bill of stopping after each phase.
+        """
+        if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
+            raise InvalidRequest("Expected width to be a whole number >= 1", got=width, do="Pass a public number")
+        return self._order(int(width), None).plan_course().prices
+
+    def _rule(self, target: Target) -> ScoreRule:
+        """Return how the target is counted on rows."""
+        if target.measure is not self._measure:
+            raise InvalidRequest(
+                f"Expected a score of {self._measure.value} for {type(self).__name__}",
+                got=target.measure.value,
+                do=f'Pass score=("{self._measure.value}", ...)',
+            )
+        return ScoreRule.of(target, scale=self._score_unit())
+
+    @property
+    def _neighbours(self) -> Adjacency:
+        return Adjacency.ADD_REMOVE
+
+    def _answer(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+        if self.checkpoint is None or not isinstance(query, TrainingQuery):
+            return answer(query, data, **terms)
+        return train_resumably(query, data, checkpoint=Checkpoint(self.checkpoint), **terms)
+
+    # Reading the arguments ----------------------------------------------------------------------------------------
+
+    def _order(self, width: int, found_rows: int | None) -> TrainingOrder:
+        """Return the public terms of the training."""
+        rows, score = self.rows, self.__dict__["score"]
+        if isinstance(rows, str) and rows == OBSERVED:
+            if found_rows is None:
+                raise InvalidRequest(
+                    "Expected rows to be a number: price() and a Dataset have no table to count",
+                    got=OBSERVED,
+                    do="Pass rows=50_000, about how many there are",
+                )
+            # The caller declares the number of rows public; only then may it be read from the data.
+            rows = found_rows
+        if rows is None:
+            raise InvalidRequest(
+                "Expected rows, about how many rows there are, as public knowledge",
+                do='Pass rows=50_000; or rows="observed" if the number of rows is public',
+            )
+        return TrainingOrder(
+            rows=rows,
+            delta=self.delta,
+            epsilon=self.epsilon,
+            noise_multiplier=self.noise_multiplier,
+            score=score,
+            max_epsilon=self.max_epsilon,
+            failure_probability=self.failure_probability,
+            batches=self.batches,
+            batch_size=self.batch_size,
+            steps=self.steps if self.steps is not None else default_steps(self.solver, phases=score is not None),
+            phases=self.phases,
+            validation_share=self.validation_share,
+            accountant=self.accountant,
+            width=width,
+        )
+
+    def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
+        """Return the public side of the model; ``ladder`` if the noise of its phases falls."""
+        lows, highs = column_bounds(self.bounds, given.width, given.names)
+        bound = math.sqrt(given.width) if lows is not None else 1.0
+        if self.feature_bound is not None:
+            bound = float(rational(self.feature_bound, "feature_bound"))
+        grid = FeatureGrid(given.width, bound, _check_flag(self.fit_intercept, "fit_intercept"), lows, highs)
+        clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
+        head = self._head()
+        rate = None if self.learning_rate is None else float(rational(self.learning_rate, "learning_rate"))
+        momentum, penalty, averaging = (
+            float(rational(getattr(self, name), name, positive=False))
+            for name in ("momentum", "regularization", "averaging")
+        )
+        if self.solver == "newton":  # a quotient needs neither momentum nor weights
+            return LinearProblem(grid, head, clip, DescentRule(rate, 0.0, penalty, averaging), self.solver)
+        # Squared errors have unbounded slopes: sums of gradients that are weighted too high would diverge.
+        weighing = ladder and not isinstance(head, Squared)
+        return LinearProblem(grid, head, clip, DescentRule(rate, momentum, penalty, averaging, weighing), self.solver)
+
+    # What the subclasses define -----------------------------------------------------------------------------------
+
+    def _head(self) -> Head:
+        raise NotImplementedError
+
+    def _labels(self) -> Any:
+        """Return how targets become numbers, in public terms."""
+        raise NotImplementedError
+
+    def _targets(self, y: Any) -> NDArray[Any]:
+        """Convert targets to numbers."""
+        raise NotImplementedError
+
+    def _public_targets(self, y: Any) -> NDArray[Any]:
+        """Convert public targets to numbers; unlike private ones they may be refused by value."""
+        return self._targets(y)
+
+    def _public_classes(self) -> NDArray[Any] | None:
+        """Return the classes among which targets are coded; None where targets are numbers."""
+        return None
+
+    def _score_unit(self) -> float:
+        """Return what a score of 1 is in the target's own units."""
+        return 1.0
+
+    # What was released --------------------------------------------------------------------------------------------
+
+    coef_: NDArray[np.float64]
+    intercept_: Any
+    _missing: Any = 0.0  # replaces missing values in a file of an earlier version
+
+    def _keep(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
+        """Keep a release as the fitted model."""
+        self.release_, self.prices_ = release, None if course is None else course.prices
+        self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores of rows read as in training: clipped to the bounds, missing values filled, on the grid."""
+        check_is_fitted(self, "release_")
+        matrix, model = self._matrix(X, fitting=False), self.release_.value
+        scores: NDArray[np.float64] = model.scores(matrix if model.reading else filled(matrix, self._missing))
+        return scores
+
+
+def _check_flag(value: Any, name: str) -> bool:
+    """Return a flag; raise ``InvalidRequest`` for anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidRequest(f"Expected {name} to be True or False", got=value, do="Pass one of them")
+    return bool(value)

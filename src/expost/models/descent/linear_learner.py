@@ -1,0 +1,399 @@
+"""Linear models in training, by gradient steps or Newton steps, and the released model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import InvalidRequest, Sealed, Sensitivity
+from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient, Watcher, check_curved, grid_scores
+from expost.models.descent.descent_rule import Descent, DescentRule, Stride
+from expost.models.descent.feature_grid import FeatureGrid, GridRows
+from expost.models.descent.score_head import Head, Squared, count_metrics, row_numbers
+from expost.models.descent.stopping_test import ScoreRule
+from expost.models.descent.training_schedule import Phase, Schedule
+from expost.models.descent.training_watch import Watch, WatchTally
+
+__all__ = [
+    "GridReading",
+    "LinearLearner",
+    "LinearProblem",
+    "LinearScores",
+    "LinearTable",
+    "NewtonLearner",
+    "default_steps",
+]
+
+Floats = NDArray[np.float64]
+GridTable = tuple[GridRows, NDArray[Any]]
+
+_CHUNK = 1 << 13  # rows scored at a time
+_BEARABLE = 2.0  # how far the noise of one Newton step may move a score
+# Deviations per root of the columns that hide an eigenvalue. Found by search: 0.5 and 2 were each worse somewhere.
+_HIDDEN = 1.0
+_NEWTON_STATE = ("curvature", "curvature precision")
+# Of 10 to 100 Newton steps, 30 to 50 were the best or nearly so on most of 13 tables at four epsilons (docs/sgd.md). No
+# rule in rows, columns, epsilon and delta was better than this constant by more than the noise of the measurement. A
+# training that may stop at a score divides its steps among many phases, and there 100 were better.
+_STEPS, _NEWTON_STEPS = 100, 40
+
+
+# The released model ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GridReading:
+    """How a training read raw rows, and its weights for encoded rows. Everything is public or released.
+
+    Rows are clipped to the public bounds, missing values filled and the rest rounded exactly as in the training. So an
+    accuracy that was tested on rows is the accuracy of the predictions for them.
+
+    >>> GridReading(FeatureGrid(1, intercept=False), np.array([[2.0]])).scores(np.array([[0.5], [1e9]])).round(1).tolist()
+    [[1.0], [2.0]]
+    """
+
+    grid: FeatureGrid
+    weights: Floats
+
+    def scores(self, features: Any) -> Floats:
+        """Return the scores of raw rows (rows x outputs)."""
+        scores = np.empty((features.shape[0], len(self.weights)))
+        for start in range(0, len(scores), _CHUNK):
+            rows = self.grid.encode(features[start : start + _CHUNK]).integers()
+            scores[start : start + _CHUNK] = grid_scores(rows, self.weights, self.grid).T
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScores:
+    """A released linear model: one score, or one per class, for raw rows.
+
+    The coefficients are valid for rows within the public bounds. ``scores`` reads rows as the training did, where
+    ``reading`` is known.
+
+    >>> LinearScores(np.array([[1.0, 2.0]]), np.array([0.5])).scores(np.array([[1.0, 1.0]])).tolist()
+    [[3.5]]
+    """
+
+    coefficients: Floats
+    intercepts: Floats
+    reading: GridReading | None = None
+
+    def scores(self, features: Any) -> Floats:
+        """Return the scores of raw rows (rows x outputs)."""
+        if self.reading is not None:
+            return self.reading.scores(features)
+        return np.asarray(features @ self.coefficients.T + self.intercepts)
+
+    def __repr__(self) -> str:
+        return f"LinearScores({len(self.coefficients)} x {self.coefficients.shape[1]} coefficients)"
+
+
+# Learners --------------------------------------------------------------------------------------------------------
+
+
+class LinearLearner:
+    """A linear model with any head; gradients are exact integers. It implements ``trainer.Learner``."""
+
+    def __init__(
+        self,
+        grid: FeatureGrid,
+        head: Head,
+        *,
+        clip: float,
+        rule: DescentRule,
+        training: GridTable,
+        validation: GridTable | None = None,
+    ) -> None:
+        self._grid, self._head, self._clip = grid, head, clip
+        self._training, self._validation = training, validation
+        self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
+        self._gradient: ClippedGradient | None = None
+        self._scale, self._stride = 0.0, Stride(0.0)
+        self._height, self._tally = 0, WatchTally(0, 0)
+
+    @property
+    def size(self) -> int:
+        """Return the number of weights."""
+        return self._head.outputs * self._grid.columns
+
+    @property
+    def rows(self) -> int:
+        """Return the number of training rows, which is private."""
+        return len(self._training[0])
+
+    @property
+    def stride(self) -> Stride:
+        """Return the steps of the open phase, which follow from public numbers."""
+        return self._stride
+
+    def open(self, phase: Phase, expected_size: float) -> Sensitivity:
+        """Begin a phase: choose the finest lattice and the longest steps that its noise allows."""
+        multiplier, length = float(phase.noise_multiplier), math.sqrt(self._grid.longest) / self._grid.unit
+        self._gradient = ClippedGradient(self._grid, self._head, self._clip, multiplier, expected_size)
+        self._scale = 1 / (self._gradient.unit * expected_size)
+        self._stride = self._descent.rule.find_stride(
+            noise=multiplier * self._clip / expected_size,
+            steps=phase.steps,
+            row_length=length,
+            curvature=self._head.curvature * length**2,
+            bounded_slope=not isinstance(self._head, Squared),
+        )
+        return self._gradient.sensitivity
+
+    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+        """Return the sealed sum of clipped gradients at the current weights."""
+        assert self._gradient is not None
+        rows, targets = self._training
+        return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
+
+    @property
+    def watchable(self) -> tuple[int, float | None]:
+        """Return the number of metrics released per batch, and the loss of a constant classifier."""
+        return count_metrics(self._head)
+
+    def watch(self, height: int) -> None:
+        """Count metrics from the next measurement on, each row up to ``height``."""
+        self._height = height
+
+    def watched(self) -> Sealed:
+        """Return the sealed metrics of the rows measured last."""
+        return self._tally.sealed()
+
+    def _make_watcher(self) -> Watcher | None:
+        """Start a new tally, if metrics are counted."""
+        if not self._height:
+            return None
+        tally = self._tally = WatchTally(self._height, self.watchable[0])
+        return lambda scores, targets: tally.add(row_numbers(self._head, scores, targets))
+
+    def descend(self, noisy: NDArray[Any]) -> None:
+        """Take one step along the released sum over its expected number of rows."""
+        gradient = noisy.reshape(self._descent.weights.shape).astype(np.float64)
+        gradient *= self._scale
+        self._descent.apply(gradient, self._stride)
+
+    def score(self, rule: ScoreRule, margin: int) -> Sealed:
+        """Return the sealed score of the validation rows at the averaged weights, less a public margin."""
+        assert self._validation is not None
+        rows, targets = self._validation
+        weights, total = self._descent.result, -margin
+        for start in range(0, len(rows), _CHUNK):
+            part = slice(start, min(start + _CHUNK, len(rows)))
+            total += rule.total(self._head, grid_scores(rows.integers()[part], weights, self._grid), targets[part])
+        return Sealed(total, rule.sensitivity)
+
+    def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
+        """Return the score of public rows, raw as the released model will receive them."""
+        features, targets = rows
+        return rule.total(self._head, self.result().scores(features).T, targets)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what a checkpoint must keep."""
+        return self._descent.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        self._descent.restore(state)
+
+    def result(self) -> LinearScores:
+        """Return the model with coefficients for raw rows."""
+        weights = np.array(self._descent.result)
+        return LinearScores(*self._grid.raw_weights(weights), GridReading(self._grid, weights))
+
+
+class NewtonLearner(LinearLearner):
+    """Measures gradients and curvatures in one vector and steps by the quotient of what was released.
+
+    Everything after the release is post-processing: curvatures are averaged over all steps so far, weighted by their
+    precision; eigenvalues that the public noise hides are raised to its level.
+
+    Guarantee: each measured vector, released by a Gaussian stream, is one Gaussian event of the schedule's noise
+        multiplier; the training costs what gradient descent with this schedule costs.
+    Adjacency: add/remove of one row.
+    Sensitivity: L2, of gradient and curvature together: the root of the sum of their squares, rounded up.
+    Accuracy: none is promised of a step; a score is tested on rows held out, as for gradient descent.
+    Numerics: integer sums are exact; steps are floats computed from released numbers.
+    Reference: docs/proofs/sgd-gradient.md (curvature); ACG16, Algorithm 1.
+
+    >>> from expost.models.descent.score_head import Logistic
+    >>> grid = FeatureGrid(2)
+    >>> rows = (grid.encode(np.eye(2)), np.array([0, 1]))
+    >>> NewtonLearner(grid, Logistic(), clip=1.0, rule=DescentRule(), training=rows).size
+    9
+    """
+
+    def __init__(
+        self,
+        grid: FeatureGrid,
+        head: Head,
+        *,
+        clip: float,
+        rule: DescentRule,
+        training: GridTable,
+        validation: GridTable | None = None,
+    ) -> None:
+        walk = replace(rule, momentum=0.0, regularization=0.0, weighing=False)  # the penalty is in the quotient
+        super().__init__(grid, head, clip=clip, rule=walk, training=training, validation=validation)
+        self._curved_head, self._regularization = check_curved(head, grid.columns), rule.regularization
+        self._damping = Stride(1.0 if rule.learning_rate is None else rule.learning_rate)
+        self._curved: CurvedGradient | None = None
+        self._curvature, self._precision = np.zeros((grid.columns, grid.columns)), 0.0
+        self._expected_size, self._deviation = 0.0, 0.0
+
+    @property
+    def size(self) -> int:
+        """Return the number of weights plus the number of entries in the curvature's upper triangle."""
+        columns = self._grid.columns
+        return columns + columns * (columns + 1) // 2
+
+    def open(self, phase: Phase, expected_size: float) -> Sensitivity:
+        """Begin a phase: choose the finest lattice that its noise allows."""
+        multiplier = float(phase.noise_multiplier)
+        self._curved = CurvedGradient(self._grid, self._curved_head, self._clip, multiplier)
+        self._expected_size = expected_size
+        self._deviation = multiplier * float(self._curved.sensitivity.amount)
+        return self._curved.sensitivity
+
+    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+        """Return the sealed sums of clipped gradients and of curvatures at the current weights."""
+        assert self._curved is not None
+        rows, targets = self._training
+        return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
+
+    def descend(self, noisy: NDArray[Any]) -> None:
+        """Take one damped Newton step from the released sums over their expected number of rows."""
+        assert self._curved is not None
+        slope, bend = self._curved.split(noisy)
+        precision = (self._curved.unit * self._expected_size / self._deviation) ** 2
+        self._precision += precision
+        self._curvature += (bend / self._expected_size - self._curvature) * (precision / self._precision)
+        slope = slope / self._expected_size + self._regularization * self._descent.weights[0]
+        columns, length = self._grid.columns, math.sqrt(self._grid.longest) / self._grid.unit
+        # The eigenvalues of a symmetric noise matrix lie within about 2 sqrt(columns) deviations, most within half of
+        # that (semicircle law): smaller ones of the noisy curvature are not told from zero. The second bound keeps the
+        # noise of this step from moving a score too far. Both are public numbers.
+        hidden = _HIDDEN * math.sqrt(columns / self._precision)
+        shaken = self._deviation / (self._curved.gradient.unit * self._expected_size) * length / _BEARABLE
+        values, vectors = np.linalg.eigh(self._curvature)
+        steepness = np.maximum(np.maximum(values, 0.0) + self._regularization, max(hidden, shaken))
+        quotient: Floats = vectors @ ((vectors.T @ slope) / steepness)
+        self._descent.apply(quotient[None, :], self._damping)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return what a checkpoint must keep: the weights' state and the curvature so far, all post-processing."""
+        return super().state() | dict(zip(_NEWTON_STATE, (self._curvature, np.array([self._precision])), strict=True))
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a checkpoint."""
+        if any(name not in state for name in _NEWTON_STATE) or state[_NEWTON_STATE[0]].shape != self._curvature.shape:
+            raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
+        super().restore(state)
+        self._curvature = np.array(state[_NEWTON_STATE[0]])
+        self._precision = float(state[_NEWTON_STATE[1]][0])
+
+
+# Problem and rows ------------------------------------------------------------------------------------------------
+
+_SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """The public side of a linear model: how rows become integers, the head, how it descends.
+
+    >>> from expost.models.descent.score_head import Logistic
+    >>> problem = LinearProblem(FeatureGrid(2), Logistic(), clip=1.0, rule=DescentRule(0.5))
+    >>> len(problem.table(np.zeros((3, 2)), np.zeros(3, np.intp)))
+    3
+    """
+
+    # Checkpoints identify a training by the text of this class, so its fields keep their names.
+    grid: FeatureGrid
+    head: Head
+    clip: float
+    rule: DescentRule
+    solver: str = "gradient"
+
+    def __post_init__(self) -> None:
+        _check_solver(self.solver)
+        if self.solver == "newton":
+            check_curved(self.head, self.grid.columns)
+
+    def check(self, schedule: Schedule) -> None:
+        """Raise ``InvalidRequest`` for noise, clip or penalty that the lattice or the steps cannot follow; reads no rows."""
+        empty = self.table(np.zeros((0, self.grid.width)), np.zeros(0, np.intp)).learner(slice(None), None)
+        for phase in schedule.phases:
+            try:  # always as if watched, so that watching does not decide what is refused
+                wider = replace(phase, noise_multiplier=phase.noise_multiplier * Watch().factor(empty.watchable[0]))
+                empty.open(wider, float(schedule.batches.expected_size))
+            except InvalidRequest:
+                raise InvalidRequest(
+                    "Expected a noise multiplier that the lattice can represent",
+                    got=float(phase.noise_multiplier),
+                    do="Raise epsilon or clip, or take fewer steps",
+                ) from None
+            # Heavy-ball descent on the penalty alone diverges beyond this (Pol64); the weights would overflow.
+            if empty.stride.rate * self.rule.regularization >= 2 * (1 + self.rule.momentum):
+                raise InvalidRequest(
+                    "Expected a regularization at which the steps converge",
+                    got=self.rule.regularization,
+                    do="Lower it, or pass a smaller learning_rate",
+                )
+
+    def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
+        """Encode rows."""
+        return LinearTable(self, self.grid.encode(features), targets)
+
+
+@dataclass(frozen=True)
+class LinearTable:
+    """Encoded rows with their targets. It implements ``trainer.TrainingTable``."""
+
+    problem: LinearProblem
+    features: GridRows = field(repr=False)
+    targets: NDArray[Any] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
+        """Return a learner of some rows, tested on others."""
+        problem = self.problem
+        return _SOLVERS[problem.solver](
+            problem.grid,
+            problem.head,
+            clip=problem.clip,
+            rule=problem.rule,
+            training=self._part(training),
+            validation=None if validation is None else self._part(validation),
+        )
+
+    def contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield the encoded rows and their targets."""
+        yield self.features.integers(), self.targets
+
+    def _part(self, index: NDArray[np.intp] | slice) -> GridTable:
+        if isinstance(index, slice):
+            return self.features, self.targets
+        return self.features.subset(index), self.targets[index]
+
+
+def default_steps(solver: str, *, phases: bool = False) -> int:
+    """Return the default number of steps of a solver; ``phases`` if the training may stop in between.
+
+    >>> default_steps("gradient"), default_steps("newton"), default_steps("newton", phases=True)
+    (100, 40, 100)
+    """
+    _check_solver(solver)
+    return _NEWTON_STEPS if solver == "newton" and not phases else _STEPS
+
+
+def _check_solver(solver: object) -> None:
+    if not isinstance(solver, str) or solver not in _SOLVERS:
+        raise InvalidRequest("Expected solver to be gradient or newton", got=solver, do="Name one of them")

@@ -1,0 +1,527 @@
+"""The estimators trained by private gradient descent: to an accuracy, at an epsilon, or with a given noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+
+from expost.core import InvalidRequest, Measure, Release, explain_arguments
+from expost.core.rational import rational
+from expost.data.matrix import plain_numbers
+from expost.data.places import label_codes
+from expost.models.column_bounds import is_interval
+from expost.models.descent.gradient_model import PrivateGradientModel
+from expost.models.descent.linear_learner import LinearScores
+from expost.models.descent.score_head import ABSENT, Head, Huber, Logistic, Softmax, Squared
+from expost.models.descent.training_order import TrainingCourse
+from expost.models.observed import OBSERVED, observed_classes
+from expost.models.score_parameter import ScoreParameter
+
+__all__ = ["SGDClassifier", "SGDRegressor", "label_numbers", "target_numbers"]
+
+
+class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc]
+    """Train a linear classifier (logistic, or softmax over several classes) by private gradient descent.
+
+    Adjacency is add/remove of one row. ``rows``, ``classes`` and all bounds are public facts and must not be read from
+    private data.
+
+    Parameters
+    ----------
+    score : ("accuracy", number), optional
+        The accuracy to reach, ``("accuracy", 0.95)``. Training stops as soon as a private test on rows held out passes, at
+        a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
+        with ``noise_multiplier``.
+    epsilon : float, optional
+        Train at this privacy level; the noise is calibrated to it.
+    noise_multiplier : float, optional
+        Train with this noise, in units of the clip; ``price()`` returns the epsilon.
+    max_epsilon : float, default 1.0
+        The largest bill of a training to a score.
+    delta : float, default 1e-6
+        The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
+    failure_probability : float, default 0.1
+        Probability with which the test may accept a model that misses the score.
+    classes : sequence or "observed"
+        The labels, as public knowledge. A row with another label contributes nothing. ``"observed"`` declares it public
+        which labels occur and reads them.
+    rows : int or "observed"
+        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
+        ``"observed"`` declares the number of rows public and counts them.
+    feature_bound : float, optional
+        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
+    bounds : sequence of (low, high) or dict, optional
+        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
+    fit_intercept : bool, default True
+        Whether to fit an intercept.
+    regularization : float, default 0.0
+        Weight of the l2 penalty, half of it times the squared weights.
+    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
+        How the rows of a step are drawn. ``"auto"`` takes all rows where a step is fast enough, else Poisson batches.
+    batch_size : int, optional
+        Expected number of rows of a batch. Default: a sixteenth of the rows.
+    steps : int, optional
+        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
+    phases : int, optional
+        Number of possible stops on the way to a score. Default: from the first useful price and the cap.
+    solver : {"gradient", "newton"}, default "gradient"
+        ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
+        For two classes and at most 511 columns.
+    validation_share : float, optional
+        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
+    clip : float, optional
+        The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
+    learning_rate : float, optional
+        The step size. Default: the largest that noise and curvature allow; 1 for Newton steps, which it damps.
+    momentum : float, default 0.9
+        Heavy-ball momentum in [0, 1). Newton steps do not use it.
+    averaging : float, default 8.0
+        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
+    accountant : {"auto", "pld", "rdp"}, default "auto"
+        How steps are priced: by loss distributions or Renyi divergences. ``"auto"`` takes the best available.
+    ledger : str, optional
+        Path or URL of the ledger that is charged. Default: a ledger in memory.
+    account : str, optional
+        The account that pays. Default: that of the dataset.
+    checkpoint : str, optional
+        A file from which an interrupted training continues under its first charge.
+    progress : bool, default False
+        Show the progress, the epsilon charged so far and private metrics of the training rows.
+    simulation_seed : int, optional
+        Draw all noise from this seed. The result is then not private, and the receipt states it.
+
+    Attributes
+    ----------
+    receipt_ : Receipt
+        What was run, the promise, the bill and whether the score was reached.
+    release_ : Release
+        The released model with its receipt.
+    prices_ : PriceList or None
+        The bill of stopping after each phase.
+    coef_, intercept_ : ndarray
+        Coefficients and intercepts for raw rows within the bounds, one row per score.
+    classes_ : ndarray
+        The classes.
+
+    See Also
+    --------
+    expost.LogisticRegression : pure differential privacy, for two classes.
+    expost.torch.train : networks.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> model = SGDClassifier(score=("accuracy", 0.9), classes=[0, 1], rows=20_000, feature_bound=3.0).fit(X, y)
+    >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 1.0
+    ('tested', True)
+    >>> prices = SGDClassifier(noise_multiplier=10, rows=20_000, steps=50, classes=[0, 1]).price()
+    >>> round(float(prices.cap.epsilon), 2)
+    3.31
+    """
+
+    @explain_arguments
+    def __init__(
+        self,
+        *,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        noise_multiplier: float | None = None,
+        max_epsilon: float = 1.0,
+        delta: float = 1e-6,
+        failure_probability: float = 0.1,
+        classes: Sequence[Any] | Literal["observed"] | None = None,
+        rows: int | Literal["observed"] | None = None,
+        feature_bound: float | None = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        regularization: float = 0.0,
+        batches: str = "auto",
+        batch_size: int | None = None,
+        steps: int | None = None,
+        phases: int | None = None,
+        solver: str = "gradient",
+        validation_share: float | None = None,
+        clip: float | None = None,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        averaging: float = 8.0,
+        accountant: str = "auto",
+        ledger: str | None = None,
+        account: str | None = None,
+        checkpoint: str | None = None,
+        progress: bool = False,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    _measure = Measure.ACCURACY
+    classes: Any
+
+    def _targets(self, labels: Any) -> NDArray[np.intp]:
+        if self.classes is None:
+            raise InvalidRequest(
+                "Expected the classes as public knowledge",
+                do='Pass classes=[...]; or classes="observed" if it is public which labels occur',
+            )
+        if isinstance(self.classes, str) and self.classes == OBSERVED:
+            # The caller declares it public which labels occur; only then may they be read from the data.
+            classes = observed_classes(labels)
+        elif isinstance(self.classes, str | bytes) or not (
+            isinstance(self.classes, Sequence) or hasattr(self.classes, "__array__")
+        ):
+            raise InvalidRequest(
+                "Expected a list of classes", got=self.classes, do="Pass classes=[...], the public ones"
+            )
+        else:
+            classes = np.asarray(self.classes)
+        numbers = label_numbers(labels, classes)
+        self.classes_ = classes
+        return numbers
+
+    def _public_classes(self) -> NDArray[Any]:
+        return self.classes_
+
+    def _public_targets(self, labels: Any) -> NDArray[np.intp]:
+        numbers = label_numbers(labels, self.classes_)
+        if (numbers == ABSENT).any():
+            raise InvalidRequest("Expected public labels among the classes", do="Name all classes, or drop those rows")
+        return numbers
+
+    def _labels(self) -> Any:
+        return self.classes_.tolist()
+
+    def _head(self) -> Head:
+        return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores of rows read as in training.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            One score per class and row; for two classes one per row, positive for the second class.
+        """
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predicted class of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            One class per row.
+        """
+        scores = self._scores(X)
+        predicted: NDArray[Any] = self.classes_[self._choose_class(scores)]
+        return predicted
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            Rows x classes, in the order of ``classes_``.
+        """
+        scores = self._scores(X)
+        if len(self.classes_) > 2:
+            return np.asarray(softmax(scores, axis=1))
+        second = expit(scores[:, 0])
+        return np.column_stack([1 - second, second])
+
+    def _choose_class(self, scores: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the index of the predicted class."""
+        return (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
+
+    def _score_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows that are predicted correctly.
+
+        A label that is not a class never is, as in a private test.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit.
+        y : array
+            One label per row.
+        sample_weight : array, optional
+            One weight per row.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        scores = self._scores(X)
+        right = self._choose_class(scores) == label_numbers(self._told(y, scores), self.classes_)
+        return float(np.average(right, weights=sample_weight))
+
+    score = ScoreParameter(_score_accuracy)
+
+
+class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
+    """Train a linear regression (squared or Huber loss) by private gradient descent.
+
+    Adjacency is add/remove of one row. ``rows`` and all bounds are public facts and must not be read from private data.
+
+    Parameters
+    ----------
+    score : ("rmse", number), optional
+        The accuracy to reach, ``("rmse", 0.1)``. Training stops as soon as a private test on rows held out passes, at
+        a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
+        with ``noise_multiplier``.
+    epsilon : float, optional
+        Train at this privacy level; the noise is calibrated to it.
+    noise_multiplier : float, optional
+        Train with this noise, in units of the clip; ``price()`` returns the epsilon.
+    max_epsilon : float, default 1.0
+        The largest bill of a training to a score.
+    delta : float, default 1e-6
+        The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
+    failure_probability : float, default 0.1
+        Probability with which the test may accept a model that misses the score.
+    target_bounds : (low, high) or float, default (-1.0, 1.0)
+        Public bounds of the target; one number b stands for (-b, b). Targets and predictions are clipped to them.
+    loss : {"squared", "huber"}, default "squared"
+        The loss of an error.
+    huber_width : float, default 0.5
+        The error from which on the Huber loss is linear, in units of half the target's range.
+    rows : int or "observed"
+        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
+        ``"observed"`` declares the number of rows public and counts them.
+    feature_bound : float, optional
+        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
+    bounds : sequence of (low, high) or dict, optional
+        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
+    fit_intercept : bool, default True
+        Whether to fit an intercept.
+    regularization : float, default 0.0
+        Weight of the l2 penalty, half of it times the squared weights.
+    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
+        How the rows of a step are drawn. ``"auto"`` takes all rows where a step is fast enough, else Poisson batches.
+    batch_size : int, optional
+        Expected number of rows of a batch. Default: a sixteenth of the rows.
+    steps : int, optional
+        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
+    phases : int, optional
+        Number of possible stops on the way to a score. Default: from the first useful price and the cap.
+    solver : {"gradient", "newton"}, default "gradient"
+        ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
+        For at most 511 columns.
+    validation_share : float, optional
+        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
+    clip : float, optional
+        The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
+    learning_rate : float, optional
+        The step size. Default: the largest that noise and curvature allow; 1 for Newton steps, which it damps.
+    momentum : float, default 0.9
+        Heavy-ball momentum in [0, 1). Newton steps do not use it.
+    averaging : float, default 8.0
+        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
+    accountant : {"auto", "pld", "rdp"}, default "auto"
+        How steps are priced: by loss distributions or Renyi divergences. ``"auto"`` takes the best available.
+    ledger : str, optional
+        Path or URL of the ledger that is charged. Default: a ledger in memory.
+    account : str, optional
+        The account that pays. Default: that of the dataset.
+    checkpoint : str, optional
+        A file from which an interrupted training continues under its first charge.
+    progress : bool, default False
+        Show the progress, the epsilon charged so far and private metrics of the training rows.
+    simulation_seed : int, optional
+        Draw all noise from this seed. The result is then not private, and the receipt states it.
+
+    Attributes
+    ----------
+    receipt_ : Receipt
+        What was run, the promise, the bill and whether the score was reached.
+    release_ : Release
+        The released model with its receipt.
+    prices_ : PriceList or None
+        The bill of stopping after each phase.
+    coef_ : ndarray
+        Coefficients for raw rows within the bounds, in units of the target.
+    intercept_ : float
+        The intercept.
+
+    See Also
+    --------
+    expost.Ridge : pure differential privacy.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (20_000, 2)); y = X @ [1.0, -0.5]
+    >>> model = SGDRegressor(epsilon=1.0, rows=20_000, target_bounds=2, feature_bound=1.5).fit(X, y)
+    >>> bool(abs(model.coef_ - [1.0, -0.5]).max() < 0.1)
+    True
+    """
+
+    @explain_arguments
+    def __init__(
+        self,
+        *,
+        score: tuple[str, float] | None = None,
+        epsilon: float | None = None,
+        noise_multiplier: float | None = None,
+        max_epsilon: float = 1.0,
+        delta: float = 1e-6,
+        failure_probability: float = 0.1,
+        target_bounds: tuple[float, float] | float = (-1.0, 1.0),
+        loss: str = "squared",
+        huber_width: float = 0.5,
+        rows: int | Literal["observed"] | None = None,
+        feature_bound: float | None = None,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        regularization: float = 0.0,
+        batches: str = "auto",
+        batch_size: int | None = None,
+        steps: int | None = None,
+        phases: int | None = None,
+        solver: str = "gradient",
+        validation_share: float | None = None,
+        clip: float | None = None,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        averaging: float = 8.0,
+        accountant: str = "auto",
+        ledger: str | None = None,
+        account: str | None = None,
+        checkpoint: str | None = None,
+        progress: bool = False,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    _measure = Measure.RMSE
+    target_bounds: Any
+    loss: str
+    huber_width: Any
+
+    def _targets(self, numbers: Any) -> NDArray[np.float64]:
+        return target_numbers(numbers, *self._bounds())
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the public bounds of the target."""
+        bounds = self.target_bounds
+        if isinstance(bounds, int | float | np.number) and not isinstance(bounds, bool):
+            bounds = (-float(bounds), float(bounds))
+        if not is_interval(bounds):
+            raise InvalidRequest(
+                "Expected target_bounds (low, high), low below high, or one positive number", do="Pass public bounds"
+            )
+        low, high = bounds
+        return float(low), float(high)
+
+    def _labels(self) -> Any:
+        return self._bounds()
+
+    def _score_unit(self) -> float:
+        low, high = self._bounds()
+        return (high - low) / 2
+
+    def _head(self) -> Head:
+        if self.loss == "squared":
+            return Squared()
+        if self.loss == "huber":
+            return Huber(width=float(rational(self.huber_width, "huber_width")))
+        raise InvalidRequest("Expected loss to be squared or huber", got=self.loss, do="Name one of them")
+
+    def _keep(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
+        super()._keep(release, course)
+        low, high = self._bounds()
+        half, middle = (high - low) / 2, (high + low) / 2
+        self.coef_ = release.value.coefficients[0] * half
+        self.intercept_ = float(release.value.intercepts[0] * half + middle)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return the predicted target of each row, clipped to ``target_bounds``.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit; they are read as in training.
+
+        Returns
+        -------
+        ndarray
+            One number per row.
+        """
+        low, high = self._bounds()
+        return np.clip(self._scores(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
+
+    def _score_r2(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R^2 of the predictions. Rows and targets are clipped and filled as in training.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            Rows with the columns of the fit.
+        y : array
+            One target per row.
+        sample_weight : array, optional
+            One weight per row.
+
+        Returns
+        -------
+        float
+            R^2.
+        """
+        predicted, (low, high) = self.predict(X), self._bounds()
+        told = target_numbers(self._told(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
+        return float(r2_score(told, predicted, sample_weight=sample_weight))
+
+    score = ScoreParameter(_score_r2)
+
+
+def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
+    """Return the index of each label among the declared classes, ``ABSENT`` for any other label.
+
+    >>> label_numbers(["b", "a", "?"], ["a", "b"]).tolist()
+    [1, 0, -1]
+    """
+    known = np.asarray(classes)
+    if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known) or (known != known).any():
+        got = "one class" if known.size == 1 else "some that are equal or missing"
+        raise InvalidRequest(
+            "Expected at least two different classes", got=got, do="Pass classes=[...], the public ones"
+        )
+    return label_codes(labels, known)
+
+
+def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]:
+    """Clip numbers to public bounds and map them to [-1, 1]; a missing one becomes the middle.
+
+    >>> target_numbers([0.0, 20.0, float("nan")], 0.0, 10.0).tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    if not low < high:
+        raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
+    middle, half = (low + high) / 2, (high - low) / 2
+    values = np.nan_to_num(plain_numbers(targets), nan=middle, posinf=high, neginf=low)
+    centered: NDArray[np.float64] = (np.clip(values, low, high) - middle) / half
+    return centered

@@ -1,0 +1,275 @@
+"""Tests that stop a training once its score is reached: private ones on rows held out, free ones on public rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import Adjacency, InvalidRequest, Ladder, Measure, Norm, Outcome, Sealed, Sensitivity, Target
+from expost.models.descent.score_head import LARGEST_ERROR, Head
+from expost.noise import BitSource, Crossing, ReducedAboveThreshold
+from expost.noise.renewed_threshold import RenewedThreshold
+
+__all__ = ["PrivateTest", "PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
+
+_ERROR_UNITS = 1 << 12  # grid units of the largest squared error
+# Share of a level for noise that is kept on the threshold. That noise and the margins add up to least at 1/4 to 1/3.
+_KEPT_SHARE = Fraction(3, 10)
+# Fresh noise may hide this factor more than kept noise before the latter is used: with fresh noise every rung is another
+# chance to pass. Found by simulation on the learning curves of a network, which rise fast, and of a linear model.
+_CHANCES = 4 / 3
+
+
+@dataclass(frozen=True)
+class ScoreRule:
+    """A score as a sum over rows: the score is reached when the sum is not negative.
+
+    For accuracy p / m a row predicted correctly counts m - p, any other -p. For a root mean squared error of at most t a
+    row counts t^2 less its squared error, cut at a public bound and put on a grid. All values of a row lie in an
+    interval that contains 0 and is ``span`` long, so adding a row moves every query by an amount within it.
+
+    >>> ScoreRule.of(Target(Measure.ACCURACY, Fraction(19, 20), Fraction(1, 10))).span
+    20
+    """
+
+    measure: Measure
+    pass_mark: int
+    span: int
+
+    @classmethod
+    def of(cls, target: Target, *, scale: float = 1.0) -> ScoreRule:
+        """Return the rule of a target. An rmse is in units of which a model's score of 1 is ``scale``."""
+        if target.measure is Measure.ACCURACY:
+            if target.tolerance >= 1:
+                raise InvalidRequest("Expected an accuracy below 1", got=target.tolerance, do="Pass a smaller one")
+            return cls(target.measure, target.tolerance.numerator, target.tolerance.denominator)
+        if target.measure is Measure.RMSE:
+            # Rounded down: the test may be a little stricter than the rmse asked for, never weaker.
+            mark = math.floor((float(target.tolerance) / scale / LARGEST_ERROR) ** 2 * _ERROR_UNITS)
+            if not 0 < mark < _ERROR_UNITS:
+                raise InvalidRequest("Expected an rmse well inside the target's bounds", do="Pass another")
+            return cls(target.measure, mark, _ERROR_UNITS)
+        raise InvalidRequest("Expected a score of accuracy or rmse", got=target.measure.value, do="Name one of them")
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Return how far one row can move the sum: the longer side of its interval."""
+        # docs/proofs/sgd-validation.md, Queries: a row's interval is [-pass_mark, span - pass_mark], or its mirror image.
+        return Sensitivity(max(self.pass_mark, self.span - self.pass_mark), Norm.L1, Adjacency.ADD_REMOVE)
+
+    def total(self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any]) -> int:
+        """Return the exact sum over rows."""
+        if self.measure is Measure.ACCURACY:
+            return self.counted(int(np.count_nonzero(head.correct(scores, targets))), len(targets))
+        # Predictions are clipped to the target's bounds, here and in ``predict``; so no error is larger than 2.
+        errors = np.abs(np.clip(scores[0], -1.0, 1.0) - targets)
+        lost = np.ceil(errors * errors * (_ERROR_UNITS / LARGEST_ERROR**2)).clip(max=self.span)
+        return int(self.pass_mark * len(targets) - lost.sum())
+
+    def counted(self, right: int, rows: int) -> int:
+        """Return the sum when ``right`` of the rows are predicted correctly."""
+        return self.span * right - self.pass_mark * rows
+
+
+class ValidationTest:
+    """Tests after each phase whether the score is reached, at the privacy level that the phase has reached anyway.
+
+    Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
+    test may spend at each rung what training has spent, and the bill is that of training. Where levels rise fast the
+    noise is fresh at every rung; where they rise slowly a part of it is kept on the threshold, which then hides less. A
+    test that was interrupted continues at rung ``first`` with fresh noise: what was kept is lost, nothing is paid twice.
+
+    Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
+    Adjacency: add/remove of one row.
+    Sensitivity: ``rule.sensitivity`` of every query, all within one interval of length ``rule.span``.
+    Accuracy: a model that misses the score is accepted with probability ``failure_probability`` at most, over all rungs.
+    Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
+    Reference: docs/proofs/sgd-validation.md, Theorems 1 to 3; docs/proofs/above-threshold.md, Theorem 4.
+
+    >>> rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(9, 10), Fraction(1, 10)))
+    >>> test = ValidationTest(rule, Ladder.of([0.5, 1, 2]), failure_probability=Fraction(1, 10))
+    >>> [test.margin(rung) for rung in range(3)]
+    [56, 25, 13]
+    """
+
+    def __init__(
+        self,
+        rule: ScoreRule,
+        ladder: Ladder,
+        *,
+        failure_probability: Fraction,
+        first: int = 0,
+        bits: BitSource | None = None,
+    ) -> None:
+        self.rule = rule
+        # A union bound over the rungs: each may err with an equal share.
+        self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
+        self._first = first
+        terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
+        renewed = RenewedThreshold(**terms)
+        kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
+        slow = self._hidden_score(renewed) > _CHANCES * self._hidden_score(kept)
+        # The noise that an interrupted test kept is gone, and drawing it again would have to be paid for.
+        self.threshold = kept if slow and not first else renewed
+        self._blurred = slow and first > 0
+        self._session = self.threshold.open(bits=bits)
+
+    def _hidden_score(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
+        """Return about how far above the mark a model must be to pass in the middle of the ladder: noise and margin."""
+        middle = len(self._ladder) // 2
+        return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
+
+    def margin(self, rung: int) -> int:
+        """Return how far above the mark a score must be, in the rule's units, so that one just below rarely passes."""
+        return self.threshold.false_alarm_margin(self._failure_share, rung=rung)
+
+    def ask(self, sealed: Sealed, rung: int) -> Crossing:
+        """Test whether a score, less its margin, is above; every rung once, and rungs rise."""
+        if not self._last < rung < len(self._ladder):
+            raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
+        return self._session.ask(sealed, rung=rung)
+
+    @property
+    def _last(self) -> int:
+        """Return the rung asked last, by this test or the one that it continues; -1 before the first."""
+        return max(self._first - 1, self._session.last)
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what the answers so far cost a validation row: the level of the last rung asked.
+
+        Answers "below" with kept noise cost less. They are billed in full, so that the bill does not depend on whether
+        an answer was lost in a crash.
+        """
+        return self._ladder[self._last] if self._last >= 0 else Fraction(0)
+
+    def estimate(self, gap: int, rung: int) -> float:
+        """Estimate the score's excess over the mark, in the rule's units, from the released gap."""
+        # Given that the test passed, the threshold noise was low and the query noise high, each by about its scale.
+        t, q = float(self.threshold.threshold_scale(rung)), float(self.threshold.query_scale(rung))
+        return gap + self.margin(rung) + t - q
+
+    def accuracy(self, gap: int, rung: int, rows: float) -> float | None:
+        """Estimate the accuracy from the released gap, for a public number of validation rows; None for an rmse.
+
+        There is none either where an interrupted test continues with much more noise: its noise, given that it passed,
+        is too far from its usual size.
+        """
+        if self.rule.measure is not Measure.ACCURACY or self._blurred:
+            return None
+        return min(1.0, (self.rule.pass_mark + self.estimate(gap, rung) / rows) / self.rule.span)
+
+
+# What a trainer asks ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StopVerdict:
+    """A test's answer after a phase. It is private, or about public rows, so it may be shown.
+
+    ``gap`` is the released gap of a private test that passed; ``score`` is what is known of the score by then.
+
+    >>> print(StopVerdict(False))
+    target not reached yet
+    """
+
+    passed: bool
+    gap: int | None = None
+    score: float | None = None
+    rows: str = "rows"
+
+    def __str__(self) -> str:
+        text = "target reached" if self.passed else "target not reached yet"
+        return text if self.score is None else f"{text}, score of the {self.rows} {self.score:.3f}"
+
+
+class ScoredModel(Protocol):
+    """The part of a learner that a test uses."""
+
+    def score(self, rule: ScoreRule, margin: int) -> Sealed:
+        """Return the score of the validation rows in the rule's units, less a public margin, sealed."""
+        ...
+
+    def public_score(self, rule: ScoreRule, rows: Any) -> int:
+        """Return the score of public rows, in the learner's own form, in the rule's units."""
+        ...
+
+
+class StopTest(Protocol):
+    """Run after each phase to find whether the score is reached."""
+
+    outcome: Outcome  # of a training that passed
+    citation: str
+    rows: str  # whose score it is, for the receipt
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what the answers so far cost a row that is tested."""
+        ...
+
+    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Test the model of this phase."""
+        ...
+
+    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Return the answer of a training that was interrupted after it passed."""
+        ...
+
+
+class PrivateTest:
+    """``ValidationTest``, with its guarantee, on the rows that a learner holds out: about ``expected_rows`` of them."""
+
+    outcome, citation, rows = Outcome.TESTED, "docs/proofs/sgd-validation.md", "rows held out"
+
+    def __init__(self, test: ValidationTest, expected_rows: float) -> None:
+        self._test, self._expected_rows = test, expected_rows
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what the answers so far cost a validation row."""
+        return self._test.spent
+
+    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Ask one private question. The gap is released with "above", so estimates from it are free."""
+        crossing = self._test.ask(learner.score(self._test.rule, self._test.margin(phase)), phase)
+        score = None
+        if crossing.gap is not None and self._expected_rows:
+            score = self._test.accuracy(crossing.gap, phase, self._expected_rows)
+        return StopVerdict(crossing.above, crossing.gap, score, f"{self.rows} about")
+
+    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Return the recorded answer: a second question would cost again."""
+        return verdict
+
+
+class PublicTest:
+    """Tests the score on public rows: exact and free, since it reads a private model and no private row.
+
+    Its answers are a function of released sums and of rows that are the same for both neighbors, so they cost nothing
+    (docs/proofs/sgd-stopping.md, Setting). How well they carry over to other rows depends on how similar the rows are.
+    """
+
+    outcome, citation, rows = Outcome.CERTIFIED, "docs/proofs/sgd-stopping.md, Setting", "public rows"
+    spent = Fraction(0)
+
+    def __init__(self, rule: ScoreRule, rows: Any, count: int) -> None:
+        if count < 1:
+            raise InvalidRequest("Expected public rows to validate on", got="none", do="Pass at least one")
+        self._rule, self._public, self.count = rule, rows, count
+
+    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Return the exact score of this phase's model."""
+        total = learner.public_score(self._rule, self._public)
+        score = None
+        if self._rule.measure is Measure.ACCURACY:
+            score = (self._rule.pass_mark + total / self.count) / self._rule.span
+        return StopVerdict(total >= 0, None, score, self.rows)
+
+    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+        """Test again: it is free, and the public rows may have changed."""
+        return self.judge(learner, phase)

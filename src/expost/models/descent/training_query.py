@@ -1,0 +1,328 @@
+"""A training as query, plan and release, in one run or in several that continue each other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from expost.core import (
+    Adjacency,
+    ApproxLoss,
+    EngineFailed,
+    InvalidRequest,
+    Ladder,
+    Loss,
+    Outcome,
+    PlanContext,
+    Receipt,
+    Release,
+    TableChanged,
+    Target,
+    TargetNotMet,
+)
+from expost.data.row_identity import KEY_BITS, row_coins
+from expost.ledger import Ledger, Protected
+from expost.ledger.account import checked_name
+from expost.models.descent.stopping_price import PriceList
+from expost.models.descent.stopping_test import PrivateTest, PublicTest, ScoreRule, StopTest, ValidationTest
+from expost.models.descent.trainer import Learner, Trained, Trainer, TrainingTable, cut_stretches
+from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress, hash_settings
+from expost.models.descent.training_order import TrainingCourse
+from expost.models.descent.training_schedule import Schedule
+from expost.models.descent.training_watch import Progress, Watch
+from expost.noise import BitSource
+from expost.noise.bits import randomness
+from expost.noise.poisson_sample import poisson_sample
+
+__all__ = ["TrainingPlan", "TrainingQuery", "train_resumably"]
+
+_CITATIONS = (
+    "ACG16, Algorithm 1",
+    "docs/proofs/sgd-gradient.md",
+    "docs/proofs/sgd-stopping.md, Theorems 1, 2 and 4",
+    "docs/proofs/discrete-gaussian-calibration.md",
+    "docs/proofs/row-identity.md",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingQuery:
+    """What is asked: to train a model along a course of public terms.
+
+    Parameters
+    ----------
+    question : str
+        The question in public words.
+    course : TrainingCourse
+        Schedule, prices, target and the share of rows held out.
+    table : callable
+        Makes the training table of what the dataset holds; called once the ledger is charged.
+    rule : ScoreRule, optional
+        How the target is counted on rows; needed if the course has one.
+    public : PublicTest, optional
+        A free test of the target on public rows. Without it a private test runs on the rows held out.
+    terms : mapping
+        The settings of the model, for receipts and checkpoints.
+    progress : callable, optional
+        Opens the display of the progress.
+    watch : Watch, optional
+        How metrics of the training rows are released along with the gradients.
+    """
+
+    question: str
+    course: TrainingCourse
+    table: Callable[[Any], TrainingTable]
+    rule: ScoreRule | None = None
+    public: PublicTest | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[], Progress] | None = None
+    watch: Watch | None = None
+
+    @property
+    def target(self) -> Target | None:
+        """Return the target to reach, if any."""
+        return self.course.target
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return the price of the whole schedule, which does not depend on the dataset."""
+        return self.course.prices.cap
+
+    def plan(self, dataset: Any, context: PlanContext) -> TrainingPlan:
+        """Return the plan. Everything that it depends on is public and known already."""
+        batches = self.course.schedule.batches
+        return TrainingPlan(
+            question=self.question,
+            schedule=self.course.schedule,
+            prices=self.course.prices,
+            table=self.table,
+            target=self.course.target,
+            rule=self.rule,
+            public=self.public,
+            validation_share=self.course.validation_share,
+            terms={
+                "batches": type(batches).__name__.lower(),
+                "expected batch size": float(batches.expected_size),
+                "rows (public)": batches.rows,
+                **self.terms,
+            },
+            progress=self.progress,
+            watch=self.watch,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """How a training will run.
+
+    Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation
+    part (``validation_share`` of them), so that it goes there again after a restart, whatever the order of rows then;
+    training stops after the first phase whose model passes a private test there. Or all rows are trained on and the test
+    is on ``public`` rows. ``start`` is the progress of an earlier run, ``save`` writes progress down.
+    """
+
+    question: str
+    schedule: Schedule
+    prices: PriceList
+    table: Callable[[Any], TrainingTable]
+    target: Target | None = None
+    rule: ScoreRule | None = None
+    public: PublicTest | None = None
+    validation_share: Fraction = Fraction(0)
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    progress: Callable[[], Progress] | None = None
+    watch: Watch | None = None
+    start: TrainingProgress | None = None
+    save: Callable[[TrainingProgress], None] | None = None
+
+    def __post_init__(self) -> None:
+        untested = self.validation_share == 0 and self.public is None
+        if (self.target is None) != (self.rule is None) or (self.target is None) != untested:
+            raise InvalidRequest("Expected a target together with rows to test it on", do="Pass both or neither")
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return the price of the whole schedule."""
+        return self.prices.cap
+
+    def measure(self, dataset: Any) -> TrainingTable:
+        """Encode the rows; they cannot be printed."""
+        return self.table(dataset)
+
+    def climb(self, sealed: TrainingTable, bits: BitSource) -> Release[Any]:
+        """Train, and stop as soon as the target is reached."""
+        start, learner, test = self.split_rows(sealed, self.start or TrainingProgress(self.public_terms()), bits)
+        trainer = Trainer(
+            learner,
+            self.schedule,
+            self.prices,
+            bits=bits,
+            test=test,
+            progress=self.progress() if self.progress else None,
+            save=self.save,
+            watch=self.watch,
+        )
+        trained = trainer.run(start)
+        return Release(learner.result(), self._receipt(trained, test))
+
+    def public_terms(self) -> dict[str, Any]:
+        """Return everything that fixes the training and its price, for receipts and checkpoints."""
+        noises = [str(phase.noise_multiplier) for phase in self.schedule.phases]
+        return {
+            **self.terms,
+            "noise multipliers": noises if len(set(noises)) > 1 else noises[:1],  # once, where all phases have the same
+            "steps of a phase": [phase.steps for phase in self.schedule.phases],
+            "accountant": self.prices.accountant,
+            "prices": hash_settings({"epsilons": [str(epsilon) for epsilon in self.prices.epsilons]}),
+            "delta": str(self.prices.delta),
+            "validation share": str(self.validation_share),
+            "target": None if self.target is None else self.target.to_json(),
+            **({} if self.public is None else {"public validation rows": self.public.count}),
+        }
+
+    def split_rows(
+        self, table: TrainingTable, start: TrainingProgress, bits: BitSource
+    ) -> tuple[TrainingProgress, Learner, StopTest | None]:
+        """Assign the rows to training and validation, and open the test."""
+        if not self.validation_share or self.target is None or self.rule is None:
+            return start, table.learner(slice(None), None), self.public
+        # A row's coin is a keyed hash of its content, so one row moves no other, and the same key assigns the same rows
+        # to the same parts after a restart (docs/proofs/row-identity.md).
+        key = start.split_key or bits.integer(KEY_BITS) | 1
+        coins, mark = row_coins(table.contents(), key)
+        if start.mark is not None and start.mark != mark:
+            raise TableChanged
+        held_out = poisson_sample(self.validation_share, len(table), words=coins)
+        kept = np.ones(len(table), bool)
+        kept[held_out] = False
+        learner = table.learner(np.flatnonzero(kept), held_out)
+        test = ValidationTest(
+            self.rule,
+            Ladder(self.prices.epsilons),
+            failure_probability=self.target.failure_probability,
+            first=sum(part.last for part in cut_stretches(self.schedule)[: start.begun]),
+            bits=bits,
+        )
+        expected_rows = self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)
+        return replace(start, split_key=key, mark=mark), learner, PrivateTest(test, float(expected_rows))
+
+    def _receipt(self, trained: Trained, test: StopTest | None) -> Receipt:
+        """Return the receipt of a training that ended."""
+        bill, phases = self.prices.bill(trained.phase), len(self.schedule.phases)
+        terms = self.public_terms() | {
+            "steps run": trained.steps,
+            "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
+        }
+        if len(self.prices.shares) > 1:  # the delta at which anyone can price the events again
+            terms["delta of this stop"] = float(self.prices.shares[trained.phase])
+        if trained.verdict and trained.verdict.score is not None:
+            terms["score of the public rows" if self.public else "score, estimated"] = round(trained.verdict.score, 4)
+        if trained.reading is not None:
+            terms["watched"] = str(trained.reading)
+        if trained.interrupted:
+            terms["stopped"] = "by the caller"
+        achieved, outcome = None, Outcome.FIXED if self.target is None else Outcome.NOT_MET
+        if self.target is not None and test is not None and trained.verdict is not None and trained.passed:
+            outcome = test.outcome
+            # The whole score is certain where the rows are public, else no more than the target.
+            score = trained.verdict.score if self.public else None
+            achieved = float(self.target.tolerance) if score is None else score
+        breakdown = {"training": Fraction(bill.epsilon)}
+        if test is not None:
+            breakdown[f"validation ({test.rows})"] = test.spent
+            # A row is in one part only: the bill is the larger of the two (parallel composition).
+            bill = ApproxLoss(max(bill.epsilon, test.spent), bill.delta)
+        return Receipt(
+            question=self.question,
+            method="differentially private stochastic gradient descent",
+            promise=self.prices.cap.promise(),
+            bill=bill,
+            adjacency=Adjacency.ADD_REMOVE,
+            outcome=outcome,
+            target=self.target,
+            achieved=achieved,
+            rung=trained.phase if phases > 1 else None,
+            rungs=phases if phases > 1 else None,
+            terms=terms,
+            breakdown=breakdown,
+            citations=_CITATIONS if test is None else (*_CITATIONS, test.citation),
+        )
+
+
+def train_resumably(
+    query: TrainingQuery,
+    dataset: Any,
+    *,
+    ledger: Ledger,
+    accounts: Sequence[str],
+    checkpoint: Checkpoint,
+    bits: BitSource | None = None,
+    simulation: bool = False,
+    protected: Protected | None = None,
+) -> Release[Any]:
+    """Train under one hold that outlives the process; the counterpart of ``expost.answer.answer``.
+
+    A first run takes the hold and writes it into the checkpoint before the data is touched. A run that finds a
+    checkpoint takes that hold over and continues: what was begun stays charged, nothing is charged twice. Of several
+    runs that have a copy of one checkpoint the ledger lets one take over, so only one of them can release anything;
+    a checkpoint that another run works with is refused, free of charge.
+    """
+    source = randomness(bits, simulation)
+    definitions = frozenset(ledger.budget(account).definition for account in accounts)
+    plan = query.plan(dataset, PlanContext(definitions=definitions))
+    checkpoint.check()
+    # Numbers drawn from a seed must not continue as if they were private, so the checkpoint records it.
+    terms = {**plan.public_terms(), "simulation": simulation}
+    with checkpoint.alone():
+        start = checkpoint.read(terms) or TrainingProgress(terms, split_key=source.integer(KEY_BITS) | 1)
+        if start.hold is None or not ledger.durable:
+            # A ledger in memory died with its process: the whole run is charged to the new one.
+            hold = ledger.hold(accounts, plan.worst_case, question=plan.question, protected=protected)
+        elif start.hold.accounts != tuple(sorted(checked_name(account) for account in accounts)):
+            raise InvalidRequest("Expected the account that holds this training", do="Name it as before")
+        else:
+            # The new ticket is written down before the ledger has it, so no crash loses it.
+            earlier = start
+            hold = ledger.take_over(start.hold, keep=lambda mine: checkpoint.write(replace(earlier, hold=mine)))
+        start = replace(start, hold=hold)
+        checkpoint.write(start)
+        release = _run_quietly(replace(plan, start=start, save=checkpoint.write), dataset, source, simulation)
+        release = release.entered(ledger.settle(hold, release.receipt))
+        checkpoint.remove()
+    if not release.receipt.outcome.met:
+        raise TargetNotMet.of(release)
+    return release
+
+
+def _run_quietly(plan: TrainingPlan, dataset: Any, bits: BitSource, simulation: bool) -> Release[Any]:
+    """Train. Exceptions and warnings may carry rows, so none of them travels (as in ``expost.answer.answer``)."""
+    if simulation:
+        release = plan.climb(plan.measure(dataset), bits)
+        return replace(release, receipt=replace(release.receipt, simulation=True))
+    stopped = changed = False
+    try:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning may depend on a single row
+            try:
+                return plan.climb(plan.measure(dataset), bits)
+            except TableChanged:  # carries no data
+                changed = True
+    except KeyboardInterrupt:
+        stopped = True
+    if changed:
+        raise TableChanged
+    if stopped:
+        raise KeyboardInterrupt(
+            f"{plan.question!r} was stopped outside its steps; it stays charged, and its checkpoint can be continued."
+        )
+    raise EngineFailed(
+        f"Expected to finish {plan.question!r}",
+        do="Its checkpoint can be continued; the worst case stays charged until it is",
+    )
