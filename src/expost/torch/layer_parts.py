@@ -127,7 +127,7 @@ class Chain:
             for module in model.modules()
         )
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         """Run forward, then back to the first layer that is trained."""
         for module in self._before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +80,10 @@ class KnownLabels:
 
     def __init__(self, loss: NetworkLoss) -> None:
         self._loss = loss
+        entropy: Any = loss
         self._has_defaults = type(loss) is nn.CrossEntropyLoss and (
-            (loss.weight, loss.ignore_index, loss.label_smoothing, loss.reduction) == (None, -100, 0.0, "none")
+            (entropy.weight, entropy.ignore_index, entropy.label_smoothing, entropy.reduction)
+            == (None, -100, 0.0, "none")
         )
 
     @property

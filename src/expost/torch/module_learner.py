@@ -112,7 +112,7 @@ class ModuleTable:
     def batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
         """Return some rows as the model takes them, followed by synthetic ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = map(self.problem.convert, rows.take(index, room=missing))
+        inputs, targets = map(self.problem.convert, rows.take(index, spare=missing))
         for part, filler in zip((inputs, targets), self.filler, strict=True):
             part[len(index) :] = filler[:missing]
         return inputs, targets
@@ -327,7 +327,8 @@ def _clamp_indices(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _to_numpy(values: Tensor) -> NDArray[Any]:
     """Convert for a checkpoint; NumPy has no bfloat16."""
-    return (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy().copy()
+    found: NDArray[Any] = (values.float() if values.dtype == torch.bfloat16 else values).cpu().numpy().copy()
+    return found
 
 
 def _find_stretch(rows: int) -> int | None:

@@ -23,8 +23,8 @@ class NetworkRows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
-        """Return some rows, followed by space for ``room`` more; no rows are a batch of length zero."""
+    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
+        """Return some rows, followed by space for ``spare`` more; no rows make a batch of length zero."""
         ...
 
     def shapes(self) -> Batch:
@@ -50,12 +50,12 @@ class TensorRows(SingleOwner):
     def __len__(self) -> int:
         return len(self._inputs)
 
-    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
+    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows, copied once."""
         chosen = torch.from_numpy(np.ascontiguousarray(index))
         taken = []
         for part in (self._inputs, self._targets):
-            found = part.new_empty(len(chosen) + room, *part.shape[1:])
+            found = part.new_empty(len(chosen) + spare, *part.shape[1:])
             torch.index_select(part, 0, chosen.to(part.device), out=found[: len(chosen)])
             taken.append(found)
         return taken[0], taken[1]
@@ -80,10 +80,10 @@ class DatasetRows:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
+    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows."""
         found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.shapes()
-        inputs, targets = (torch.cat([part, part.new_empty(room, *part.shape[1:])]) for part in found)
+        inputs, targets = (torch.cat([part, part.new_empty(spare, *part.shape[1:])]) for part in found)
         return inputs, targets
 
     def shapes(self) -> Batch:
@@ -111,9 +111,9 @@ class TypedRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def take(self, index: NDArray[np.intp], *, room: int = 0) -> Batch:
+    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows."""
-        taken = self._rows.take(index, room=room)
+        taken = self._rows.take(index, spare=spare)
         inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
         return inputs, targets
 

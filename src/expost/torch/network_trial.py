@@ -198,7 +198,7 @@ def _losses(model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:
-    return torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+    return bool(torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True))
 
 
 def _trial_batches(usual: Tensor) -> Iterator[Tensor]:

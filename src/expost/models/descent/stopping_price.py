@@ -115,7 +115,7 @@ def price_stops(
     rising: list[Fraction] = []
     for epsilon in found.epsilons:
         price = round_up(epsilon, relative=_ROUNDING)
-        # A later stop has seen more, so its bill is larger, even if a tighter bound says otherwise.
+        # A later stop has seen more, so its bill is larger, even if a tighter bound is smaller.
         rising.append(price if not rising or price > rising[-1] else round_up(rising[-1], relative=_ROUNDING))
     return PriceList(tuple(rising), delta, found.accountant, found.shares)
 
