@@ -177,6 +177,7 @@ def test_models_that_mix_rows_somehow_are_refused(model: Any) -> None:
 
 
 def test_a_table_that_is_changed_by_looking_into_it_is_refused() -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     model = nn.Sequential(nn.Embedding(5, 4, max_norm=9.0), nn.Flatten(), nn.Linear(8, 2))
 
     with pytest.raises(InvalidRequest, match="max_norm"):
@@ -185,6 +186,7 @@ def test_a_table_that_is_changed_by_looking_into_it_is_refused() -> None:
 
 def test_nothing_but_weights_comes_back_from_a_stopped_step() -> None:
     """Ctrl-C between a pass forward and back: hooks of Opacus hold the rows' activations then."""
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     model, calls = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), []
 
     def stopped(outputs: Any, labels: Any) -> Any:
@@ -285,6 +287,7 @@ def test_short_ends_of_a_batch_are_computed_as_long_ones() -> None:
 
 
 def test_entries_that_no_table_has_stop_nothing() -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     model = Mixing(lambda words: words.mean(1))
     rows = torch.tensor([[0, 1], [4, 2], [7, -3]])
     learner = learner_of(model, rows, torch.zeros(3).long())
@@ -329,11 +332,13 @@ def test_a_layer_that_is_not_used_is_zero_in_every_sum(trial: int) -> None:
     ids=["mean", "batch normalisation"],
 )
 def test_models_that_mix_rows_of_whole_numbers_are_refused(middle: Any) -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     with pytest.raises(InvalidRequest, match="independent"):
         learner_of(Mixing(middle), torch.arange(10) % 5, torch.zeros(10).long())
 
 
 def test_a_table_of_words_is_learned_from() -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     learner = learner_of(Mixing(nn.Identity()), torch.arange(10) % 5, torch.zeros(10).long())
 
     assert learner.size == 20 + 10
@@ -354,6 +359,7 @@ def test_squares_too_small_for_their_type_hide_no_gradient(clip: float) -> None:
     "model", [nn.Linear(3, 2), nn.Sequential(nn.LayerNorm(3), nn.Linear(3, 2))], ids=["ours", "other"]
 )
 def test_an_empty_batch_is_watched_like_any_other(model: Any) -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     learner = learner_of(model, torch.ones(6, 3), torch.zeros(6).long(), watched=True)
     watching = Watching(Watch(), learner, Full(6), SeededBits(1))
     watching.open(Phase(2, Fraction(3)))

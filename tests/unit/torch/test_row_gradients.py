@@ -46,6 +46,7 @@ def tokens() -> nn.Module:
 
 
 def normed() -> nn.Module:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
 
 
@@ -93,6 +94,7 @@ def test_common_layers_are_done_by_hand_and_others_by_opacus() -> None:
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_normalisation_is_refused(affine: bool) -> None:
+    pytest.importorskip("opacus", reason="the extra torch is not installed")
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, affine=affine), nn.Linear(8, 3))
 
     with pytest.raises(InvalidRequest, match="independent"):
