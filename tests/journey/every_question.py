@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from expost import stats
-from expost.core import Request
+from expost.core import Query, Request
 from expost.stats import hypothesis
 
 __all__ = ["CATEGORIES", "QUESTIONS", "TESTS", "described"]
 
 CATEGORIES = {"c": ["a", "b", "c"], "d": ["u", "v"]}
 
-Build = Callable[[Any], Request]
+Build = Callable[[Any], Query | Request]
 
 QUESTIONS: dict[str, Build] = {
     "count": lambda e: stats.Count(epsilon=e),
@@ -38,8 +38,9 @@ QUESTIONS: dict[str, Build] = {
     "quantile": lambda e: stats.Quantile("x", 0.9, epsilon=e),
     "quantile by": lambda e: stats.Quantile("x", 0.9, by="c", epsilon=e),
     "quantile, smooth": lambda e: stats.Quantile("x", 0.9, method="smooth", epsilon=e),
-    "quantile, capped": lambda e: stats.Quantile("x", 0.9, within=10, max_epsilon=e),
+    "quantile, capped": lambda e: stats.Quantile("x", 0.9, rank_within=10, max_epsilon=e),
     "median": lambda e: stats.Median("x", epsilon=e),
+    "median within a value": lambda e: stats.Median("x", within=2, max_epsilon=e),
     "quantiles": lambda e: stats.Quantiles("x", [0.1, 0.9], epsilon=e),
     "quantiles, climbing": lambda e: stats.Quantiles("x", [0.1, 0.9], within=2, max_epsilon=e),
     "most common": lambda e: stats.MostCommon("c", epsilon=e),

@@ -1,6 +1,6 @@
-"""Session: questions and fits about one dataset, paid from one budget."""
+"""Session: statistics and fits about one dataset, paid from one budget."""
 
-from expost.session.price import Price
+from expost.session.price_quote import PriceQuote
 from expost.session.session import Session
 
-__all__ = ["Price", "Session"]
+__all__ = ["PriceQuote", "Session"]

@@ -1,16 +1,26 @@
-"""An analyst's way in: questions about one dataset, paid from one budget."""
+"""An analyst's entry point: statistics and fits about one dataset, paid from one budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
 
 from expost.answer import answer, plan_query, question_in_part
-from expost.core import BudgetExceeded, Guarantee, InvalidRequest, Loss, Receipt, Release, Request, Target
+from expost.core import (
+    BudgetExceeded,
+    Guarantee,
+    InvalidRequest,
+    Loss,
+    Query,
+    Receipt,
+    Release,
+    Request,
+    as_guarantee,
+    explain_arguments,
+)
 from expost.core.picture import draw
 from expost.data import Dataset
 from expost.ledger import Entry, Ledger, Protected, open_ledger
@@ -18,39 +28,70 @@ from expost.ledger.account import checked_budget, checked_name
 from expost.ledger.opening import existing_ledger
 from expost.noise import BitSource
 from expost.noise.bits import randomness
-from expost.session.desk import Desk
-from expost.session.parts import Scope, column_part, time_windows
-from expost.session.price import Price, last_bill, likely_cost, public_terms_of, quoted
-from expost.session.questions import Questions
-from expost.stats import ByPrivateKeys
+from expost.session.price_quote import PriceQuote, capture_fit, guess_bill, guess_fit_bill, public_fit_terms
+from expost.session.statistic_methods import StatisticMethods
+from expost.session.table_part import TablePart, column_part, time_windows
+from expost.stats import ReleaseCache
 
 __all__ = ["Session"]
 
+Budget = Guarantee | float | tuple[float, float] | dict[str, float] | None
 
-class Session(Questions):
-    """Asks questions about a dataset and pays for them from a budget kept in a ledger.
 
-    Every question takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
+class Session(StatisticMethods):
+    """Answers statistics about a dataset and pays for them from a budget kept in a ledger.
+
+    Every statistic takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
     accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: all
-    that is left). The ledger is charged before an answer leaves.
+    that is left). The ledger is charged before an answer leaves. Asking again is free, asking for more accuracy pays
+    the difference.
 
+    Parameters
+    ----------
+    dataset : Dataset
+        The table and its public description.
+    budget : float, (float, float), dict or Guarantee, optional
+        The dataset's budget: an epsilon, a pair (epsilon, delta), ``{"rho": 0.1}``, ``{"mu": 1}`` or a guarantee. It
+        opens the dataset's account in a new ledger, and may be left out if the ledger has the account.
+    ledger : str, path or Ledger, optional
+        Where charges are recorded. Default: in memory.
+    analyst : str, optional
+        Charge this analyst's account too.
+    analyst_budget : float, (float, float), dict or Guarantee, optional
+        The analyst's budget, needed when the account is new.
+    bits : BitSource, optional
+        The source of random bits. Default: the system's cryptographic source.
+    simulation : bool, default False
+        Allow seeded bits. Receipts then say that the answers are not private.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; no ledger is created.
+
+    Examples
+    --------
     >>> import pyarrow as pa
-    >>> from expost import Dataset, epsilon
+    >>> from expost import Dataset
     >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), name="people", bounds={"age": (0, 120)})
-    >>> with Session(people, epsilon(1)) as session:
+    >>> with Session(people, budget=1.0) as session:
     ...     release = session.count(within=100)
     >>> abs(release.value - 5000) < 1000, release.receipt.outcome.value
     (True, 'certified')
+    >>> session.mean("age", wihtin=3)
+    Traceback (most recent call last):
+    expost.core.signature.WrongArguments: mean() got an unexpected argument 'wihtin'. Did you mean 'within'?
     """
 
+    @explain_arguments
     def __init__(
         self,
         dataset: Dataset,
-        budget: Guarantee | None = None,
+        budget: Budget = None,
         *,
         ledger: Any = None,
         analyst: str | None = None,
-        analyst_budget: Guarantee | None = None,
+        analyst_budget: Budget = None,
         bits: BitSource | None = None,
         simulation: bool = False,
     ) -> None:
@@ -62,126 +103,210 @@ class Session(Questions):
                 got=dataset.name,
                 do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
             )
-        randomness(bits, simulation)  # refused before there is a ledger
+        randomness(bits, simulation)
         self.dataset = dataset
-        about = _Charged.checked(f"dataset:{dataset.name or 'table'}", budget, "budget")
-        also = [] if analyst is None else [_Charged.checked(f"analyst:{analyst}", analyst_budget, "analyst_budget")]
         in_process = ledger is None or (isinstance(ledger, Ledger) and not ledger.durable)
         if not (dataset.name or in_process):
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
-        self._ledger: Ledger = _ledger_for([about, *also], ledger)
-        self._about: tuple[str, ...] = (self._open(about),)
-        self._also = tuple(self._open(each) for each in also)
-        self._root = self._about[0]
+        budgets = {f"dataset:{dataset.name or 'table'}": (budget, "budget")}
+        if analyst is not None:
+            budgets[f"analyst:{analyst}"] = (analyst_budget, "analyst_budget")
+        self._ledger = _open_accounts(budgets, ledger)
+        about, *also = budgets
+        self._about: tuple[str, ...] = (about,)
+        self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
-        self._protected = Protected(self._root, dataset.adjacency, dataset.unit)
+        self._protected = Protected(about, dataset.adjacency, dataset.unit)
         self._unit_known = self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
-        self._desk = self._open_desk()
-        self._scope: Scope | None = None
+        self._cache = self._open_cache()
+        self._part: TablePart | None = None
         self._whole: tuple[Session, tuple[Any, ...]] | None = None
         self._parts: dict[tuple[Any, ...], Session] = {}
 
-    def _open(self, charged: _Charged) -> str:
-        name = charged.account
-        if charged.budget is not None:
-            self._ledger.open_account(name, charged.budget)
-        elif name not in self._ledger.accounts():
-            raise charged.without_budget()
-        if self._ledger.whole_of(name) is not None:
-            # Its charges count in the whole only as far as they are the largest: not for a table that is no part.
-            raise InvalidRequest("Expected the name of a table, not of a part", got=name, do="Use Session.part(...)")
-        return name
+    def _open_cache(self) -> ReleaseCache | None:
+        """Return a cache for gradual releases, if refining them can be billed.
 
-    def _open_desk(self) -> Desk | None:
-        """Where gradual releases are kept between questions, if refining them can be billed.
-
-        The bill of a refinement is the difference of two pure levels: sound where pure losses add up, that is in pure
-        and (epsilon, delta) accounts, and only for accounts that paid for the first part too. So nothing is kept for
-        other currencies; and only what every account of a later session has paid for is stored for it, which excludes
-        simulations, tables that live in this process, and sessions that charge an analyst.
+        The bill of a refinement is the difference of two pure levels. That is sound where pure losses add up, so in
+        pure and (epsilon, delta) accounts, and only for accounts that paid for the first part too. So nothing is kept
+        for other currencies, and only what every account of a later session has paid for is stored for it, which
+        excludes simulations, tables that live in this process, and sessions that charge an analyst.
         """
         definitions = {self._ledger.budget(account).definition for account in self.accounts}
         if not definitions <= {"pure", "approx"}:
             return None
         shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
-        return Desk(self._ledger if shared else None)
+        return ReleaseCache(self._ledger if shared else None)
 
     @contextmanager
-    def _shelved(self, request: Request) -> Iterator[Request]:
-        """The request beside the paths of earlier ones, for as long as it is this thread's turn."""
-        if self._desk is None or not hasattr(request, "on"):
-            yield request
+    def _earlier_releases(self) -> Iterator[ReleaseCache | None]:
+        """Yield the cache to this thread alone, or None if nothing is kept."""
+        if self._cache is None:
+            yield None
             return
-        with self._desk.turn() as shelf:
-            yield request.on(shelf)
+        with self._cache.take_turn() as cache:
+            yield cache
 
     # Parts -------------------------------------------------------------------------------------------------------
 
+    @explain_arguments
     def part(self, column: str, value: Any) -> Session:
-        """A session about the rows whose column has one of its public categories, with an account of its own.
+        """Return a session about the rows whose column has one of its public categories, with an account of its own.
 
-        Parts by one column are disjoint, so the dataset's account pays only the largest of them, beside what was asked
-        about the whole; under replace-one adjacency the two largest (docs/proofs/parallel-parts.md). Refused where a
-        unit is an id, which may have rows in several parts.
+        Parts by one column are disjoint, so the dataset's account pays only for the largest of them, in addition to
+        what was asked about the whole; under replace-one adjacency for the two largest
+        (docs/proofs/parallel-parts.md).
 
+        Parameters
+        ----------
+        column : str
+            A stored column with public categories.
+        value : object
+            One of the categories.
+
+        Returns
+        -------
+        Session
+
+        Raises
+        ------
+        InvalidRequest
+            If a unit is an id, which may have rows in several parts, or the value is not a public category.
+
+        Examples
+        --------
         >>> import pyarrow as pa
-        >>> from expost import Dataset, epsilon
+        >>> from expost import Dataset
         >>> table = pa.table({"site": ["A", "B"] * 5000})
-        >>> session = Session(Dataset(table, name="people", categories={"site": ["A", "B"]}), epsilon(1))
+        >>> session = Session(Dataset(table, name="people", categories={"site": ["A", "B"]}), budget=1)
         >>> for part in session.parts("site").values():
         ...     release = part.count(epsilon=0.25)
         >>> print(session.spent())
         epsilon 0.25
         """
-        return self._within(("part", column, value), lambda: column_part(self.dataset, column, value))
+        return self._open_part(("part", column, value), lambda: column_part(self.dataset, column, value))
 
+    @explain_arguments
     def parts(self, column: str) -> dict[Any, Session]:
-        """The parts of all public categories of a column, by category."""
+        """Return the parts of all public categories of a column.
+
+        Parameters
+        ----------
+        column : str
+            A stored column with public categories.
+
+        Returns
+        -------
+        dict
+            One session per category.
+
+        Raises
+        ------
+        InvalidRequest
+            As ``part``.
+        """
         return {value: self.part(column, value) for value in self.dataset.axis(column).values if value is not None}
 
+    @explain_arguments
     def window(self, first: str, last: str | None = None) -> Session:
-        """A session about the time window of a user-time unit that holds a day, or all windows up to a last day's.
+        """Return a session about one or several time windows of a unit with a time window.
 
         Each window has the dataset's budget for itself, less what was asked about the whole; a question about several
-        windows charges each of them. Days are written ``YYYY-MM-DD``.
-        """
-        return self._within(("window", first, last), lambda: time_windows(self.dataset, first, last))
+        windows charges each of them.
 
-    def _within(self, step: tuple[Any, ...], scope_of: Callable[[], Scope]) -> Session:
+        Parameters
+        ----------
+        first : str
+            A day in the first window, written ``YYYY-MM-DD``.
+        last : str, optional
+            A day in the last window. Default: the first window only.
+
+        Returns
+        -------
+        Session
+
+        Raises
+        ------
+        InvalidRequest
+            If the dataset's unit has no time window, or a day cannot be read.
+        """
+        return self._open_part(("window", first, last), lambda: time_windows(self.dataset, first, last))
+
+    def _open_part(self, step: tuple[Any, ...], find_part: Callable[[], TablePart]) -> Session:
+        """Open the accounts of a part and return its session, the same one each time."""
         key = (*step, type(step[-1]))
         if not all(isinstance(word, Hashable) for word in step):
             raise InvalidRequest("Expected a column and one of its values, or days", got=step[-1], do="Pass one value")
         if key not in self._parts:
             if len(self._about) > 1:
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
-            scope, whole = scope_of(), self._about[0]
-            accounts = scope.accounts(whole, self._ledger.parts(whole, by=scope.by))
+            part, whole = find_part(), self._about[0]
+            accounts = part.accounts(whole, self._ledger.parts(whole, by=part.by))
             for account in accounts:
-                self._ledger.open_part(account, of=whole, by=scope.by, touching=scope.touching)
-            inner = object.__new__(type(self))  # a copy would be a session of its own, opened anew
+                self._ledger.open_part(account, of=whole, by=part.by, touching=part.touching)
+            inner = object.__new__(type(self))  # a copy would open accounts of its own
             inner.__dict__ |= self.__dict__
-            inner.dataset, inner._about, inner._scope = self.dataset.where(scope.condition), accounts, scope
+            inner.dataset, inner._about, inner._part = self.dataset.where(part.condition), accounts, part
             inner._whole, inner._parts = (self, step), {}
             self._parts[key] = inner
         return self._parts[key]
 
+    @property
+    def _place(self) -> str | None:
+        """Return the part this session is about, in public words."""
+        if self._part is None or self._whole is None:
+            return None
+        around = self._whole[0]._place
+        return self._part.text if around is None else f"{around}, {self._part.text}"
+
     # Questions ---------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request, *, request_id: str | None = None) -> Release[Any]:
-        """The release of any request; the named questions build the common ones.
+    @explain_arguments
+    def ask(self, query: Query | Request, *, request_id: str | None = None) -> Release[Any]:
+        """Answer any query; the named methods build the common ones.
 
-        A question that an earlier answer already reaches is free; one that asks for more pays the difference. One by
+        A query that an earlier answer already serves is free; one that asks for more pays the difference. One by
         private keys is settled in two steps, so that what the second has not used is given back.
-        """
-        if isinstance(request, ByPrivateKeys):
-            self._check_room(request.worst_case)
-            return request.in_stages(self.ask, self.dataset, request_id)
-        with self._shelved(request) as shelved:
-            return self._answer(shelved, self.dataset, request_id)
 
-    def _check_room(self, worst_case: Loss) -> None:
-        """Refuse what is held step by step while nothing is paid: a first step alone would be paid in vain."""
+        Parameters
+        ----------
+        query : Query
+            A statistic of ``expost.stats`` or a hypothesis test.
+        request_id : str, optional
+            A name for this request. A second run under the same name is refused.
+
+        Returns
+        -------
+        Release
+            The value, its interval and its receipt.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            Before the data is touched; nothing is spent.
+        TargetNotMet
+            If no level under the cap was accurate enough. The error carries the release that was paid for.
+        EngineFailed
+            If the data source failed; the worst case stays charged.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset, stats
+        >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
+        >>> abs(session.ask(stats.Count(epsilon=0.5)).value - 1000) < 100
+        True
+        """
+        stages = getattr(query, "keys_first", None)
+        if stages is not None:
+            self._check_affordable(stages.worst_case)
+            released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
+            return released
+        with self._earlier_releases() as cache:
+            return self._answer(query, self.dataset, request_id, cache)
+
+    def _check_affordable(self, worst_case: Loss) -> None:
+        """Raise if all steps do not fit into the budget together: a first step alone would be paid in vain."""
         for account in self.accounts:
             left = self._ledger.remaining(account)
             if left.definition == worst_case.definition and not worst_case.within(left):
@@ -191,12 +316,16 @@ class Session(Questions):
                     do="Ask for less, or have the owner raise the budget",
                 )
 
-    def _answer(self, request: Request, data: Any, request_id: str | None = None) -> Release[Any]:
+    def _answer(
+        self, query: Query | Request, data: Any, request_id: str | None = None, cache: ReleaseCache | None = None
+    ) -> Release[Any]:
+        """Answer a query about this session's rows; also the callback of a fit."""
         release = answer(
-            request,
+            query,
             data,
             ledger=self._ledger,
             accounts=self.accounts,
+            released=cache,
             bits=self._bits,
             simulation=self._simulation,
             request_id=request_id,
@@ -206,95 +335,182 @@ class Session(Questions):
         self._unit_known = True
         return release
 
+    @explain_arguments
     def fit(self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
 
         Most estimators need a public number of rows: ``adjacency="replace-one", rows=...``. Gradient descent
-        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead. Only
-        they take ``public_validation``, a pair of features (in this order) and targets that are nobody's secret.
+        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead.
+
+        Parameters
+        ----------
+        estimator : estimator
+            An unfitted estimator, such as ``expost.Ridge(...)``.
+        features : sequence of str
+            The feature columns.
+        target : str
+            The target column.
+        public_validation : (array, array), optional
+            Public features (in this order) and targets, for gradient descent only.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            Before the data is touched; nothing is spent.
+        TargetNotMet
+            If no level under the cap was accurate enough.
         """
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
-        public = public_terms_of(estimator, public_validation)
+        public = public_fit_terms(estimator, public_validation)
         return estimator.fit_with(self._answer, self.dataset, features=features, target=target, **public)
 
-    def price(self, statistic: Any, *subject: Any, **terms: Any) -> Price:
-        """What a question would cost: the worst case, and a guess from receipts that are public already.
+    def price(self, statistic: Any, *subject: Any, **terms: Any) -> PriceQuote:
+        """Return what a query would cost: the worst case, and a guess from receipts that are public already.
 
-        Takes a statistic's name with its terms, a request, or an estimator with ``features=`` and ``target=``; nothing
-        is spent and no row is read.
+        Nothing is spent and no row is read.
+
+        Parameters
+        ----------
+        statistic : str, Query or estimator
+            A statistic's name, a query, or an unfitted estimator.
+        *subject : object
+            With a name: the positional arguments of the statistic, such as its column.
+        **terms : object
+            With a name: the keyword arguments of the statistic, such as ``within=3``. With an estimator: ``features=``,
+            ``target=`` and perhaps ``public_validation=``.
+
+        Returns
+        -------
+        PriceQuote
+
+        Raises
+        ------
+        InvalidRequest
+            If the name or an argument is unknown, or the table's description cannot answer.
+        BudgetExceeded
+            If the price is above ``max_epsilon``.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
+        >>> print(session.price("count", within=10))
+        count of rows: at most epsilon 0.2844, probably about epsilon 0.2844
+        >>> session.price("count", wihtin=10)
+        Traceback (most recent call last):
+        expost.core.signature.WrongArguments: Count() got an unexpected argument 'wihtin'. Did you mean 'within'?
         """
         if hasattr(statistic, "fit_with"):
-            return self._price_of_fit(statistic, **terms)
-        request = self.request(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
-        with self._shelved(request) as shelved:
-            shelved.check(self.dataset)
-            worst_case = shelved.worst_case
-        within = terms.get("within")
-        target = None if within is None else Target.within(within, confidence=terms.get("confidence", 0.95))
-        question = question_in_part(request.question, self._place)
-        likely = likely_cost(worst_case, target, self._receipts(), cap=self._left(), question=question)
-        return Price(question, worst_case, likely)
+            return self._price_fit(statistic, **terms)
+        query = self.build_query(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+        with self._earlier_releases() as cache:
+            plan = plan_query(query, self.dataset, ledger=self._ledger, accounts=self.accounts, released=cache)
+        question = question_in_part(query.question, self._place)
+        target, cap = getattr(query, "target", None), self._epsilon_left()
+        likely = guess_bill(plan.worst_case, target, self._receipts(), cap=cap, question=question)
+        return PriceQuote(question, plan.worst_case, likely)
 
-    def _price_of_fit(
+    @explain_arguments
+    def _price_fit(
         self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
-    ) -> Price:
-        public = public_terms_of(estimator, public_validation)
-        quote, source = quoted(estimator, self.dataset, features=features, target=target, **public)
-        request = plan_query(quote, source, ledger=self._ledger, accounts=self.accounts)
-        question = question_in_part(request.question, self._place)
-        return Price(question, request.worst_case, last_bill(request, self._receipts(), question=question))
+    ) -> PriceQuote:
+        public = public_fit_terms(estimator, public_validation)
+        query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
+        plan = plan_query(query, source, ledger=self._ledger, accounts=self.accounts)
+        question = question_in_part(plan.question, self._place)
+        return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._receipts(), question=question))
 
     def _receipts(self) -> Iterator[Receipt]:
-        """The receipts of what was asked from just these accounts: public, so a guess from them is free."""
+        """Yield the receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
         entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
         return (entry.receipt for entry in entries if entry.receipt is not None)
 
-    @property
-    def _place(self) -> str | None:
-        """The part this session is about, in public words."""
-        if self._scope is None or self._whole is None:
-            return None
-        around = self._whole[0]._place
-        return self._scope.text if around is None else f"{around}, {self._scope.text}"
-
-    def _left(self) -> Fraction:
+    def _epsilon_left(self) -> Fraction:
         left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self.accounts)
         if left <= 0:
-            raise InvalidRequest("Expected something left in the budget", do="Raise the budget")
+            raise InvalidRequest("The budget is used up", do="Raise the budget")
         return left
 
     # The books ---------------------------------------------------------------------------------------------------
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that is billed."""
+        """Return the ledger that is billed."""
         return self._ledger
 
     @property
     def accounts(self) -> Sequence[str]:
-        """The accounts that every question charges."""
+        """Return the accounts that every query charges."""
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """What is left for questions about this dataset or part; of several windows, the least."""
-        return _each(min, [self._ledger.remaining(account) for account in self._about])
+        """Return what is left for queries about this dataset or part; of several windows, the least.
+
+        Returns
+        -------
+        Loss
+        """
+        return _each_amount(min, [self._ledger.remaining(account) for account in self._about])
 
     def spent(self) -> Loss:
-        """What the dataset's or the part's account has paid or holds; of several windows, the most."""
-        return _each(max, [self._ledger.spent(account) for account in self._about])
+        """Return what the dataset's or the part's account has paid or holds; of several windows, the most.
+
+        Returns
+        -------
+        Loss
+        """
+        return _each_amount(max, [self._ledger.spent(account) for account in self._about])
 
     def history(self) -> list[Entry]:
-        """Everything that touched the account of the dataset or part, oldest first."""
+        """Return everything that touched the account of the dataset or part, oldest first.
+
+        Returns
+        -------
+        list of Entry
+        """
         entries = self._ledger.history()
         return [entry for entry in entries if not set(self._about).isdisjoint(entry.accounts)]
 
     def receipt(self, entry: str) -> Receipt:
-        """The receipt kept under an entry's id."""
+        """Return the receipt kept under an entry's id.
+
+        Parameters
+        ----------
+        entry : str
+            The id, as in ``release.receipt.ledger_entry``.
+
+        Returns
+        -------
+        Receipt
+
+        Raises
+        ------
+        InvalidRequest
+            If the ledger has no such entry.
+        """
         return self._ledger.receipt(entry)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the budget over time; of several windows, the first."""
+        """Draw the budget over time; of several windows, the first.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options : object
+            Options of the picture.
+
+        Returns
+        -------
+        figure
+        """
         account = self._about[0]
         entries, budget = self._ledger.history(account), self._ledger.budget(account)
         return draw("budget", entries, account=account, budget=budget, path=path, **options)
@@ -308,9 +524,9 @@ class Session(Questions):
         self._ledger.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A reference: where the rows and the ledger are; never rows, paths or randomness."""
+        """Pickle a reference to rows and ledger; never rows, releases or randomness."""
         if not self._ledger.durable or self.dataset.in_memory or self._simulation:
-            raise TypeError("Expected a session on a file with a durable ledger; this one lives in its process only.")
+            raise TypeError("Only a session on a file with a durable ledger can be pickled; this one is in memory.")
         if self._whole is not None:
             whole, (kind, *words) = self._whole
             return _reopen_part, (whole, kind, tuple(words))
@@ -322,36 +538,34 @@ class Session(Questions):
         return f"Session({about!r}, remaining {self.remaining().text(down=True)})"
 
 
-@dataclass(frozen=True)
-class _Charged:
-    """An account that a session charges, a budget to open it with, and the argument that would give one."""
+def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger:
+    """Open a ledger and accounts in it. All arguments are checked first: a refusal leaves no file behind."""
+    guarantees = {
+        checked_name(account): None if budget is None else checked_budget(as_guarantee(budget, argument))
+        for account, (budget, argument) in budgets.items()
+    }
 
-    account: str
-    budget: Guarantee | None
-    argument: str
+    def without_budget(account: str) -> InvalidRequest:
+        return InvalidRequest(f"Expected a budget for {account}", do=f"Pass {budgets[account][1]}=1.0")
 
-    @classmethod
-    def checked(cls, account: str, budget: Guarantee | None, argument: str) -> _Charged:
-        """What was typed, refused before a ledger is opened: a refusal leaves no file behind."""
-        return cls(checked_name(account), None if budget is None else checked_budget(budget), argument)
-
-    def without_budget(self) -> InvalidRequest:
-        return InvalidRequest(f"Expected a budget for {self.account}", do=f"Pass {self.argument}=expost.epsilon(1.0)")
-
-
-def _ledger_for(charged: Sequence[_Charged], where: Any) -> Ledger:
-    """The ledger named: a new one only if every account can be opened in it, else a refusal would leave a file behind."""
-    unopened = next((each for each in charged if each.budget is None), None)
-    if unopened is None:
-        return open_ledger(where)
-    found = existing_ledger(where)
-    if found is None:
-        raise unopened.without_budget()
-    return found
+    unopened = next((account for account, budget in guarantees.items() if budget is None), None)
+    ledger = open_ledger(where) if unopened is None else existing_ledger(where)
+    if ledger is None:
+        assert unopened is not None
+        raise without_budget(unopened)
+    for account, budget in guarantees.items():
+        if budget is not None:
+            ledger.open_account(account, budget)
+        elif account not in ledger.accounts():
+            raise without_budget(account)
+        if ledger.whole_of(account) is not None:
+            # Charges of a part count in the whole only as far as they are the largest: not for a whole table.
+            raise InvalidRequest("Expected the name of a table, not of a part", got=account, do="Use Session.part(...)")
+    return ledger
 
 
-def _each(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:
-    """The least or the most of several losses, number by number."""
+def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:
+    """Return the least or the most of several losses, number by number."""
     amounts = [loss.amounts() for loss in losses]
     return losses[0]._with({name: choose([one[name] for one in amounts]) for name in amounts[0]})
 

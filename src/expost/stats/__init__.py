@@ -1,21 +1,15 @@
-"""Questions with one answer: counts, sums, means and their relatives."""
+"""Statistics of a table: counts, sums, means, quantiles and their relatives."""
 
-from expost.stats.approximate_bounds import ApproximateBounds
-from expost.stats.by_private_keys import ByPrivateKeys, private_keys_in
-from expost.stats.count import Count, CountDistinct
-from expost.stats.count_by_private_keys import CountByPrivateKeys
+from expost.stats.column_statistic import Mean, StandardDeviation, Sum, Variance
+from expost.stats.column_summary import Summary
+from expost.stats.count import ContingencyTable, Count, CountByPrivateKeys, CountDistinct, Histogram, TopK
 from expost.stats.covariance import Covariance
-from expost.stats.groups import Group, GroupRelease, Groups
-from expost.stats.histogram import ContingencyTable, Histogram
-from expost.stats.kept import Shelf
-from expost.stats.private_bounds import PrivatelyBounded
-from expost.stats.private_keys import PrivateKeys
-from expost.stats.quantile import Median, Quantile
-from expost.stats.quantiles import Quantiles
-from expost.stats.selection import MostCommon, TopK
-from expost.stats.spread import StandardDeviation, Variance
-from expost.stats.summary import Summary
-from expost.stats.total import Mean, Sum
+from expost.stats.gradual_release import ReleaseCache
+from expost.stats.pick import MostCommon
+from expost.stats.private_bounds import ApproximateBounds, PrivatelyBounded
+from expost.stats.private_keys import ByPrivateKeys, PrivateKeys, private_keys_in
+from expost.stats.quantile import Median, Quantile, Quantiles
+from expost.stats.table_release import Group, GroupRelease, Groups
 
 __all__ = [
     "ApproximateBounds",
@@ -36,7 +30,7 @@ __all__ = [
     "PrivatelyBounded",
     "Quantile",
     "Quantiles",
-    "Shelf",
+    "ReleaseCache",
     "StandardDeviation",
     "Sum",
     "Summary",

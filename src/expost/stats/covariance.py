@@ -4,32 +4,85 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Release
-from expost.data import Clamp, Dataset, Expression
+from expost.accuracy.interval import noise_radius
+from expost.core import InvalidRequest, Receipt, Release
+from expost.data import Clamp, Dataset
 from expost.data.clamp import MOST_STEPS
 from expost.data.form import MomentForm
 from expost.data.tally import Measured
-from expost.stats.ascent import Ascent
-from expost.stats.by import columns_of
-from expost.stats.groups import Group, GroupRelease, Groups, group_rows
-from expost.stats.question import Design, Question
-from expost.stats.readers.covariance import CovarianceReader
-from expost.stats.table_release import MatrixRelease
+from expost.stats.gradual_plan import Design, GradualQuery
+from expost.stats.gradual_release import ClimbResult
+from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader
+from expost.stats.table_query import Column, axis_names, group_labels, read_list, statistic
+from expost.stats.table_release import GroupRelease, Groups, MatrixRelease
 
-__all__ = ["Covariance"]
+__all__ = ["Covariance", "CovarianceReader"]
+
+_HOPELESS = 1e3  # an error of this many times the total: every interval is then as wide as it can be
 
 
-class Covariance(Question):
-    """The covariance matrix of several columns' clamped values; rows that miss one of them are left out.
+@dataclass(frozen=True)
+class CovarianceReader(ClimbedReader):
+    """Reads all entries (0,0), (0,1), ..., (1,1), ... of a covariance matrix off each cell's coordinates.
 
-    In all, the answer is a matrix. With groups it is a long table: one line for each group and pair of columns.
+    With every coordinate's noise within one radius, which fails with at most the level, each mean of shares and of
+    products errs by a known multiple of the radius over the noisy total (docs/proofs/shares.md). Rounding to steps
+    moves an entry by at most the product of a range and a step, which is added.
+    """
 
-    Guarantee: pure ex-post DP; with ``epsilon=`` known before the run, else scout and highest rung of the climb, known
+    form: MomentForm
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy number of rows is well above the noise."""
+        columns = len(self.form.clamps)
+        return np.asarray(noisy[: 3 * columns].sum(axis=0) > CLEAR_OF_NOISE * columns * scale)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each entry of the upper triangle, cell after cell."""
+        columns = len(self.form.clamps)
+        radius = noise_radius(-np.expm1(np.log1p(-level) / len(noisy)), scale) / self.form.share_scale
+        shares = (noisy[: 3 * columns] / self.form.share_scale).astype(np.float64).reshape(columns, 3, -1)
+        products = (noisy[3 * columns :] / self.form.scale).astype(np.float64)
+        total = shares.sum(axis=1).mean(axis=0)
+        # The mean over columns of three noises each: at most three radii, and then each total is within six of it.
+        safe = np.where(total > 0, total, 1.0)
+        error = np.where(total <= 3 * radius, _HOPELESS, radius / safe)
+        i, j = np.triu_indices(columns)
+        second = np.empty((len(i), noisy.shape[1]))
+        second[i == j] = shares[:, 0] - shares[:, 1] + shares[:, 2]
+        second[i != j] = products
+        # Means and second moments of values in [-1, 1]: clipping them to their range brings them nearer to every exact
+        # one. A total that is not positive says nothing of them.
+        least = np.where(i == j, 0.0, -1.0)[:, None]
+        second = np.clip(np.where(total > 0, second / safe, 0.0), least, 1.0)
+        middles = np.clip(np.where(total > 0, (shares[:, 0] - shares[:, 2]) / safe, 0.0), -1.0, 1.0)
+        # Means of y in [-1, 1]: two noises and the total's, 2 + 3; second moments: three noises, or one of a third of
+        # the weight, and the total's, 3 + 3.
+        first_error, second_error = 5 * error, 6 * error
+        spread = second_error + (np.abs(middles[i]) + np.abs(middles[j])) * first_error + first_error**2
+        # No covariance of values in [-1, 1] is larger; clipping brings the value nearer to every exact one.
+        covariance = np.clip(second - middles[i] * middles[j], least, 1.0)
+        # Back from y in [-1, 1] to the columns' units, and what rounding may have moved an entry.
+        ranges = np.array([float(clamp.high - clamp.low) for clamp in self.form.clamps])
+        steps = np.array([float(clamp.rounding * 2) for clamp in self.form.clamps])
+        area, rounding = (ranges[i] * ranges[j] / 4)[:, None], (steps[i] * ranges[j] + steps[j] * ranges[i])[:, None]
+        value, width = covariance * area, np.minimum(spread, 2.0) * area + rounding
+        return CellReading(*(each.T.ravel() for each in (value, value - width, value + width)))
+
+
+@statistic
+class Covariance(GradualQuery):
+    """The covariance matrix of several columns' clipped values; rows that miss one of them are left out.
+
+    In all, the answer is a matrix. With groups it is a long table: one row for each group and pair of columns.
+
+    Guarantee: pure ex-post DP; with ``epsilon=`` known before the run, else pilot and highest rung of the climb, known
         only after the run and at most ``max_epsilon``.
     Adjacency: the dataset's.
     Sensitivity: one share for each column and each pair, times the rows a unit may have (L1, all groups together).
@@ -37,70 +90,79 @@ class Covariance(Question):
     Numerics: values become whole steps before they are multiplied and added; sums are exact integers.
     Reference: docs/proofs/shares.md (shares and products, intervals).
 
+    Parameters
+    ----------
+    columns : sequence of str or Expression
+        Two or more numeric columns.
+    within : float or str, optional
+        The error allowed, in the product of two columns' units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
+    confidence : float, default 0.95
+        The probability with which all intervals hold at once.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
+    bounds : sequence of (float, float) or None, optional
+        The limits to which each column is clipped, in its units. Default: those declared for the columns.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
     >>> Covariance(["age", "income"], epsilon=1, by="city").question
     'covariance of age, income by city'
     """
 
-    def __init__(
-        self,
-        columns: Sequence[str | Expression],
-        *,
-        bounds: Sequence[Sequence[float] | None] | None = None,
-        **terms: Any,
-    ) -> None:
-        super().__init__(**terms)
-        self._columns = tuple(columns)
-        self._bounds = tuple(bounds) if bounds is not None else (None,) * len(self._columns)
-        if len(self._columns) < 2 or len(self._bounds) != len(self._columns):
+    columns: Sequence[Column]
+    bounds: Sequence[Sequence[float] | None] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        columns = read_list(self.columns, "columns", do='Pass ["age", "pay"]')
+        if len(columns) < 2 or (
+            self.bounds is not None
+            and len(read_list(self.bounds, "bounds", do="Pass one pair per column")) != len(columns)
+        ):
             raise InvalidRequest("Expected two columns or more, and bounds for each or none", do="Name the columns")
+        object.__setattr__(self, "columns", columns)
 
     @property
     def subject(self) -> str:
-        """What is asked for."""
-        return "covariance of " + ", ".join(map(str, self._columns))
+        """Return what is asked for."""
+        return "covariance of " + ", ".join(map(str, self.columns))
 
     def design(self, dataset: Dataset) -> Design:
-        """The question fitted to a dataset."""
-        expressions = [dataset.expression(column) for column in self._columns]
-        pairs = zip(expressions, self._bounds, strict=True)
-        clamps = _on_one_grid([dataset.clamp(each, bounds) for each, bounds in pairs])
-        measured = tuple(Measured(each, clamp) for each, clamp in zip(expressions, clamps, strict=True))
+        """Fit the query to a dataset."""
+        expressions = [dataset.expression(column) for column in self.columns]
+        limits = self.bounds if self.bounds is not None else (None,) * len(expressions)
+        clamps = tuple(dataset.clamp(each, bounds) for each, bounds in zip(expressions, limits, strict=True))
+        if math.lcm(*(clamp.steps for clamp in clamps)) > MOST_STEPS:
+            # A common multiple of their own steps would be too long: cut all into the same number.
+            clamps = tuple(Clamp(clamp.low, clamp.high, MOST_STEPS) for clamp in clamps)
+        measured = [Measured(each, clamp) for each, clamp in zip(expressions, clamps, strict=True)]
         form = MomentForm(clamps)
-        where = dataset.condition(self._where)
-        tally = dataset.tally(measured=measured, axes=self.axes(dataset), where=where, degree=2)
-        return Design(tally, form, CovarianceReader(form), dataset.sensitivity(form, tally))
+        return self.fit_design(dataset, form, CovarianceReader(form), measured=measured)
 
-    def _release(self, design: Design, ascent: Ascent, promise: Fraction) -> Release[Any]:
-        receipt = self._receipt(design, ascent, promise)
-        entries = np.stack([ascent.reading.value, ascent.reading.low, ascent.reading.high])
-        if design.axes:
-            rows = self._rows(design, ascent, entries)
-            return GroupRelease(Groups((*columns_of(design.axes), "first", "second"), rows), receipt)
-        value, low, high = (_symmetric(each, len(self._columns)) for each in entries)
-        return MatrixRelease(value, receipt, (low, high), columns=tuple(map(str, self._columns)))
-
-    def _rows(self, design: Design, ascent: Ascent, entries: np.ndarray[Any, Any]) -> tuple[Group, ...]:
-        """One row a group and pair of columns."""
-        pairs = [(str(self._columns[i]), str(self._columns[j])) for i, j in _upper(len(self._columns))]
-        labels = [
-            (*(label if isinstance(label, tuple) else (label,)), *pair) for label in design.labels for pair in pairs
-        ]
-        levels = [ascent.ladder[rung] for rung in ascent.rung.tolist() for _ in pairs]
-        return group_rows(labels, entries, levels, np.repeat(ascent.met, len(pairs)))
-
-
-def _on_one_grid(clamps: Sequence[Clamp]) -> tuple[Clamp, ...]:
-    """The clamps, cut into the same number of steps where a common multiple of their own would be too long."""
-    if math.lcm(*(clamp.steps for clamp in clamps)) <= MOST_STEPS:
-        return tuple(clamps)
-    return tuple(Clamp(clamp.low, clamp.high, MOST_STEPS) for clamp in clamps)
-
-
-def _upper(size: int) -> list[tuple[int, int]]:
-    return [(int(i), int(j)) for i, j in zip(*np.triu_indices(size), strict=True)]
-
-
-def _symmetric(entries: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = entries
-    return np.triu(matrix) + np.triu(matrix, 1).T
+    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+        """Put the entries into a matrix, or into one row per group and pair of columns."""
+        entries = np.stack([result.reading.value, result.reading.low, result.reading.high])
+        names, upper = tuple(map(str, self.columns)), np.triu_indices(len(self.columns))
+        if not design.axes:
+            matrices = np.zeros((3, len(names), len(names)))
+            matrices[:, upper[0], upper[1]] = matrices[:, upper[1], upper[0]] = entries
+            return MatrixRelease(matrices[0], receipt, (matrices[1], matrices[2]), columns=names)
+        pairs = [(names[i], names[j]) for i, j in zip(*upper, strict=True)]
+        groups = [label if isinstance(label, tuple) else (label,) for label in group_labels(design.axes)]
+        labels = [(*group, *pair) for group in groups for pair in pairs]
+        levels = [result.ladder[rung] for rung in result.rung.tolist() for _ in pairs]
+        columns = (*axis_names(design.axes), "first", "second")
+        return GroupRelease(
+            Groups.from_arrays(columns, labels, entries, levels, np.repeat(result.met, len(pairs))), receipt
+        )

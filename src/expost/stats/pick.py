@@ -1,8 +1,10 @@
-"""Questions answered by one pick of a mechanism, in all or in each group."""
+"""Statistics that are one private pick per group: a quantile by rank, or the most common category."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -11,122 +13,209 @@ from expost.core import (
     Adjacency,
     InvalidRequest,
     Loss,
+    Norm,
     Outcome,
+    PlanContext,
     PureGuarantee,
     PureLoss,
     Receipt,
     Release,
     Sealed,
+    Sensitivity,
     Target,
     Unit,
 )
+from expost.core.rational import rational, round_up
 from expost.data import Dataset
 from expost.data.axis import Axis
-from expost.noise import BitSource
-from expost.stats.by import axes_of, columns_of, group_labels
-from expost.stats.grouped import GroupedQuestion
-from expost.stats.groups import Group, GroupRelease, Groups
-from expost.stats.table_release import AnswerRelease
+from expost.data.form import CountForm
+from expost.data.tally import Tally
+from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip
+from expost.stats.gradual_release import draw_bounding_secret
+from expost.stats.table_query import Column, TableQuery, axis_names, group_labels, statistic
+from expost.stats.table_release import AnswerRelease, Group, GroupRelease, Groups
 
-__all__ = ["PickQuestion"]
+__all__ = ["MostCommon", "PickPlan"]
+
+_METHODS: dict[str, type[PermuteAndFlip] | type[ExponentialMechanism]] = {
+    "permute-and-flip": PermuteAndFlip,
+    "exponential": ExponentialMechanism,
+}
 
 
-class PickQuestion(GroupedQuestion):
-    """The base of questions that one pick a group answers; the price is known before the run.
+@dataclass(frozen=True, kw_only=True)
+class PickPlan(ABC):
+    """How one pick per group is made; the price is known before the run.
 
-    Groups hold different rows, so picks of all groups together cost what the dearest unit loses in all of them: see
-    docs/proofs/parallel-picks.md. Error bounds of groups hold all at once.
+    Groups hold different rows, so picks of all groups together cost what the unit that is in most of them loses in all
+    of them (docs/proofs/parallel-picks.md). ``error`` holds for all groups at once; ``failure_probability`` is that of
+    one group.
     """
 
-    def __init__(self, **terms: Any) -> None:
-        super().__init__(**terms)
-        self._axes: tuple[Axis, ...] = ()
-        self._neighbours = (Adjacency.ADD_REMOVE, Unit())
-        self._level: Fraction | None = self._ask.epsilon
-
-    # What a statistic says about itself -------------------------------------------------------------------------
-
-    @abstractmethod
-    def prepare(self, dataset: Dataset) -> None:
-        """Refuse what the dataset's public description cannot answer, and remember what is needed of it."""
-
-    @abstractmethod
-    def price(self, target: Target, failure_probability: Fraction) -> Fraction:
-        """The least epsilon whose error is within the target, except with this probability for each group."""
+    query: TableQuery
+    level: Fraction
+    mechanism: Any
+    tally: Tally
+    axes: tuple[Axis, ...]
+    sensitivity: Sensitivity
+    adjacency: Adjacency
+    unit: Unit
+    failure_probability: Fraction
+    error: float | None
+    method: str
+    target: Target | None
+    terms: Mapping[str, Any]
+    citations: tuple[str, ...]
 
     @abstractmethod
     def measure(self, dataset: Dataset) -> list[Sealed]:
-        """What the mechanism picks from, sealed, one a group."""
+        """Return what the mechanism picks from, sealed, one entry per group."""
 
     @abstractmethod
     def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """The answer of one group."""
+        """Return the answer of one group."""
 
-    @abstractmethod
-    def error(self, failure_probability: Fraction) -> float | None:
-        """The error of one group, except with this probability, where it is known beforehand."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Method, target, terms and citations for the receipt."""
-
-    # core.Request -----------------------------------------------------------------------------------------------
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.query.question
 
     @property
     def worst_case(self) -> Loss:
-        """The price; known after ``check``."""
-        level = self._level or self._ask.cap
-        if level is None:
-            raise InvalidRequest("Expected a dataset to price the question", do="Call check(dataset) first")
-        return PureLoss(level)
-
-    def check(self, dataset: Dataset) -> None:
-        """Fit the question to the dataset and price it; reads no rows."""
-        self._neighbours, self._axes = (dataset.adjacency, dataset.unit), axes_of(self._by, dataset)
-        self.prepare(dataset)
-        if self._ask.target is not None:
-            self._level = self.price(self._ask.target, self.failure_probability)
-            self._ask.check_price(self._level)
-        self.error(self.failure_probability)  # refuses an epsilon that the mechanism cannot have
-
-    @property
-    def level(self) -> Fraction:
-        """The epsilon of all groups together."""
-        assert self._level is not None
-        return self._level
-
-    @property
-    def labels(self) -> list[Any]:
-        """The label of each group."""
-        return group_labels(self._axes)
-
-    @property
-    def failure_probability(self) -> Fraction:
-        """That of one group, such that all hold at once."""
-        return shared_level(self._ask.failure_probability, len(self.labels))
+        """Return the price."""
+        return PureLoss(self.level)
 
     def climb(self, sealed: list[Sealed], bits: BitSource | None = None) -> Release[Any]:
-        """One pick a group."""
+        """Pick once per group."""
         picks = [self.pick(each, bits) for each in sealed]
-        if not self._axes:
-            return AnswerRelease(picks[0], self._receipt())
-        rows = tuple(
-            Group(label, value, None, None, self.level, True) for label, value in zip(self.labels, picks, strict=True)
-        )
-        return GroupRelease(Groups(columns_of(self._axes), rows), self._receipt())
-
-    def _receipt(self) -> Receipt:
-        facts = self.facts()
-        groups = {"groups": len(self.labels)} if self._axes else {}
-        facts["terms"] = {**facts["terms"], **groups, **self._notes}
-        return Receipt(
+        receipt = Receipt(
             question=self.question,
+            method=self.method,
             promise=PureGuarantee(self.level),
             bill=PureLoss(self.level),
-            adjacency=self._neighbours[0],
-            unit=self._neighbours[1],
-            outcome=Outcome.FIXED if self._ask.target is None else Outcome.CERTIFIED,
-            achieved=self.error(self.failure_probability),
-            paid_before=self._paid_before,
-            **facts,
+            adjacency=self.adjacency,
+            unit=self.unit,
+            outcome=Outcome.FIXED if self.target is None else Outcome.CERTIFIED,
+            target=self.target,
+            achieved=self.error,
+            terms={**self.terms, **({"groups": len(picks)} if self.axes else {})},
+            citations=self.citations,
         )
+        if not self.axes:
+            return AnswerRelease(picks[0], receipt)
+        pairs = zip(group_labels(self.axes), picks, strict=True)
+        rows = tuple(Group(label, value, None, None, self.level, True) for label, value in pairs)
+        return GroupRelease(Groups(axis_names(self.axes), rows), receipt)
+
+
+@statistic
+class MostCommon(TableQuery):
+    """The most common of a column's public categories, in all or in each group.
+
+    ``within`` is the shortfall: how many rows rarer than the most common category the answer may be. It is priced
+    before the run. The default method is never worse than the exponential mechanism.
+
+    Guarantee: pure DP, known before the run; all groups together cost what is billed.
+    Adjacency: the dataset's.
+    Sensitivity: the rows a unit may have in one category (Linf), over all groups together.
+    Accuracy: the shortfall is bounded beforehand with the asked confidence, in all groups at once.
+    Numerics: exact integer counts, an exact choice.
+    Reference: MS20, Theorem 1 (permute-and-flip); DR14, Theorem 3.10 (exponential mechanism);
+        docs/proofs/parallel-picks.md (groups).
+
+    Parameters
+    ----------
+    column : str or Expression
+        The column of public categories.
+    method : {"permute-and-flip", "exponential"}, default "permute-and-flip"
+        How the category is picked.
+    within : float, optional
+        The shortfall allowed, in rows. Give either this or ``epsilon``.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
+    confidence : float, default 0.95
+        The probability with which all intervals hold at once.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
+    >>> MostCommon("city", epsilon=1, by="job").question
+    'most common city by job'
+    """
+
+    column: Column
+    method: str = field(default="permute-and-flip", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy.relative:
+            raise InvalidRequest("Expected a shortfall in rows", got=self.within, do="Pass within=100, or epsilon=")
+        if not isinstance(self.method, str) or self.method not in _METHODS:
+            raise InvalidRequest(f"Expected one of {', '.join(_METHODS)}", got=self.method, do="Name one of them")
+
+    @property
+    def subject(self) -> str:
+        """Return what is asked for."""
+        return f"most common {self.column}"
+
+    def plan_public(self, dataset: Dataset, context: PlanContext) -> MostCommonPlan:
+        """Plan the picks and price them."""
+        axes, asked = self.group_axes(dataset), self.accuracy
+        tally = dataset.tally(axes=(*axes, dataset.axis(self.column)), where=dataset.condition(self.where))
+        candidates = tally.axes[-1].size
+        # Rows move in one category by at most their number (Linf), up in one and down in another when replaced.
+        rows = dataset.rows_per_unit(dataset.limits(tally)).amount
+        sensitivity = Sensitivity(rows, Norm.LINF, dataset.adjacency, dataset.unit)
+        # Adding a unit moves no count down and removing one none up: monotone. Replacing does both.
+        monotone = not dataset.adjacency.public_size
+        failure = shared_level(asked.failure_probability, len(group_labels(axes)))
+        level = asked.epsilon
+        if level is None:
+            assert asked.target is not None
+            # The shortfall at epsilon 1 is proportional to 1 / epsilon.
+            unit_mechanism = _METHODS[self.method](Fraction(1), monotone=monotone)
+            at_one = unit_mechanism.shortfall(sensitivity, failure, candidates=candidates)
+            level = rational(round_up(Fraction(at_one + 1) / asked.target.tolerance), "epsilon")
+            asked.check_price(level)
+        mechanism = _METHODS[self.method](level, monotone=monotone)
+        return MostCommonPlan(
+            query=self,
+            level=level,
+            mechanism=mechanism,
+            tally=tally,
+            axes=axes,
+            sensitivity=sensitivity,
+            adjacency=dataset.adjacency,
+            unit=dataset.unit,
+            failure_probability=failure,
+            error=float(mechanism.shortfall(sensitivity, failure, candidates=candidates)),
+            method=self.method,
+            target=asked.target,
+            terms={"categories": candidates},
+            citations=("MS20, Theorem 1",) if self.method == "permute-and-flip" else ("DR14, Theorem 3.10",),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MostCommonPlan(PickPlan):
+    """How the most common category of each group is picked."""
+
+    def measure(self, dataset: Dataset) -> list[Sealed]:
+        """Return the exact counts of each group, sealed under their Linf sensitivity."""
+        parts = len(group_labels(self.axes))
+        secret = draw_bounding_secret()
+        return dataset.totals(CountForm(), self.tally, parts=parts, secret=secret, under=self.sensitivity)
+
+    def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
+        """Return one category."""
+        return self.tally.axes[-1].labels[self.mechanism.release(sealed, bits=bits)]

@@ -1,129 +1,341 @@
-"""Questions about a column whose bounds are not public: a stated part of epsilon finds some first."""
+"""Bounds of a column that are not public: found privately, alone or before another statistic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from expost.core import BudgetExceeded, InvalidRequest, Loss, Outcome, PureGuarantee, PureLoss, Receipt, Release, Sealed
+import numpy as np
+
+from expost.core import (
+    BudgetExceeded,
+    InvalidRequest,
+    Ladder,
+    Loss,
+    Outcome,
+    PlanContext,
+    PureGuarantee,
+    PureLoss,
+    Receipt,
+    Release,
+    Sealed,
+    explain_arguments,
+)
 from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression
-from expost.noise import BitSource
-from expost.stats.approximate_bounds import ApproximateBounds
+from expost.data.axis import LogBins
+from expost.data.form import CountForm
+from expost.data.tally import Tally
+from expost.noise import BitSource, DiscreteLaplacePath
+from expost.noise.level import check_level
+from expost.stats.gradual_release import draw_bounding_secret
 from expost.stats.table_release import AnswerRelease
 
-__all__ = ["PrivatelyBounded"]
+if TYPE_CHECKING:
+    from expost.stats.column_statistic import ColumnQuery
+
+__all__ = ["ApproximateBounds", "PrivatelyBounded", "bin_threshold", "outer_bounds"]
 
 
-@dataclass(frozen=True, repr=False)
-class _Stage:
-    """The sealed bins, and the dataset for the second pass."""
+def bin_threshold(success_probability: float, scale: float, bins: int) -> int:
+    """Return the smallest t such that noise alone lifts none of ``bins`` empty bins above t, with this probability.
 
-    bins: Sealed
-    dataset: Dataset
+    The bins' noises are independent and P(noise > t) = a^(t+1) / (1 + a), a = exp(-1 / scale), so the condition is
+    (1 - P(noise > t))^bins >= c; for continuous noise this is scale * ln(1 / (2 (1 - c^(1/bins)))) with *all* bins in
+    the exponent and the factor 2 (the slide this statistic comes from has neither, and a wrong sign).
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Expected a stage to stay where it is; it holds exact counts.")
+    >>> bin_threshold(0.9, 1.0, 8)
+    4
+    """
+    allowed = -math.expm1(math.log(success_probability) / bins)
+    tail = math.log(1 / (allowed * (1 + math.exp(-1 / scale))))
+    return max(math.ceil(scale * tail * (1 + 1e-12)) - 1, 0)
 
 
+def outer_bounds(noisy: Any, threshold: int, axis: LogBins) -> tuple[float, float] | None:
+    """Return the outer ends of the outermost bins whose noisy counts exceed the threshold, or None.
+
+    >>> outer_bounds([0, 0, 0, 50], 10, LogBins(Expression(), 1.0, 2))
+    (1.0, 2.0)
+    """
+    above = np.flatnonzero(np.asarray(noisy) > threshold)
+    if not above.size:
+        return None
+    ends = np.array(axis.labels, dtype=float)
+    first, last = int(above[0]), int(above[-1])
+    # The inner end of the first positive bin is zero, of a later one the end of the bin before it.
+    low = ends[first] if first < axis.count else (0.0 if first == axis.count else ends[first - 1])
+    high = ends[last] if last >= axis.count else (0.0 if last == axis.count - 1 else ends[last + 1])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, eq=False)
+class ApproximateBounds:
+    """Bounds for a column whose range is unknown: rough (a factor 2), and paid for.
+
+    Values in thin outer bins may be cut off.
+
+    Guarantee: pure DP, known before the run.
+    Adjacency: the dataset's.
+    Sensitivity: the rows a unit may have, in L1, over all bins together.
+    Accuracy: with the asked confidence no bound lies beyond the values' own bins.
+    Numerics: exact integers and exact sampling; the threshold is rounded up.
+    Reference: WZLDSG20, Section 4 (approximate bounds; threshold corrected, see ``bin_threshold``).
+
+    Parameters
+    ----------
+    column : str or Expression
+        The numeric column.
+    epsilon : float
+        The privacy level.
+    confidence : float, default 0.95
+        The probability that no *empty* bin is mistaken for a filled one.
+    smallest, largest : float, default 1 and 2**40
+        The range of sizes to search, in the column's units. Do not read it off the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
+    >>> ApproximateBounds("income", epsilon=0.1).question
+    'approximate bounds of income'
+    """
+
+    column: str | Expression
+    epsilon: Any = field(kw_only=True)
+    confidence: Any = field(default=0.95, kw_only=True)
+    smallest: Any = field(default=1.0, kw_only=True)
+    largest: Any = field(default=2.0**40, kw_only=True)
+    where: Expression | str | None = field(default=None, kw_only=True)
+    bin_count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        object.__setattr__(self, "confidence", probability(self.confidence, "confidence"))
+        low, high = rational(self.smallest, "smallest"), rational(self.largest, "largest")
+        if low >= high:
+            raise InvalidRequest(
+                "Expected smallest below largest", got=self.smallest, do="Pass smallest=1, largest=1e9"
+            )
+        object.__setattr__(self, "smallest", low)
+        object.__setattr__(self, "bin_count", math.ceil(math.log2(high / low)) + 1)
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return f"approximate bounds of {self.column}" + ("" if self.where is None else f" where {self.where}")
+
+    def plan(self, dataset: Dataset, context: PlanContext | None = None) -> BoundsPlan:
+        """Fit the query to a dataset's public description. Reads no rows.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+        context : PlanContext, optional
+            Not used: bounds are found anew each time.
+
+        Returns
+        -------
+        Plan
+            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
+
+        Raises
+        ------
+        InvalidRequest
+            If the column is not numeric, or noise of this level cannot be drawn.
+        """
+        expression = dataset.expression(self.column)
+        axis = LogBins(expression, float(self.smallest), self.bin_count)
+        tally = dataset.tally(axes=(axis,), where=dataset.condition(self.where))
+        dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
+        check_level(self.epsilon, dataset.sensitivity(CountForm(), tally).amount)
+        return BoundsPlan(self, tally, axis)
+
+
+ApproximateBounds.__init__ = explain_arguments(ApproximateBounds.__init__)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class BoundsPlan:
+    """How approximate bounds are found: noisy counts of doubling bins against a threshold."""
+
+    query: ApproximateBounds
+    tally: Tally
+    axis: LogBins
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.query.question
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return the price."""
+        return PureLoss(self.query.epsilon)
+
+    def measure(self, dataset: Dataset) -> Sealed:
+        """Return the exact counts of the bins, sealed."""
+        return dataset.total(CountForm(), self.tally, secret=draw_bounding_secret())
+
+    def climb(self, sealed: Sealed, bits: BitSource | None = None) -> Release[tuple[float, float] | None]:
+        """Return the bounds, or None marked as not met if no bin stands out."""
+        level, confidence = self.query.epsilon, float(self.query.confidence)
+        noisy = DiscreteLaplacePath(sealed, Ladder((level,)), bits=bits).at(0)
+        threshold = bin_threshold(confidence, float(sealed.sensitivity.amount / level), len(noisy))
+        found = outer_bounds(noisy, threshold, self.axis)
+        receipt = Receipt(
+            question=self.question,
+            method="doubling bins above a threshold, discrete Laplace",
+            promise=PureGuarantee(level),
+            bill=PureLoss(level),
+            adjacency=sealed.sensitivity.adjacency,
+            unit=sealed.sensitivity.unit,
+            outcome=Outcome.NOT_MET if found is None else Outcome.FIXED,
+            terms={"bins": len(noisy), "threshold": threshold, "confidence": confidence},
+            citations=("WZLDSG20, Section 4",),
+        )
+        return AnswerRelease(found, receipt)
+
+
+# A statistic with private bounds -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
 class PrivatelyBounded:
-    """A question about a column, asked with ``bounds="private"``: approximate bounds first, then the question.
+    """A statistic with ``bounds="private"``: approximate bounds first, then the statistic with them.
 
-    ``bounds_share`` of the epsilon or cap is spent on the bounds, the rest is left for the question; both are on the
+    ``bounds_share`` of the epsilon or cap is spent on the bounds, the rest is left for the statistic; both are on the
     receipt. The bounds are powers of two times ``smallest``, so they may be twice as wide as the data.
 
     Guarantee: pure ex-post DP; the sum of both stages, known only after the run and at most epsilon or ``max_epsilon``.
     Adjacency: the dataset's.
     Sensitivity: that of each stage; the second is measured with the bounds that the first has released.
-    Accuracy: that of the question, for values clamped to the bounds that were found.
+    Accuracy: that of the statistic, for values clipped to the bounds that were found.
     Numerics: that of each stage.
     Reference: DR14, Theorem 3.16 (adaptive composition); WZLDSG20, Section 4 (approximate bounds).
 
+    Parameters
+    ----------
+    query : ColumnQuery
+        The statistic, with ``bounds="private"``.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
     >>> from expost.stats import Mean
-    >>> Mean("income", bounds="private", epsilon=1).question
+    >>> PrivatelyBounded(Mean("income", bounds="private", epsilon=1)).question
     'mean of income with private bounds (for 10 % of epsilon)'
     """
 
-    def __init__(
-        self,
-        build: Callable[..., Any],
-        column: str | Expression,
-        *,
-        bounds_share: object = 0.1,
-        smallest: float = 1.0,
-        largest: float = 2.0**40,
-        epsilon: object = None,
-        max_epsilon: object = None,
-        **terms: Any,
-    ) -> None:
-        total = epsilon if epsilon is not None else max_epsilon
-        if total is None:
-            raise InvalidRequest("Expected epsilon or max_epsilon beside private bounds", do="Pass max_epsilon=")
-        self._total = rational(total, "epsilon")
-        self._share = probability(bounds_share, "bounds_share")
-        share = self._total * self._share
-        rest = {"epsilon" if epsilon is not None else "max_epsilon": self._total - share}
-        self._bounds = ApproximateBounds(
-            column, epsilon=share, smallest=smallest, largest=largest, where=terms.get("where")
-        )
-        self._build, self._column, self._terms = build, column, rest | terms
-        self._narrowest = smallest
-        self._subject = self._asked((0, 1)).question
+    query: ColumnQuery
+    bounds: ApproximateBounds = field(init=False)
+    total: Fraction = field(init=False)
 
-    def _asked(self, bounds: tuple[float, float]) -> Any:
-        return self._build(self._column, bounds=bounds, **self._terms)
+    def __post_init__(self) -> None:
+        query = self.query
+        level = query.epsilon if query.epsilon is not None else query.max_epsilon
+        if level is None:
+            raise InvalidRequest("Expected epsilon or max_epsilon for private bounds", do="Pass max_epsilon=")
+        object.__setattr__(self, "total", rational(level, "epsilon"))
+        part = self.total * probability(query.bounds_share, "bounds_share")
+        sizes = {"smallest": query.smallest, "largest": query.largest}
+        bounds = ApproximateBounds(query.column, epsilon=part, where=query.where, **sizes)
+        object.__setattr__(self, "bounds", bounds)
 
     @property
     def question(self) -> str:
-        """The question in public words."""
-        return f"{self._subject} with private bounds (for {float(100 * self._share):.4g} % of epsilon)"
+        """Return the question in public words."""
+        share = float(100 * self.bounds.epsilon / self.total)
+        return f"{self.query_with((0, 1)).question} with private bounds (for {share:.4g} % of epsilon)"
+
+    def query_with(self, bounds: tuple[float, float]) -> ColumnQuery:
+        """Return the statistic with public bounds and what is left of the epsilon or cap."""
+        rest = self.total - self.bounds.epsilon
+        if self.query.epsilon is not None:
+            return replace(self.query, bounds=bounds, epsilon=rest)
+        return replace(self.query, bounds=bounds, max_epsilon=rest)
+
+    def plan(self, dataset: Dataset, context: PlanContext | None = None) -> BoundsFirstPlan:
+        """Plan the bounds, and check that the statistic fits the table and its cap with the narrowest bounds.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+        context : PlanContext, optional
+            Not used: releases with private bounds are not continued.
+
+        Returns
+        -------
+        Plan
+            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            If the bounds or the statistic cannot be planned.
+        """
+        plan = self.bounds.plan(dataset)
+        self.query_with((0, self.query.smallest)).plan(dataset)
+        return BoundsFirstPlan(self, plan)
+
+
+@dataclass(frozen=True)
+class BoundsFirstPlan:
+    """How a statistic with private bounds is answered: the bounds, then the statistic with them."""
+
+    stages: PrivatelyBounded
+    bounds_plan: BoundsPlan
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.stages.question
 
     @property
     def worst_case(self) -> Loss:
-        """All of the epsilon or cap."""
-        return PureLoss(self._total)
+        """Return all of the epsilon or cap."""
+        return PureLoss(self.stages.total)
 
-    def check(self, dataset: Dataset) -> None:
-        """Refuse what the dataset's public description cannot answer, or not even within the narrowest bounds."""
-        self._bounds.check(dataset)
-        self._asked((0, self._narrowest)).check(dataset)
+    def measure(self, dataset: Dataset) -> tuple[Sealed, Dataset]:
+        """Return the sealed bins, and the dataset for the second stage."""
+        return self.bounds_plan.measure(dataset), dataset
 
-    def measure(self, dataset: Dataset) -> _Stage:
-        """The sealed bins of the first stage."""
-        return _Stage(self._bounds.measure(dataset), dataset)
-
-    def climb(self, stage: _Stage, bits: BitSource | None = None) -> Release[Any]:
-        """Bounds, then the question with them."""
-        found = self._bounds.climb(stage.bins, bits)
+    def climb(self, sealed: tuple[Sealed, Dataset], bits: BitSource | None = None) -> Release[Any]:
+        """Release the bounds, then the statistic with them."""
+        (bins, dataset), promise = sealed, PureGuarantee(self.stages.total)
+        found = self.bounds_plan.climb(bins, bits)
+        failed = replace(found.receipt, question=self.question, promise=promise, outcome=Outcome.NOT_MET)
         if found.value is None or found.value[0] >= found.value[1]:
-            return AnswerRelease(None, self._failed(found.receipt))
-        question = self._asked(found.value)
+            return AnswerRelease(None, failed)
         try:
-            question.check(stage.dataset)
+            plan = self.stages.query_with(found.value).plan(dataset)
         except (BudgetExceeded, InvalidRequest):
-            # How dear the target is, and how wide noise can be, depends on the bounds, which were paid for: a missed
-            # target, not an error.
-            return AnswerRelease(None, self._failed(found.receipt))
-        answer: Release[Any] = question.climb(question.measure(stage.dataset), bits)
-        return replace(answer, receipt=self._joined(found.receipt, answer.receipt))
-
-    def _failed(self, bounds: Receipt) -> Receipt:
-        return replace(bounds, question=self.question, promise=PureGuarantee(self._total), outcome=Outcome.NOT_MET)
-
-    def _joined(self, bounds: Receipt, answer: Receipt) -> Receipt:
-        parts = {"bounds": _level(bounds), "question": _level(answer)}
-        return replace(
-            answer,
+            # The price of the target, and which noise is representable, depend on the bounds, which were paid for: a
+            # missed target, not an error.
+            return AnswerRelease(None, failed)
+        answer = plan.climb(plan.measure(dataset), bits)
+        parts = {"bounds": self.bounds_plan.query.epsilon, "question": answer.receipt.bill.amounts()["epsilon"]}
+        how = {name: found.receipt.terms[name] for name in ("bins", "threshold")}
+        receipt = replace(
+            answer.receipt,
             question=self.question,
-            promise=PureGuarantee(self._total),
+            promise=promise,
             bill=PureLoss(sum(parts.values(), Fraction(0))),
-            terms={**answer.terms, "bounds found": {name: bounds.terms[name] for name in ("bins", "threshold")}},
+            terms={**answer.receipt.terms, "bounds found": how},
             breakdown=parts,
-            citations=(*answer.citations, *bounds.citations),
+            citations=(*answer.receipt.citations, *found.receipt.citations),
         )
-
-
-def _level(receipt: Receipt) -> Fraction:
-    return receipt.bill.amounts()["epsilon"]
+        return replace(answer, receipt=receipt)

@@ -1,38 +1,52 @@
-"""Groups nobody has listed: a key is shown only if enough units have it."""
+"""Groups whose labels are not public: a key is shown only if enough units have it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from expost.core import (
     ApproxGuarantee,
     ApproxLoss,
+    BudgetExceeded,
     InvalidRequest,
     Ladder,
     Loss,
+    Outcome,
+    Plan,
+    PlanContext,
+    Query,
     Receipt,
     Release,
     Sealed,
     Sensitivity,
+    TargetNotMet,
+    explain_arguments,
 )
 from expost.core.rational import probability, rational
+from expost.core.receipt import together
 from expost.data import Dataset, Expression, Kind
 from expost.data.axis import Axis, Categories
 from expost.data.tally import Tally
-from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.level import check_level
-from expost.stats.table_release import AnswerRelease
+from expost.stats.gradual_release import draw_bounding_secret
+from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
-__all__ = ["PrivateKeys", "key_threshold"]
+if TYPE_CHECKING:
+    from expost.stats.table_query import TableQuery
+
+__all__ = ["ByPrivateKeys", "FoundKeyCounts", "PrivateKeys", "key_threshold", "private_keys_in"]
 
 
 def key_threshold(delta: Fraction, scale: float, *, rows: int, groups: int, once: bool = False) -> int:
-    """The noisy count from which a group is shown, so that groups of one unit alone show with at most ``delta``.
+    """Return the noisy count from which a group is shown, so that groups of one unit alone show with at most ``delta``.
 
     A unit that is added may open up to ``groups`` new groups and has at most ``rows`` rows in all, m_i in group i. A
     group of m rows passes threshold t with P(noise >= t - m) = a^(t-m) / (1 + a), which is convex in m; so the sum
@@ -60,27 +74,12 @@ def key_threshold(delta: Fraction, scale: float, *, rows: int, groups: int, once
     return high
 
 
-@dataclass(frozen=True, repr=False)
-class _FoundKeys:
-    """Exact counts with the keys they belong to; secret until the threshold has chosen."""
-
-    sealed: Sealed
-    column: pa.Array
-
-    @property
-    def keys(self) -> tuple[Any, ...]:
-        """The keys as Python values."""
-        return tuple(self.column.to_pylist())
-
-    def __reduce__(self) -> Any:
-        raise TypeError("Expected keys to stay where they are; they may leave only after thresholding.")
-
-
+@dataclass(frozen=True, eq=False)
 class PrivateKeys:
     """The values of a column that enough units have, where the values themselves are not public.
 
-    Ask for them alone, or pass this as ``by=`` of another question. Keys that were shown are public: list them as the
-    dataset's categories, and further questions about them need no delta.
+    Ask for them alone, or pass this as ``by=`` of another statistic. Keys that were shown are public: declare them as
+    the dataset's categories, and further questions about them need no delta.
 
     Guarantee: (epsilon, delta)-DP, known before the run. That a key is shown at all is protected by delta.
     Adjacency: add/remove; one row, or all rows of a unit.
@@ -89,83 +88,450 @@ class PrivateKeys:
     Numerics: exact integers and exact sampling; the threshold is rounded up.
     Reference: KKMN09, Theorem 1 (thresholding); docs/proofs/private-keys.md (this threshold).
 
+    Parameters
+    ----------
+    column : str or Expression
+        The column of texts or numbers whose values are searched.
+    epsilon : float or Fraction
+        The privacy level of the noisy counts.
+    delta : float or Fraction
+        The probability that a key of one unit alone is shown.
+    where : str or Expression, optional
+        Count only the rows for which this holds. Default: the rows of the statistic that groups by the keys.
+
+    Raises
+    ------
+    InvalidRequest
+        If epsilon or delta is not a valid number.
+
+    Examples
+    --------
     >>> PrivateKeys("city", epsilon=0.5, delta=1e-6).question
     'keys of city'
     """
 
-    def __init__(
-        self, column: str | Expression, *, epsilon: object, delta: object, where: Expression | str | None = None
-    ) -> None:
-        self.column, self.where = column, where
-        self.epsilon, self.delta = rational(epsilon, "epsilon"), probability(delta, "delta")
-        self._once, self._limits = False, (1, 1)
+    column: str | Expression
+    epsilon: Any = field(kw_only=True)
+    delta: Any = field(kw_only=True)
+    where: Expression | str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", rational(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", probability(self.delta, "delta"))
 
     def __str__(self) -> str:
         return f"private {self.column}"
 
-    def among(self, where: Expression | str | None) -> PrivateKeys:
-        """The same keys among the rows that another question is about."""
-        return (
-            self
-            if self.where is not None
-            else PrivateKeys(self.column, epsilon=self.epsilon, delta=self.delta, where=where)
-        )
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return f"keys of {self.column}" + ("" if self.where is None else f" where {self.where}")
+
+    def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeyPlan:
+        """Fit the query to a dataset's public description. Reads no rows.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+        context : PlanContext, optional
+            Not used: keys are found anew each time.
+
+        Returns
+        -------
+        Plan
+            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
+
+        Raises
+        ------
+        InvalidRequest
+            If the table has replace-one adjacency, or the column holds times.
+        """
+        if dataset.adjacency.public_size:
+            raise InvalidRequest("Private keys need add-remove adjacency", do="Use adjacency='add-remove'")
+        if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
+            raise InvalidRequest("Expected texts or numbers as private keys", got=self.column, do="Derive a text")
+        tally = self.tally(dataset, self.to_axis(dataset, ("",)))
+        groups = dataset.max_groups_per_unit
+        once = not dataset.unit.is_row and groups is not None
+        limits = None if once else dataset.limits(tally)
+        rows = groups if once and groups else 1 if limits is None or limits.rows is None else limits.rows
+        check_level(self.epsilon, rows)
+        return KeyPlan(self, rows, once)
+
+    def to_axis(self, dataset: Dataset, keys: tuple[Any, ...]) -> Categories:
+        """Return keys that were shown as public categories."""
+        return Categories.of(dataset.expression(self.column), keys)
+
+    def tally(self, dataset: Dataset, axis: Axis) -> Tally:
+        """Return the tally of the rows of each key."""
+        return dataset.tally(axes=(axis,), where=dataset.condition(self.where))
+
+
+PrivateKeys.__init__ = explain_arguments(PrivateKeys.__init__)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, repr=False)
+class FoundKeyCounts:
+    """Exact counts with the keys they belong to. SECRET until the threshold has chosen."""
+
+    sealed: Sealed
+    column: pa.Array
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """Return the keys as Python values."""
+        return tuple(self.column.to_pylist())
+
+
+@dataclass(frozen=True)
+class KeyPlan:
+    """How keys are found: ``rows`` is the sensitivity, ``once`` whether units rather than rows are counted."""
+
+    query: PrivateKeys
+    rows: int
+    once: bool
 
     @property
     def question(self) -> str:
-        """The question in public words."""
-        return f"keys of {self.column}" + ("" if self.where is None else f" where {self.where}")
+        """Return the question in public words."""
+        return self.query.question
 
     @property
     def worst_case(self) -> Loss:
-        """The price."""
-        return ApproxLoss(self.epsilon, self.delta)
+        """Return the price."""
+        return ApproxLoss(self.query.epsilon, self.query.delta)
 
-    def axis(self, dataset: Dataset, keys: tuple[Any, ...]) -> Categories:
-        """The keys as public categories."""
-        return Categories.of(dataset.expression(self.column), keys)
+    def measure(self, dataset: Dataset) -> FoundKeyCounts:
+        """Count the keys that occur and return the exact counts, sealed, with their keys."""
+        query, secret = self.query, draw_bounding_secret()
+        first = query.tally(dataset, query.to_axis(dataset, ("",)))
+        keys = dataset.keys(dataset.expression(query.column), first, secret=secret)
+        under = Sensitivity(self.rows, adjacency=dataset.adjacency, unit=dataset.unit)
+        sealed, found = dataset.occupied(query.tally(dataset, keys), secret=secret, under=under, once=self.once)
+        return FoundKeyCounts(sealed, keys.column.take(pa.array(found)))
 
-    def _tally(self, dataset: Dataset, axis: Axis | None = None) -> Tally:
-        axes = (self.axis(dataset, ("",)) if axis is None else axis,)
-        return dataset.tally(axes=axes, where=dataset.condition(self.where))
-
-    def check(self, dataset: Dataset) -> None:
-        """Fit the question to the dataset; reads no rows."""
-        if dataset.adjacency.public_size:
-            raise InvalidRequest("Expected add-remove adjacency beside private keys", do="Use adjacency='add-remove'")
-        if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
-            raise InvalidRequest("Expected texts or numbers as private keys", got=self.column, do="Derive a text")
-        tally = self._tally(dataset)
-        groups = dataset.max_groups_per_unit
-        self._once = not dataset.unit.is_row and groups is not None
-        limits = None if self._once else dataset.limits(tally)
-        rows = groups if self._once and groups else 1 if limits is None or limits.rows is None else limits.rows
-        self._limits = rows, rows
-        check_level(self.epsilon, rows)
-
-    def measure(self, dataset: Dataset) -> _FoundKeys:
-        """Exact counts of the keys that occur, sealed with their keys."""
-        secret = system_bits().words(4).tobytes()
-        keys = dataset.keys(dataset.expression(self.column), self._tally(dataset), secret=secret)
-        under = Sensitivity(self._limits[0], adjacency=dataset.adjacency, unit=dataset.unit)
-        sealed, found = dataset.occupied(self._tally(dataset, keys), secret=secret, under=under, once=self._once)
-        return _FoundKeys(sealed, keys.column.take(pa.array(found)))
-
-    def climb(self, found: _FoundKeys, bits: BitSource | None = None) -> Release[tuple[Any, ...]]:
-        """The keys whose noisy count reaches the threshold, in order."""
-        sensitivity = found.sealed.sensitivity
-        noisy = DiscreteLaplacePath(found.sealed, Ladder((self.epsilon,)), bits=bits).at(0)
-        scale, (rows, groups) = float(sensitivity.amount / self.epsilon), self._limits
-        threshold = key_threshold(self.delta, scale, rows=rows, groups=groups, once=self._once)
-        shown = tuple(found.column.filter(pa.array((noisy >= threshold).astype(bool))).to_pylist())
+    def climb(self, sealed: FoundKeyCounts, bits: BitSource | None = None) -> Release[tuple[Any, ...]]:
+        """Return the keys whose noisy count reaches the threshold, in order."""
+        query, sensitivity = self.query, sealed.sealed.sensitivity
+        noisy = DiscreteLaplacePath(sealed.sealed, Ladder((query.epsilon,)), bits=bits).at(0)
+        scale = float(sensitivity.amount / query.epsilon)
+        threshold = key_threshold(query.delta, scale, rows=self.rows, groups=self.rows, once=self.once)
+        shown = tuple(sealed.column.filter(pa.array((noisy >= threshold).astype(bool))).to_pylist())
         receipt = Receipt(
             question=self.question,
             method="discrete Laplace above a threshold",
-            promise=ApproxGuarantee(self.epsilon, self.delta),
-            bill=ApproxLoss(self.epsilon, self.delta),
+            promise=ApproxGuarantee(query.epsilon, query.delta),
+            bill=ApproxLoss(query.epsilon, query.delta),
             adjacency=sensitivity.adjacency,
             unit=sensitivity.unit,
-            terms={"threshold": threshold, "counted": "units" if self._once else "rows", "keys shown": len(shown)},
+            terms={"threshold": threshold, "counted": "units" if self.once else "rows", "keys shown": len(shown)},
             citations=("KKMN09, Theorem 1",),
         )
         return AnswerRelease(shown, receipt)
+
+
+# A statistic by private keys -----------------------------------------------------------------------------------------
+
+
+def private_keys_in(by: Any) -> tuple[PrivateKeys, ...]:
+    """Return the private keys among the columns of ``by=``.
+
+    Parameters
+    ----------
+    by : object
+        What a statistic was given as ``by=``: one column, a sequence of columns, or None.
+
+    Returns
+    -------
+    tuple of PrivateKeys
+
+    Examples
+    --------
+    >>> private_keys_in(["city", PrivateKeys("job", epsilon=1, delta=1e-6)])[0].question
+    'keys of job'
+    """
+    listed = by if isinstance(by, list | tuple) else (by,)
+    return tuple(each for each in listed if isinstance(each, PrivateKeys))
+
+
+@dataclass(frozen=True, eq=False)
+class ByPrivateKeys:
+    """A statistic with ``by=PrivateKeys(...)``: keys above a threshold first, then the statistic about them.
+
+    The noise of the answers is independent of the noise that chose the keys. So intervals hold for all groups shown at
+    once, which they would not if the same noise had lifted a group over the threshold.
+
+    Guarantee: (epsilon, delta)-DP: the keys' epsilon and delta, known before the run, and the statistic's own pure
+        ex-post loss, known only after the run and at most epsilon or ``max_epsilon``.
+    Adjacency: the dataset's, which must be add/remove.
+    Sensitivity: that of each stage; the second is measured with the keys that the first has released.
+    Accuracy: that of the statistic, for the groups shown, all at once; rare groups are left out.
+    Numerics: that of each stage.
+    Reference: DR14, Theorem 3.16 (composition); docs/proofs/ex-post-composition.md (Theorem 3, the refund);
+        docs/proofs/private-keys.md (threshold).
+
+    Parameters
+    ----------
+    query : TableQuery
+        The statistic, with private keys among its ``by=`` columns.
+
+    Raises
+    ------
+    InvalidRequest
+        If the statistic also asks for private bounds.
+
+    Examples
+    --------
+    >>> from expost.stats import Sum
+    >>> by_city = Sum("pay", by=PrivateKeys("city", epsilon=0.2, delta=1e-6), epsilon=1)
+    >>> ByPrivateKeys(by_city).question
+    'sum of pay by private city'
+    """
+
+    query: TableQuery
+    keys: tuple[PrivateKeys, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        where = self.query.where
+        listed = private_keys_in(self.query.group_keys)
+        keys = tuple(each if each.where is not None else replace(each, where=where) for each in listed)
+        object.__setattr__(self, "keys", keys)
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.query.question
+
+    @property
+    def keys_epsilon(self) -> Fraction:
+        """Return the epsilon of all lists of keys together."""
+        return sum((each.epsilon for each in self.keys), Fraction(0))
+
+    @property
+    def promise(self) -> ApproxGuarantee:
+        """Return what keys and statistic cost together at most."""
+        accuracy = self.query.accuracy
+        most = accuracy.epsilon if accuracy.epsilon is not None else accuracy.cap
+        delta = sum((each.delta for each in self.keys), Fraction(0))
+        return ApproxGuarantee(self.keys_epsilon + (most or Fraction(0)), delta)
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return what keys and statistic cost together at most, as a loss."""
+        return ApproxLoss(self.promise.epsilon, self.promise.delta)
+
+    def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeysFirstPlan:
+        """Plan the keys, and check that the statistic fits the table and its cap for at least one group.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+        context : PlanContext, optional
+            Not used: what one stage has released is not continued by another.
+
+        Returns
+        -------
+        Plan
+            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
+
+        Raises
+        ------
+        InvalidRequest, BudgetExceeded
+            If the keys or the statistic cannot be planned.
+        """
+        plans = tuple(each.plan(dataset) for each in self.keys)
+        self.query_about(dataset, [("",)] * len(self.keys)).plan(dataset)
+        return KeysFirstPlan(self, plans)
+
+    def query_about(self, dataset: Dataset, shown: Sequence[tuple[Any, ...]]) -> TableQuery:
+        """Return the statistic about keys that were shown."""
+        lists = iter(zip(self.keys, shown, strict=True))
+        by: list[Any] = []
+        for each in self.query.group_keys:
+            if isinstance(each, PrivateKeys):
+                keys, values = next(lists)
+                by.append(keys.to_axis(dataset, values))
+            else:
+                by.append(each)
+        return replace(self.query, by=by)
+
+    def ask_in_stages(
+        self, ask: Callable[..., Release[Any]], dataset: Dataset, request_id: str | None = None
+    ) -> Release[Any]:
+        """Ask for keys and statistic one after the other, each with a receipt of its own.
+
+        The keys are then on record before the statistic runs, and a crash in between loses the statistic's part only.
+        A refusal after that point is a missed target, whose release holds the keys: they were paid for.
+
+        Parameters
+        ----------
+        ask : callable
+            Answers one query: ``ask(query, request_id=...)``.
+        dataset : Dataset
+            The table.
+        request_id : str, optional
+            The name of the request; the keys' requests are named after it.
+
+        Returns
+        -------
+        Release
+
+        Raises
+        ------
+        TargetNotMet
+            If the statistic was refused after keys were shown.
+        """
+        self.plan(dataset)
+        shown: list[Release[Any]] = []
+        try:
+            for each in self.keys:
+                shown.append(ask(each, request_id=None if request_id is None else f"{request_id}: {each.question}"))
+            receipts = [each.receipt for each in shown]
+            if not all(each.value for each in shown):
+                return self.release_no_groups(receipts)
+            query = self.query_about(dataset, [each.value for each in shown])
+            paid = reduce(together, (each.in_all for each in receipts))
+            return ask(NotedQuery(query, describe_keys(receipts), paid), request_id=request_id)
+        except (BudgetExceeded, InvalidRequest) as refusal:
+            if not shown:
+                raise
+            why = str(refusal)
+        release = self.release_keys(shown)
+        raise TargetNotMet(
+            f"{why} The keys were shown before that and cost {release.receipt.bill}: they are public now and the value "
+            "of this error's release. Declare them as categories to ask about them again.",
+            release,
+        )
+
+    def release_no_groups(self, receipts: Sequence[Receipt]) -> Release[Any]:
+        """Return the release of a statistic by keys of which none was shown."""
+        names = tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self.query.group_keys)
+        return GroupRelease(Groups(names, ()), self._keys_receipt(receipts, Outcome.FIXED))
+
+    def release_keys(self, shown: Sequence[Release[Any]]) -> Release[Any]:
+        """Return the keys that were paid for, where the statistic about them could not be asked."""
+        keys = shown[0].value if len(self.keys) == 1 else tuple(each.value for each in shown)
+        return AnswerRelease(keys, self._keys_receipt([each.receipt for each in shown], Outcome.NOT_MET))
+
+    def _keys_receipt(self, receipts: Sequence[Receipt], outcome: Outcome) -> Receipt:
+        paid = [each.bill.amounts() for each in receipts]
+        return replace(
+            receipts[0],
+            question=self.question,
+            promise=self.promise,
+            bill=ApproxLoss(*(sum((each[name] for each in paid), Fraction(0)) for name in ("epsilon", "delta"))),
+            outcome=outcome,
+            terms=describe_keys(receipts),
+        )
+
+
+@dataclass(frozen=True)
+class KeysFirstPlan:
+    """How a statistic by private keys is answered under one hold: the keys, then the statistic about those shown."""
+
+    stages: ByPrivateKeys
+    key_plans: tuple[KeyPlan, ...]
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.stages.question
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return what keys and statistic may cost together."""
+        return self.stages.worst_case
+
+    def measure(self, dataset: Dataset) -> tuple[tuple[FoundKeyCounts, ...], Dataset]:
+        """Return the sealed counts of the keys, and the dataset for the second stage."""
+        return tuple(plan.measure(dataset) for plan in self.key_plans), dataset
+
+    def climb(self, sealed: tuple[tuple[FoundKeyCounts, ...], Dataset], bits: BitSource | None = None) -> Release[Any]:
+        """Release the keys, then the statistic about those shown."""
+        (found, dataset), stages = sealed, self.stages
+        shown = [plan.climb(each, bits) for plan, each in zip(self.key_plans, found, strict=True)]
+        receipts = [each.receipt for each in shown]
+        if not all(each.value for each in shown):
+            return stages.release_no_groups(receipts)
+        try:
+            plan = stages.query_about(dataset, [each.value for each in shown]).plan(dataset)
+        except BudgetExceeded:
+            # The price of the target depends on the number of keys, which were paid for: a missed target, no error.
+            return stages.release_keys(shown)
+        answer = plan.climb(plan.measure(dataset), bits)
+        own = answer.receipt.bill.amounts()["epsilon"]
+        receipt = replace(
+            answer.receipt,
+            question=self.question,
+            promise=stages.promise,
+            bill=ApproxLoss(stages.keys_epsilon + own, stages.promise.delta),
+            terms={**answer.receipt.terms, **describe_keys(receipts)},
+            breakdown={"keys": stages.keys_epsilon, "question": own},
+            citations=(*answer.receipt.citations, *receipts[0].citations),
+        )
+        return replace(answer, receipt=receipt)
+
+
+def describe_keys(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """Return what the keys cost and how they were chosen, for the statistic's receipt."""
+    return {
+        each.question: {
+            "paid": str(each.bill),
+            "threshold": each.terms["threshold"],
+            "counted": each.terms["counted"],
+            "keys shown": each.terms["keys shown"],
+            "ledger": each.ledger_entry or "the same entry",
+        }
+        for each in receipts
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class NotedQuery:
+    """A query whose receipt also states public facts and what was paid before for what it rests on."""
+
+    query: Query
+    facts: Mapping[str, Any]
+    paid_before: Loss
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.query.question
+
+    def plan(self, dataset: Dataset, context: PlanContext) -> NotedPlan:
+        """Plan the query itself."""
+        return NotedPlan(self.query.plan(dataset, context), self)
+
+
+@dataclass(frozen=True)
+class NotedPlan:
+    """The plan of a ``NotedQuery``."""
+
+    plan: Plan
+    noted: NotedQuery
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return self.plan.question
+
+    @property
+    def worst_case(self) -> Loss:
+        """Return the most that the query itself can cost."""
+        return self.plan.worst_case
+
+    def measure(self, dataset: Dataset) -> Any:
+        """Measure the query itself."""
+        return self.plan.measure(dataset)
+
+    def climb(self, sealed: Any, bits: BitSource | None = None) -> Release[Any]:
+        """Answer the query itself and add the notes to its receipt."""
+        release = self.plan.climb(sealed, bits)
+        before = self.noted.paid_before
+        own = release.receipt.paid_before
+        terms = {**release.receipt.terms, **self.noted.facts}
+        paid = before if own is None else together(own, before)
+        return replace(release, receipt=replace(release.receipt, terms=terms, paid_before=paid))

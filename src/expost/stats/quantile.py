@@ -1,20 +1,44 @@
-"""One quantile, and the median."""
+"""Quantiles: several from a tree of counts, or one picked by its rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.core import Adjacency, InvalidRequest, Measure, Sealed, Sensitivity, Target
-from expost.core.rational import probability, rational, round_up
-from expost.data import Clamp, Dataset, Expression
-from expost.data.tally import Measured, Tally
-from expost.noise import BitSource, Bounds, ExponentialQuantile, SmoothQuantile, system_bits
-from expost.stats.by import axes_of
-from expost.stats.pick import PickQuestion
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Median", "Quantile"]
+from expost.accuracy.interval import shared_level
+from expost.core import (
+    Adjacency,
+    InvalidRequest,
+    Measure,
+    Plan,
+    PlanContext,
+    Receipt,
+    Release,
+    Sealed,
+    Sensitivity,
+    Target,
+)
+from expost.core.rational import probability, rational, round_up
+from expost.data import Clamp, Dataset
+from expost.data.axis import Bins
+from expost.data.form_tree import BRANCHES, TreeForm
+from expost.data.tally import Measured
+from expost.noise import BitSource, Bounds, ExponentialQuantile, SmoothQuantile
+from expost.stats.gradual_plan import Design, GradualQuery
+from expost.stats.gradual_release import ClimbResult, draw_bounding_secret
+from expost.stats.pick import PickPlan
+from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader, combination_radius
+from expost.stats.table_query import AskedAccuracy, Column, axis_names, group_labels, read_list, statistic
+from expost.stats.table_release import GroupRelease, Groups
+
+__all__ = ["Median", "Quantile", "QuantileReader", "Quantiles"]
+
+Floats = NDArray[np.float64]
 
 _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
     "exponential": ExponentialQuantile,
@@ -22,127 +46,376 @@ _METHODS: dict[str, type[ExponentialQuantile] | type[SmoothQuantile]] = {
 }
 
 
-class Quantile(PickQuestion):
-    """One quantile of a column by the exponential mechanism, or with noise fitted to smooth sensitivity.
+@dataclass(frozen=True)
+class QuantileReader(ClimbedReader):
+    """Reads quantiles off noisy nodes: the edges between which the exact quantile must lie.
 
-    ``within`` is the rank error in rows: how many rows may lie between the answer and the quantile (exponential
-    mechanism only; priced before the run). Rows are ranked by their values in whole steps: integers as they are, other
-    numbers rounded to 2^20 steps between the bounds, which the receipt tells. The answer of the exponential mechanism
-    is the roundest number at its step, so that where values are decimals further apart than a step (ages in a column of
-    floats, prices) the rank error is that among the values themselves. For an error in the value itself, or many quantiles, use ``Quantiles``.
+    Every count of leaves before an edge is a sum of few nodes; all of them err by at most their radius at once, except
+    with the level. An edge whose count is surely below the rank is surely at or below the quantile, and so on.
+    """
 
-    Guarantee: pure DP, known before the run; all groups together cost what is billed.
+    form: TreeForm
+    clamp: Clamp
+    probabilities: tuple[Fraction, ...]
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy number of rows is well above the noise."""
+        return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR_OF_NOISE * scale)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return values and intervals, group by group, the probabilities of each one after the other."""
+        before = self.form.prefixes(noisy.astype(np.float64))
+        each = level / (self.form.leaves + 1)
+        most = self.form.levels * (BRANCHES - 1)
+        radii = combination_radius(np.ones(most), scale, each), combination_radius(np.ones(BRANCHES), scale, each)
+        edges, places = leaf_edges(self.clamp, self.form), np.arange(self.form.leaves + 1)[:, None]
+        found = []
+        for share in map(float, self.probabilities):
+            excess, radius = before - share * before[-1], radii[0] + share * radii[1]
+            low = np.where(excess < -radius, places, 0).max(axis=0)
+            high = np.where(excess > radius, places, len(edges) - 1).min(axis=0)
+            middle = np.clip(np.abs(np.maximum.accumulate(excess, axis=0)).argmin(axis=0), low, high)
+            found.append((edges[middle], edges[low], edges[high]))
+        return CellReading(*(np.stack(each, axis=1).ravel() for each in zip(*found, strict=True)))
+
+
+def leaf_edges(clamp: Clamp, form: TreeForm) -> Floats:
+    """Return the edges of the tree's leaves, in the column's units."""
+    return float(clamp.low) + np.linspace(0, 1, form.leaves + 1) * float(clamp.high - clamp.low)
+
+
+@statistic
+class TreeQuery(GradualQuery):
+    """Base of the quantiles that are read off a tree of counts.
+
+    Parameters
+    ----------
+    column : str or Expression
+        The numeric column.
+    bounds : (float, float), optional
+        The limits to which values are clipped, in the column's units. Default: those declared for the column.
+    levels : int, default 3
+        The levels of the tree, 1 to 4.
+    """
+
+    column: Column
+    bounds: Sequence[float] | None = field(default=None, kw_only=True)
+    levels: int = field(default=3, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.levels, int) or self.levels not in (1, 2, 3, 4):
+            raise InvalidRequest("Expected 1 to 4 levels", got=self.levels, do="Pass levels=3")
+
+    def tree_probabilities(self) -> tuple[Fraction, ...]:
+        """Return the probabilities to read off the tree."""
+        raise NotImplementedError
+
+    def design(self, dataset: Dataset) -> Design:
+        """Fit the query to a dataset."""
+        expression, form = dataset.expression(self.column), TreeForm(self.levels)
+        clamp = dataset.clamp(expression, self.bounds)
+        leaves = Bins.of(expression, leaf_edges(clamp, form).tolist(), clamped=True)
+        reader = QuantileReader(form, clamp, self.tree_probabilities())
+        bounds = {str(self.column): clamp.to_terms()}
+        return self.fit_design(dataset, form, reader, inner_axes=[leaves], leaves=form.leaves, bounds=bounds)
+
+
+@statistic
+class Quantiles(TreeQuery):
+    """Several quantiles of a column from one tree of counts, in all or in each group, each with an interval.
+
+    The tree has 8, 64, 512 or 4096 leaves between the bounds; an answer is an edge between leaves. One release serves
+    any number of probabilities.
+
+    Guarantee: pure ex-post DP; with ``epsilon=`` known before the run, else pilot and highest rung of the climb, known
+        only after the run and at most ``max_epsilon``.
+    Adjacency: the dataset's.
+    Sensitivity: the levels of the tree, times the rows a unit may have (L1).
+    Accuracy: intervals cover all quantiles (of all groups) at once; they are never narrower than a leaf.
+    Numerics: exact integers and exact sampling; levels are rationals.
+    Reference: HRMS10, Section 4 (tree of counts); docs/proofs/stopped-relative-error.md (checkpoints).
+
+    Parameters
+    ----------
+    column : str or Expression
+        The numeric column.
+    probabilities : sequence of float
+        The quantiles to release, each between 0 and 1.
+    within : float or str, optional
+        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
+    confidence : float, default 0.95
+        The probability with which all intervals hold at once.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
+    bounds : (float, float), optional
+        The limits to which values are clipped, in the column's units. Default: those declared for the column.
+    levels : int, default 3
+        The levels of the tree: 8 ** levels leaves. More levels give finer answers and cost more.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
+    >>> Quantiles("age", [0.25, 0.5, 0.75], within=2, max_epsilon=1).question
+    'quantiles 0.25, 0.5, 0.75 of age'
+    """
+
+    probabilities: Sequence[float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        listed = read_list(self.probabilities, "probabilities", do="Pass [0.25, 0.5, 0.75]")
+        shares = tuple(probability(share, "probability") for share in listed)
+        if not shares:
+            raise InvalidRequest("Expected at least one probability", do="Pass probabilities=[0.25, 0.5, 0.75]")
+        object.__setattr__(self, "probabilities", shares)
+
+    @property
+    def subject(self) -> str:
+        """Return what is asked for."""
+        return f"quantiles {', '.join(str(float(share)) for share in self.probabilities)} of {self.column}"
+
+    def tree_probabilities(self) -> tuple[Fraction, ...]:
+        """Return the probabilities to read off the tree."""
+        return tuple(self.probabilities)  # type: ignore[arg-type]
+
+    def design(self, dataset: Dataset) -> Design:
+        """Fit the query to a dataset, and state the leaves on the receipt."""
+        design = super().design(dataset)
+        return replace(design, terms={**design.terms, "leaves": design.leaves})
+
+    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+        """Put one row per group and probability into a release."""
+        shares = [float(share) for share in self.probabilities]
+        labels: list[Any] = []
+        for label in group_labels(design.axes):
+            group = label if isinstance(label, tuple) else (label,)
+            labels += [(*group, share) if group else share for share in shares]
+        reading = result.reading
+        numbers = np.stack([reading.value, reading.low, reading.high])
+        levels = [result.ladder[rung] for rung in result.rung.tolist() for _ in shares]
+        names = (*axis_names(design.axes), "probability")
+        return GroupRelease(
+            Groups.from_arrays(names, labels, numbers, levels, np.repeat(result.met, len(shares))), receipt
+        )
+
+
+@statistic
+class Quantile(TreeQuery):
+    """One quantile of a column, with an error in the value (``within``) or in ranks (``rank_within``).
+
+    An error in the value is read off the tree of counts that ``Quantiles`` uses. An error in ranks, or an epsilon,
+    picks a value by the exponential mechanism, or with noise fitted to smooth sensitivity. Rows are then ranked by
+    their values in whole steps: integers as they are, other numbers rounded to 2^20 steps between the bounds, which the
+    receipt states. The pick is the roundest number at its step, so where values are decimals further apart than a step
+    (ages in a column of floats, prices) the rank error is that among the values themselves.
+
+    Guarantee: pure DP, known before the run; all groups together cost what is billed. With ``within``, as
+        ``Quantiles``.
     Adjacency: the dataset's.
     Sensitivity: the number of rows a unit may have, over all groups together.
     Accuracy: rank error among the rounded values bounded beforehand (exponential), in all groups at once; none
-        bounded beforehand (smooth).
+        bounded beforehand (smooth). With ``within``, as ``Quantiles``.
     Numerics: exact; whole steps between the bounds, an exact choice.
     Reference: Smi11, Algorithm 2 (exponential mechanism); NRS07, Claim 3.3 (smooth sensitivity of a quantile);
         docs/proofs/parallel-picks.md (groups).
 
+    Parameters
+    ----------
+    column : str or Expression
+        The numeric column.
+    share : float, default 0.5
+        Which quantile: 0.5 is the median.
+    within : float or str, optional
+        The error allowed in the value, in the column's units, or a share such as ``"5%"``. Give one of ``within``,
+        ``rank_within`` and ``epsilon``.
+    rank_within : float, optional
+        The error allowed in ranks: how many rows may lie between the answer and the quantile. Priced before the run.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
+    confidence : float, default 0.95
+        The probability with which all intervals hold at once.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
+    method : {"exponential", "smooth"}, default "exponential"
+        How a value is picked. ``"smooth"`` takes ``epsilon`` only.
+    bounds : (float, float), optional
+        The limits to which values are clipped, in the column's units. Default: those declared for the column.
+    levels : int, default 3
+        With ``within``: the levels of the tree.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
     >>> Quantile("age", 0.9, epsilon=0.5, by="city").question
     'quantile 0.9 of age by city'
     """
 
-    def __init__(
-        self,
-        column: str | Expression,
-        share: float = 0.5,
-        *,
-        method: str = "exponential",
-        bounds: Sequence[float] | None = None,
-        **terms: Any,
-    ) -> None:
-        if method not in _METHODS:
-            raise InvalidRequest('Expected method "exponential" or "smooth"', got=method, do="Name one of them")
-        super().__init__(**terms)
-        if self._ask.target is not None and (self._ask.relative or method == "smooth"):
-            raise InvalidRequest(
-                "Expected a rank error in rows beside the exponential mechanism",
-                got=terms.get("within"),
-                do="Pass within=100 (rows), epsilon=, or ask expost.stats.Quantiles for an error of the value",
-            )
-        self._column, self._bounds, self._method = column, bounds, method
-        self._share = probability(share, "share")
-        self._clamp: Clamp | None = None
-        self._under: Sensitivity | None = None
-        self._parts = 1
+    share: float = 0.5
+    rank_within: float | None = field(default=None, kw_only=True)
+    method: str = field(default="exponential", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, str) or self.method not in _METHODS:
+            raise InvalidRequest('Expected method "exponential" or "smooth"', got=self.method, do="Name one of them")
+        super().__post_init__()
+        if self.accuracy.target is not None and self.method == "smooth":
+            raise InvalidRequest("Smooth sensitivity bounds no error beforehand", do="Pass epsilon=")
+        object.__setattr__(self, "share", probability(self.share, "share"))
+
+    def read_accuracy(self) -> AskedAccuracy:
+        """Read an error in the value, an error in ranks, or an epsilon."""
+        if self.rank_within is None:
+            return super().read_accuracy()
+        if self.within is not None:
+            raise InvalidRequest("Expected one of within, rank_within and epsilon", do="Pass one of them")
+        terms = {"epsilon": self.epsilon, "confidence": self.confidence, "max_epsilon": self.max_epsilon}
+        try:
+            asked = AskedAccuracy.read(within=self.rank_within, **terms)
+        except InvalidRequest:
+            if self.epsilon is not None:
+                raise InvalidRequest("Expected one of within, rank_within and epsilon", do="Pass one of them") from None
+            raise
+        if asked.relative:
+            raise InvalidRequest("Expected rank_within in rows", got=self.rank_within, do="Pass rank_within=100")
+        assert asked.target is not None
+        target = Target(Measure.RANK_ERROR, asked.target.tolerance, asked.target.failure_probability)
+        return replace(asked, target=target)
 
     @property
     def subject(self) -> str:
-        """What is asked for."""
-        return f"quantile {float(self._share)} of {self._column}"
+        """Return what is asked for."""
+        return f"quantile {float(self.share)} of {self.column}"
 
-    def _tally(self, dataset: Dataset) -> Tally:
-        expression = dataset.expression(self._column)
-        self._clamp = dataset.clamp(expression, self._bounds)
-        return dataset.tally(
-            measured=(Measured(expression, self._clamp),),
-            axes=axes_of(self._by, dataset),
-            where=dataset.condition(self._where),
-            degree=1,
-        )
+    def tree_probabilities(self) -> tuple[Fraction, ...]:
+        """Return the one probability to read off the tree."""
+        return (Fraction(self.share),)
 
-    def prepare(self, dataset: Dataset) -> None:
-        """What one unit can do to the groups' records, and into how many parts epsilon is cut for it."""
-        limits = dataset.limits(self._tally(dataset))
-        self._under, self._parts = dataset.rows_per_unit(limits), 1
-        if self._axes:
+    def plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+        """Plan a reading of the tree for an error in the value, else a pick."""
+        return super().plan_public(dataset, context) if self.within is not None else self._plan_pick(dataset)
+
+    def _plan_pick(self, dataset: Dataset) -> QuantilePickPlan:
+        """Plan the picks and price them."""
+        expression, asked, axes = dataset.expression(self.column), self.accuracy, self.group_axes(dataset)
+        clamp, where = dataset.clamp(expression, self.bounds), dataset.condition(self.where)
+        tally = dataset.tally(measured=(Measured(expression, clamp),), axes=axes, where=where, degree=1)
+        limits = dataset.limits(tally)
+        sensitivity, parts = dataset.rows_per_unit(limits), 1
+        if axes:
             # docs/proofs/parallel-picks.md: a replaced unit leaves some groups and enters others, two moves; the loss
             # of the exponential mechanism is in proportion to a unit's rows in a group, that of smooth noise is not.
-            rows = int(self._under.amount)
+            rows = int(sensitivity.amount)
             groups = rows if limits is None or limits.groups is None else min(limits.groups, rows)
-            self._parts = (2 if dataset.adjacency.public_size else 1) * (groups if self._method == "smooth" else 1)
-            self._under = Sensitivity(rows, adjacency=Adjacency.ADD_REMOVE, unit=dataset.unit)
-
-    def _mechanism(self, level: Fraction) -> ExponentialQuantile | SmoothQuantile:
-        assert self._clamp is not None
-        return _METHODS[self._method](level / self._parts, Bounds(0, self._clamp.steps), self._share)
-
-    def price(self, target: Target, failure_probability: Fraction) -> Fraction:
-        """The least epsilon for a rank error: the error at epsilon 1 is proportional to 1 / epsilon."""
-        mechanism = self._mechanism(Fraction(1))
-        assert isinstance(mechanism, ExponentialQuantile) and self._under is not None
-        at_one = Fraction(mechanism.rank_error(self._under, failure_probability))
-        return rational(round_up(at_one / target.tolerance), "epsilon")
-
-    def measure(self, dataset: Dataset) -> list[Sealed]:
-        """The steps of all rows, sealed group by group."""
-        assert self._under is not None
-        return dataset.steps(self._tally(dataset), secret=system_bits().words(4).tobytes(), under=self._under)
-
-    def pick(self, sealed: Sealed, bits: BitSource | None) -> float:
-        """One pick of the mechanism."""
-        assert self._clamp is not None
-        step = self._mechanism(self.level).release(sealed, bits=bits)
-        return self._clamp.to_roundest(int(step)) if self._method == "exponential" else self._clamp.to_value(step)
-
-    def error(self, failure_probability: Fraction) -> float | None:
-        """The rank error, where it is known beforehand."""
-        mechanism = self._mechanism(self.level)
-        if not isinstance(mechanism, ExponentialQuantile) or self._under is None:
-            return None
-        return float(mechanism.rank_error(self._under, failure_probability))
-
-    def facts(self) -> dict[str, Any]:
-        """Method, target, terms and citations for the receipt."""
-        assert self._clamp is not None
-        target, exponential = self._ask.target, self._method == "exponential"
-        rounded = {} if self._clamp.whole else {"values rounded to steps of": float(self._clamp.step)}
-        return {
-            "method": "exponential mechanism" if exponential else "smooth sensitivity",
-            "target": target and Target(Measure.RANK_ERROR, target.tolerance, target.failure_probability),
-            "terms": {"bounds": {str(self._column): self._clamp.to_terms()}, **rounded},
-            "citations": ("Smi11, Algorithm 2",) if exponential else ("NRS07, Claim 3.3",),
-        }
+            parts = (2 if dataset.adjacency.public_size else 1) * (groups if self.method == "smooth" else 1)
+            sensitivity = Sensitivity(rows, adjacency=Adjacency.ADD_REMOVE, unit=dataset.unit)
+        failure = shared_level(asked.failure_probability, len(group_labels(axes)))
+        bounds, share, level = Bounds(0, clamp.steps), Fraction(self.share), asked.epsilon
+        if level is None:
+            assert asked.target is not None
+            # The rank error at epsilon 1 is proportional to 1 / epsilon.
+            at_one = ExponentialQuantile(Fraction(1, parts), bounds, share).rank_error(sensitivity, failure)
+            level = rational(round_up(Fraction(at_one) / asked.target.tolerance), "epsilon")
+            asked.check_price(level)
+        mechanism = _METHODS[self.method](level / parts, bounds, share)
+        exponential = self.method == "exponential"
+        error = None
+        if isinstance(mechanism, ExponentialQuantile):
+            error = float(mechanism.rank_error(sensitivity, failure))
+        rounded = {} if clamp.whole else {"values rounded to steps of": float(clamp.step)}
+        return QuantilePickPlan(
+            query=self,
+            level=level,
+            mechanism=mechanism,
+            tally=tally,
+            axes=axes,
+            sensitivity=sensitivity,
+            adjacency=dataset.adjacency,
+            unit=dataset.unit,
+            failure_probability=failure,
+            error=error,
+            method="exponential mechanism" if exponential else "smooth sensitivity",
+            target=asked.target,
+            terms={"bounds": {str(self.column): clamp.to_terms()}, **rounded},
+            citations=("Smi11, Algorithm 2",) if exponential else ("NRS07, Claim 3.3",),
+            clamp=clamp,
+        )
 
 
+@statistic
 class Median(Quantile):
     """The median of a column; the same as ``Quantile(column, 0.5)``.
 
+    Parameters
+    ----------
+    column : str or Expression
+        The numeric column.
+    within : float or str, optional
+        The error allowed in the value, in the column's units, or a share such as ``"5%"``. Give one of ``within``,
+        ``rank_within`` and ``epsilon``.
+    rank_within : float, optional
+        The error allowed in ranks: how many rows may lie between the answer and the median. Priced before the run.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
+    confidence : float, default 0.95
+        The probability with which all intervals hold at once.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
+    where : str or Expression, optional
+        Keep only the rows for which this holds, such as ``"age >= 65"``.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
+    method : {"exponential", "smooth"}, default "exponential"
+        How a value is picked. ``"smooth"`` takes ``epsilon`` only.
+    bounds : (float, float), optional
+        The limits to which values are clipped, in the column's units. Default: those declared for the column.
+    levels : int, default 3
+        With ``within``: the levels of the tree.
+
+    Raises
+    ------
+    InvalidRequest
+        If the arguments do not fit together; nothing is spent.
+
+    Examples
+    --------
     >>> Median("age", epsilon=0.5).question
     'quantile 0.5 of age'
     """
 
-    def __init__(self, column: str | Expression, **terms: Any) -> None:
-        super().__init__(column, 0.5, **terms)
+    share: float = field(init=False, default=0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantilePickPlan(PickPlan):
+    """How a quantile of each group is picked."""
+
+    clamp: Clamp
+
+    def measure(self, dataset: Dataset) -> list[Sealed]:
+        """Return the steps of all rows, sealed group by group."""
+        return dataset.steps(self.tally, secret=draw_bounding_secret(), under=self.sensitivity)
+
+    def pick(self, sealed: Sealed, bits: BitSource | None) -> float:
+        """Return one value."""
+        step = self.mechanism.release(sealed, bits=bits)
+        exponential = isinstance(self.mechanism, ExponentialQuantile)
+        return self.clamp.to_roundest(int(step)) if exponential else self.clamp.to_value(step)

@@ -1,4 +1,4 @@
-"""The climb of counts and sums to a relative accuracy."""
+"""The climb of counts and sums to a relative accuracy: less and less noise until each cell is accurate enough."""
 
 from __future__ import annotations
 
@@ -22,26 +22,25 @@ from expost.accuracy.interval_relative import (
 )
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.stats.ascent import Ascent
-from expost.stats.kept import Kept
-from expost.stats.reading import Reading
+from expost.stats.gradual_release import ClimbResult, GradualRelease
+from expost.stats.reader import CellReading
 
 __all__ = ["RelativeClimb", "StoppingTable"]
 
 Floats = NDArray[np.float64]
 
 _RESERVE = Fraction(1, 20)  # of the failure probability: for the intervals of cells that miss the target
-_LEAST_ROOM, _MOST_ROOM = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
-_HOPELESS = 4.6  # noise scales: a cell that looks out of reach by this much is given up (1 % of error, no promise)
+_LEAST_RESERVED, _MOST_RESERVED = Fraction(1, 128), Fraction(1, 4)  # of the share, for the rounding to the grid
+_HOPELESS = 4.6  # noise scales: a cell out of reach by this much is given up (wrongly in 1 %, no promise depends on it)
 
 
 @dataclass(frozen=True)
 class RelativeClimb:
     """Lowers the noise until each cell is within a share of its exact answer, cell by cell.
 
-    One coordinate a cell. The cells' paths are independent, each stops at its own rung, and a unit moves the cells by
-    at most the L1 sensitivity together, so the loss is the highest rung read (docs/proofs/stopped-relative-error.md).
-    With several cells a scout of independent noise is released first and paid for too.
+    There is one coordinate per cell. The cells' paths are independent, each stops at its own rung, and a unit moves the
+    cells by at most the L1 sensitivity together, so the loss is the highest rung read
+    (docs/proofs/stopped-relative-error.md). With several cells a pilot of independent noise is released and paid first.
 
     ``slack`` is how far the integers can be from the answers, by rounding. A small part of the share is kept for it:
     the integers are climbed to a little less than the share, and what was met is checked with intervals that much wider.
@@ -56,55 +55,48 @@ class RelativeClimb:
     slack: Fraction = Fraction(0)
     signed: bool = False
 
-    def run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None) -> Ascent:
+    def run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
         """Climb all cells of a sealed vector; rungs that were read before cost nothing."""
-        if self.slack:
-            return replace(self, share=self._lowered(sensitivity))._run(kept, sensitivity, cells, bits, self.share)
-        return self._run(kept, sensitivity, cells, bits, self.share)
-
-    def _lowered(self, sensitivity: Fraction) -> Fraction:
-        """The share to climb to, so that what is left of the asked one has room for the slack.
-
-        What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
-        """
+        if not self.slack:
+            return self._run(release, sensitivity, cells, bits)
+        # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
         part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
-        return _three_digits(self.share * (1 - min(max(part, _LEAST_ROOM), _MOST_ROOM)))
+        lowered = _three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED)))
+        found = replace(self, share=lowered)._run(release, sensitivity, cells, bits)
+        reached = found.reading.largest_error(relative=True) <= float(self.share) * (1 + 1e-12)
+        return replace(found, met=found.met & reached)
 
-    def _run(self, kept: Kept, sensitivity: Fraction, cells: int, bits: BitSource | None, asked: Fraction) -> Ascent:
-        paid, scouted, cap = kept.paid, Fraction(0), self.cap
-        if kept.parts is None:
-            kept.parts = (self._certified,) * cells
-            if cells > 1 and kept.sealed is not None:
+    def _run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
+        paid, pilot_cost, cap = release.paid, Fraction(0), self.cap
+        if release.failure_parts is None:
+            release.failure_parts = (self._certified / cells,) * cells
+            if cells > 1 and release.sealed is not None:
                 most, cap = split_cap(self.cap)
-                scouted, kept.parts = self._scout(kept.sealed, cells, most, cap, bits)
-            elif cells > 1:
-                kept.parts = (self._certified / cells,) * cells
-        path = kept.ladder_to(relative_ladder(sensitivity, cap, above=paid), bits)
-        rules = [self._rule(level) for level in self._parts_of(kept.parts)]
+                pilot_cost, release.failure_parts = self._release_pilot(release.sealed, cells, most, cap, bits)
+        path = release.extend_path(relative_ladder(sensitivity, cap, above=paid), bits)
+        levels = self.scale_parts(release.failure_parts)
+        rules = [relative_rule(self.share, level, signed=self.signed) for level in levels]
         table = StoppingTable.of(rules, path.ladder, sensitivity)
-        found = self._climb(path, table, self._looks(kept, path.ladder, sensitivity, cap, rules[0]), kept.read)
-        found = replace(found, scouted=scouted, paid=paid)
-        reached = found.reading.achieved(relative=True) <= float(asked) * (1 + 1e-12)
-        return replace(found, met=found.met & reached) if self.slack else found
+        rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, rules[0])
+        return replace(self._climb(path, table, rungs, release.read), pilot_cost=pilot_cost, paid=paid)
 
-    def _rule(self, level: Fraction) -> RelativeRule:
-        return relative_rule(self.share, level, signed=self.signed)
-
-    def _looks(self, kept: Kept, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule) -> range:
-        """The rungs to look at: never more than the rule allows for, wherever the path begins and ends.
+    def rungs_to_check(
+        self, release: GradualRelease, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule
+    ) -> range:
+        """Return the rungs to check: never more than the rule allows for, wherever the path begins and ends.
 
         They follow from public numbers, and from how far the path was read, which only adds rungs to the end.
         """
         highest = ladder.first_at_least(min(cap, Fraction(HIGHEST_LEVEL)) + Fraction(1, 10**15)) - 1
-        # Where the cap is below what was paid for already, rungs up to the last one read are looked at too; not from
+        # Where the cap is below what was paid for already, rungs up to the last one read are checked too; not from
         # the rungs of a tiny cap on, which would be too many.
-        free = 0 if kept.climbed and is_tiny(sensitivity, cap) else kept.read
+        free = 0 if release.climbed and is_tiny(sensitivity, cap) else release.read
         last = max(highest, free)
         lowest = max(relative_ladder(sensitivity, cap)[0], Fraction(rule.lowest))
-        return range(min(max(kept.first_rung(last), ladder.first_at_least(lowest)), last), last + 1)
+        return range(min(max(release.first_rung(last), ladder.first_at_least(lowest)), last), last + 1)
 
-    def _parts_of(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
-        """The cells' parts of the failure probability, scaled to this question's: together never more than it."""
+    def scale_parts(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
+        """Scale the cells' parts of the failure probability to this query's: together never more than it."""
         if len(parts) == 1:
             return [self._certified]
         scale = min(self._certified / sum(parts), Fraction(1))
@@ -114,42 +106,51 @@ class RelativeClimb:
     def _certified(self) -> Fraction:
         return self.failure_probability * (1 - _RESERVE)
 
-    def _scout(
+    def _release_pilot(
         self, sealed: Sealed, cells: int, most: Fraction, cap: Fraction, bits: BitSource | None
     ) -> tuple[Fraction, tuple[Fraction, ...]]:
-        """The scout's price and each cell's part of the failure probability."""
+        """Return the pilot's price and each cell's part of the failure probability."""
         sensitivity = Fraction(sealed.sensitivity.amount)
         ladder = relative_ladder(sensitivity, most)
-        rule, best = self._rule(self._certified), np.array([float(cap / sensitivity)])
+        rule = relative_rule(self.share, self._certified, signed=self.signed)
         noisy = rule.sizes(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
         noisy = np.maximum(noisy, 0.0)
-        share, failure = float(self.share), float(self._certified)
-        reach = int(rule.least(rule.radii(best))[0])  # the smallest count that the cap can serve
+        share, failure, pilot_share = float(self.share), float(self._certified), float(SCOUT_SHARE)
+        # The smallest count that the cap can serve.
+        reach = int(rule.least(rule.radii(np.array([float(cap / sensitivity)])))[0])
         for rung, level in enumerate(ladder):
             scale = float(sensitivity / level)
             hopeful = noisy[rung] + _HOPELESS * scale >= reach
             last = rung == len(ladder) - 1
             guess = np.where(hopeful, noisy[rung], np.inf)
-            if not last and least_rate(guess, share, failure) * float(SCOUT_SHARE) * scale > 1:
+            if not last and least_rate(guess, share, failure) * pilot_share * scale > 1:
                 continue  # most rungs end here, without a search for the rate
-            if last or predicted_rate(guess, share, failure) * float(SCOUT_SHARE) * scale <= 1:
+            if last or predicted_rate(guess, share, failure) * pilot_share * scale <= 1:
                 parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
                 return level, tuple(parts.level(cell, self._certified) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
 
-    def _climb(self, path: DiscreteLaplacePath, table: StoppingTable, rungs: range, read: int) -> Ascent:
+    def _climb(self, path: DiscreteLaplacePath, table: StoppingTable, rungs: range, read: int) -> ClimbResult:
         values: NDArray[Any] = path.block(0, max(rungs.stop, read + 1))
         met, decided = table.stops(values, rungs)
         top = int(decided.max())
         rung = np.where(met, decided, max(top, read))
         cells = np.arange(values.shape[1])
         noisy, radii = values[rung, cells], table.radii[rung, cells]
-        met_reading = self._met(noisy, radii, table.rules)
-        missed = self._missed(noisy, table.rates[rung], path.ladder[max(top, read)])
-        reading = Reading(*(np.where(met, a, b) for a, b in zip(met_reading, missed, strict=True)))
-        return Ascent(reading, rung, met, path.ladder, self._steps(values, table, top))
+        met_ends = self._read_met(noisy, radii, table.rules)
+        missed_ends = self._read_missed(noisy, table.rates[rung], path.ladder[max(top, read)])
+        reading = CellReading(*(np.where(met, a, b) for a, b in zip(met_ends, missed_ends, strict=True)))
+        steps: tuple[Step, ...] = ()
+        if values.shape[1] == 1:  # only the climb of a single cell is drawn
+            unit, shown = (
+                float(self.unit),
+                zip(table.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False),
+            )
+            steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
+        return ClimbResult(reading, rung, met, path.ladder, steps)
 
-    def _met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
+    def _read_met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
+        """Return value, low and high of cells that reached the target."""
         rule = rules[0]  # the released value depends on the share alone
         size = rule.value(np.abs(noisy), radii).astype(np.float64)
         sign, share, unit = np.where(noisy < 0, -1.0, 1.0), float(self.share), float(self.unit)
@@ -158,7 +159,8 @@ class RelativeClimb:
         slack = float(self.slack)
         return sign * size * unit, low * unit - slack, high * unit + slack
 
-    def _missed(self, noisy: NDArray[Any], rates: Floats, epsilon: Fraction) -> tuple[Floats, ...]:
+    def _read_missed(self, noisy: NDArray[Any], rates: Floats, epsilon: Fraction) -> tuple[Floats, ...]:
+        """Return value, low and high of cells that missed the target."""
         # The rung may depend on a missed cell's own noise, so these intervals pay for all rungs.
         level = rung_level(float(self.failure_probability * _RESERVE) / len(noisy), float(epsilon))
         radius, unit = noise_radii(level, rates), float(self.unit)
@@ -166,16 +168,6 @@ class RelativeClimb:
         wide, least = radius * unit + float(self.slack), -np.inf if self.signed else 0.0
         low, middle, high = (np.maximum(value * unit + side * wide, least) for side in (-1, 0, 1))
         return middle, low, high
-
-    def _steps(self, values: NDArray[Any], table: StoppingTable, top: int) -> tuple[Step, ...]:
-        """The climb of a single cell, for the picture."""
-        if values.shape[1] > 1:
-            return ()
-        unit = float(self.unit)
-        return tuple(
-            Step(level, float(v) * unit, float(v - r) * unit, float(v + r) * unit)
-            for level, v, r in zip(table.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False)
-        )
 
 
 @dataclass(frozen=True)
@@ -206,17 +198,15 @@ class StoppingTable:
         accepted = sizes >= self.least[rungs.start : rungs.stop]
         scales = np.ceil(_HOPELESS / self.rates[rungs.start : rungs.stop])
         hopeless = np.maximum(sizes, 0) + scales[:, None] < self.least[rungs.stop - 1]
-        stop, given_up = _first(accepted), _first(hopeless)
+        # The first rung whose flag is set, for each cell; the number of rungs where none is.
+        stop, given_up = (
+            np.where(flags.any(axis=0), flags.argmax(axis=0), len(flags)) for flags in (accepted, hopeless)
+        )
         met: NDArray[np.bool_] = accepted.any(axis=0) & (stop <= given_up)
         return met, np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
 
 
 def _three_digits(level: Fraction) -> Fraction:
-    """A number of three digits, rounded down: few different ones, so that few rules have to be worked out."""
+    """Round down to three digits, so that few different rules have to be computed."""
     grid = Fraction(10) ** (math.floor(math.log10(level)) - 2)
     return math.floor(level / grid) * grid
-
-
-def _first(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The first rung whose flag is set, for each cell; the number of rungs where none is."""
-    return np.where(flags.any(axis=0), flags.argmax(axis=0), len(flags))

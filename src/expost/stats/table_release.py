@@ -1,45 +1,47 @@
-"""Releases that leave as tables."""
+"""Releases that can be turned into tables: one answer, groups, histograms, matrices."""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from expost.core import MissingExtra, Release
 from expost.core.picture import draw
 
-__all__ = ["AnswerRelease", "MatrixRelease", "TableRelease"]
+__all__ = ["AnswerRelease", "Group", "GroupRelease", "Groups", "HistogramRelease", "MatrixRelease", "TableRelease"]
 
 T = TypeVar("T")
+
+_GROUPS_SHOWN = 6  # groups that a repr spells out
 
 
 @dataclass(frozen=True, repr=False)
 class TableRelease(Release[T]):
-    """A release that is also a table, in three libraries' words; all of its columns are public."""
+    """A release that converts to Arrow, pandas and polars. All of its columns are public."""
 
     def to_arrow(self) -> pa.Table:
-        """The release as an Arrow table."""
+        """Return the release as an Arrow table."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """The table as a pandas frame."""
+        """Return the table as a pandas frame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """The table as a polars frame."""
+        """Return the table as a polars frame."""
         try:
             polars = importlib.import_module("polars")
         except ModuleNotFoundError:
             raise MissingExtra("polars", package="polars") from None
         return polars.from_arrow(self.to_arrow())
-
-    def _paid(self) -> float:
-        return float(self.receipt.bill.amounts().get("epsilon", Fraction(0)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,14 +52,15 @@ class AnswerRelease(TableRelease[T]):
         return Release.__repr__(self).replace("AnswerRelease(", "Release(", 1)
 
     def to_arrow(self) -> pa.Table:
-        """One row: question, value, low, high, epsilon (what was paid), met."""
+        """Return one row: question, value, low, high, epsilon (what was paid), met."""
         low, high = (None, None) if self.interval is None else self.interval
         value = list(self.value) if isinstance(self.value, tuple) else self.value
+        paid = float(self.receipt.bill.amounts().get("epsilon", Fraction(0)))
         row = {"question": self.receipt.question, "value": value, "low": low, "high": high}
-        return pa.Table.from_pylist([row | {"epsilon": self._paid(), "met": self.receipt.outcome.met}])
+        return pa.Table.from_pylist([row | {"epsilon": paid, "met": self.receipt.outcome.met}])
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the climb (rung, interval, target), or where there was none the value with its error bar."""
+        """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb."""
         return draw("climb" if self.climb else "groups", self, path=path, **options)
 
 
@@ -68,7 +71,7 @@ class MatrixRelease(TableRelease[Any]):
     columns: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:
-        """One row an entry: first, second, value, low, high."""
+        """Return one row per entry: first, second, value, low, high."""
         size = range(len(self.columns))
         low, high = (np.full_like(self.value, np.nan),) * 2 if self.interval is None else self.interval
         table: dict[str, Any] = {
@@ -80,3 +83,152 @@ class MatrixRelease(TableRelease[Any]):
     def plot(self, path: str | None = None, **options: Any) -> Any:
         """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given."""
         return draw("groups", self, path=path, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The answer of one group.
+
+    Parameters
+    ----------
+    label : object
+        The group's category; a tuple if there are several columns.
+    value : object
+        The released value, in the statistic's own units.
+    low, high : float or None
+        The ends of the interval, in the value's units. None if the statistic has no interval.
+    epsilon : Fraction
+        The privacy level at which the group was read.
+    met : bool
+        Whether the group reached the target.
+
+    Examples
+    --------
+    >>> Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True).met
+    True
+    """
+
+    label: Any
+    value: Any
+    low: float | None
+    high: float | None
+    epsilon: Fraction
+    met: bool
+
+
+@dataclass(frozen=True)
+class Groups(Mapping[Any, Any]):
+    """Values by group label, in the order of the public categories.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        The names of the group columns.
+    rows : tuple of Group
+        One entry per group.
+
+    Examples
+    --------
+    >>> groups = Groups(("city",), (Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True),))
+    >>> groups["Rome"], list(groups)
+    (3.0, ['Rome'])
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[Group, ...]
+    _index: dict[Any, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", {row.label: row.value for row in self.rows})
+
+    @classmethod
+    def from_arrays(
+        cls,
+        columns: tuple[str, ...],
+        labels: list[Any],
+        numbers: NDArray[np.float64],
+        levels: list[Fraction],
+        met: NDArray[np.bool_],
+    ) -> Groups:
+        """Build groups from arrays of (value, low, high), one column per group."""
+        value, low, high = numbers.tolist()
+        rows = zip(labels, value, low, high, levels, met.tolist(), strict=True)
+        return cls(columns, tuple(Group(*row) for row in rows))
+
+    def __getitem__(self, label: Any) -> Any:
+        return self._index[label]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        shown = []
+        for row in self.rows[:_GROUPS_SHOWN]:
+            value = f"{row.value:.6g}" if isinstance(row.value, float) else repr(row.value)
+            shown.append(f"{row.label!r}: {value}{'' if row.met else ' (not met)'}")
+        more = [f"... {len(self)} groups"] if len(self) > _GROUPS_SHOWN else []
+        return "{" + ", ".join(shown + more) + "}"
+
+
+@dataclass(frozen=True, repr=False)
+class GroupRelease(TableRelease[Groups]):
+    """The release of a grouped statistic, as a mapping (``.value``) or as a table.
+
+    Parameters
+    ----------
+    value : Groups
+        The groups, a mapping from label to value.
+    receipt : Receipt
+        What was run and what it cost.
+    interval : None
+        Not used: every group has its own interval.
+    climb : tuple of Step
+        Empty: the climbs of groups are not drawn.
+
+    Examples
+    --------
+    >>> from expost.core import PureGuarantee, PureLoss, Receipt
+    >>> receipt = Receipt(question="count by city", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
+    >>> rome = Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True)
+    >>> GroupRelease(Groups(("city",), (rome,)), receipt).to_arrow().column_names
+    ['city', 'value', 'low', 'high', 'epsilon', 'met']
+    """
+
+    def __repr__(self) -> str:
+        warning = ", SIMULATION" if self.receipt.simulation else ""
+        return f"GroupRelease({self.value!r}, {self.receipt.bill}{warning})"
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table with the group columns, value, low, high, epsilon and met."""
+        groups = self.value
+        labels = [row.label if len(groups.columns) > 1 else (row.label,) for row in groups.rows]
+        table: dict[str, Any] = {name: [label[place] for label in labels] for place, name in enumerate(groups.columns)}
+        for name in ("value", "low", "high", "epsilon", "met"):
+            cells = [getattr(row, name) for row in groups.rows]
+            table[name] = [float(cell) if isinstance(cell, Fraction | np.floating) else cell for cell in cells]
+        return pa.table(table)
+
+    def plot(self, path: str | None = None, **options: Any) -> Any:
+        """Draw the groups with error bars; to a PNG or SVG file if ``path`` is given."""
+        return draw("groups", self, path=path, **options)
+
+
+@dataclass(frozen=True, repr=False)
+class HistogramRelease(GroupRelease):
+    """The release of a histogram: groups are labelled by the lower edge of their bin, tables have the upper one too."""
+
+    edges: tuple[float, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table of groups, with the upper edge of each bin after the lower one."""
+        table, column = super().to_arrow(), len(self.value.columns) - 1
+        upper = dict(itertools.pairwise(self.edges))
+        ends = pa.array([upper[low] for low in table.column(column).to_pylist()])
+        return table.add_column(column + 1, f"{self.value.columns[-1]} to", ends)
+
+    def plot(self, path: str | None = None, **options: Any) -> Any:
+        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given."""
+        return draw("groups", self, path=path, edges=self.edges, **options)

@@ -13,7 +13,8 @@ import pytest
 
 import expost
 from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Unit
-from expost.session.parts import column_part, time_windows
+from expost.session.table_part import column_part, time_windows
+from expost.stats.gradual_plan import GradualPlan
 from expost.stats.hypothesis import BinomialTest
 
 SITES = ["A", "B", "C"]
@@ -95,14 +96,18 @@ def test_two_sessions_that_hold_at_once_must_mean_the_same_unit(place, tmp_path)
     second = expost.Session(people(adjacency="replace-one", rows=ROWS), expost.epsilon(1), ledger=ledger)
     met = []
 
-    class Meanwhile(expost.stats.Count):
+    class Meanwhile(GradualPlan):
         def measure(self, dataset):
             with pytest.raises(InvalidRequest, match="as in the account so far"):
                 second.count(where="flag", epsilon=0.25)
             met.append(len(ledger.open_holds()))
             return super().measure(dataset)
 
-    first.ask(Meanwhile(epsilon=0.25))
+    class Interrupted(expost.stats.Count):
+        def plan(self, dataset, context=None):
+            return Meanwhile(**vars(super().plan(dataset, context)))
+
+    first.ask(Interrupted(epsilon=0.25))
 
     assert met == [1]
     assert second.spent() == PureLoss(0.25)
@@ -183,9 +188,9 @@ def test_a_price_of_a_part_is_guessed_from_receipts_of_that_part():
 def test_a_unit_with_rows_in_several_parts_has_no_parts_by_a_column():
     users = people(unit="id", max_rows_per_unit=20, max_groups_per_unit=1)
 
-    with pytest.raises(InvalidRequest, match="Expected one row to be one unit"):
+    with pytest.raises(InvalidRequest, match="one row per unit"):
         expost.Session(users, expost.epsilon(1)).part("site", "A")
-    with pytest.raises(InvalidRequest, match="Expected one row to be one unit"):
+    with pytest.raises(InvalidRequest, match="one row per unit"):
         column_part(visits(categories={"site": SITES}), "site", "A")
 
 

@@ -1,5 +1,6 @@
 """What a session keeps between questions, and what it may not."""
 
+import inspect
 import pickle
 import threading
 
@@ -10,8 +11,9 @@ from tests.forked import told_by_a_fork
 
 import expost
 import expost.ledger
-from expost.core import PureLoss, ZeroConcentratedLoss
+from expost.core import Measure, PureLoss, WrongArguments, ZeroConcentratedLoss
 from expost.noise import SeededBits
+from expost.session.statistic_methods import STATISTICS
 
 ROWS = 5_000
 
@@ -101,13 +103,14 @@ def test_the_unit_of_an_account_stays_what_it_was(source, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "budget", "also"),
     [
-        ("people", 1.0, {}),
+        ("people", "much", {}),
         ("people", PureLoss(1), {}),
+        ("people", (1, 2, 3), {}),
         ("people", None, {}),
         (None, expost.epsilon(1), {}),
         ("pe\nople", expost.epsilon(1), {}),
         ("people", expost.epsilon(1), {"analyst": "*", "analyst_budget": expost.epsilon(1)}),
-        ("people", expost.epsilon(1), {"analyst": "ann", "analyst_budget": "1"}),
+        ("people", expost.epsilon(1), {"analyst": "ann", "analyst_budget": [1]}),
         ("people", expost.epsilon(1), {"analyst": "ann"}),
     ],
 )
@@ -207,3 +210,44 @@ def test_wrong_randomness_is_refused_before_there_is_a_ledger(source, tmp_path, 
         expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l", **wrong)
 
     assert not list(tmp_path.glob("l*"))
+
+
+@pytest.mark.parametrize("budget", [1, 1.0, (1, 1e-6), {"epsilon": 1}, {"rho": 0.1}, expost.epsilon(1)], ids=str)
+def test_a_budget_may_be_a_number_a_pair_a_dict_or_a_guarantee(source, budget) -> None:
+    session = expost.Session(people(source), budget)
+
+    assert session.count(epsilon=0.1).receipt.outcome.met
+
+
+def test_a_misspelt_argument_is_explained_at_no_cost(source) -> None:
+    session = expost.Session(people(source), 1)
+
+    with pytest.raises(WrongArguments, match=r"^mean\(\) got an unexpected argument 'wihtin'. Did you mean 'within'"):
+        session.mean("age", wihtin=3)
+    with pytest.raises(WrongArguments, match=r"Did you mean 'within'"):
+        session.price("mean", "age", wihtin=3)
+    with pytest.raises(WrongArguments, match=r"Did you mean 'budget'"):
+        expost.Session(people(source), buget=1)
+    assert session.spent() == PureLoss(0) and not session.history()[1:]
+
+
+def test_a_median_takes_an_error_in_values_or_in_ranks(source) -> None:
+    session = expost.Session(people(source), 50)
+    by_value, by_rank = (session.median("age", bounds=(0, 90), **{name: 20}) for name in ("within", "rank_within"))
+
+    assert by_value.interval is not None and by_value.receipt.target.measure is Measure.ABSOLUTE_ERROR
+    assert by_rank.interval is None and by_rank.receipt.target.measure is Measure.RANK_ERROR
+    # The tree is shared with quantiles: asking them to no more accuracy is free.
+    assert session.quantiles("age", [0.5], bounds=(0, 90), within=40).receipt.bill == PureLoss(0)
+
+
+def test_every_statistic_has_a_method_with_the_arguments_of_its_class(source) -> None:
+    session = expost.Session(people(source), 1)
+    for name, kind in STATISTICS.items():
+        method = inspect.signature(getattr(session, name.replace("-", "_"))).parameters
+        own = inspect.signature(kind).parameters
+
+        assert set(method) == set(own), name
+        assert all(method[each].default == own[each].default for each in own), name
+        positional = [each.name for each in method.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+        assert len(positional) <= 2, name

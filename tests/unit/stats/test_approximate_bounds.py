@@ -7,7 +7,7 @@ import pytest
 
 from expost.data.axis import LogBins
 from expost.data.expression import Expression
-from expost.stats.approximate_bounds import FoundBounds, bin_threshold
+from expost.stats.private_bounds import bin_threshold, outer_bounds
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 10.0, 500.0])
@@ -45,10 +45,10 @@ def test_bounds_are_the_outer_ends_of_the_outermost_filled_bins(filled: list[int
     noisy = np.zeros(8)
     noisy[filled] = 100
 
-    found = FoundBounds.of(noisy, 10, LogBins(Expression(), 1.0, 4))
+    found = outer_bounds(noisy, 10, LogBins(Expression(), 1.0, 4))
 
-    assert (found.low, found.high) == bounds
+    assert found == bounds
 
 
 def test_nothing_is_found_where_nothing_stands_out() -> None:
-    assert FoundBounds.of(np.full(8, 10), 10, LogBins(Expression(), 1.0, 4)) is None
+    assert outer_bounds(np.full(8, 10), 10, LogBins(Expression(), 1.0, 4)) is None

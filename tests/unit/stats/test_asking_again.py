@@ -11,21 +11,21 @@ import pytest
 
 from expost.accuracy.interval import noise_radius
 from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
-from expost.core import ApproxLoss, PureLoss, Release, approx
+from expost.core import ApproxLoss, PlanContext, PureLoss, Release, approx
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.session import Session
-from expost.stats import Count, Mean, Shelf, Summary
-from expost.stats.kept import Kept
+from expost.stats import Count, Mean, ReleaseCache, Summary
+from expost.stats.gradual_release import GradualRelease
 
 ROWS = 100
 PEOPLE = Dataset(pa.table({"x": np.arange(ROWS) % 7}), bounds={"x": (0, 10)})
 ROUGH = {"within": "50%", "confidence": 0.5, "max_epsilon": 10}
 
 
-def ask(question: Any, shelf: Shelf, bits: SeededBits) -> Release[Any]:
-    question.on(shelf).check(PEOPLE)
-    release: Release[Any] = question.climb(question.measure(PEOPLE), bits)
+def ask(question: Any, cache: ReleaseCache, bits: SeededBits) -> Release[Any]:
+    plan = question.plan(PEOPLE, PlanContext(cache))
+    release: Release[Any] = plan.climb(plan.measure(PEOPLE), bits)
     return release
 
 
@@ -33,13 +33,13 @@ def paid(release: Release[Any]) -> Fraction:
     return release.receipt.bill.amounts()["epsilon"]
 
 
-def after_a_climb(seed: int, second: Callable[[Fraction], Count]) -> tuple[Release[Any], Kept]:
+def after_a_climb(seed: int, second: Callable[[Fraction], Count]) -> tuple[Release[Any], GradualRelease]:
     """A second answer, and the path that the first one climbed."""
-    shelf, bits = Shelf(), SeededBits(seed)
-    level = paid(ask(Count(**ROUGH), shelf, bits))
-    climbed = next(iter(shelf.keys()))
-    release = ask(second(level), shelf, bits)
-    kept = shelf.find(climbed, None)
+    cache, bits = ReleaseCache(), SeededBits(seed)
+    level = paid(ask(Count(**ROUGH), cache, bits))
+    climbed = next(iter(cache.keys()))
+    release = ask(second(level), cache, bits)
+    kept = cache.find_release(climbed)
     assert kept is not None
     return release, kept
 
@@ -77,18 +77,18 @@ def test_what_a_climb_has_paid_for_is_free_at_a_higher_confidence_and_a_wider_in
 
 
 def test_a_fixed_level_after_a_climb_has_a_path_of_its_own_that_is_kept_too() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
-    ask(Count(**ROUGH), shelf, bits)
-    bills = [paid(ask(Count(epsilon=level, confidence=0.95), shelf, bits)) for level in (1, 1, 2, 2)]
+    cache, bits = ReleaseCache(), SeededBits(1)
+    ask(Count(**ROUGH), cache, bits)
+    bills = [paid(ask(Count(epsilon=level, confidence=0.95), cache, bits)) for level in (1, 1, 2, 2)]
 
     assert bills == [1, 0, 1, 0]
-    assert len(list(shelf.keys())) == 2
+    assert len(list(cache.keys())) == 2
 
 
 def test_first_questions_and_refined_levels_are_as_narrow_as_ever() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
+    cache, bits = ReleaseCache(), SeededBits(1)
     for level in (Fraction(1, 10), Fraction(1, 5)):
-        low, high = ask(Count(epsilon=level, confidence=0.95), shelf, bits).interval
+        low, high = ask(Count(epsilon=level, confidence=0.95), cache, bits).interval
         assert high - low == 2 * noise_radius(0.05, 1 / level)
 
 
@@ -96,42 +96,39 @@ def test_first_questions_and_refined_levels_are_as_narrow_as_ever() -> None:
 @pytest.mark.parametrize("share", ["40%", "20%", "5%"])
 def test_a_climb_stops_where_it_would_have_stopped_as_the_first(seed: int, share: str) -> None:
     terms = {"within": share, "confidence": 0.9, "max_epsilon": 10}
-    shelf, bits = Shelf(), SeededBits(seed)
-    rough = ask(Count(**ROUGH), shelf, bits)
-    again = ask(Count(**terms), shelf, bits)
-    alone = ask(Count(**terms), Shelf(), SeededBits(seed))
+    cache, bits = ReleaseCache(), SeededBits(seed)
+    rough = ask(Count(**ROUGH), cache, bits)
+    again = ask(Count(**terms), cache, bits)
+    alone = ask(Count(**terms), ReleaseCache(), SeededBits(seed))
 
     assert again.value == alone.value and again.interval == alone.interval
     assert paid(rough) + paid(again) == max(paid(rough), paid(alone))
 
 
 def test_looks_of_a_second_climb_are_chosen_by_the_scout_alone() -> None:
-    shelf, bits = Shelf(), SeededBits(3)
-    ask(Mean("x", within=2, max_epsilon=20), shelf, bits)
-    (key,) = shelf.keys()
-    kept = shelf.find(key, None)
-    assert kept is not None and kept.scouted is not None
-    shown, read = kept.scouted, kept.read
-    stored = Kept.from_bytes(kept.to_bytes())
-    assert stored.scouted is not None and stored.start == kept.start == 0
-    assert stored.scouted.noisy.tolist() == shown.noisy.tolist() and stored.scouted.scale == shown.scale
+    cache, bits = ReleaseCache(), SeededBits(3)
+    ask(Mean("x", within=2, max_epsilon=20), cache, bits)
+    (key,) = cache.keys()
+    kept = cache.find_release(key)
+    assert kept is not None and kept.pilot is not None
+    shown, read = kept.pilot, kept.read
+    stored = GradualRelease.from_bytes(kept.to_bytes())
+    assert stored.pilot is not None and stored.climb_start == kept.climb_start == 0
+    assert stored.pilot.noisy.tolist() == shown.noisy.tolist() and stored.pilot.scale == shown.scale
 
     kept.read = 0  # as if the first climb had stopped elsewhere
-    early = Mean("x", within=1, max_epsilon=20).on(shelf)
-    early.check(PEOPLE)
-    low = early.climb(kept, bits)
-    kept.read, kept.answered = read, []
-    late = Mean("x", within=1, max_epsilon=20).on(shelf)
-    late.check(PEOPLE)
+    low = Mean("x", within=1, max_epsilon=20).plan(PEOPLE, PlanContext(cache)).climb(kept, bits)
+    kept.read, kept.answers = read, []
+    late = Mean("x", within=1, max_epsilon=20).plan(PEOPLE, PlanContext(cache))
     assert late.climb(kept, bits).value == low.value
 
 
 def test_a_second_climb_by_looks_covers_as_promised() -> None:
     truth, missed = float(np.mean(np.arange(ROWS) % 7)), 0
     for seed in range(40):
-        shelf, bits = Shelf(), SeededBits(seed)
-        ask(Mean("x", within=2, confidence=0.05, max_epsilon=20), shelf, bits)
-        low, high = ask(Mean("x", within=1.5, confidence=0.9, max_epsilon=20), shelf, bits).interval
+        cache, bits = ReleaseCache(), SeededBits(seed)
+        ask(Mean("x", within=2, confidence=0.05, max_epsilon=20), cache, bits)
+        low, high = ask(Mean("x", within=1.5, confidence=0.9, max_epsilon=20), cache, bits).interval
         missed += not low <= truth <= high
 
     assert missed <= 9  # 10 % of 40 is 4; above 9 has a probability below 1 %
@@ -147,8 +144,8 @@ def test_the_parts_of_all_rungs_add_up_to_the_failure_probability() -> None:
 
 
 def test_the_receipt_of_a_free_answer_is_about_what_it_rests_on() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
-    first, again, more = (ask(Count(epsilon=level), shelf, bits).receipt for level in (5, 5, 6))
+    cache, bits = ReleaseCache(), SeededBits(1)
+    first, again, more = (ask(Count(epsilon=level), cache, bits).receipt for level in (5, 5, 6))
 
     assert first.paid_before is None and first.in_all == first.bill == PureLoss(5)
     assert (again.bill, again.paid_before, again.in_all) == (PureLoss(0), PureLoss(5), PureLoss(5))
@@ -157,25 +154,25 @@ def test_the_receipt_of_a_free_answer_is_about_what_it_rests_on() -> None:
 
 
 def test_the_scout_of_an_earlier_climb_is_part_of_what_an_answer_rests_on() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
-    first = ask(Mean("x", within=2, max_epsilon=20), shelf, bits).receipt
-    again = ask(Mean("x", within=2, max_epsilon=20), shelf, bits).receipt
+    cache, bits = ReleaseCache(), SeededBits(1)
+    first = ask(Mean("x", within=2, max_epsilon=20), cache, bits).receipt
+    again = ask(Mean("x", within=2, max_epsilon=20), cache, bits).receipt
 
-    assert first.breakdown["scout"] > 0
+    assert first.breakdown["pilot"] > 0
     assert again.bill == PureLoss(0) and again.in_all == first.bill
 
 
 def test_a_path_that_was_looked_at_in_vain_counts_too() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
-    climbed = ask(Count(**ROUGH), shelf, bits).receipt
-    fixed = ask(Count(epsilon=3, confidence=0.95), shelf, bits).receipt
+    cache, bits = ReleaseCache(), SeededBits(1)
+    climbed = ask(Count(**ROUGH), cache, bits).receipt
+    fixed = ask(Count(epsilon=3, confidence=0.95), cache, bits).receipt
 
     assert fixed.bill == PureLoss(3) and fixed.paid_before == climbed.bill
 
 
 def test_a_summary_rests_on_all_its_columns() -> None:
-    shelf, bits = Shelf(), SeededBits(1)
-    first, again = (ask(Summary(["x"], epsilon=2), shelf, bits).receipt for _ in range(2))
+    cache, bits = ReleaseCache(), SeededBits(1)
+    first, again = (ask(Summary(["x"], epsilon=2), cache, bits).receipt for _ in range(2))
 
     assert (again.bill, again.in_all) == (PureLoss(0), first.bill)
 

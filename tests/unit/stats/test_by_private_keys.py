@@ -36,9 +36,9 @@ KEYS = {"epsilon": 0.5, "delta": 1e-6}
 
 
 def ask(question, dataset: Dataset = PEOPLE, seed: int = 1):
-    question.check(dataset)
-    release = question.climb(question.measure(dataset), SeededBits(seed))
-    assert release.receipt.bill.within(question.worst_case)
+    plan = question.plan(dataset)
+    release = plan.climb(plan.measure(dataset), SeededBits(seed))
+    assert release.receipt.bill.within(plan.worst_case)
     return release
 
 
@@ -146,7 +146,7 @@ def test_keys_need_an_account_with_a_delta_and_add_remove_neighbours() -> None:
     with pytest.raises(InvalidRequest, match="account"):
         expost.Session(PEOPLE, expost.epsilon(5)).count(by=keys, epsilon=1)
     with pytest.raises(InvalidRequest, match="add-remove"):
-        keys.check(Dataset(TABLE, adjacency="replace-one", rows=len(CITIES)))
+        keys.plan(Dataset(TABLE, adjacency="replace-one", rows=len(CITIES)))
 
 
 @pytest.mark.parametrize("way", ["by name", "by request"])
@@ -218,7 +218,7 @@ def test_a_budget_that_others_spend_between_two_stages_loses_no_key(after: int) 
         return session.ask(request, request_id=request_id)
 
     with pytest.raises(TargetNotMet) as missed:
-        question.in_stages(interrupted, PEOPLE_NAMED)
+        question.keys_first.ask_in_stages(interrupted, PEOPLE_NAMED)
 
     lists = [("bern", "oslo", "rome"), ("x", "y")][:after]
     assert missed.value.release.value == tuple(lists)

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from expost.accuracy.interval_groups import failure_parts, predicted_rate
-from expost.accuracy.interval_relative import MOST_LOOKS, relative_ladder
+from expost.accuracy.interval_relative import MOST_LOOKS, relative_ladder, relative_rule
 from expost.core import Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats import Mean
-from expost.stats.kept import Kept
+from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
@@ -24,7 +24,9 @@ FAILURE = Fraction(1, 5)
 def climbs(counts: list[int], runs: int, cap: int | Fraction = 20, share: str = "1/10"):
     for seed in range(runs):
         climb = RelativeClimb(Fraction(share), FAILURE, Fraction(cap))
-        yield climb.run(Kept(Sealed(np.array(counts), Sensitivity(1))), Fraction(1), len(counts), SeededBits(seed))
+        yield climb.run(
+            GradualRelease(Sealed(np.array(counts), Sensitivity(1))), Fraction(1), len(counts), SeededBits(seed)
+        )
 
 
 @pytest.mark.parametrize("counts", [[40, 900], [200, 210, 190], [5, 60, 3000, 0]], ids=str)
@@ -69,7 +71,7 @@ def test_groups_are_right_at_once_in_many_runs(counts: list[int], share: str) ->
 def test_a_sum_of_either_sign_is_met_with_its_own_sign_as_often_as_asked(exact: int, share: str) -> None:
     climb, runs, wrong = RelativeClimb(Fraction(share), FAILURE, Fraction(20), signed=True), 150, 0
     for seed in range(runs):
-        ascent = climb.run(Kept(Sealed(np.array([exact]), Sensitivity(1))), Fraction(1), 1, SeededBits(seed))
+        ascent = climb.run(GradualRelease(Sealed(np.array([exact]), Sensitivity(1))), Fraction(1), 1, SeededBits(seed))
         off = abs(ascent.reading.value[0] - exact) > float(Fraction(share)) * abs(exact) + 1e-9
         wrong += bool(ascent.met[0] and off)
 
@@ -86,7 +88,7 @@ def test_a_count_of_zero_is_met_only_where_zero_is_certain() -> None:
 
 
 def test_raising_the_cap_a_little_each_time_adds_no_rungs_of_its_own() -> None:
-    kept = Kept(Sealed(np.array([30]), Sensitivity(1)))
+    kept = GradualRelease(Sealed(np.array([30]), Sensitivity(1)))
     for step in range(12):
         RelativeClimb(Fraction(1, 100), FAILURE, Fraction(100 + step, 1000)).run(kept, Fraction(1), 1, SeededBits(1))
 
@@ -95,11 +97,11 @@ def test_raising_the_cap_a_little_each_time_adds_no_rungs_of_its_own() -> None:
 
 
 def test_tiny_and_large_caps_in_turn_look_at_no_more_rungs_than_the_rule_allows_for() -> None:
-    kept = Kept(Sealed(np.array([10]), Sensitivity(1)))
+    kept = GradualRelease(Sealed(np.array([10]), Sensitivity(1)))
     for cap in (Fraction(1, 10**8), Fraction(5), Fraction(1, 10**8), Fraction(900)):
         climb = RelativeClimb(Fraction(1, 10), FAILURE, cap)
         ascent = climb.run(kept, Fraction(1), 1, SeededBits(1))
-        looks = climb._looks(kept, kept.path.ladder, Fraction(1), cap, climb._rule(FAILURE))
+        looks = climb.rungs_to_check(kept, kept.path.ladder, Fraction(1), cap, relative_rule(climb.share, FAILURE))
         assert 1 <= len(looks) <= MOST_LOOKS
         kept.read = max(kept.read, ascent.top)
 
@@ -127,7 +129,7 @@ def test_the_forecast_is_the_rate_that_the_counts_would_need() -> None:
 def test_what_is_billed_covers_every_rung_that_was_needed_to_decide() -> None:
     for ascent in climbs([3, 3000], 20, cap=1):
         assert not ascent.met[0]
-        assert ascent.cost == ascent.scouted + max(ascent.ladder[rung] for rung in ascent.rung.tolist())
+        assert ascent.cost == ascent.pilot_cost + max(ascent.ladder[rung] for rung in ascent.rung.tolist())
         assert ascent.cost <= 1
 
 
@@ -151,7 +153,7 @@ def test_groups_that_no_rung_can_serve_are_flagged_and_keep_their_intervals(coun
 @pytest.mark.parametrize("rows", [30, 10**6, 10**9])
 def test_what_a_climb_costs_does_not_depend_on_its_cap(rows: int) -> None:
     def cost(cap: int, seed: int) -> float:
-        kept = Kept(Sealed(np.array([rows]), Sensitivity(1)))
+        kept = GradualRelease(Sealed(np.array([rows]), Sensitivity(1)))
         climb = RelativeClimb(Fraction(1, 20), Fraction(1, 20), Fraction(cap))
         return float(climb.run(kept, Fraction(1), 1, SeededBits(seed)).cost)
 
@@ -166,8 +168,8 @@ def test_what_a_climb_by_looks_costs_does_not_depend_on_its_cap() -> None:
 
     def cost(cap: int, seed: int) -> float:
         question = Mean("x", within="10%", max_epsilon=cap)
-        question.check(data)
-        return question.climb(question.measure(data), SeededBits(seed)).receipt.epsilon
+        plan = question.plan(data)
+        return plan.climb(plan.measure(data), SeededBits(seed)).receipt.epsilon
 
     costs = [np.median([cost(cap, seed) for seed in range(5)]) for cap in (1, 1000)]
 

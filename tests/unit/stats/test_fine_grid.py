@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.core import InvalidRequest, Outcome, unseal
+from expost.core import InvalidRequest, Outcome, PlanContext, unseal
 from expost.data import Clamp, Dataset
 from expost.noise import SeededBits
-from expost.stats import Mean, Shelf, Sum
-from expost.stats.fine_grid import finer, rounding_of_rows
-from expost.stats.readers import CombinationReader
+from expost.stats import Mean, ReleaseCache, Sum
+from expost.stats.column_statistic import refine_clamp, rounding_of_rows
+from expost.stats.reader import CombinationReader
 
 
 def worst_rows(clamp: Clamp, count: int) -> np.ndarray:
@@ -30,9 +30,9 @@ def test_rounding_stays_within_its_bound(bounds, unit: str) -> None:
         table = pa.table({"x": values, "who": np.arange(count)})
         data = Dataset(table, bounds={"x": bounds}, adjacency="replace-one", rows=count, **limits)
         question = Sum("x", epsilon=1)
-        question.check(data)
+        plan = question.plan(data)
         design = question.design(data)
-        exact = int(unseal(question.measure(data))[0]) * design.form.unit
+        exact = int(unseal(plan.measure(data))[0]) * design.form.unit
         low, high = clamp.low, clamp.high
         truth = sum((min(max(Fraction(value), low), high) for value in values.tolist()), Fraction(0))
 
@@ -46,11 +46,11 @@ def test_without_a_public_number_of_rows_the_bound_is_a_small_part_of_the_range(
 
     for bounds in [(0, 1), (-0.1, 0.7), (0, 0.999999999)]:
         unit, width = Clamp.of(bounds), Fraction(str(bounds[1])) - Fraction(str(bounds[0]))
-        assert rounding_of_rows(unit, finer(unit, rows), rows) < width / 250
-        assert rounding_of_rows(unit, finer(unit, units), units) < width / 3
-        assert finer(unit, rows).steps < 2**38 and finer(unit, units).steps < 2**32
+        assert rounding_of_rows(unit, refine_clamp(unit, rows), rows) < width / 250
+        assert rounding_of_rows(unit, refine_clamp(unit, units), units) < width / 3
+        assert refine_clamp(unit, rows).steps < 2**38 and refine_clamp(unit, units).steps < 2**32
     whole = Clamp.of((0, 9), whole=True)
-    assert rounding_of_rows(whole, finer(whole, rows), rows) == 0
+    assert rounding_of_rows(whole, refine_clamp(whole, rows), rows) == 0
 
 
 def test_totals_on_the_fine_grid_do_not_depend_on_chunks() -> None:
@@ -61,17 +61,15 @@ def test_totals_on_the_fine_grid_do_not_depend_on_chunks() -> None:
     found = []
     for table in (whole, parts, whole.take(np.random.default_rng(2).permutation(300_000))):
         data = Dataset(table, bounds={"x": (0, 1)}, categories={"g": ["a", "b"]})
-        question.check(data)
-        found.append([int(each) for each in unseal(question.measure(data))])
+        plan = question.plan(data)
+        found.append([int(each) for each in unseal(plan.measure(data))])
 
     assert found[0] == found[1] == found[2]
 
 
-def ask(question, data, shelf=None, seed: int = 1):
-    if shelf is not None:
-        question.on(shelf)
-    question.check(data)
-    return question.climb(question.measure(data), SeededBits(seed))
+def ask(question, data, cache=None, seed: int = 1):
+    plan = question.plan(data, PlanContext(cache))
+    return plan.climb(plan.measure(data), SeededBits(seed))
 
 
 @pytest.mark.parametrize("within", ["1%", "20%", 30])
@@ -91,16 +89,16 @@ def test_an_error_below_the_rounding_is_refused() -> None:
     data = Dataset(pa.table({"x": [0.5]}), bounds={"x": (0, 1)})
 
     with pytest.raises(InvalidRequest, match="rounding"):
-        Sum("x", within=1e-3).check(data)
+        Sum("x", within=1e-3).plan(data)
 
 
 def test_a_sum_read_off_the_path_of_a_mean_includes_the_rounding_of_its_rows() -> None:
     clamp = Clamp.of((0, 1))
     values = worst_rows(clamp, 200_000)  # 0.499 of a step each, always downwards
     data = Dataset(pa.table({"x": values}), bounds={"x": (0, 1)})
-    shelf = Shelf()
-    ask(Mean("x", epsilon=20), data, shelf)
-    release = ask(Sum("x", within=2, max_epsilon=20), data, shelf)
+    cache = ReleaseCache()
+    ask(Mean("x", epsilon=20), data, cache)
+    release = ask(Sum("x", within=2, max_epsilon=20), data, cache)
 
     assert release.receipt.epsilon == 0 and release.interval[0] <= values.sum() <= release.interval[1]
 

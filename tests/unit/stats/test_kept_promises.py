@@ -6,7 +6,7 @@ import pytest
 
 import expost
 from expost import stats
-from expost.core import PureLoss, unseal
+from expost.core import PlanContext, PureLoss, unseal
 from expost.noise import SeededBits
 
 
@@ -22,17 +22,17 @@ def test_a_loose_question_first_leaves_a_strict_one_its_failure_probability() ->
         stats.Count(within=within, confidence=confidence, max_epsilon=5, by="carrier")
         for within, confidence in (("20%", 0.05), ("5%", 0.95))
     )
-    shelf, data = stats.Shelf(), flights()
+    cache, data = stats.ReleaseCache(), flights()
     for question in (first, second):
-        question.on(shelf).check(data)
-        question.climb(question.measure(data), SeededBits(1))
-    (key,) = shelf.keys()
+        plan = question.plan(data, PlanContext(cache))
+        plan.climb(plan.measure(data), SeededBits(1))
+    (key,) = cache.keys()
 
     from expost.stats.relative_climb import RelativeClimb
 
-    target = second._ask.target
+    target = second.target
     climb = RelativeClimb(target.tolerance, target.failure_probability, 5)
-    assert sum(climb._parts_of(shelf.find(key, None).parts)) <= target.failure_probability
+    assert sum(climb.scale_parts(cache.find_release(key).failure_parts)) <= target.failure_probability
 
 
 def test_a_cap_below_what_was_paid_looks_at_the_last_rung_again() -> None:
@@ -56,9 +56,9 @@ def test_keys_left_out_by_bounding_open_no_group() -> None:
     table = pa.table({"id": [0] * rows, "city": [f"c{k}" for k in range(rows)]})
     data = expost.Dataset(table, name="t", unit="id", max_rows_per_unit=1)
     question = stats.PrivateKeys("city", epsilon=1, delta=1e-3)
-    question.check(data)
+    plan = question.plan(data)
 
-    found = question.measure(data)
+    found = plan.measure(data)
 
     assert len(found.keys) == 1
     assert unseal(found.sealed).tolist() == [1]
@@ -77,11 +77,11 @@ def test_a_covariance_covers_in_a_tiny_table() -> None:
     data = expost.Dataset(table, name="t", bounds={"x": (0, 4), "y": (0, 4)})
     exact = np.cov([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]], bias=True)
     question = stats.Covariance(["x", "y"], epsilon=1, confidence=0.8)
-    question.check(data)
+    plan = question.plan(data)
 
     missed = 0
     for seed in range(200):
-        release = question.climb(question.measure(data), SeededBits(seed))
+        release = plan.climb(plan.measure(data), SeededBits(seed))
         low, high = (np.asarray(end) for end in release.interval)
         missed += bool(((low > exact) | (high < exact)).any())
 

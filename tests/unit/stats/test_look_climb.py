@@ -8,8 +8,8 @@ from expost.core import Adjacency, unseal
 from expost.data import Clamp, Dataset
 from expost.noise import SeededBits
 from expost.stats import Covariance, Mean, Quantiles, StandardDeviation, Variance
-from expost.stats.look_climb import _scouted_levels
-from expost.stats.readers import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
+from expost.stats.checkpoint_climb import checkpoint_parts
+from expost.stats.reader import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
 
 
 def table(rows: int, adjacency: str = "add-remove") -> Dataset:
@@ -21,13 +21,13 @@ def table(rows: int, adjacency: str = "add-remove") -> Dataset:
 
 def oracle(question, data: Dataset) -> float:
     """The least epsilon whose interval would reach the target if there were no noise, at the full confidence."""
-    design, target = question.design(data), question._ask.target
-    exact = np.asarray(unseal(question.measure(data)), dtype=object).reshape(design.cells, -1).T
+    design, target = question.design(data), question.target
+    exact = np.asarray(unseal(question.plan(data).measure(data)), dtype=object).reshape(design.cells, -1).T
     level = float(target.failure_probability) / design.cells
     for epsilon in np.geomspace(1e-3, 20, 120):
         reading = design.reader.read(exact, float(design.sensitivity.amount) / epsilon, level)
-        reading = reading.balanced() if target.measure.value == "relative error" else reading
-        if reading.reaches(target).all():
+        reading = reading.balance_values() if target.measure.value == "relative error" else reading
+        if reading.reaches_target(target).all():
             return float(epsilon)
     raise AssertionError("out of reach")
 
@@ -50,8 +50,8 @@ def test_a_climb_costs_little_more_than_an_oracle_would_pay(build, adjacency: st
     data, costs = table(rows, adjacency), []
     for seed in range(9):
         question = build()
-        question.check(data)
-        release = question.climb(question.measure(data), SeededBits(seed))
+        plan = question.plan(data)
+        release = plan.climb(plan.measure(data), SeededBits(seed))
         assert release.receipt.outcome.met
         costs.append(release.receipt.epsilon)
 
@@ -75,6 +75,6 @@ def test_noisy_numbers_that_no_rows_could_give_tell_nothing(reader) -> None:
 
 
 def test_the_parts_of_looks_add_up_to_at_most_one() -> None:
-    parts = _scouted_levels()
+    parts = checkpoint_parts(first=0.8)
 
     assert 0.99 < sum(next(parts) for _ in range(500)) <= 1

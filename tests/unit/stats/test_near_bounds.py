@@ -11,8 +11,8 @@ from expost.data import Clamp
 from expost.data.form import MomentForm
 from expost.noise import SeededBits
 from expost.noise.laplace import discrete_laplace
-from expost.stats.readers import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
-from expost.stats.readers.covariance import CovarianceReader
+from expost.stats.covariance import CovarianceReader
+from expost.stats.reader import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
 
 RUNS, LEVEL = 8_000, 0.1
 MOST = LEVEL + 5.2 * np.sqrt(LEVEL * (1 - LEVEL) / RUNS)  # exceeded with probability 1e-7 at a rate of LEVEL
@@ -136,7 +136,7 @@ def test_tables_of_few_rows_are_answered_within_their_bounds(rows: int, adjacenc
     for statistic in (expost.stats.Mean, expost.stats.Variance, expost.stats.StandardDeviation):
         for by in (None, "g"):
             question = statistic("x", epsilon=0.5, by=by)
-            question.check(data)
-            release = question.climb(question.measure(data), SeededBits(rows))
+            plan = question.plan(data)
+            release = plan.climb(plan.measure(data), SeededBits(rows))
             seen = [release.value] if by is None else [row.value for row in release.value.rows]
             assert all(0 <= value <= 1 for value in seen)

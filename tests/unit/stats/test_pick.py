@@ -66,8 +66,8 @@ def worst_loss(law, adjacency: str, bases) -> float:
 @pytest.mark.parametrize(("method", "law"), [("exponential", softmax), ("permute-and-flip", flips)])
 def test_the_most_common_of_all_groups_costs_what_is_billed(adjacency: str, method: str, law) -> None:
     question = MostCommon("job", by="group", epsilon=EPSILON, method=method)
-    question.check(people(adjacency))
-    rate = float(question._mechanism(question.level).rate(question._under, candidates=2))
+    plan = question.plan(people(adjacency))
+    rate = float(plan.mechanism.rate(plan.sensitivity, candidates=2))
     bases = [((0, 0), (0, 0)), ((1, 0), (0, 3)), ((5, 5), (2, 1))]
 
     worst = worst_loss(lambda scores: law(rate, scores), adjacency, bases)
@@ -80,9 +80,9 @@ def test_the_most_common_of_all_groups_costs_what_is_billed(adjacency: str, meth
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_a_quantile_of_all_groups_costs_what_is_billed(adjacency: str, share: float) -> None:
     question = Quantile("age", share, by="group", epsilon=EPSILON)
-    question.check(people(adjacency))
-    mechanism = question._mechanism(question.level)
-    rate = float(mechanism.rate(question._under))
+    plan = question.plan(people(adjacency))
+    mechanism = plan.mechanism
+    rate = float(mechanism.rate(plan.sensitivity))
 
     def law(counts: np.ndarray) -> np.ndarray:
         records = SortedRecords.read(np.repeat([0, 3], counts), mechanism.bounds)
@@ -98,16 +98,16 @@ def test_a_quantile_of_all_groups_costs_what_is_billed(adjacency: str, share: fl
 @pytest.mark.parametrize(("unit", "adjacency", "parts"), [("row", "add-remove", 1), ("row", "replace-one", 2)])
 def test_smooth_noise_is_cut_by_the_moves_of_a_unit(unit: str, adjacency: str, parts: int) -> None:
     question = Median("age", by="group", method="smooth", epsilon=1)
-    question.check(people(adjacency, unit))
+    plan = question.plan(people(adjacency, unit))
 
-    assert float(question._mechanism(question.level).epsilon) == 1 / parts
+    assert float(plan.mechanism.epsilon) == 1 / parts
 
 
 def test_smooth_noise_counts_every_group_of_a_unit() -> None:
     question = Median("age", by="group", method="smooth", epsilon=1)
-    question.check(people("add-remove"))
+    plan = question.plan(people("add-remove"))
 
-    assert float(question._mechanism(question.level).epsilon) == 1 / ROWS
+    assert float(plan.mechanism.epsilon) == 1 / ROWS
 
 
 # How good the answers are -----------------------------------------------------------------------------------------
@@ -128,14 +128,14 @@ TOWN = Dataset(
 
 
 def ask(question, seed: int = 1):
-    question.check(TOWN)
-    release = question.climb(question.measure(TOWN), SeededBits(seed))
-    assert release.receipt.bill.within(question.worst_case)
+    plan = question.plan(TOWN)
+    release = plan.climb(plan.measure(TOWN), SeededBits(seed))
+    assert release.receipt.bill.within(plan.worst_case)
     return release
 
 
 def test_medians_of_groups_are_within_their_rank_error() -> None:
-    release = ask(Median("age", by="city", within=150))
+    release = ask(Median("age", by="city", rank_within=150))
 
     assert release.receipt.outcome is Outcome.CERTIFIED and release.receipt.achieved <= 150
     frame = TABLE.to_pandas()
@@ -147,11 +147,10 @@ def test_medians_of_groups_are_within_their_rank_error() -> None:
 
 
 def test_groups_cost_a_little_more_than_one_answer_for_holding_all_at_once() -> None:
-    alone, groups = Median("age", within=150), Median("age", by=["city", "job"], within=150)
-    for question in (alone, groups):
-        question.check(TOWN)
+    alone, groups = Median("age", rank_within=150), Median("age", by=["city", "job"], rank_within=150)
+    whole, parts = (question.plan(TOWN).worst_case.amounts()["epsilon"] for question in (alone, groups))
 
-    ratio = groups.worst_case.amounts()["epsilon"] / alone.worst_case.amounts()["epsilon"]
+    ratio = parts / whole
     assert 1 < ratio < 1.3
 
 
@@ -192,12 +191,12 @@ def test_error_bounds_of_groups_hold_all_at_once() -> None:
     missed, runs = 0, 600
     for seed in range(runs):
         question = MostCommon("job", by="group", within=9, confidence=0.8)
-        question.check(data)
-        release = question.climb(question.measure(data), SeededBits(seed))
+        plan = question.plan(data)
+        release = plan.climb(plan.measure(data), SeededBits(seed))
         missed += any(value == "b" for value in release.value.values())  # 10 rows short: too many
 
     assert missed / runs <= 0.2
-    assert math.isclose(float(question.failure_probability), 1 - 0.8**0.25, rel_tol=1e-6)
+    assert math.isclose(float(plan.failure_probability), 1 - 0.8**0.25, rel_tol=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])  # in the middle of the ties
@@ -205,9 +204,9 @@ def test_the_rank_error_of_decimals_with_ties_is_that_among_the_values_themselve
     ages = np.random.default_rng(1).integers(18, 29, 20_000) / 10
     dataset = Dataset(pa.table({"x": ages}), bounds={"x": (0, 12)})
     for seed in range(20):
-        question = Quantile("x", share, within=60)
-        question.check(dataset)
-        release = question.climb(question.measure(dataset), SeededBits(seed))
+        question = Quantile("x", share, rank_within=60)
+        plan = question.plan(dataset)
+        release = plan.climb(plan.measure(dataset), SeededBits(seed))
         below, upto = (ages < release.value).sum(), (ages <= release.value).sum()
 
         assert max(below - share * len(ages), share * len(ages) - upto) <= 60
@@ -218,8 +217,7 @@ def test_the_receipt_of_a_quantile_tells_the_steps_that_values_are_rounded_to() 
     terms = {}
     for column in ("x", "k"):
         question = Quantile(column, bounds=(0, 1024), epsilon=1)
-        question.check(Dataset(table))
-        terms[column] = question.facts()["terms"]
+        terms[column] = question.plan(Dataset(table)).terms
 
     assert terms["x"]["values rounded to steps of"] == 1024 / 2**20
     assert "values rounded to steps of" not in terms["k"]

@@ -47,9 +47,9 @@ PEOPLE = Dataset(TABLE, bounds={"age": (0, 100), "pay": (0, 10_000)}, categories
 
 
 def ask(question, dataset: Dataset = PEOPLE, seed: int = 1):
-    question.check(dataset)
-    worst = question.worst_case
-    release = question.climb(question.measure(dataset), SeededBits(seed))
+    plan = question.plan(dataset)
+    worst = plan.worst_case
+    release = plan.climb(plan.measure(dataset), SeededBits(seed))
     assert release.receipt.bill.within(worst) and release.receipt.bill.within(release.receipt.promise)
     assert Receipt.from_json(release.receipt.to_json()) == release.receipt
     return release
@@ -94,8 +94,8 @@ def test_relative_accuracy_stops_far_below_the_cap() -> None:
 
 
 def test_an_absolute_accuracy_is_priced_before_and_refused_above_the_cap() -> None:
-    with pytest.raises(BudgetExceeded, match="price"):
-        Count(within=1, max_epsilon=0.1).check(PEOPLE)
+    with pytest.raises(BudgetExceeded, match="above max_epsilon"):
+        Count(within=1, max_epsilon=0.1).plan(PEOPLE)
 
 
 def test_a_target_out_of_reach_is_flagged_with_a_wide_interval() -> None:
@@ -113,7 +113,7 @@ def test_groups_stop_on_their_own_rungs_and_are_billed_the_highest(question) -> 
     assert [row.label for row in rows] == ["a", "b", "c"]
     assert all(row.met for row in rows)
     assert len({row.epsilon for row in rows}) > 1
-    scout = release.receipt.breakdown["scout"]
+    scout = release.receipt.breakdown["pilot"]
     assert release.receipt.bill.amounts()["epsilon"] == scout + max(row.epsilon for row in rows)
 
 
@@ -145,7 +145,7 @@ def test_histograms_agree_with_numpy_up_to_the_error_asked_for() -> None:
 
 
 def test_quantiles_and_the_median() -> None:
-    assert abs(ask(Median("age", within=300)).value - np.median(AGE)) <= 10
+    assert abs(ask(Median("age", rank_within=300)).value - np.median(AGE)) <= 10
     assert abs(ask(Quantile("age", 0.9, epsilon=1)).value - np.quantile(AGE, 0.9)) <= 5
     assert abs(ask(Median("age", epsilon=5, method="smooth")).value - np.median(AGE)) <= 30
     several = ask(Quantiles("age", [0.25, 0.5, 0.75], within=8, max_epsilon=8, levels=2))
@@ -223,7 +223,10 @@ def test_a_covariance_is_symmetric_and_near() -> None:
         lambda: TopK("city", 0, epsilon=1),
         lambda: Quantile("age", 1.5, epsilon=1),
         lambda: Quantile("age", method="magic", epsilon=1),
-        lambda: Quantile("age", within="5%", max_epsilon=1),
+        lambda: Quantile("age", rank_within="5%", max_epsilon=1),
+        lambda: Quantile("age", rank_within=5, within=3),
+        lambda: Quantile("age", rank_within=5, epsilon=1),
+        lambda: Quantile("age", within=5, method="smooth", max_epsilon=1),
         lambda: Summary("age", epsilon=1),
         lambda: MostCommon("city", within="5%", max_epsilon=1),
         lambda: CountByPrivateKeys("city", within="5%", delta=1e-6),
@@ -252,14 +255,14 @@ def test_words_that_make_no_sense_are_refused_at_once(build) -> None:
 )
 def test_what_the_description_cannot_answer_is_refused_before_rows_are_read(question) -> None:
     with pytest.raises(InvalidRequest):
-        question.check(PEOPLE)
+        question.plan(PEOPLE)
 
 
 def test_a_public_number_of_rows_is_no_question() -> None:
     public = Dataset(TABLE, adjacency="replace-one", rows=N)
 
-    with pytest.raises(InvalidRequest, match="not public"):
-        Count(epsilon=1).check(public)
+    with pytest.raises(InvalidRequest, match="is public"):
+        Count(epsilon=1).plan(public)
     assert ask(Count(epsilon=1, where="age > 50"), public).receipt.adjacency.public_size
 
 
@@ -294,7 +297,7 @@ def test_a_level_that_leaves_no_noise_is_refused_before_it_is_paid(question):
     people = Dataset(pa.table({"age": [1.0, 2.0]}), bounds={"age": (0, 10)})
 
     with pytest.raises(InvalidRequest, match="any noise"):
-        question.check(people)
+        question.plan(people)
 
 
 @pytest.mark.parametrize(
@@ -302,9 +305,9 @@ def test_a_level_that_leaves_no_noise_is_refused_before_it_is_paid(question):
 )
 def test_a_cap_beyond_all_need_does_not_break_a_climb(question):
     people = Dataset(pa.table({"age": [1, 2] * 500}), bounds={"age": (0, 10)})
-    question.check(people)
+    plan = question.plan(people)
 
-    release = question.climb(question.measure(people), SeededBits(1))
+    release = plan.climb(plan.measure(people), SeededBits(1))
 
     assert release.receipt.outcome.met
     assert release.receipt.bill.epsilon < 1_000

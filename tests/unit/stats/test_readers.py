@@ -10,11 +10,18 @@ from expost.data.form import MomentForm, ShareForm, SquareForm, TotalForm
 from expost.data.form_tree import TreeForm
 from expost.data.sums import PowerSums
 from expost.noise import SeededBits, discrete_laplace
-from expost.stats.readers import DeviationReader, MeanReader, SquareMeanReader, TotalReader, VarianceReader
-from expost.stats.readers.combination import CombinationReader, combination_radius
-from expost.stats.readers.covariance import CovarianceReader
-from expost.stats.readers.mean import weighted_radius
-from expost.stats.readers.quantile import QuantileReader
+from expost.stats.covariance import CovarianceReader
+from expost.stats.quantile import QuantileReader
+from expost.stats.reader import (
+    CombinationReader,
+    DeviationReader,
+    MeanReader,
+    SquareMeanReader,
+    TotalReader,
+    VarianceReader,
+    combination_radius,
+    weighted_radius,
+)
 
 CLAMP = Clamp.of((-10, 30), whole=True)
 RUNS, LEVEL = 4000, 0.1

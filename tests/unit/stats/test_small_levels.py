@@ -29,12 +29,12 @@ PEOPLE = Dataset(TABLE, bounds={"pay": (0, 100), "age": (0, 100)})
 )
 def test_small_levels_work_on_fine_grids(build, way: str, level: float) -> None:
     question = build(within="10%", max_epsilon=level) if way == "cap" else build(epsilon=level)
-    question.check(PEOPLE)
-    release = question.climb(question.measure(PEOPLE), SeededBits(1))
+    plan = question.plan(PEOPLE)
+    release = plan.climb(plan.measure(PEOPLE), SeededBits(1))
 
     assert release.receipt.epsilon <= level and release.interval is not None
 
 
 def test_a_level_beyond_exact_noise_is_refused_before_rows_are_read() -> None:
     with pytest.raises(InvalidRequest, match="narrower"):
-        Variance("pay", epsilon=1e-9).check(PEOPLE)
+        Variance("pay", epsilon=1e-9).plan(PEOPLE)

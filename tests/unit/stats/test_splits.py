@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.core import Outcome
+from expost.core import Outcome, PlanContext
 from expost.data import Clamp, Dataset
 from expost.data.form import MomentForm, ShareForm
 from expost.data.form_centred import CentredForm
 from expost.data.sums import PowerSums
 from expost.noise import SeededBits
-from expost.stats import Mean, Shelf, Sum, Summary, TopK
+from expost.stats import Mean, ReleaseCache, Sum, Summary, TopK
 
 PARTS = np.linspace(0.01, 0.99, 99)
 MEANS = np.linspace(-1, 1, 41)  # of y = 2 f - 1
@@ -83,8 +83,8 @@ def test_a_mean_of_replaced_rows_is_as_good_as_with_a_public_count() -> None:
     question = Mean("x", epsilon=0.5)
     errors, widths = [], []
     for seed in range(300):
-        question.check(public)
-        release = question.climb(question.measure(public), SeededBits(seed))
+        plan = question.plan(public)
+        release = plan.climb(plan.measure(public), SeededBits(seed))
         errors.append(release.value - values.mean())
         widths.append((release.interval[1] - release.interval[0]) / 2)
     ideal = 100 / 5_000 / 0.5  # range / (rows epsilon): the scale of the noise with a public count
@@ -106,8 +106,8 @@ def test_intervals_of_means_of_replaced_rows_cover_with_missing_values_and_filte
     missed = 0
     for seed in range(300):
         question = Mean("x", epsilon=0.3, where=where, confidence=0.8)
-        question.check(data)
-        low, high = question.climb(question.measure(data), SeededBits(seed)).interval
+        plan = question.plan(data)
+        low, high = plan.climb(plan.measure(data), SeededBits(seed)).interval
         missed += bool(len(kept)) and not low <= kept.mean() <= high
 
     assert missed / 300 <= 0.2 + 3 * (0.16 / 300) ** 0.5
@@ -116,10 +116,10 @@ def test_intervals_of_means_of_replaced_rows_cover_with_missing_values_and_filte
 def test_a_sum_is_read_off_the_path_of_a_mean_of_replaced_rows() -> None:
     values = np.random.default_rng(0).integers(0, 101, 20_000)
     data = Dataset(pa.table({"x": values}), bounds={"x": (0, 100)}, adjacency="replace-one", rows=20_000)
-    shelf, found = Shelf(), []
+    cache, found = ReleaseCache(), []
     for question in (Mean("x", within="1%", max_epsilon=4), Sum("x", within="5%", max_epsilon=4)):
-        question.on(shelf).check(data)
-        found.append(question.climb(question.measure(data), SeededBits(3)))
+        plan = question.plan(data, PlanContext(cache))
+        found.append(plan.climb(plan.measure(data), SeededBits(3)))
 
     assert found[1].receipt.epsilon == 0 and found[1].receipt.outcome is Outcome.CERTIFIED
     assert abs(found[1].value - values.sum()) <= 0.05 * values.sum()
@@ -145,8 +145,8 @@ def test_columns_of_a_summary_share_epsilon_evenly_and_the_cap_by_need() -> None
     table = pa.table({"easy": rng.integers(0, 101, 30_000), "hard": np.where(rng.random(30_000) < 0.02, 100, 0)})
     data = Dataset(table, bounds={"easy": (0, 100), "hard": (0, 100)})
     question = Summary(["easy", "hard"], within="4%", max_epsilon=0.6)
-    question.check(data)
-    release = question.climb(question.measure(data), SeededBits(1))
+    plan = question.plan(data)
+    release = plan.climb(plan.measure(data), SeededBits(1))
 
     parts = list(release.receipt.breakdown.values())
     assert release.receipt.outcome is Outcome.CERTIFIED and all(row.met for row in release.value.rows)
@@ -158,8 +158,8 @@ def test_a_summary_by_groups_flags_what_is_out_of_reach() -> None:
     table = pa.table({"x": rng.integers(0, 101, 20_000), "g": rng.choice(["a", "b"], 20_000, p=[0.9, 0.1])})
     data = Dataset(table, bounds={"x": (0, 100)}, categories={"g": ["a", "b", "none"]})
     question = Summary(["x"], within="5%", max_epsilon=4, by="g")
-    question.check(data)
-    release = question.climb(question.measure(data), SeededBits(1))
+    plan = question.plan(data)
+    release = plan.climb(plan.measure(data), SeededBits(1))
 
     frame = table.to_pandas()
     assert release.to_arrow().column_names[:3] == ["g", "column", "statistic"]
@@ -176,8 +176,8 @@ def test_the_most_common_ones_of_each_group() -> None:
     table = pa.table({"c": rng.choice(list("xyz"), 9_000, p=[0.5, 0.3, 0.2]), "g": ["a", "b", "b"] * 3_000})
     data = Dataset(table, categories={"g": ["a", "b"], "c": list("xyz")})
     question = TopK("c", 2, within=100, by="g")
-    question.check(data)
-    release = question.climb(question.measure(data), SeededBits(1))
+    plan = question.plan(data)
+    release = plan.climb(plan.measure(data), SeededBits(1))
 
     assert question.question == "top 2 of c by g"
     assert list(release.value) == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]

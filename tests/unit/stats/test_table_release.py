@@ -56,8 +56,8 @@ QUESTIONS = {
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_releases_are_tables_and_pictures(name: str, tmp_path) -> None:
     question, rows = QUESTIONS[name]
-    question.check(DATA)
-    release = question.climb(question.measure(DATA), SeededBits(1))
+    plan = question.plan(DATA)
+    release = plan.climb(plan.measure(DATA), SeededBits(1))
 
     table = release.to_arrow()
     assert table.num_rows == len(release.to_pandas()) == release.to_polars().height == rows
@@ -70,8 +70,8 @@ def test_releases_are_tables_and_pictures(name: str, tmp_path) -> None:
 
 def test_a_histogram_has_both_edges_in_its_table_and_bars_in_its_picture() -> None:
     question, _ = QUESTIONS["histogram"]
-    question.check(DATA)
-    release = question.climb(question.measure(DATA), SeededBits(1))
+    plan = question.plan(DATA)
+    release = plan.climb(plan.measure(DATA), SeededBits(1))
 
     assert release.to_arrow().select(["v", "v to"]).to_pydict() == {"v": [0.0, 10.0, 50.0], "v to": [10.0, 50.0, 100.0]}
     assert len(release.plot().axes[0].patches) == 3

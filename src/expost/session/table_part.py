@@ -14,17 +14,17 @@ from expost.data.schema import Kind
 from expost.data.window import Period
 from expost.ledger.account import LONGEST_NAME, checked_name
 
-__all__ = ["Scope", "column_part", "time_windows"]
+__all__ = ["TablePart", "column_part", "time_windows"]
 
 _MOST_WINDOWS = 10_000
-_BEGINNING = 20  # characters of a long name that stay readable
+_READABLE = 20  # characters of a long name that stay readable
 
 
 @dataclass(frozen=True)
-class Scope:
-    """Rows that are told apart from all others by a public rule: one part, or several windows of time.
+class TablePart:
+    """Rows that a public rule separates from all others: one category of a column, or several windows of time.
 
-    ``touching`` is how many of the parts a change of one unit can reach (docs/proofs/parallel-parts.md); ``older`` has
+    ``touching`` is how many of the parts a change of one unit can reach (docs/proofs/parallel-parts.md). ``older`` has
     the names that earlier versions gave to the parts, where they differ.
     """
 
@@ -36,17 +36,17 @@ class Scope:
     older: tuple[str, ...] = ()
 
     def accounts(self, whole: str, opened: Collection[str] = ()) -> tuple[str, ...]:
-        """The account of each part of the whole's account; one that is open under its older name keeps it.
+        """Return the account of each part of the whole's account; one that is open under its older name keeps it.
 
-        A second account for the same rows would count beside the first, where they add up.
+        A second account for the same rows would be counted separately, although the charges add up.
         """
-        names = [_account(whole, part) for part in self.parts]
-        before = [_account(whole, part) for part in self.older or self.parts]
+        names = [_account_name(whole, part) for part in self.parts]
+        before = [_account_name(whole, part) for part in self.older or self.parts]
         return tuple(old if old in opened else new for new, old in zip(names, before, strict=True))
 
 
-def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
-    """The rows whose column has one of its public values.
+def column_part(dataset: Dataset, column: str, value: Any) -> TablePart:
+    """Return the rows whose column has one of its public values.
 
     >>> import pyarrow as pa
     >>> people = Dataset(pa.table({"site": ["A", "B"]}), categories={"site": ["A", "B"]})
@@ -56,7 +56,7 @@ def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
     if not dataset.unit.is_row:
         # One unit may have rows in every part, so what is spent on them adds up.
         raise InvalidRequest(
-            "Expected one row to be one unit where parts are told apart by a column",
+            "Parts by a column need one row per unit",
             got=str(dataset.unit),
             do="Ask with where=, which charges the whole; parts by time need a unit with a time window",
         )
@@ -65,22 +65,22 @@ def column_part(dataset: Dataset, column: str, value: Any) -> Scope:
         raise InvalidRequest(
             "Expected a stored column of text, numbers or truths", got=column, do="Name a column of the source"
         )
-    values = dataset.axis(column).values
-    found = next((each for each in values if each is not None and type(each) is type(value) and each == value), None)
-    if found is None:
-        found = next((each for each in values if each is not None and each == value), None)
-    if found is None:
+    values = [each for each in dataset.axis(column).values if each is not None and each == value]
+    if not values:
         raise InvalidRequest(f"Expected a public category of {column}", got=value, do="Declare it with categories=")
-    text = _label(found)
-    part, older = f"{_plain(column)}={_plain(text)}", _without_stars(f"{column}={text}")
+    found = next((each for each in values if type(each) is type(value)), values[0])
+    text = _label_text(found)
+    part = f"{escape_name(column)}={escape_name(text)}"
+    older = _escape_stars(f"{column}={text}")
     if not older.isprintable():
         older = part  # no account was ever opened under such a name
-    condition, touching = col(column) == found, _touching(dataset)
-    return Scope(f"column {column}", (part,), condition, touching, f"{column}={text}", (older,))
+    return TablePart(
+        f"column {column}", (part,), col(column) == found, _parts_touched(dataset), f"{column}={text}", (older,)
+    )
 
 
-def time_windows(dataset: Dataset, first: str, last: str | None = None) -> Scope:
-    """The rows of the window that holds a day, or of all windows from one day's to another's.
+def time_windows(dataset: Dataset, first: str, last: str | None = None) -> TablePart:
+    """Return the rows of the window that holds a day, or of all windows from one day's to another's.
 
     >>> import pyarrow as pa
     >>> from expost.core import Unit
@@ -103,49 +103,46 @@ def time_windows(dataset: Dataset, first: str, last: str | None = None) -> Scope
         period = Period.of(dataset.unit, period.end.isoformat())
         parts.append(f"{length}={period.label}")
     condition = Period(start.column, start.start, end.end).condition
-    text = parts[0] if len(parts) == 1 else f"{length}s from {start.label} to {_before(end.end)}"
-    return Scope(f"{length} of {start.column}", tuple(parts), condition, _touching(dataset), text)
+    last_day = (end.end - datetime.timedelta(days=1)).isoformat()
+    text = parts[0] if len(parts) == 1 else f"{length}s from {start.label} to {last_day}"
+    return TablePart(f"{length} of {start.column}", tuple(parts), condition, _parts_touched(dataset), text)
 
 
-def _before(day: datetime.date) -> str:
-    return (day - datetime.timedelta(days=1)).isoformat()
-
-
-def _touching(dataset: Dataset) -> int:
-    """A unit that is replaced leaves one part and may enter another."""
+def _parts_touched(dataset: Dataset) -> int:
+    """Return how many parts one change reaches: a unit that is replaced leaves one part and may enter another."""
     return 2 if dataset.adjacency.public_size else 1
 
 
-def _label(value: Any) -> str:
-    """One text for all values that the engines take for equal: they compare numbers as 64-bit floats."""
+def _label_text(value: Any) -> str:
+    """Return one text for all values that engines consider equal: they compare numbers as 64-bit floats."""
     if isinstance(value, str):
         return value
     number = float(value)
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _account(whole: str, part: str) -> str:
-    """The account of a part; of a very long name the beginning and a digest."""
+def _account_name(whole: str, part: str) -> str:
+    """Return the account of a part; a very long name is cut to its beginning and a digest."""
     if len(name := f"{whole}/{part}") <= LONGEST_NAME:
         return checked_name(name)
     digest = hashlib.sha256(part.encode()).hexdigest()[:32]
-    return checked_name(f"{whole}/{part[:_BEGINNING]}~{digest}")
+    return checked_name(f"{whole}/{part[:_READABLE]}~{digest}")
 
 
-def _plain(word: str) -> str:
-    """A word that can stand in an account's name: it neither ends the part's name nor begins a part of the part.
+def escape_name(word: str) -> str:
+    """Escape a word so that it neither ends a part's name nor begins a part of the part.
 
-    >>> _plain("A/B = 50%")
+    >>> escape_name("A/B = 50%")
     'A%2FB %3D 50%25'
     """
-    plain = _without_stars(word).replace("/", "%2F").replace("=", "%3D")
-    return "".join(letter if letter.isprintable() else _spelled(letter) for letter in plain)
+    plain = _escape_stars(word).replace("/", "%2F").replace("=", "%3D")
+    escaped = (
+        letter if letter.isprintable() else "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))
+        for letter in plain
+    )
+    return "".join(escaped)
 
 
-def _spelled(letter: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))
-
-
-def _without_stars(label: str) -> str:
-    """A label in which no star makes a template."""
+def _escape_stars(label: str) -> str:
+    """Escape stars, which would make an account's name a template."""
     return label.replace("%", "%25").replace("*", "%2A")

@@ -1,0 +1,123 @@
+"""What a query or a fit would cost, before buying."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from expost.core import InvalidRequest, Loss, Measure, PureLoss, Receipt, Target
+
+__all__ = ["PriceQuote", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceQuote:
+    """The worst case of a query, and what it will probably cost given what is already public.
+
+    Parameters
+    ----------
+    question : str
+        The question in public words.
+    worst_case : Loss
+        The most that the answer can cost.
+    likely : Loss or None
+        A guess from earlier receipts; None if there is nothing to guess from.
+
+    Examples
+    --------
+    >>> print(PriceQuote("count of rows", PureLoss(1), PureLoss(0.01)))
+    count of rows: at most epsilon 1, probably about epsilon 0.01
+    """
+
+    question: str
+    worst_case: Loss
+    likely: Loss | None
+
+    def __str__(self) -> str:
+        guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
+        return f"{self.question}: at most {self.worst_case}, {guess}"
+
+
+def guess_bill(
+    worst: Loss, target: Target | None, receipts: Iterable[Receipt], *, cap: Fraction, question: str
+) -> Loss | None:
+    """Guess the bill from receipts of the same question: noise, and so the tolerance, goes with one over epsilon.
+
+    Receipts are public, so the guess is free. A query that is priced before it runs (below its cap) costs exactly
+    that; without a receipt there is no guess.
+    """
+    if target is None or (
+        isinstance(worst, PureLoss) and target.measure is Measure.ABSOLUTE_ERROR and worst.epsilon < cap
+    ):
+        return worst
+    if not isinstance(worst, PureLoss):
+        return None
+    guesses = [
+        receipt.bill.epsilon * receipt.target.tolerance / target.tolerance
+        for receipt in receipts
+        if receipt.question == question
+        and receipt.target is not None
+        and receipt.target.measure is target.measure
+        and receipt.outcome.met
+        and isinstance(receipt.bill, PureLoss)
+    ]
+    return PureLoss(min(Fraction(guesses[-1]), worst.epsilon)) if guesses else None
+
+
+_NAMED_IN_QUESTION = object()
+"""Stands for the target of a fit whose question names it, if it has one."""
+
+
+def guess_fit_bill(plan: Any, receipts: Iterable[Receipt], *, question: str) -> Loss | None:
+    """Guess the bill of a fit: what the same fit cost last time, if it is on record and within the worst case.
+
+    A fit without a target to stop at costs all of its worst case.
+    """
+    worst: Loss = plan.worst_case
+    target = getattr(plan, "target", _NAMED_IN_QUESTION)
+    if target is None:
+        return worst
+    bills = [
+        receipt.bill
+        for receipt in receipts
+        if receipt.question == question and receipt.outcome.met and target in (receipt.target, _NAMED_IN_QUESTION)
+    ]
+    return bills[-1] if bills and bills[-1].definition == worst.definition and bills[-1].within(worst) else None
+
+
+def public_fit_terms(estimator: Any, public_validation: Any) -> dict[str, Any]:
+    """Return public rows as ``fit_with`` takes them; raise if the estimator cannot use them.
+
+    >>> public_fit_terms(object(), None)
+    {}
+    """
+    if public_validation is None:
+        return {}
+    if "public_validation" not in inspect.signature(estimator.fit_with).parameters:
+        name = type(estimator).__name__
+        raise InvalidRequest(f"{name} takes no public_validation", do="Leave it out, or train an SGDClassifier")
+    return {"public_validation": public_validation}
+
+
+class _FitCaptured(Exception):
+    """Ends a fit once its query is known."""
+
+
+def capture_fit(
+    estimator: Any, dataset: Any, *, features: Sequence[str], target: str, **public: Any
+) -> tuple[Any, Any]:
+    """Return the query that a fit would pay for and the rows it would read; reads no row."""
+    found: list[tuple[Any, Any]] = []
+
+    def capture(query: Any, source: Any) -> NoReturn:
+        found.append((query, source))
+        raise _FitCaptured
+
+    with suppress(_FitCaptured):
+        copy.copy(estimator).fit_with(capture, dataset, features=features, target=target, **public)
+    return found[0]

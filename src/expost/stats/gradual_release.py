@@ -1,0 +1,297 @@
+"""Gradual releases that outlive a question, so that asking again for more costs only the difference."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.core import EngineFailed, InvalidRequest, Ladder, Sealed, SingleOwner, Step
+from expost.noise import BitSource, DiscreteLaplacePath, system_bits
+from expost.stats.reader import CellReading
+
+__all__ = [
+    "ClimbResult",
+    "EarlierAnswer",
+    "GradualRelease",
+    "PilotRelease",
+    "ReleaseCache",
+    "SecretStore",
+    "draw_bounding_secret",
+]
+
+
+def draw_bounding_secret() -> bytes:
+    """Draw the secret that decides which rows a unit keeps when its contribution is bounded."""
+    return system_bits().words(4).tobytes()
+
+
+@dataclass(frozen=True)
+class ClimbResult:
+    """The public result of a climb.
+
+    ``rung`` is where each cell was read, ``pilot_cost`` what the pilot cost in addition to the rungs, and ``paid``
+    the level that earlier answers from the same release had paid for.
+    """
+
+    reading: CellReading
+    rung: NDArray[np.int64]
+    met: NDArray[np.bool_]
+    ladder: Ladder
+    steps: tuple[Step, ...] = ()
+    pilot_cost: Fraction = Fraction(0)
+    paid: Fraction = Fraction(0)
+
+    @property
+    def top(self) -> int:
+        """Return the highest rung read, which the climb is billed for."""
+        return int(self.rung.max())
+
+    @property
+    def cost(self) -> Fraction:
+        """Return the price of pilot and highest rung, less what earlier answers have paid."""
+        return self.pilot_cost + max(self.ladder[self.top] - self.paid, Fraction(0))
+
+
+@dataclass(frozen=True)
+class EarlierAnswer:
+    """An answer that was given. It is public, and serves every later query that asks for no more."""
+
+    statistic: str
+    failure_probability: Fraction
+    reading: CellReading
+    met: NDArray[np.bool_]
+    rung: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PilotRelease:
+    """A small release that was paid for, whose noise of this scale is independent of the path's."""
+
+    noisy: NDArray[Any]
+    scale: float
+
+
+@dataclass
+class GradualRelease(SingleOwner):
+    """The gradual release of one sealed vector: how far it was read, and what it answered.
+
+    SECRET: it holds the exact answer. ``failure_parts`` are the failure probabilities that a pilot gave to the cells,
+    ``pilot`` is what a pilot showed and ``pilot_cost`` what pilots cost. ``climb_start`` is the rung where climbs
+    begin, once there was one: from then on, how far the path was read depends on its noise.
+    """
+
+    _owned_noun = "gradual release"
+
+    sealed: Sealed | None = None
+    path: DiscreteLaplacePath | None = None
+    read: int = -1
+    failure_parts: tuple[Fraction, ...] | None = None
+    answers: list[EarlierAnswer] = field(default_factory=list)
+    climb_start: int | None = None
+    pilot: PilotRelease | None = None
+    pilot_cost: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        self._take_ownership()
+
+    @property
+    def paid(self) -> Fraction:
+        """Return the level of the highest rung read."""
+        return Fraction(0) if self.path is None or self.read < 0 else self.path.ladder[self.read]
+
+    @property
+    def spent(self) -> Fraction:
+        """Return all that was paid for what this release has shown, pilots included."""
+        return self.paid + self.pilot_cost
+
+    @property
+    def climbed(self) -> bool:
+        """Return whether the rung read last was chosen by the noise at it."""
+        return self.climb_start is not None
+
+    def first_rung(self, last: int) -> int:
+        """Return the rung where a climb up to ``last`` begins: above what was read at levels given beforehand.
+
+        Each climb begins at the same rung, as if it were the first, so that its promise does not depend on where
+        another one stopped (docs/proofs/stopped-relative-error.md).
+        """
+        if self.climb_start is None and self.read < last:
+            self.climb_start = self.read + 1
+        return last if self.climb_start is None else min(self.climb_start, last)
+
+    def extend_path(self, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
+        """Draw the path on this ladder if it is new, else refine it to the ladder's rungs above its own top."""
+        if self.path is None:
+            assert self.sealed is not None
+            self.path = DiscreteLaplacePath(self.sealed, ladder, bits=bits)
+            self.sealed = None
+        for level in ladder:
+            if level > self.path.ladder.cap:
+                self.path.refine(level)
+        return self.path
+
+    def find_answer(
+        self, statistic: str, failure_probability: Fraction, *, epsilon: Fraction | None, target: Any
+    ) -> ClimbResult | None:
+        """Return an earlier answer that already serves (free), or None."""
+        if self.path is None or self.read < 0:
+            return None
+        ladder = self.path.ladder
+        for answer in reversed(self.answers):
+            if answer.statistic != statistic or answer.failure_probability > failure_probability:
+                continue
+            if epsilon is not None:
+                enough = epsilon <= ladder[int(answer.rung.min())]
+            else:
+                reached = target is not None and answer.met.all() and answer.reading.reaches_target(target).all()
+                enough = bool(reached)
+            if enough:
+                return ClimbResult(answer.reading, answer.rung, answer.met, ladder, paid=self.paid)
+        return None
+
+    def record_answer(self, statistic: str, failure_probability: Fraction, result: ClimbResult) -> None:
+        """Note what a climb has read and shown."""
+        self.read, self.pilot_cost = max(self.read, result.top), self.pilot_cost + result.pilot_cost
+        self.answers.append(EarlierAnswer(statistic, failure_probability, result.reading, result.met, result.rung))
+
+    def to_bytes(self) -> bytes:
+        """Return everything as bytes, to be stored encrypted."""
+        assert self.path is not None
+        parts, pilot = self.failure_parts, self.pilot
+        facts = {
+            "read": self.read,
+            "failure_parts": None if parts is None else [str(part) for part in parts],
+            "answers": [
+                {
+                    "statistic": each.statistic,
+                    "failure_probability": str(each.failure_probability),
+                    "reading": [ends.tolist() for ends in (each.reading.value, each.reading.low, each.reading.high)],
+                    "met": each.met.tolist(),
+                    "rung": each.rung.tolist(),
+                }
+                for each in self.answers
+            ],
+            "climb_start": self.climb_start,
+            "pilot": None if pilot is None else [pilot.noisy.tolist(), pilot.scale],
+            "pilot_cost": str(self.pilot_cost),
+        }
+        text = json.dumps(facts).encode()
+        return len(text).to_bytes(8, "little") + text + self.path.state()
+
+    @classmethod
+    def from_bytes(cls, state: bytes, bits: BitSource | None = None) -> GradualRelease:
+        """Read what ``to_bytes`` wrote."""
+        length = int.from_bytes(state[:8], "little")
+        facts = json.loads(state[8 : 8 + length])
+        answers = [
+            EarlierAnswer(
+                each["statistic"],
+                Fraction(each["failure_probability"]),
+                CellReading(*(np.array(ends, dtype=float) for ends in each["reading"])),
+                np.array(each["met"], dtype=bool),
+                np.array(each["rung"], dtype=np.int64),
+            )
+            for each in facts["answers"]
+        ]
+        parts, pilot = facts["failure_parts"], facts["pilot"]
+        return cls(
+            path=DiscreteLaplacePath.from_state(state[8 + length :], bits=bits),
+            read=facts["read"],
+            failure_parts=None if parts is None else tuple(Fraction(part) for part in parts),
+            answers=answers,
+            climb_start=facts["climb_start"],
+            pilot=None if pilot is None else PilotRelease(np.array(pilot[0]), pilot[1]),
+            pilot_cost=Fraction(facts["pilot_cost"]),
+        )
+
+    def __repr__(self) -> str:
+        return "<gradual release>"
+
+
+class SecretStore(Protocol):
+    """Where secrets are stored encrypted. Every ledger is one."""
+
+    def keep(self, name: str, secret_value: bytes) -> None: ...
+    def kept(self, name: str) -> bytes | None: ...
+    def replace(self, name: str, *, old: bytes, new: bytes) -> bool: ...
+
+
+class ReleaseCache(SingleOwner):
+    """The gradual releases that earlier answers paid for, which a plan may continue.
+
+    Two threads that refined one release at the same time, or a parent and its fork, would draw two continuations and
+    pay for one. So threads take turns, a forked process starts with an empty cache, and of two processes that share a
+    store the slower one discards what it drew.
+
+    Parameters
+    ----------
+    store : SecretStore, optional
+        Where releases are stored encrypted for the next session. Every ledger is one. Default: in memory only.
+
+    Examples
+    --------
+    >>> with ReleaseCache().take_turn() as cache:
+    ...     print(list(cache.keys()))
+    []
+    """
+
+    _owned_noun = "cache of releases"
+
+    def __init__(self, store: SecretStore | None = None) -> None:
+        super().__init__()
+        self._store = store
+        self._turn = threading.RLock()
+        self._releases: dict[str, GradualRelease] = {}
+        self._stored: dict[str, bytes] = {}
+
+    @contextmanager
+    def take_turn(self) -> Iterator[Self]:
+        """Yield the cache to this thread alone."""
+        if os.getpid() != self._owner_process:
+            # The other side of the fork has the same releases, and perhaps a lock that no thread here will release.
+            self._take_ownership()
+            self._turn, self._releases, self._stored = threading.RLock(), {}, {}
+        with self._turn:
+            yield self
+
+    def find_release(self, key: str) -> GradualRelease | None:
+        """Return the release kept under a key, as last stored."""
+        state = None if self._store is None else self._store.kept(f"path:{key}")
+        if state is not None and state != self._stored.get(key):
+            self._releases[key], self._stored[key] = GradualRelease.from_bytes(state), state
+        return self._releases.get(key)
+
+    def keep_release(self, key: str, release: GradualRelease) -> None:
+        """Keep a release after it was read. This must succeed before the answer leaves.
+
+        Raises
+        ------
+        EngineFailed
+            If another session refined the same release in the meantime.
+        """
+        if self._store is not None:
+            state, old, name = release.to_bytes(), self._stored.get(key), f"path:{key}"
+            if old is None:
+                try:
+                    self._store.keep(name, state)
+                    self._stored[key] = state
+                except InvalidRequest:
+                    pass  # no key to encrypt with, or another session was faster: ours stays in memory, fully paid
+            elif self._store.replace(name, old=old, new=state):
+                self._stored[key] = state
+            else:
+                raise EngineFailed("Another session refined this answer at the same time", do="Ask again")
+        self._releases[key] = release
+
+    def keys(self) -> Iterable[str]:
+        """Return the keys of the releases kept in memory."""
+        return self._releases.keys()

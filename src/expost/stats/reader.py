@@ -1,0 +1,433 @@
+"""How values and intervals are read off noisy integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.accuracy.interval import noise_radius
+from expost.core import Measure, Target
+from expost.data import Clamp
+
+__all__ = [
+    "CLEAR_OF_NOISE",
+    "CellReading",
+    "CentredMeanReader",
+    "ClimbedReader",
+    "CombinationReader",
+    "DeviationReader",
+    "MeanReader",
+    "Reader",
+    "SquareMeanReader",
+    "TotalReader",
+    "VarianceReader",
+    "combination_radius",
+    "weighted_radius",
+]
+
+Floats = NDArray[np.float64]
+
+CLEAR_OF_NOISE = 24.0
+"""A number of rows above this many noise scales is large compared with the sum of a few noises."""
+
+_HALVINGS = 24  # the upper end of the bracket is returned, so what remains of it only widens intervals
+
+
+@dataclass(frozen=True)
+class CellReading:
+    """One value and interval per cell. The interval covers the exact answer at the level it was read with.
+
+    >>> reading = CellReading(np.array([100.0]), np.array([96.0]), np.array([104.0]))
+    >>> reading.reaches_target(Target.within(5)).tolist(), reading.reaches_target(Target.within("4%")).tolist()
+    ([True], [False])
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+    def largest_error(self, *, relative: bool) -> Floats:
+        """Return the largest error that the interval leaves possible, absolute or as a share of the exact answer."""
+        below, above = self.value - self.low, self.high - self.value
+        if relative:
+            # |v - c| / |c| over an interval without zero is largest at one of its ends.
+            signed = self.low * self.high > 0
+            low, high = np.where(signed, np.abs(self.low), 1.0), np.where(signed, np.abs(self.high), 1.0)
+            ends = np.maximum(below / low, above / high)
+            return np.where(signed, ends, np.where((below > 0) | (above > 0), np.inf, 0.0))
+        return np.maximum(below, above)
+
+    def reaches_target(self, target: Target) -> NDArray[np.bool_]:
+        """Return whether every exact answer in the interval is within the target of the value."""
+        relative = target.measure is Measure.RELATIVE_ERROR
+        reached: NDArray[np.bool_] = self.largest_error(relative=relative) <= float(target.tolerance) * (1 + 1e-12)
+        return reached
+
+    def balance_values(self) -> CellReading:
+        """Move each value to the harmonic middle of its interval, where the relative error is smallest.
+
+        For 0 < low < high, the v with (high - v) / high = (v - low) / low is 2 low high / (low + high).
+        """
+        fits = self.low * self.high > 0
+        total = np.where(fits, self.low + self.high, 1.0)
+        return CellReading(np.where(fits, 2 * self.low * self.high / total, self.value), self.low, self.high)
+
+    def choose_cells(self, flags: NDArray[np.bool_], other: CellReading) -> CellReading:
+        """Return these numbers for the flagged cells, another reading's for the rest."""
+        each = np.repeat(flags, len(self.value) // len(flags))
+        return CellReading(
+            np.where(each, self.value, other.value),
+            np.where(each, self.low, other.low),
+            np.where(each, self.high, other.high),
+        )
+
+
+class Reader(Protocol):
+    """Reads a statistic off the noisy coordinates of all cells. Every number here is public."""
+
+    @property
+    def linear(self) -> bool:
+        """Return whether the value is one coordinate times a constant, so that its error is known before the run."""
+        ...
+
+    @property
+    def unit(self) -> Fraction:
+        """Return the value of one lattice unit of a linear statistic."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Return whether a linear statistic may be negative."""
+        ...
+
+    @property
+    def slack(self) -> Fraction:
+        """Return how far rounding can move the exact integers of a linear statistic from its answer."""
+        ...
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy number of rows of each cell is well above noise of this ``scale``."""
+        ...
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return values and intervals; ``noisy`` has one row per coordinate and one column per cell.
+
+        Each interval covers its exact answer with probability at least 1 - ``level`` over discrete Laplace noise of
+        this ``scale``, drawn independently for each coordinate.
+        """
+        ...
+
+
+class ClimbedReader:
+    """Base of readers whose error depends on the rows, so that the privacy level is found by climbing.
+
+    Their coordinates are shares of rows: they add up to the number of rows in lattice units.
+    """
+
+    linear = False
+    signed = True
+    unit = Fraction(1)
+    slack = Fraction(0)
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy number of rows is well above the noise."""
+        return np.asarray(noisy.sum(axis=0) > CLEAR_OF_NOISE * scale)
+
+
+# Counts and sums -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TotalReader:
+    """Reads a count or a sum: one coordinate per cell.
+
+    ``least`` and ``most`` are public limits of the exact answer. ``slack`` is how far rounding to the grid can have
+    moved it; intervals are wider by it.
+
+    >>> reading = TotalReader(least=0).read(np.array([[3, 50]]), scale=2.0, level=0.05)
+    >>> reading.low.tolist(), reading.high.tolist()
+    ([0.0, 44.0], [9.0, 56.0])
+    """
+
+    unit: Fraction = Fraction(1)
+    least: float = -np.inf
+    most: float = np.inf
+    slack: Fraction = Fraction(0)
+    linear = True
+
+    @property
+    def signed(self) -> bool:
+        """Return whether the exact answer may be negative."""
+        return self.least < 0
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy total is well above the noise."""
+        return np.asarray(np.abs(noisy[0]) > CLEAR_OF_NOISE * scale)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell, by the exact tail of the noise."""
+        unit = float(self.unit)
+        value = noisy[0].astype(np.float64) * unit
+        radius = noise_radius(level, scale) * unit + float(self.slack)
+        ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
+        return CellReading(*ends)
+
+
+@dataclass(frozen=True)
+class CombinationReader(ClimbedReader):
+    """Reads a fixed linear combination of the coordinates: a sum off the shares of a mean or a variance.
+
+    ``rounding`` is how far each row can be from the grid, and ``rows`` the combination that counts the rows; half of
+    the level is then spent on how many there can be.
+
+    >>> reader = CombinationReader((Fraction(1, 10), Fraction(1, 10)))
+    >>> reader.read(np.array([[300], [700]]), scale=10.0, level=0.05).value.tolist()
+    [100.0]
+    """
+
+    weights: tuple[Fraction, ...]
+    least: float = -np.inf
+    most: float = np.inf
+    rows: tuple[Fraction, ...] = ()
+    rounding: float = 0.0
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell."""
+        floats = noisy.astype(np.float64)
+        weights = np.array([float(weight) for weight in self.weights])
+        value, radius = weights @ floats, np.zeros(noisy.shape[1])
+        if self.rounding:
+            level = level / 2
+            counts = np.array([float(weight) for weight in self.rows])
+            most_rows = counts @ floats + combination_radius(counts, scale, level)
+            radius = np.maximum(most_rows, 0.0) * self.rounding
+        radius = radius + combination_radius(weights, scale, level)
+        ends = (np.clip(end, self.least, self.most) for end in (value, value - radius, value + radius))
+        return CellReading(*ends)
+
+
+def combination_radius(weights: Floats, scale: float, level: float) -> float:
+    """Bound a weighted sum of independent discrete Laplace noises: it is larger in size with at most ``level``.
+
+    Chernoff with E exp(g X) = 1 / (1 - 4 a sinh(g / 2)^2 / (1 - a)^2), a = exp(-1 / scale), for |g| < 1 / scale; the
+    best multiplier on a fixed grid is taken.
+
+    >>> combination_radius(np.array([1.0]), 10.0, 0.05) > 30
+    True
+    """
+    a, spread = np.exp(-1 / scale), -np.expm1(-1 / scale)
+    sizes = np.abs(weights)
+    h = np.linspace(0.01, 0.99, 99)[:, None] / (scale * sizes.max())
+    log_moment = -np.log1p(-4 * a * (np.sinh(h * sizes / 2) / spread) ** 2).sum(axis=1)
+    return float(((log_moment + np.log(2 / level)) / h[:, 0]).min() * (1 + 1e-9))
+
+
+# Means ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeanReader(ClimbedReader):
+    """Reads the mean of clamped values off the shares (sum of t, sum of steps - t).
+
+    With f the exact share of t in the total and noises X, Y, the noisy share F of the noisy total T misses by
+    F - f = ((1 - f) X - f Y) / T, a weighted sum of two independent noises over a *known* number. So the interval is
+    that of a ratio without any division by an unknown (docs/proofs/shares.md).
+
+    >>> reader = MeanReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[4000], [6000]]), scale=10.0, level=0.05).value.tolist()
+    [4.0]
+    """
+
+    clamp: Clamp
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell; where nothing is certain, the interval is the whole range.
+
+        The value is always the noisy ratio, clipped to the bounds: that brings it nearer to every exact mean.
+        """
+        up, down = noisy.astype(np.float64)
+        total = up + down
+        known = total > 0
+        safe = np.where(known, total, 1.0)
+        share = np.where(known, up / safe, 0.5)
+        alone = scale * np.log(1 / level) + 1  # the radius of one noise alone, which no pair exceeds
+        bound = np.where(known, alone / safe, 1.0)
+        # Whatever lies outside this first interval is excluded; inside it the weights, and so the radius, are smaller.
+        farthest = np.clip(np.maximum(np.abs(share - 0.5) + bound, 0.0), 0.0, 0.5)
+        error = weighted_radius(0.5 - farthest, scale, level) / safe
+        # A share outside [0, 1] by more than its error shows that the noise exceeded its radius: nothing is certain.
+        certain = known & (share + error >= 0) & (share - error <= 1)
+        low, high = np.where(certain, share - error, 0.0), np.where(certain, share + error, 1.0)
+        ends = (_clipped_share(up, down), np.clip(low, 0, 1), np.clip(high, 0, 1))
+        width, rounding = float(self.clamp.high - self.clamp.low), float(self.clamp.rounding)
+        value, low, high = (float(self.clamp.low) + width * end for end in ends)
+        return CellReading(value, low - rounding, high + rounding)
+
+
+@dataclass(frozen=True)
+class CentredMeanReader(ClimbedReader):
+    """Reads the mean off a centred sum and a count in steps, for tables in which rows are replaced.
+
+    With y in [-1, 1] the exact mean counted from the middle in half ranges, and noises X, Y, the ratio F of the noisy
+    sum and the noisy count T misses by F - y = (X - y Y) / T, once more over a known number (docs/proofs/shares.md).
+
+    >>> reader = CentredMeanReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[-2000], [10000]]), scale=10.0, level=0.05).value.tolist()
+    [4.0]
+    """
+
+    clamp: Clamp
+
+    def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
+        """Return whether the noisy number of rows is well above the noise."""
+        return np.asarray(noisy[1] > CLEAR_OF_NOISE * scale)
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell, as ``MeanReader`` does."""
+        centred, total = noisy[0].astype(np.float64), noisy[1].astype(np.float64)
+        known = total > 0
+        safe = np.where(known, total, 1.0)
+        ratio = np.where(known, centred / safe, 0.0)
+        first = np.where(known, _centred_radius(np.ones_like(safe), scale, level) / safe, 2.0)
+        # Whatever lies outside the first interval is excluded, and the radius grows with the size of the mean.
+        farthest = np.minimum(np.abs(ratio) + first, 1.0)
+        error = _centred_radius(farthest, scale, level) / safe
+        # A mean outside [-1, 1] by more than its error shows that the noise exceeded its radius: nothing is certain.
+        certain = known & (np.abs(ratio) - error <= 1)
+        value = 2 * _clipped_share(total + centred, total - centred) - 1
+        low, high = np.where(certain, ratio - error, -1.0), np.where(certain, ratio + error, 1.0)
+        middle, half = float(self.clamp.low + self.clamp.high) / 2, float(self.clamp.high - self.clamp.low) / 2
+        value, low, high = (middle + half * np.clip(end, -1, 1) for end in (value, low, high))
+        rounding = float(self.clamp.rounding)
+        return CellReading(value, low - rounding, high + rounding)
+
+
+def _centred_radius(size: Floats, scale: float, level: float) -> Floats:
+    """Return the radius of X - y Y for |y| = size: (1 + y) times that of a pair whose weights add up to one."""
+    return (1 + size) * weighted_radius(size / (1 + size), scale, level)
+
+
+def _clipped_share(up: Floats, down: Floats) -> Floats:
+    """Return up / (up + down) clipped to [0, 1]; the middle where neither number is positive.
+
+    Where the sum is not positive, it is the end that the larger number stands for.
+    """
+    up, down = np.maximum(up, 0.0), np.maximum(down, 0.0)
+    total = up + down
+    return np.where(total > 0, up / np.where(total > 0, total, 1.0), 0.5)
+
+
+def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
+    """Return the radius of (1 - f) X - f Y for discrete Laplace X, Y of one scale; symmetric in f and least at 1/2.
+
+    For continuous noise of scales a > c, P(|S| > y) = (a^2 e^(-y/a) - c^2 e^(-y/c)) / (a^2 - c^2). Discrete noise is
+    the difference of two rounded-down exponentials, so it is coupled to continuous noise within one lattice unit
+    (docs/proofs/shares.md), which is added.
+    """
+    small = np.minimum(share, 1 - share)
+    wide, narrow = scale * (1 - small), scale * small
+    near = narrow > wide * (1 - 1e-6)
+    below = np.where(near, wide / 2, np.maximum(narrow, wide * 1e-9))  # a wider second noise only widens the radius
+    low, high = np.zeros_like(small), np.full_like(small, 2 * scale * np.log(2 / level))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        apart = (wide**2 * np.exp(-middle / wide) - below**2 * np.exp(-middle / below)) / (wide**2 - below**2)
+        equal = (1 + middle / (2 * wide)) * np.exp(-middle / wide) * (1 + 1e-5)
+        enough = np.where(near, equal, apart) <= level
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high + 1
+
+
+# Variances -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VarianceReader(ClimbedReader):
+    """Reads the variance (of the rows, divided by their number) off the shares t^2, 2 t (steps - t), (steps - t)^2.
+
+    For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2, and
+    the variance is its mean at the exact mean, which is its minimum over m (docs/proofs/shares.md).
+
+    >>> reader = VarianceReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
+    [25.0]
+    """
+
+    clamp: Clamp
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
+        shares, error = _read_shares(noisy, self.clamp, scale, level)
+        middle = np.clip(shares[0] + shares[1] / 2, 0, 1)
+        weights = np.stack([(1 - middle) ** 2, -middle * (1 - middle), middle**2])
+        value = np.clip((weights * shares).sum(axis=0), 0, 0.25)
+        above = value + error * _noise_factor(weights, np.minimum(value + 2.75 * error, 1.0))
+        below = value - error * _noise_factor(weights, above) - (1.5 * error) ** 2
+        squared = float(self.clamp.high - self.clamp.low) ** 2
+        slack = float(self.clamp.rounding) * float(self.clamp.high - self.clamp.low) * 2
+        low, high = np.clip(below, 0, 0.25) * squared, np.clip(above, 0, 0.25) * squared
+        return CellReading(value * squared, np.maximum(low - slack, 0), high + slack)
+
+
+@dataclass(frozen=True)
+class SquareMeanReader(ClimbedReader):
+    """Reads the mean off the same three shares.
+
+    >>> reader = SquareMeanReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
+    [5.0]
+    """
+
+    clamp: Clamp
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
+        shares, error = _read_shares(noisy, self.clamp, scale, level)
+        share = shares[0] + shares[1] / 2
+        low, width, rounding = float(self.clamp.low), float(self.clamp.high - self.clamp.low), self.clamp.rounding
+        ends = (low + width * np.clip(end, 0, 1) for end in (share, share - 1.5 * error, share + 1.5 * error))
+        value, below, above = ends
+        return CellReading(value, below - float(rounding), above + float(rounding))
+
+
+@dataclass(frozen=True)
+class DeviationReader(ClimbedReader):
+    """Reads the standard deviation: the root of the variance and of its ends.
+
+    >>> reader = DeviationReader(Clamp.of((0, 10), whole=True))
+    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
+    [5.0]
+    """
+
+    clamp: Clamp
+
+    def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
+        """Return value and interval of each cell."""
+        squared = VarianceReader(self.clamp).read(noisy, scale, level)
+        return CellReading(np.sqrt(squared.value), np.sqrt(squared.low), np.sqrt(squared.high))
+
+
+def _read_shares(noisy: NDArray[Any], clamp: Clamp, scale: float, level: float) -> tuple[Floats, Floats]:
+    """Return the three shares of the noisy total, and the radius of each noise as a share of it."""
+    # All three noises stay within the radius except with ``level``: they are independent.
+    radius = noise_radius(-np.expm1(np.log1p(-level) / 3), scale)
+    floats = np.array(noisy / clamp.steps**2, dtype=np.float64)
+    error = radius / clamp.steps**2
+    # No share is negative, whatever the rows. Where one is by more than its noise, nothing is certain: the interval is
+    # the whole range, and the value is still computed from the noisy shares.
+    certain = (floats.sum(axis=0) > error) & (floats >= -error).all(axis=0)
+    floats = np.where(floats.sum(axis=0) > 0, floats, np.maximum(floats, 0.0))
+    total = floats.sum(axis=0)
+    divisor = np.where(total > 0, total, 1.0)
+    return np.where(total > 0, floats / divisor, 1 / 3), np.where(certain, error / divisor, 1.0)
+
+
+def _noise_factor(weights: Floats, variance: Floats) -> Floats:
+    """Return the largest factor with which the three noises move a mean square of at most ``variance``."""
+    # Noise i moves it by (weight_i - exact mean square) / total; the sum of sizes is convex in the exact value.
+    factor: Floats = np.maximum(np.abs(weights).sum(axis=0), np.abs(weights - variance).sum(axis=0))
+    return factor
