@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expost.accuracy.interval_relative import RelativeRule
-from expost.core import Sealed, Sensitivity, Unit
+from expost.core import PlanContext, Sealed, Sensitivity, Unit
 from expost.data import Clamp, Dataset, col
 from expost.data.axis import Categories
 from expost.data.bounding import Limits
@@ -147,10 +147,10 @@ def events(path: Path) -> Dataset:
 
 def private_totals(path: Path) -> None:
     """Count, sum and mean by group from one pass: all three are read off the same two shares."""
-    question, dataset = Mean("value", epsilon=1, by="group").on(Shelf()), events(path)
-    question.check(dataset)
-    sealed = question.measure(dataset)
-    question.climb(sealed)
+    question, dataset = Mean("value", epsilon=1, by="group"), events(path)
+    plan = question.plan(dataset, PlanContext(ReleaseCache()))
+    sealed = plan.measure(dataset)
+    plan.climb(sealed)
 
 
 def plain_totals(path: Path) -> None:
@@ -255,8 +255,8 @@ def child(path: Path) -> None:
     start = time.perf_counter()
     dataset = events(path)
     question = Sum("value", epsilon=1, by="group")
-    question.check(dataset)
-    question.climb(question.measure(dataset))
+    plan = question.plan(dataset)
+    plan.climb(plan.measure(dataset))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = {
         "what": "sum by group, 1e8 rows",
@@ -311,8 +311,8 @@ def small_query(rounds: int) -> list[dict[str, object]]:
 
     def once() -> None:
         question = Count(within="10%", max_epsilon=5)
-        question.check(dataset)
-        question.climb(question.measure(dataset))
+        plan = question.plan(dataset)
+        plan.climb(plan.measure(dataset))
 
     once()
     times = interleaved({"ours": once}, max(rounds, 20))

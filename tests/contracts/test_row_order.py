@@ -153,10 +153,11 @@ def answered(engine: Engine, build: Any, monkeypatch: pytest.MonkeyPatch, **fact
     dataset = Dataset(engine, **EVERY_QUESTION.described(), **facts)
     question = build(8)
     if hasattr(question, "plan"):
-        question = question.plan(dataset, PlanContext())
+        plan = question.plan(dataset)
     else:
-        question.check(dataset)
-    release = question.climb(question.measure(dataset), SeededBits(4))
+        plan = question
+        plan.check(dataset)
+    release = plan.climb(plan.measure(dataset), SeededBits(4))
     return repr(release.value), str(release.receipt)
 
 

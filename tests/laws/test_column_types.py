@@ -99,8 +99,8 @@ def test_bounds_and_categories_say_what_a_frame_column_holds(odd) -> None:
 def sealed_sum(source: object, **terms: object) -> list[int]:
     dataset = Dataset(source, bounds={"v": (0, 2)}, **terms)
     question = Sum("v", epsilon=1)
-    question.check(dataset)
-    return [int(value) for value in unseal(question.measure(dataset))]
+    plan = question.plan(dataset)
+    return [int(value) for value in unseal(plan.measure(dataset))]
 
 
 @pytest.mark.parametrize("odd", [None, math.nan, "x", b"x", [1], Decimal("sNaN"), pd.NA, datetime.date(2020, 1, 1)])
@@ -117,8 +117,8 @@ def test_integers_with_and_without_a_missing_cell_release_numbers_of_one_lattice
         for terms in ({}, {"types": {"v": "integer"}}):
             dataset = Dataset(pd.DataFrame({"v": rows}), name="p", bounds={"v": (0, 120)}, **terms)
             question = Sum("v", epsilon=1)
-            question.check(dataset)
-            release = question.climb(question.measure(dataset), SeededBits(1))
+            plan = question.plan(dataset)
+            release = plan.climb(plan.measure(dataset), SeededBits(1))
             values.append((str(dataset.schema), type(release.value), repr(release.value)))
 
     assert values[0] == values[2] and values[1] == values[3]

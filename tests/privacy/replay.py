@@ -29,7 +29,7 @@ from expost.core import Adjacency, Norm, Receipt, Sealed, Sensitivity, unseal
 from expost.data import Dataset
 from expost.data.matrix import UnitRows
 from expost.noise import SeededBits
-from expost.stats import PrivateKeys
+from expost.stats.private_keys import KeyPlan
 
 __all__ = ["Seen", "assert_one_number_differs", "observe"]
 
@@ -132,7 +132,7 @@ def _frozen(seen: Seen, recorded: Seen | None, distances: bool, moves: int) -> I
     patches.append(mock.patch.object(Sealed, "__init__", _watched_seal(seen, recorded, distances, moves, together)))
     patches.append(mock.patch.object(Dataset, "steps", _watched_parts(_STEPS, "records", together)))
     patches.append(mock.patch.object(Dataset, "totals", _watched_parts(_TOTALS, "totals", together)))
-    patches.append(mock.patch.object(PrivateKeys, "measure", _watched_keys(seen, recorded)))
+    patches.append(mock.patch.object(KeyPlan, "measure", _watched_keys(seen, recorded)))
     patches.append(mock.patch.object(UnitRows, "chunks", _watched_rows(seen)))
     for patch in patches:
         patch.start()
@@ -167,7 +167,7 @@ def _load_all() -> None:
 
 
 _INIT = Sealed.__init__
-_MEASURE = PrivateKeys.measure
+_MEASURE = KeyPlan.measure
 _CHUNKS = UnitRows.chunks
 _STEPS, _TOTALS = Dataset.steps, Dataset.totals
 _mode = "totals"  # "records" while single rows are sealed, "keys" while private keys are counted
@@ -248,7 +248,7 @@ def _moved(
 
 
 def _watched_keys(seen: Seen, recorded: Seen | None) -> Callable[..., Any]:
-    def measure(self: PrivateKeys, dataset: Dataset) -> Any:
+    def measure(self: KeyPlan, dataset: Dataset) -> Any:
         with _sealing("keys"):
             found = _MEASURE(self, dataset)
             place, exact, sensitivity = len(seen.keys), unseal(found.sealed), found.sealed.sensitivity

@@ -113,8 +113,8 @@ def _dataset(table: pa.Table, **description: Any) -> Dataset:
 
 def _public(question: Callable[[Dataset], Any], data: Dataset) -> Counter[Any]:
     asked = question(data)
-    asked.check(data)
-    sealed = asked.measure(data)
+    plan = asked.plan(data)
+    sealed = plan.measure(data)
     if isinstance(sealed, Sealed):
         return Counter(dict(enumerate(int(each) for each in np.atleast_1d(unseal(sealed)))))
     if isinstance(asked, stats.Median):  # single rows, group by group
@@ -124,9 +124,9 @@ def _public(question: Callable[[Dataset], Any], data: Dataset) -> Counter[Any]:
 
 def _private(question: Callable[[Dataset], Any], data: Dataset) -> Counter[Any]:
     asked = question(data)
-    asked.check(data)
-    measured = asked.measure(data)
-    stages = measured.found if hasattr(measured, "found") else (measured,)
+    plan = asked.plan(data)
+    measured = plan.measure(data)
+    stages = measured[0] if isinstance(measured, tuple) else (measured,)
     return Counter(
         {
             (stage, key): int(count)
@@ -161,8 +161,8 @@ def test_the_order_of_public_categories_does_not_move_what_is_kept(limits: str) 
     def counts(cities: list[str]) -> dict[str, int]:
         data = Dataset(table, **{"unit": "id"} | LIMITS[limits], categories={"city": cities})
         question = stats.Count(epsilon=1, by="city")
-        question.check(data)
-        return dict(zip(cities, unseal(question.measure(data)).tolist(), strict=True))
+        plan = question.plan(data)
+        return dict(zip(cities, unseal(plan.measure(data)).tolist(), strict=True))
 
     assert counts(["Rome", "Oslo", "Bern"]) == counts(["Bern", "Rome", "Oslo"])
 
@@ -172,9 +172,9 @@ def test_private_and_public_keys_keep_the_same_rows() -> None:
     cities = sorted({each for each in table.column("city").to_pylist() if each is not None})
     data = Dataset(table, unit="id", max_groups_per_unit=2, max_rows_per_unit=3, categories={"city": cities})
     public = stats.CountDistinct(epsilon=1, by="city")
-    public.check(data)
+    plan = public.plan(data)
     found = _private(PRIVATE["text keys"], data)
 
     assert {key: count for (_, key), count in found.items()} == {
-        city: count for city, count in zip(cities, unseal(public.measure(data)).tolist(), strict=True) if count
+        city: count for city, count in zip(cities, unseal(plan.measure(data)).tolist(), strict=True) if count
     }

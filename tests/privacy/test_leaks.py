@@ -18,6 +18,7 @@ from expost.data import Dataset
 from expost.models import LogisticRegression, Ridge
 from expost.noise import SeededBits
 from expost.stats import Count, Mean
+from expost.stats.gradual_plan import GradualPlan
 
 EXACT = 123_457  # a count that does not turn up by chance
 SECRET = 0.123456789012345
@@ -49,9 +50,13 @@ def test_a_missed_target_carries_the_private_release_and_no_other_number() -> No
 
 
 def test_the_error_of_a_source_travels_neither_as_text_nor_as_cause() -> None:
-    class Broken(Count):
+    class BrokenPlan(GradualPlan):
         def measure(self, dataset: Any) -> Any:
             raise ValueError("row 17 is marked")
+
+    class Broken(Count):
+        def plan(self, dataset: Any, context: Any = None) -> Any:
+            return BrokenPlan(**vars(super().plan(dataset, context)))
 
     with pytest.raises(EngineFailed) as caught:
         Session(_table(10), epsilon(1)).ask(Broken(epsilon=0.1, where="x >= 0"))
@@ -61,8 +66,8 @@ def test_the_error_of_a_source_travels_neither_as_text_nor_as_cause() -> None:
 
 @pytest.mark.parametrize("question", [Count(epsilon=1, where="x >= 0"), Mean("x", epsilon=1)])
 def test_a_measured_answer_cannot_be_shown_pickled_or_compared(question: Any) -> None:
-    question.check(_table(100))
-    sealed = question.measure(_table(100))
+    plan = question.plan(_table(100))
+    sealed = plan.measure(_table(100))
     assert repr(sealed) == str(sealed) == "<sealed exact answer>"
     for attempt in (pickle.dumps, float, list, bool, lambda value: value == 100, lambda value: value + 1):
         with pytest.raises(SealBroken):

@@ -54,9 +54,9 @@ def _cpu(data: Dataset, question: Callable[[], Any]) -> float:
     best = float("inf")
     for _ in range(3):
         asked = question()
-        asked.check(data)
+        plan = asked.plan(data)
         start = time.process_time()
-        asked.measure(data)
+        plan.measure(data)
         best = min(best, time.process_time() - start)
     return best
 
@@ -84,13 +84,13 @@ def test_more_keys_than_public_categories_may_be_are_counted(monkeypatch: pytest
     data = Dataset(table, unit="id", max_groups_per_unit=1)
     for column in ("k", col("k") * 1.5):
         question = stats.PrivateKeys(column, epsilon=5, delta=1e-6)
-        question.check(data)
-        release: Release[Any] = question.climb(question.measure(data))
+        plan = question.plan(data)
+        release: Release[Any] = plan.climb(plan.measure(data))
         assert list(release.value) in ([7], [10.5])
 
 
 def test_a_table_without_keys_shows_none() -> None:
     for table in (pa.table({"k": pa.array([], pa.string())}), pa.table({"k": pa.array([None, None], pa.float64())})):
         question = stats.PrivateKeys("k", epsilon=1, delta=1e-6)
-        question.check(Dataset(table))
-        assert question.climb(question.measure(Dataset(table))).value == ()
+        plan = question.plan(Dataset(table))
+        assert plan.climb(plan.measure(Dataset(table))).value == ()

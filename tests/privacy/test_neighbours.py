@@ -112,13 +112,12 @@ def _dataset(rows: Rows, description: str, adjacency: str) -> Dataset:
 @pytest.fixture(autouse=True)
 def frozen_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The secret that chooses which rows a unit keeps is the same for both tables."""
-    for module in ("question", "approximate_bounds", "selection", "quantile", "private_keys"):
-        monkeypatch.setattr(f"expost.stats.{module}.system_bits", lambda: SeededBits(7))
+    monkeypatch.setattr("expost.stats.gradual_release.system_bits", lambda: SeededBits(7))
 
 
 def _sealed(request: Any, dataset: Dataset) -> Sealed:
-    request.check(dataset)
-    measured = request.measure(dataset)
+    plan = request.plan(dataset)
+    measured = plan.measure(dataset)
     if isinstance(measured, list):  # one sealed vector a group, and here there is one group
         (measured,) = measured
     assert isinstance(measured, Sealed)

@@ -24,13 +24,8 @@ from expost.stats import (
     Quantiles,
     Sum,
     Variance,
-    approximate_bounds,
-    private_keys,
-    quantile,
-    question,
-    selection,
+    gradual_release,
 )
-from expost.stats.pick import PickQuestion
 
 WILD = [None, float("nan"), float("inf"), float("-inf"), -1e308, 1e308, 0.0, -0.0, 5e-324, 41.0]
 KEYS = ["a", "b", "unlisted", None, "\xff"]
@@ -63,8 +58,7 @@ class FrozenBits:
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch):
-    for room in (question, selection, quantile, approximate_bounds, private_keys):
-        monkeypatch.setattr(room, "system_bits", FrozenBits)
+    monkeypatch.setattr(gradual_release, "system_bits", FrozenBits)
 
 
 def rows(seed: int, count: int) -> list[dict]:
@@ -121,8 +115,8 @@ def test_a_neighbour_moves_the_sealed_value_within_its_sensitivity_and_nothing_e
             fewer = table[1:] if unit == "row" else [row for row in table if row["who"] != table[0]["who"]]
             sealed = []
             for each in (table, fewer):
-                asked.check(dataset(each, unit))
-                sealed.append(parts(asked.measure(dataset(each, unit))))
+                plan = asked.plan(dataset(each, unit))
+                sealed.append(parts(plan.measure(dataset(each, unit))))
 
             assert len(sealed[0]) == len(sealed[1])
             for left, right in zip(*sealed, strict=True):
@@ -142,12 +136,12 @@ def test_a_replaced_row_moves_the_sealed_value_within_its_sensitivity(asked) -> 
         sealed = []
         for each in (table, other + table[1:]):
             data = dataset(each, "row", adjacency="replace-one", rows=14)
-            asked.check(data)
-            sealed.append(parts(asked.measure(data)))
+            plan = asked.plan(data)
+            sealed.append(parts(plan.measure(data)))
 
         together = sum(moved(left, right) for left, right in zip(*sealed, strict=True))
         # Picks are proved for a row that leaves one group and enters another: two moves (parallel-picks.md).
-        moves = 2 if isinstance(asked, PickQuestion) else 1
+        moves = 2 if isinstance(asked, Quantile | MostCommon) else 1
         assert together <= moves * sealed[0][0].sensitivity.amount or (records(asked) and moves_of(sealed) <= 2)
 
 
@@ -170,12 +164,12 @@ def test_a_neighbour_opens_few_private_keys_and_moves_their_counts_within_the_se
         for each in (table, fewer):
             data = dataset(each, name)
             data.max_groups_per_unit = None if unit == "who" else data.max_groups_per_unit
-            asked.check(data)
-            measured = asked.measure(data)
+            plan = asked.plan(data)
+            measured = plan.measure(data)
             found.append(dict(zip(measured.keys, np.asarray(unseal(measured.sealed)).tolist(), strict=True)))
         left, right = found
 
-        limit = asked._limits[0]
+        limit = plan.rows
         assert measured.sealed.sensitivity.amount == limit == {"row": 1, "who": 3, "who once": 2}[unit]
         assert sum(abs(left.get(key, 0) - right.get(key, 0)) for key in {*left, *right}) <= limit
         assert len(set(left) ^ set(right)) <= limit and min([*left.values(), 1]) > 0
@@ -187,7 +181,8 @@ def test_bounding_that_keeps_everything_would_be_caught(monkeypatch) -> None:
     for seed in range(25):
         table = rows(seed, 60)
         fewer = [row for row in table if row["who"] != table[0]["who"]]
-        sealed = [asked.measure(dataset(each, "who")) for each in (table, fewer)]
+        tables = [dataset(each, "who") for each in (table, fewer)]
+        sealed = [asked.plan(each).measure(each) for each in tables]
         left, right = (np.asarray(unseal(each), dtype=object) for each in sealed)
         beyond += np.abs(left - right).sum() > sealed[0].sensitivity.amount
 

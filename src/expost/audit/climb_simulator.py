@@ -25,9 +25,9 @@ from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivi
 from expost.data import Clamp
 from expost.noise import AboveThreshold, BitSource, DiscreteLaplacePath
 from expost.noise.above_threshold import SessionBatch
-from expost.stats.kept import Kept
-from expost.stats.look_climb import LookClimb
-from expost.stats.readers import MeanReader
+from expost.stats.checkpoint_climb import CheckpointClimb
+from expost.stats.gradual_release import GradualRelease
+from expost.stats.reader import MeanReader
 from expost.stats.relative_climb import StoppingTable
 
 __all__ = ["Draw", "look_pair", "measure_tightness", "relative_pair", "simulate", "simulated_pairs", "stopped_fit_pair"]

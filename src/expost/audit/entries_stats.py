@@ -111,8 +111,8 @@ def trials_pair(
                 categories={"key": _KEYS, "trial": list(range(runs))},
             )
             question = build(epsilon=epsilon, by="trial")
-            question.check(data)
-            release = question.climb(question.measure(data), bits)
+            plan = question.plan(data)
+            release = plan.climb(plan.measure(data), bits)
             return Outcomes.of(_by_trial(release, runs), np.full(runs, float(claimed)))
 
         return run
@@ -148,8 +148,8 @@ def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | 
     """Return a question on two neighbouring tables; an outcome is what leaves, and its bill."""
     more, fewer = _dataset([*_ROWS, _ADDED], unit), _dataset(_ROWS, unit)
     question = build()
-    question.check(more)
-    promise = claim or ExPost(PureGuarantee(question.worst_case.amounts()["epsilon"]))
+    plan = question.plan(more)
+    promise = claim or ExPost(PureGuarantee(plan.worst_case.amounts()["epsilon"]))
     return Pair(name, promise, _runs(build, more), _runs(build, fewer), slow=True, most_runs=_RUNS)
 
 
@@ -162,13 +162,13 @@ def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _
         def ask(bits: BitSource) -> Any:
             question = build()
             dataset = _dataset(table, "row")
-            question.check(dataset)
-            return question.climb(question.measure(dataset), bits)
+            plan = question.plan(dataset)
+            return plan.climb(plan.measure(dataset), bits)
 
         return ask
 
-    question.check(_dataset(rows, "row"))
-    return replay_pair(name, question.worst_case.promise(), asked(more), asked(fewer))
+    plan = question.plan(_dataset(rows, "row"))
+    return replay_pair(name, plan.worst_case.promise(), asked(more), asked(fewer))
 
 
 def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
@@ -185,8 +185,8 @@ def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
 def _runs(build: Build, dataset: Dataset) -> Sampler:
     def run(bits: BitSource) -> Outcomes:
         question = build()
-        question.check(dataset)
-        release = question.climb(question.measure(dataset), bits)
+        plan = question.plan(dataset)
+        release = plan.climb(plan.measure(dataset), bits)
         return Outcomes.of(_seen(release)[None], [release.receipt.epsilon])
 
     return repeat(run)
@@ -285,13 +285,13 @@ def _quantiles() -> Sequence[Pair]:
 def _choice_pair(name: str, build: Build) -> Pair:
     """Return the choice that a quantile makes, many runs at once, on the steps that it ranks."""
     question = build()
-    question.check(Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)}))
-    mechanism = question._mechanism(question.level)
+    plan = question.plan(Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)}))
+    mechanism = plan.mechanism
 
     def chosen(steps: Sequence[int]) -> Sampler:
         return lambda runs, bits: Outcomes.of(mechanism.simulate(steps, Sensitivity(1), runs=runs, bits=bits))
 
-    return Pair(name, question.worst_case.promise(), chosen([_TOP - 1, _TOP]), chosen([_TOP - 1]))
+    return Pair(name, plan.worst_case.promise(), chosen([_TOP - 1, _TOP]), chosen([_TOP - 1]))
 
 
 def _private_keys() -> Sequence[Pair]:
@@ -313,5 +313,5 @@ def _by_private_keys() -> Sequence[Pair]:
 
 def _approx_pair(name: str, build: Build) -> Pair:
     question = build()
-    question.check(_dataset(_ROWS, "row"))
-    return question_pair(name, build, claim=question.worst_case.promise())
+    plan = question.plan(_dataset(_ROWS, "row"))
+    return question_pair(name, build, claim=plan.worst_case.promise())

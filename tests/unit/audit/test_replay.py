@@ -15,9 +15,9 @@ def test_what_a_question_puts_under_noise_is_noted_with_its_level():
     kept = DiscreteLaplacePath.__init__
     dataset = Dataset(pa.table({"x": [0, 1, 1]}), bounds={"x": (0, 1)})
     question = Sum("x", epsilon=0.5)
-    question.check(dataset)
+    plan = question.plan(dataset)
     with recorded() as seen:
-        question.climb(question.measure(dataset), SeededBits(1))
+        plan.climb(plan.measure(dataset), SeededBits(1))
 
     assert [float(level) for _, level in seen] == [0.5]
     assert DiscreteLaplacePath.__init__ is kept
