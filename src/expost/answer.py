@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ def answer(
     ledger : Ledger
         Where the charge is recorded.
     accounts : sequence of str
-        The accounts that pay; each must have room for the worst case.
+        The accounts that pay; each must be able to pay the worst case.
     released : object, optional
         The cache of earlier gradual releases, which a statistic may continue.
     bits : BitSource, optional
@@ -93,7 +93,12 @@ def answer(
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
-    release = _run_quietly(lambda: plan.climb(plan.measure(dataset), source), question, simulation)
+    run = _QuietRun()
+    with contextlib.nullcontext() if simulation else run:
+        release = plan.climb(plan.measure(dataset), source)
+    run.raise_failure(question)
+    if simulation:
+        release = replace(release, receipt=replace(release.receipt, simulation=True))
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
@@ -125,25 +130,33 @@ def question_in_part(question: str, place: str | None) -> str:
     return question if place is None else f"{question} in {place}"
 
 
-def _run_quietly(steps: Callable[[], Release[Any]], question: str, simulation: bool) -> Release[Any]:
-    """Measure and climb. Exceptions and warnings may carry rows, so none of them travels, not even chained."""
-    if simulation:
-        release = steps()
-        return replace(release, receipt=replace(release.receipt, simulation=True))
-    stopped = changed = False
-    try:
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning may depend on a single row
-            try:
-                return steps()
-            except TableChanged:  # carries no data
-                changed = True
-    except KeyboardInterrupt:
-        stopped = True
-    if stopped:
-        raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; its worst case stays charged.")
-    if changed:
-        raise TableChanged
-    raise EngineFailed(
-        f"Expected to finish {question!r}", do="Check the source; the worst case of this request stays charged"
-    )
+class _QuietRun:
+    """Suppresses what goes wrong while rows are read. Exceptions and warnings may carry rows, so only the kind is kept.
+
+    The failure is raised after the ``with`` block, where no exception is being handled, so nothing is chained to it.
+    """
+
+    def __init__(self) -> None:
+        self.failure: type[BaseException] | None = None
+        self._warnings = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")  # a warning may depend on a single row
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        self._warnings.__exit__(None, None, None)
+        self.failure = kind
+        return kind is not None and issubclass(kind, Exception | KeyboardInterrupt)
+
+    def raise_failure(self, question: str) -> None:
+        """Raise an error that carries no data, if the run failed."""
+        if self.failure is None:
+            return
+        if issubclass(self.failure, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; its worst case stays charged.")
+        if issubclass(self.failure, TableChanged):
+            raise TableChanged
+        raise EngineFailed(
+            f"Failed while computing {question!r}. The worst-case cost remains charged", do="Check the data source"
+        )

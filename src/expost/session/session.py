@@ -78,9 +78,9 @@ class Session(StatisticMethods):
     ...     release = session.count(within=100)
     >>> abs(release.value - 5000) < 1000, release.receipt.outcome.value
     (True, 'certified')
-    >>> session.mean("age", wihtin=3)
+    >>> session.mean("age", withim=3)
     Traceback (most recent call last):
-    expost.core.signature.WrongArguments: mean() got an unexpected argument 'wihtin'. Did you mean 'within'?
+    expost.core.signature.WrongArguments: mean() got an unexpected argument 'withim'. Did you mean 'within'?
     """
 
     @explain_arguments
@@ -297,6 +297,10 @@ class Session(StatisticMethods):
         >>> abs(session.ask(stats.Count(epsilon=0.5)).value - 1000) < 100
         True
         """
+        return self._ask(query, request_id)
+
+    def _ask(self, query: Query | Request, request_id: str | None = None) -> Release[Any]:
+        """Answer a query, continuing earlier releases; one by private keys in stages."""
         stages = getattr(query, "keys_first", None)
         if stages is not None:
             self._check_affordable(stages.worst_case)
@@ -403,9 +407,9 @@ class Session(StatisticMethods):
         >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
         >>> print(session.price("count", within=10))
         count of rows: at most epsilon 0.2844, probably about epsilon 0.2844
-        >>> session.price("count", wihtin=10)
+        >>> session.price("count", withim=10)
         Traceback (most recent call last):
-        expost.core.signature.WrongArguments: Count() got an unexpected argument 'wihtin'. Did you mean 'within'?
+        expost.core.signature.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
         """
         if hasattr(statistic, "fit_with"):
             return self._price_fit(statistic, **terms)

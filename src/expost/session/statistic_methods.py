@@ -10,7 +10,8 @@ from typing import Any
 from expost import stats
 from expost.core import InvalidRequest, Query, Release, Request, explain_arguments
 from expost.data import Expression
-from expost.stats.table_query import By, Column
+from expost.stats.query_terms import Column
+from expost.stats.table_query import By
 
 __all__ = ["STATISTICS", "StatisticMethods", "build_statistic"]
 
@@ -60,7 +61,7 @@ class StatisticMethods(ABC):
     """One method per statistic. Each takes an accuracy (``within=``) or a privacy level (``epsilon=``)."""
 
     @abstractmethod
-    def ask(self, query: Query | Request, *, request_id: str | None = None) -> Release[Any]:
+    def _ask(self, query: Query | Request) -> Release[Any]:
         """Answer any query."""
 
     @abstractmethod
@@ -158,7 +159,7 @@ class StatisticMethods(ABC):
             confidence=confidence,
             max_epsilon=self._cap(within, max_epsilon, by),
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def count_distinct(
@@ -219,7 +220,7 @@ class StatisticMethods(ABC):
             confidence=confidence,
             max_epsilon=self._cap(within, max_epsilon, by),
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def count_by_private_keys(
@@ -289,7 +290,7 @@ class StatisticMethods(ABC):
             max_epsilon=self._cap(within, max_epsilon),
             keys_share=keys_share,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def sum(
@@ -369,7 +370,7 @@ class StatisticMethods(ABC):
             smallest=smallest,
             largest=largest,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def mean(
@@ -449,7 +450,7 @@ class StatisticMethods(ABC):
             smallest=smallest,
             largest=largest,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def variance(
@@ -529,7 +530,7 @@ class StatisticMethods(ABC):
             smallest=smallest,
             largest=largest,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def std(
@@ -609,7 +610,7 @@ class StatisticMethods(ABC):
             smallest=smallest,
             largest=largest,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def covariance(
@@ -679,7 +680,7 @@ class StatisticMethods(ABC):
             max_epsilon=self._cap(within, max_epsilon, by),
             bounds=bounds,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def histogram(
@@ -748,7 +749,7 @@ class StatisticMethods(ABC):
             confidence=confidence,
             max_epsilon=self._cap(within, max_epsilon, by),
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def contingency_table(
@@ -809,7 +810,7 @@ class StatisticMethods(ABC):
             confidence=confidence,
             max_epsilon=self._cap(within, max_epsilon),
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def quantile(
@@ -895,7 +896,7 @@ class StatisticMethods(ABC):
             bounds=bounds,
             levels=levels,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def quantiles(
@@ -972,7 +973,7 @@ class StatisticMethods(ABC):
             bounds=bounds,
             levels=levels,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def median(
@@ -1054,7 +1055,7 @@ class StatisticMethods(ABC):
             bounds=bounds,
             levels=levels,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def most_common(
@@ -1125,7 +1126,7 @@ class StatisticMethods(ABC):
             max_epsilon=self._cap(within, max_epsilon, by),
             method=method,
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def top_k(
@@ -1195,7 +1196,7 @@ class StatisticMethods(ABC):
             confidence=confidence,
             max_epsilon=self._cap(within, max_epsilon, by),
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def bounds(
@@ -1249,7 +1250,7 @@ class StatisticMethods(ABC):
         query = stats.ApproximateBounds(
             column, epsilon=epsilon, confidence=confidence, smallest=smallest, largest=largest, where=where
         )
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def private_keys(
@@ -1297,7 +1298,7 @@ class StatisticMethods(ABC):
         ('Oslo', 'Rome')
         """
         query = stats.PrivateKeys(column, epsilon=epsilon, delta=delta, where=where)
-        return self.ask(query)
+        return self._ask(query)
 
     @explain_arguments
     def summary(
@@ -1366,4 +1367,4 @@ class StatisticMethods(ABC):
             max_epsilon=self._cap(within, max_epsilon, by),
             bounds=bounds,
         )
-        return self.ask(query)
+        return self._ask(query)

@@ -28,6 +28,7 @@ _RESERVE = 0.05  # of the failure probability: for the intervals of cells that m
 _FIRST_PART = 0.8  # of a cell's failure probability: for its first checkpoint
 _STRIDE = 2  # rungs between checkpoints
 _PILOT_STRIDE = 3  # rungs between two readings of the pilot
+_PILOT_BLOCK = 16  # readings of the pilot that are computed together
 _STEPS_SHOWN = 24  # rungs below the last that a picture gets
 _SPARE = 1  # rungs by which the first checkpoint is above the pilot's forecast
 
@@ -56,7 +57,8 @@ class CheckpointClimb:
         # Where the cap is below a level that was given and paid for before, that rung is read once more. Do not reuse
         # the rung where a climb stopped as a checkpoint: it is correlated with the noise.
         highest = cap if release.climbed else max(cap, paid)
-        allowed = [level for level in path.ladder if level <= highest] or [path.ladder[0]]
+        levels = path.ladder.rungs
+        allowed = [level for level in levels if level <= highest] or [levels[0]]
         scales = np.array([float(sensitivity / level) for level in allowed])
         rungs = _Rungs(self, cells, sensitivity, scales, release.read)
         first, parts = np.full(cells, release.first_rung(len(allowed) - 1)), checkpoint_parts(first=None)
@@ -109,13 +111,17 @@ class _Rungs:
 
     def release_pilot(self, path: DiscreteLaplacePath) -> tuple[Fraction, PilotRelease]:
         """Return the pilot's price and what it showed: the first rung that can choose all checkpoints."""
-        last = len(path.ladder) - 1
-        for rung in range(last % _PILOT_STRIDE, last + 1, _PILOT_STRIDE):
-            noisy = path.at(rung)
-            afforded = float(path.ladder[last] / path.ladder[rung]) * self.scales[-1]
-            own = float(self.sensitivity / path.ladder[rung])
+        levels = path.ladder.rungs
+        last = len(levels) - 1
+        block: NDArray[Any] = np.empty((0, 0))
+        for place, rung in enumerate(range(last % _PILOT_STRIDE, last + 1, _PILOT_STRIDE)):
+            if place % _PILOT_BLOCK == 0:
+                block = path.block(rung, min(rung + _PILOT_BLOCK * _PILOT_STRIDE, last + 1))[::_PILOT_STRIDE]
+            noisy = block[place % _PILOT_BLOCK]
+            afforded = float(levels[last] / levels[rung]) * self.scales[-1]
+            own = float(self.sensitivity / levels[rung])
             if rung == last or self.forecast_cells(noisy, afforded, own).all():
-                return path.ladder[rung], PilotRelease(noisy, own)
+                return levels[rung], PilotRelease(noisy, own)
         raise AssertionError("a ladder has a last rung")
 
     def first_checkpoints(self, pilot: PilotRelease) -> Indices:
@@ -162,9 +168,9 @@ class _Rungs:
 
     def _steps(self, path: DiscreteLaplacePath, top: int) -> tuple[Step, ...]:
         """Return the climb of a single cell with a single entry, for the picture."""
-        rungs = range(max(top + 1 - _STEPS_SHOWN, 0), top + 1)
-        rows = [self.read_cells(path.at(rung), self.scales[rung], _FIRST_PART * self.level) for rung in rungs]
-        return tuple(
-            Step(path.ladder[rung], float(row.value[0]), float(row.low[0]), float(row.high[0]))
-            for rung, row in zip(rungs, rows, strict=True)
-        )
+        first, levels = max(top + 1 - _STEPS_SHOWN, 0), path.ladder.rungs
+        steps = []
+        for rung, noisy in enumerate(path.block(first, top + 1), start=first):
+            row = self.read_cells(noisy, self.scales[rung], _FIRST_PART * self.level)
+            steps.append(Step(levels[rung], float(row.value[0]), float(row.low[0]), float(row.high[0])))
+        return tuple(steps)

@@ -16,6 +16,7 @@ from expost.data.tally import Measured
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.private_keys import private_keys_in
+from expost.stats.query_terms import Column, statistic
 from expost.stats.reader import (
     CentredMeanReader,
     CombinationReader,
@@ -25,7 +26,6 @@ from expost.stats.reader import (
     TotalReader,
     VarianceReader,
 )
-from expost.stats.table_query import Column, statistic
 
 __all__ = ["ColumnQuery", "Mean", "StandardDeviation", "Sum", "Variance", "refine_clamp", "rounding_of_rows"]
 

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Loss, Outcome, PlanContext, PureGuarantee, PureLoss, Receipt, Release
 from expost.core.rational import probability, rational
 from expost.core.receipt import together
-from expost.data import Clamp, Dataset
+from expost.data import Dataset
 from expost.data.form import SquareForm
 from expost.data.tally import Measured
 from expost.noise import BitSource
 from expost.stats.column_statistic import ColumnQuery
 from expost.stats.gradual_plan import Design, GradualPlan
 from expost.stats.gradual_release import ClimbResult
-from expost.stats.reader import CellReading, ClimbedReader, DeviationReader, SquareMeanReader
-from expost.stats.table_query import Column, TableQuery, axis_names, group_labels, statistic
+from expost.stats.query_terms import Column, statistic
+from expost.stats.reader import CellReading, ClippedReader, DeviationReader, SquareMeanReader
+from expost.stats.table_query import TableQuery, axis_names, group_labels
 from expost.stats.table_release import GroupRelease, Groups
 
 __all__ = ["Summary"]
@@ -190,17 +191,15 @@ class _ColumnSummary(ColumnQuery):
         for label in group_labels(design.axes):
             group = label if isinstance(label, tuple) else (label,)
             labels += [(*group, str(self.column), name) for name in _STATISTICS]
-        levels = [result.ladder[rung] for rung in result.rung.tolist() for _ in _STATISTICS]
+        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in _STATISTICS]
         numbers, met = np.stack([reading.value, reading.low, reading.high]), np.repeat(result.met, len(_STATISTICS))
         columns = (*axis_names(design.axes), "column", "statistic")
         return GroupRelease(Groups.from_arrays(columns, labels, numbers, levels, met), receipt)
 
 
 @dataclass(frozen=True)
-class _MeanAndDeviationReader(ClimbedReader):
+class _MeanAndDeviationReader(ClippedReader):
     """Reads mean and standard deviation off the same three shares, one after the other."""
-
-    clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         # Both rest on the event that all three noises are within one radius, so they hold together.

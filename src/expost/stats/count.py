@@ -16,8 +16,9 @@ from expost.data.form import CountForm
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys
+from expost.stats.query_terms import Column, read_list, statistic
 from expost.stats.reader import TotalReader
-from expost.stats.table_query import By, Column, GroupKey, read_list, statistic
+from expost.stats.table_query import By, GroupKey
 from expost.stats.table_release import GroupRelease, Groups, HistogramRelease
 
 __all__ = ["ContingencyTable", "Count", "CountByPrivateKeys", "CountDistinct", "Histogram", "TopK"]

@@ -18,8 +18,9 @@ from expost.data.form import MomentForm
 from expost.data.tally import Measured
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult
+from expost.stats.query_terms import Column, read_list, statistic
 from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader
-from expost.stats.table_query import Column, axis_names, group_labels, read_list, statistic
+from expost.stats.table_query import axis_names, group_labels
 from expost.stats.table_release import GroupRelease, Groups, MatrixRelease
 
 __all__ = ["Covariance", "CovarianceReader"]
@@ -161,7 +162,7 @@ class Covariance(GradualQuery):
         pairs = [(names[i], names[j]) for i, j in zip(*upper, strict=True)]
         groups = [label if isinstance(label, tuple) else (label,) for label in group_labels(design.axes)]
         labels = [(*group, *pair) for group in groups for pair in pairs]
-        levels = [result.ladder[rung] for rung in result.rung.tolist() for _ in pairs]
+        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in pairs]
         columns = (*axis_names(design.axes), "first", "second")
         return GroupRelease(
             Groups.from_arrays(columns, labels, entries, levels, np.repeat(result.met, len(pairs))), receipt

@@ -35,9 +35,10 @@ from expost.noise import BitSource
 from expost.noise.level import check_level, check_scale
 from expost.stats.checkpoint_climb import CheckpointClimb
 from expost.stats.gradual_release import ClimbResult, GradualRelease, ReleaseCache, draw_bounding_secret
+from expost.stats.query_terms import statistic
 from expost.stats.reader import Reader
 from expost.stats.relative_climb import RelativeClimb
-from expost.stats.table_query import TableQuery, axis_names, group_labels, statistic
+from expost.stats.table_query import TableQuery, axis_names, group_labels
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
 __all__ = ["Design", "GradualPlan", "GradualQuery"]
@@ -128,7 +129,7 @@ class GradualQuery(TableQuery):
             value, low, high = (self.show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
             return AnswerRelease(value, receipt, (low, high), result.steps)
         numbers = np.stack([reading.value, reading.low, reading.high])
-        levels = [result.ladder[rung] for rung in result.rung.tolist()]
+        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist()]
         labels = group_labels(design.axes)
         return GroupRelease(Groups.from_arrays(axis_names(design.axes), labels, numbers, levels, result.met), receipt)
 
@@ -190,6 +191,8 @@ class FreeCheck:
         if cache is None:
             return cls()
         asked, key = query.accuracy, design.cache_key(dataset)
+        if cache.empty:
+            return cls(cache, key)
         spent: dict[int, Fraction] = {}
         own, answer, checked = cache.find_release(key), None, False
         if not climbs and own is not None and own.climbed:

@@ -134,8 +134,9 @@ class GradualRelease(SingleOwner):
             assert self.sealed is not None
             self.path = DiscreteLaplacePath(self.sealed, ladder, bits=bits)
             self.sealed = None
-        for level in ladder:
-            if level > self.path.ladder.cap:
+        cap = self.path.ladder.cap
+        for level in ladder.rungs:
+            if level > cap:
                 self.path.refine(level)
         return self.path
 
@@ -291,6 +292,11 @@ class ReleaseCache(SingleOwner):
             else:
                 raise EngineFailed("Another session refined this answer at the same time", do="Ask again")
         self._releases[key] = release
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to find: no release in memory, and no store."""
+        return self._store is None and not self._releases
 
     def keys(self) -> Iterable[str]:
         """Return the keys of the releases kept in memory."""

@@ -32,7 +32,8 @@ from expost.data.form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.table_query import Column, TableQuery, axis_names, group_labels, statistic
+from expost.stats.query_terms import Column, statistic
+from expost.stats.table_query import TableQuery, axis_names, group_labels
 from expost.stats.table_release import AnswerRelease, Group, GroupRelease, Groups
 
 __all__ = ["MostCommon", "PickPlan"]

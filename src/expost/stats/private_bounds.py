@@ -21,7 +21,6 @@ from expost.core import (
     Receipt,
     Release,
     Sealed,
-    explain_arguments,
 )
 from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression
@@ -31,6 +30,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.level import check_level
 from expost.stats.gradual_release import draw_bounding_secret
+from expost.stats.query_terms import statistic
 from expost.stats.table_release import AnswerRelease
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def outer_bounds(noisy: Any, threshold: int, axis: LogBins) -> tuple[float, floa
     return float(low), float(high)
 
 
-@dataclass(frozen=True, eq=False)
+@statistic
 class ApproximateBounds:
     """Bounds for a column whose range is unknown: rough (a factor 2), and paid for.
 
@@ -140,7 +140,7 @@ class ApproximateBounds:
         dataset : Dataset
             The table, of which only the description is read.
         context : PlanContext, optional
-            Not used: bounds are found anew each time.
+            Not used: bounds are searched again each time.
 
         Returns
         -------
@@ -158,9 +158,6 @@ class ApproximateBounds:
         dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
         check_level(self.epsilon, dataset.sensitivity(CountForm(), tally).amount)
         return BoundsPlan(self, tally, axis)
-
-
-ApproximateBounds.__init__ = explain_arguments(ApproximateBounds.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from expost.core import (
     Sealed,
     Sensitivity,
     TargetNotMet,
-    explain_arguments,
 )
 from expost.core.rational import probability, rational
 from expost.core.receipt import together
@@ -37,6 +36,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.level import check_level
 from expost.stats.gradual_release import draw_bounding_secret
+from expost.stats.query_terms import statistic
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def key_threshold(delta: Fraction, scale: float, *, rows: int, groups: int, once
     return high
 
 
-@dataclass(frozen=True, eq=False)
+@statistic
 class PrivateKeys:
     """The values of a column that enough units have, where the values themselves are not public.
 
@@ -135,7 +135,7 @@ class PrivateKeys:
         dataset : Dataset
             The table, of which only the description is read.
         context : PlanContext, optional
-            Not used: keys are found anew each time.
+            Not used: keys are searched again each time.
 
         Returns
         -------
@@ -166,9 +166,6 @@ class PrivateKeys:
     def tally(self, dataset: Dataset, axis: Axis) -> Tally:
         """Return the tally of the rows of each key."""
         return dataset.tally(axes=(axis,), where=dataset.condition(self.where))
-
-
-PrivateKeys.__init__ = explain_arguments(PrivateKeys.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, repr=False)

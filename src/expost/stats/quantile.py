@@ -32,8 +32,9 @@ from expost.noise import BitSource, Bounds, ExponentialQuantile, SmoothQuantile
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult, draw_bounding_secret
 from expost.stats.pick import PickPlan
+from expost.stats.query_terms import AskedAccuracy, Column, read_list, statistic
 from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader, combination_radius
-from expost.stats.table_query import AskedAccuracy, Column, axis_names, group_labels, read_list, statistic
+from expost.stats.table_query import axis_names, group_labels
 from expost.stats.table_release import GroupRelease, Groups
 
 __all__ = ["Median", "Quantile", "QuantileReader", "Quantiles"]
@@ -203,7 +204,7 @@ class Quantiles(TreeQuery):
             labels += [(*group, share) if group else share for share in shares]
         reading = result.reading
         numbers = np.stack([reading.value, reading.low, reading.high])
-        levels = [result.ladder[rung] for rung in result.rung.tolist() for _ in shares]
+        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in shares]
         names = (*axis_names(design.axes), "probability")
         return GroupRelease(
             Groups.from_arrays(names, labels, numbers, levels, np.repeat(result.met, len(shares))), receipt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "CellReading",
     "CentredMeanReader",
     "ClimbedReader",
+    "ClippedReader",
     "CombinationReader",
     "DeviationReader",
     "MeanReader",
@@ -138,6 +140,18 @@ class ClimbedReader:
         return np.asarray(noisy.sum(axis=0) > CLEAR_OF_NOISE * scale)
 
 
+@dataclass(frozen=True)
+class ClippedReader(ClimbedReader):
+    """Base of readers of one column whose values are clipped."""
+
+    clamp: Clamp
+
+    @cached_property
+    def limits(self) -> tuple[float, float, float]:
+        """Return lower bound, width and rounding as floats."""
+        return float(self.clamp.low), float(self.clamp.high - self.clamp.low), float(self.clamp.rounding)
+
+
 # Counts and sums -----------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +244,7 @@ def combination_radius(weights: Floats, scale: float, level: float) -> float:
 
 
 @dataclass(frozen=True)
-class MeanReader(ClimbedReader):
+class MeanReader(ClippedReader):
     """Reads the mean of clamped values off the shares (sum of t, sum of steps - t).
 
     With f the exact share of t in the total and noises X, Y, the noisy share F of the noisy total T misses by
@@ -241,8 +255,6 @@ class MeanReader(ClimbedReader):
     >>> reader.read(np.array([[4000], [6000]]), scale=10.0, level=0.05).value.tolist()
     [4.0]
     """
-
-    clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range.
@@ -263,13 +275,13 @@ class MeanReader(ClimbedReader):
         certain = known & (share + error >= 0) & (share - error <= 1)
         low, high = np.where(certain, share - error, 0.0), np.where(certain, share + error, 1.0)
         ends = (_clipped_share(up, down), np.clip(low, 0, 1), np.clip(high, 0, 1))
-        width, rounding = float(self.clamp.high - self.clamp.low), float(self.clamp.rounding)
-        value, low, high = (float(self.clamp.low) + width * end for end in ends)
+        lower, width, rounding = self.limits
+        value, low, high = (lower + width * end for end in ends)
         return CellReading(value, low - rounding, high + rounding)
 
 
 @dataclass(frozen=True)
-class CentredMeanReader(ClimbedReader):
+class CentredMeanReader(ClippedReader):
     """Reads the mean off a centred sum and a count in steps, for tables in which rows are replaced.
 
     With y in [-1, 1] the exact mean counted from the middle in half ranges, and noises X, Y, the ratio F of the noisy
@@ -279,8 +291,6 @@ class CentredMeanReader(ClimbedReader):
     >>> reader.read(np.array([[-2000], [10000]]), scale=10.0, level=0.05).value.tolist()
     [4.0]
     """
-
-    clamp: Clamp
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
         """Return whether the noisy number of rows is well above the noise."""
@@ -300,9 +310,9 @@ class CentredMeanReader(ClimbedReader):
         certain = known & (np.abs(ratio) - error <= 1)
         value = 2 * _clipped_share(total + centred, total - centred) - 1
         low, high = np.where(certain, ratio - error, -1.0), np.where(certain, ratio + error, 1.0)
-        middle, half = float(self.clamp.low + self.clamp.high) / 2, float(self.clamp.high - self.clamp.low) / 2
+        _, width, rounding = self.limits
+        middle, half = float(self.clamp.low + self.clamp.high) / 2, width / 2
         value, low, high = (middle + half * np.clip(end, -1, 1) for end in (value, low, high))
-        rounding = float(self.clamp.rounding)
         return CellReading(value, low - rounding, high + rounding)
 
 
@@ -346,7 +356,7 @@ def weighted_radius(share: Floats, scale: float, level: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class VarianceReader(ClimbedReader):
+class VarianceReader(ClippedReader):
     """Reads the variance (of the rows, divided by their number) off the shares t^2, 2 t (steps - t), (steps - t)^2.
 
     For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2, and
@@ -357,8 +367,6 @@ class VarianceReader(ClimbedReader):
     [25.0]
     """
 
-    clamp: Clamp
-
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
         shares, error = _read_shares(noisy, self.clamp, scale, level)
@@ -367,14 +375,14 @@ class VarianceReader(ClimbedReader):
         value = np.clip((weights * shares).sum(axis=0), 0, 0.25)
         above = value + error * _noise_factor(weights, np.minimum(value + 2.75 * error, 1.0))
         below = value - error * _noise_factor(weights, above) - (1.5 * error) ** 2
-        squared = float(self.clamp.high - self.clamp.low) ** 2
-        slack = float(self.clamp.rounding) * float(self.clamp.high - self.clamp.low) * 2
+        _, width, rounding = self.limits
+        squared, slack = width**2, rounding * width * 2
         low, high = np.clip(below, 0, 0.25) * squared, np.clip(above, 0, 0.25) * squared
         return CellReading(value * squared, np.maximum(low - slack, 0), high + slack)
 
 
 @dataclass(frozen=True)
-class SquareMeanReader(ClimbedReader):
+class SquareMeanReader(ClippedReader):
     """Reads the mean off the same three shares.
 
     >>> reader = SquareMeanReader(Clamp.of((0, 10), whole=True))
@@ -382,28 +390,24 @@ class SquareMeanReader(ClimbedReader):
     [5.0]
     """
 
-    clamp: Clamp
-
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
         shares, error = _read_shares(noisy, self.clamp, scale, level)
         share = shares[0] + shares[1] / 2
-        low, width, rounding = float(self.clamp.low), float(self.clamp.high - self.clamp.low), self.clamp.rounding
+        low, width, rounding = self.limits
         ends = (low + width * np.clip(end, 0, 1) for end in (share, share - 1.5 * error, share + 1.5 * error))
         value, below, above = ends
-        return CellReading(value, below - float(rounding), above + float(rounding))
+        return CellReading(value, below - rounding, above + rounding)
 
 
 @dataclass(frozen=True)
-class DeviationReader(ClimbedReader):
+class DeviationReader(ClippedReader):
     """Reads the standard deviation: the root of the variance and of its ends.
 
     >>> reader = DeviationReader(Clamp.of((0, 10), whole=True))
     >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
     [5.0]
     """
-
-    clamp: Clamp
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell."""

@@ -222,10 +222,10 @@ def test_a_budget_may_be_a_number_a_pair_a_dict_or_a_guarantee(source, budget) -
 def test_a_misspelt_argument_is_explained_at_no_cost(source) -> None:
     session = expost.Session(people(source), 1)
 
-    with pytest.raises(WrongArguments, match=r"^mean\(\) got an unexpected argument 'wihtin'. Did you mean 'within'"):
-        session.mean("age", wihtin=3)
+    with pytest.raises(WrongArguments, match=r"^mean\(\) got an unexpected argument 'withim'. Did you mean 'within'"):
+        session.mean("age", withim=3)
     with pytest.raises(WrongArguments, match=r"Did you mean 'within'"):
-        session.price("mean", "age", wihtin=3)
+        session.price("mean", "age", withim=3)
     with pytest.raises(WrongArguments, match=r"Did you mean 'budget'"):
         expost.Session(people(source), buget=1)
     assert session.spent() == PureLoss(0) and not session.history()[1:]

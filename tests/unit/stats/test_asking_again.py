@@ -105,7 +105,7 @@ def test_a_climb_stops_where_it_would_have_stopped_as_the_first(seed: int, share
     assert paid(rough) + paid(again) == max(paid(rough), paid(alone))
 
 
-def test_looks_of_a_second_climb_are_chosen_by_the_scout_alone() -> None:
+def test_looks_of_a_second_climb_are_chosen_by_the_pilot_alone() -> None:
     cache, bits = ReleaseCache(), SeededBits(3)
     ask(Mean("x", within=2, max_epsilon=20), cache, bits)
     (key,) = cache.keys()
@@ -153,7 +153,7 @@ def test_the_receipt_of_a_free_answer_is_about_what_it_rests_on() -> None:
     assert (more.bill, more.in_all) == (PureLoss(1), PureLoss(6))
 
 
-def test_the_scout_of_an_earlier_climb_is_part_of_what_an_answer_rests_on() -> None:
+def test_the_pilot_of_an_earlier_climb_is_part_of_what_an_answer_rests_on() -> None:
     cache, bits = ReleaseCache(), SeededBits(1)
     first = ask(Mean("x", within=2, max_epsilon=20), cache, bits).receipt
     again = ask(Mean("x", within=2, max_epsilon=20), cache, bits).receipt

@@ -32,10 +32,10 @@ def climbs(counts: list[int], runs: int, cap: int | Fraction = 20, share: str = 
 @pytest.mark.parametrize("counts", [[40, 900], [200, 210, 190], [5, 60, 3000, 0]], ids=str)
 def test_all_groups_are_right_at_once_as_often_as_asked(counts: list[int]) -> None:
     exact, wrong, runs = np.array(counts), 0, 120
-    for ascent in climbs(counts, runs):
-        off = np.abs(ascent.reading.value - exact) > 0.1 * exact
-        outside = (ascent.reading.low > exact) | (ascent.reading.high < exact)
-        wrong += bool((off & ascent.met).any() or outside.any())
+    for result in climbs(counts, runs):
+        off = np.abs(result.reading.value - exact) > 0.1 * exact
+        outside = (result.reading.low > exact) | (result.reading.high < exact)
+        wrong += bool((off & result.met).any() or outside.any())
 
     # A rate of 20 % shows as more than 39 % of 120 runs once in a million.
     assert wrong / runs <= 0.39
@@ -44,11 +44,11 @@ def test_all_groups_are_right_at_once_as_often_as_asked(counts: list[int]) -> No
 def wrong_at_once(counts: list[int], share: str, runs: int) -> float:
     """How often some group is met and off by more than the share, below zero, or outside its interval."""
     exact, wrong = np.array(counts), 0
-    for ascent in climbs(counts, runs, share=share, cap=50):
-        assert (ascent.reading.value >= 0).all() and (ascent.reading.low >= 0).all()
-        off = np.abs(ascent.reading.value - exact) > float(Fraction(share)) * exact + 1e-9
-        outside = (ascent.reading.low > exact) | (ascent.reading.high < exact)
-        wrong += bool((off & ascent.met).any() or outside.any())
+    for result in climbs(counts, runs, share=share, cap=50):
+        assert (result.reading.value >= 0).all() and (result.reading.low >= 0).all()
+        off = np.abs(result.reading.value - exact) > float(Fraction(share)) * exact + 1e-9
+        outside = (result.reading.low > exact) | (result.reading.high < exact)
+        wrong += bool((off & result.met).any() or outside.any())
     return wrong / runs
 
 
@@ -71,9 +71,9 @@ def test_groups_are_right_at_once_in_many_runs(counts: list[int], share: str) ->
 def test_a_sum_of_either_sign_is_met_with_its_own_sign_as_often_as_asked(exact: int, share: str) -> None:
     climb, runs, wrong = RelativeClimb(Fraction(share), FAILURE, Fraction(20), signed=True), 150, 0
     for seed in range(runs):
-        ascent = climb.run(GradualRelease(Sealed(np.array([exact]), Sensitivity(1))), Fraction(1), 1, SeededBits(seed))
-        off = abs(ascent.reading.value[0] - exact) > float(Fraction(share)) * abs(exact) + 1e-9
-        wrong += bool(ascent.met[0] and off)
+        result = climb.run(GradualRelease(Sealed(np.array([exact]), Sensitivity(1))), Fraction(1), 1, SeededBits(seed))
+        off = abs(result.reading.value[0] - exact) > float(Fraction(share)) * abs(exact) + 1e-9
+        wrong += bool(result.met[0] and off)
 
     # A rate of 20 % shows as more than 37 % of 150 runs once in a million.
     assert wrong / runs <= 0.37
@@ -82,9 +82,9 @@ def test_a_sum_of_either_sign_is_met_with_its_own_sign_as_often_as_asked(exact: 
 def test_a_count_of_zero_is_met_only_where_zero_is_certain() -> None:
     for cap, met in (("1", False), ("20", True)):
         seen = list(climbs([0], 60, cap=Fraction(cap)))
-        right = [ascent for ascent in seen if not ascent.met[0] or ascent.reading.value[0] == 0]
+        right = [result for result in seen if not result.met[0] or result.reading.value[0] == 0]
         assert len(right) >= 40
-        assert np.mean([ascent.met[0] for ascent in right]) == met
+        assert np.mean([result.met[0] for result in right]) == met
 
 
 def test_raising_the_cap_a_little_each_time_adds_no_rungs_of_its_own() -> None:
@@ -100,15 +100,15 @@ def test_tiny_and_large_caps_in_turn_look_at_no_more_rungs_than_the_rule_allows_
     kept = GradualRelease(Sealed(np.array([10]), Sensitivity(1)))
     for cap in (Fraction(1, 10**8), Fraction(5), Fraction(1, 10**8), Fraction(900)):
         climb = RelativeClimb(Fraction(1, 10), FAILURE, cap)
-        ascent = climb.run(kept, Fraction(1), 1, SeededBits(1))
+        result = climb.run(kept, Fraction(1), 1, SeededBits(1))
         looks = climb.rungs_to_check(kept, kept.path.ladder, Fraction(1), cap, relative_rule(climb.share, FAILURE))
         assert 1 <= len(looks) <= MOST_LOOKS
-        kept.read = max(kept.read, ascent.top)
+        kept.read = max(kept.read, result.top)
 
 
 def test_the_smallest_group_sets_the_bill_and_the_number_of_groups_hardly_matters() -> None:
-    few = np.mean([float(ascent.cost) for ascent in climbs([50], 20)])
-    many = np.mean([float(ascent.cost) for ascent in climbs([50] + [5000] * 30, 20)])
+    few = np.mean([float(result.cost) for result in climbs([50], 20)])
+    many = np.mean([float(result.cost) for result in climbs([50] + [5000] * 30, 20)])
 
     assert many <= 1.5 * few  # an even split over 31 groups would pay about three times as much
 
@@ -127,10 +127,10 @@ def test_the_forecast_is_the_rate_that_the_counts_would_need() -> None:
 
 
 def test_what_is_billed_covers_every_rung_that_was_needed_to_decide() -> None:
-    for ascent in climbs([3, 3000], 20, cap=1):
-        assert not ascent.met[0]
-        assert ascent.cost == ascent.pilot_cost + max(ascent.ladder[rung] for rung in ascent.rung.tolist())
-        assert ascent.cost <= 1
+    for result in climbs([3, 3000], 20, cap=1):
+        assert not result.met[0]
+        assert result.cost == result.pilot_cost + max(result.ladder[rung] for rung in result.rung.tolist())
+        assert result.cost <= 1
 
 
 @pytest.mark.parametrize("groups", [2, 7, 400])
@@ -145,9 +145,9 @@ def test_groups_that_are_all_given_up_share_the_failure_probability_evenly(group
 @pytest.mark.parametrize("cap", ["1/1000", "1/10", "1"])
 @pytest.mark.parametrize("counts", [[10] * 4, [0, 0], [100, 9, 1]], ids=str)
 def test_groups_that_no_rung_can_serve_are_flagged_and_keep_their_intervals(counts: list[int], cap: str) -> None:
-    for ascent in climbs(counts, 20, cap=Fraction(cap), share="1/200"):
-        assert not ascent.met.any() and ascent.cost <= Fraction(cap)
-        assert np.isfinite([ascent.reading.value, ascent.reading.low, ascent.reading.high]).all()
+    for result in climbs(counts, 20, cap=Fraction(cap), share="1/200"):
+        assert not result.met.any() and result.cost <= Fraction(cap)
+        assert np.isfinite([result.reading.value, result.reading.low, result.reading.high]).all()
 
 
 @pytest.mark.parametrize("rows", [30, 10**6, 10**9])

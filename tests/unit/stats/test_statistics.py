@@ -113,8 +113,8 @@ def test_groups_stop_on_their_own_rungs_and_are_billed_the_highest(question) -> 
     assert [row.label for row in rows] == ["a", "b", "c"]
     assert all(row.met for row in rows)
     assert len({row.epsilon for row in rows}) > 1
-    scout = release.receipt.breakdown["pilot"]
-    assert release.receipt.bill.amounts()["epsilon"] == scout + max(row.epsilon for row in rows)
+    pilot = release.receipt.breakdown["pilot"]
+    assert release.receipt.bill.amounts()["epsilon"] == pilot + max(row.epsilon for row in rows)
 
 
 def test_a_group_out_of_reach_is_flagged_and_does_not_drag_the_others_up() -> None:
