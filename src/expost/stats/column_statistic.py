@@ -92,20 +92,36 @@ class ColumnQuery(GradualQuery):
         stages = self.bounded_first
         return super().question if stages is None else stages.question
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
         """Plan the query; one with private bounds in two stages."""
         stages = self.bounded_first
-        return super().plan_public(dataset, context) if stages is None else stages.plan(dataset)
+        return super()._plan_public(dataset, context) if stages is None else stages.plan(dataset)
 
     @abstractmethod
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         """Fit the query to a dataset and the clipped column."""
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset."""
-        return self.design_column(dataset, self.clip_column(dataset))
+        """Fit the query to a dataset.
 
-    def clip_column(self, dataset: Dataset) -> Measured:
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
+        return self._design_column(dataset, self._clip_column(dataset))
+
+    def _clip_column(self, dataset: Dataset) -> Measured:
         """Return the column with the limits to which it is clipped."""
         expression = dataset.expression(self.column)
         return Measured(expression, dataset.clamp(expression, self.bounds))
@@ -164,7 +180,7 @@ class Sum(ColumnQuery):
         """Return what is asked for."""
         return f"sum of {self.column}"
 
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         """Fit the query to a dataset, on a finer grid than other statistics need."""
         declared, clamp = measured.clamp, refine_clamp(measured.clamp, dataset)
         form = TotalForm(clamp)
@@ -178,9 +194,9 @@ class Sum(ColumnQuery):
         bounds = {repr(measured.expression): declared.to_terms()}
         return self.fit_design(dataset, form, reader, measured=[replace(measured, clamp=clamp)], bounds=bounds)
 
-    def alternative_designs(self, dataset: Dataset) -> list[Design]:
+    def _alternative_designs(self, dataset: Dataset) -> list[Design]:
         """Return the designs of mean and variance: their releases have the sum in them."""
-        measured = self.clip_column(dataset)
+        measured = self._clip_column(dataset)
         clamp = measured.clamp
         low, high, steps, rounding = clamp.low, clamp.high, clamp.steps, float(clamp.rounding)
         shares = CombinationReader((high / steps, low / steps), rows=(1 / Fraction(steps),) * 2, rounding=rounding)
@@ -259,16 +275,16 @@ class Mean(ColumnQuery):
         """Return what is asked for."""
         return f"mean of {self.column}"
 
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         """Fit the query to a dataset."""
         clamp = measured.clamp
         if _count_is_free(self, dataset):
             return self.fit_design(dataset, CentredForm(clamp), CentredMeanReader(clamp), measured=[measured])
         return self.fit_design(dataset, ShareForm(clamp), MeanReader(clamp), measured=[measured])
 
-    def alternative_designs(self, dataset: Dataset) -> list[Design]:
+    def _alternative_designs(self, dataset: Dataset) -> list[Design]:
         """Return the design of the variance: its releases have the mean in them."""
-        measured = self.clip_column(dataset)
+        measured = self._clip_column(dataset)
         clamp = measured.clamp
         return [self.fit_design(dataset, SquareForm(clamp), SquareMeanReader(clamp), measured=[measured])]
 
@@ -326,7 +342,7 @@ class Variance(ColumnQuery):
         """Return what is asked for."""
         return f"variance of {self.column}"
 
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         """Fit the query to a dataset."""
         clamp = measured.clamp
         return self.fit_design(dataset, SquareForm(clamp), VarianceReader(clamp), measured=[measured])
@@ -383,7 +399,7 @@ class StandardDeviation(ColumnQuery):
         """Return what is asked for."""
         return f"standard deviation of {self.column}"
 
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         """Fit the query to a dataset."""
         clamp = measured.clamp
         return self.fit_design(dataset, SquareForm(clamp), DeviationReader(clamp), measured=[measured])

@@ -107,9 +107,9 @@ class Summary(TableQuery):
         """Return what is asked for."""
         return f"summary of {', '.join(map(str, self.columns))}"
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> SummaryPlan:
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> SummaryPlan:
         """Plan every column."""
-        return SummaryPlan(self, tuple(part.plan_public(dataset, context) for part in self.parts))  # type: ignore[misc]
+        return SummaryPlan(self, tuple(part._plan_public(dataset, context) for part in self.parts))  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,11 @@ class _ColumnSummary(ColumnQuery):
     def subject(self) -> str:
         return f"summary of {self.column}"
 
-    def design_column(self, dataset: Dataset, measured: Measured) -> Design:
+    def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
         clamp = measured.clamp
         return self.fit_design(dataset, SquareForm(clamp), _MeanAndDeviationReader(clamp), measured=[measured])
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         reading, labels = result.reading, []
         for label in group_labels(design.axes):
             group = label if isinstance(label, tuple) else (label,)

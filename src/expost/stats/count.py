@@ -74,18 +74,34 @@ class Count(GradualQuery):
         """Return what is asked for."""
         return "count of rows"
 
-    def inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
+    def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """Return the axes that split each group further."""
         return ()
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset."""
-        design = self.fit_design(dataset, CountForm(), TotalReader(least=0), inner_axes=self.inner_axes(dataset))
+        """Fit the query to a dataset.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
+        design = self.fit_design(dataset, CountForm(), TotalReader(least=0), inner_axes=self._inner_axes(dataset))
         if dataset.rows is not None and design.tally.where is None and not design.axes and dataset.unit.is_row:
             raise InvalidRequest("The number of rows is public under replace-one adjacency", do="Use dataset.rows")
         return design
 
-    def show_number(self, number: float) -> Any:
+    def _show_number(self, number: float) -> Any:
         """Round a number: counts are whole."""
         return round(number)
 
@@ -133,7 +149,23 @@ class CountDistinct(Count):
         return "count of distinct units"
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset; if a row is a unit, units are rows."""
+        """Fit the query to a dataset; if a row is a unit, units are rows.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
         if dataset.unit.is_row:
             return super().design(dataset)
         return self.fit_design(dataset, CountForm(), TotalReader(least=0), once=True)
@@ -188,15 +220,15 @@ class Histogram(Count):
         """Return what is asked for."""
         return f"histogram of {self.column}"
 
-    def inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
+    def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """Return the bins."""
         expression = dataset.expression(self.column)
         dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
         return (Bins.of(expression, self.edges),)
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put the groups into a release with the edges of the bins."""
-        found = super().shape_release(design, result, receipt)
+        found = super()._shape_release(design, result, receipt)
         return HistogramRelease(found.value, receipt, edges=tuple(float(edge) for edge in self.edges))
 
 
@@ -312,13 +344,13 @@ class TopK(Count):
         """Return what is asked for."""
         return f"top {self.k} of {self.column}"
 
-    def inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
+    def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """Return the categories."""
         return (dataset.axis(self.column),)
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Choose the largest counts of each group."""
-        everything = super().shape_release(design, result, receipt)
+        everything = super()._shape_release(design, result, receipt)
         categories = design.axes[-1].size
         values = np.array([row.value for row in everything.value.rows]).reshape(-1, categories)
         order = np.argsort(-values, axis=1, kind="stable")[:, : self.k] + categories * np.arange(len(values))[:, None]
@@ -404,6 +436,6 @@ class CountByPrivateKeys(Count):
         """Return the two stages: keys, then counts."""
         return ByPrivateKeys(self.count)
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
         """Plan both stages."""
         return self.keys_first.plan(dataset)

@@ -140,7 +140,23 @@ class Covariance(GradualQuery):
         return "covariance of " + ", ".join(map(str, self.columns))
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset."""
+        """Fit the query to a dataset.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
         expressions = [dataset.expression(column) for column in self.columns]
         limits = self.bounds if self.bounds is not None else (None,) * len(expressions)
         clamps = tuple(dataset.clamp(each, bounds) for each, bounds in zip(expressions, limits, strict=True))
@@ -151,7 +167,7 @@ class Covariance(GradualQuery):
         form = MomentForm(clamps)
         return self.fit_design(dataset, form, CovarianceReader(form), measured=measured)
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put the entries into a matrix, or into one row per group and pair of columns."""
         entries = np.stack([result.reading.value, result.reading.low, result.reading.high])
         names, upper = tuple(map(str, self.columns)), np.triu_indices(len(self.columns))

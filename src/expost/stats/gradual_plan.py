@@ -90,9 +90,25 @@ class GradualQuery(TableQuery):
 
     @abstractmethod
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset, or raise ``InvalidRequest`` if its description cannot answer it."""
+        """Fit the query to a dataset, or raise ``InvalidRequest`` if its description cannot answer it.
 
-    def alternative_designs(self, dataset: Dataset) -> list[Design]:
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
+
+    def _alternative_designs(self, dataset: Dataset) -> list[Design]:
         """Return other designs whose earlier releases may already show the answer."""
         return []
 
@@ -108,8 +124,32 @@ class GradualQuery(TableQuery):
         leaves: int = 1,
         bounds: Mapping[str, Any] | None = None,
     ) -> Design:
-        """Return the design for this query's groups and filter; ``inner_axes`` split each group further."""
-        axes = (*self.group_axes(dataset), *inner_axes)
+        """Return the design for this query's groups and filter.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+        form : Form
+            Which integers are added up; it fixes the sensitivity.
+        reader : Reader
+            How values and intervals are read off noisy integers.
+        measured : sequence of Measured, default empty
+            The columns that are added up, with the limits to which they are clipped.
+        inner_axes : sequence of Axis, default empty
+            Axes that split each group further, such as bins.
+        once : bool, default False
+            Count each unit once per cell.
+        leaves : int, default 1
+            How many cells of the last axis make up one group.
+        bounds : mapping, optional
+            The bounds that the receipt states. Default: those of ``measured``.
+
+        Returns
+        -------
+        Design
+        """
+        axes = (*self._group_axes(dataset), *inner_axes)
         degree = {"degree": form.degree} if measured else {}
         tally = dataset.tally(measured=tuple(measured), axes=axes, where=dataset.condition(self.where), **degree)
         limits = bounds or {repr(each.expression): each.clamp.to_terms() for each in measured}
@@ -118,22 +158,22 @@ class GradualQuery(TableQuery):
             terms["groups"] = tally.cells // leaves
         return Design(tally, form, reader, dataset.sensitivity(form, tally, once=once), once, leaves, terms)
 
-    def show_number(self, number: float) -> Any:
+    def _show_number(self, number: float) -> Any:
         """Return a value or an end of its interval as it is released."""
         return number
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put values and intervals into a release."""
         reading = result.reading
         if not design.axes:
-            value, low, high = (self.show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
+            value, low, high = (self._show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
             return AnswerRelease(value, receipt, (low, high), result.steps)
         numbers = np.stack([reading.value, reading.low, reading.high])
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist()]
         labels = group_labels(design.axes)
         return GroupRelease(Groups.from_arrays(axis_names(design.axes), labels, numbers, levels, result.met), receipt)
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> GradualPlan:
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> GradualPlan:
         """Plan the query: check earlier releases for a free answer, then price what is missing."""
         design, asked = self.design(dataset), self.accuracy
         climbs = asked.target is not None and not (design.reader.linear and not asked.relative)
@@ -237,7 +277,7 @@ def _known_releases(
         yield design, own
     if query.accuracy.target is None:
         return
-    others = [(each, each.cache_key(dataset)) for each in query.alternative_designs(dataset)]
+    others = [(each, each.cache_key(dataset)) for each in query._alternative_designs(dataset)]
     keys = [*others, *((each, key + _FIXED_LEVELS) for each, key in others)]
     if climbs:
         keys.append((design, design.cache_key(dataset) + _FIXED_LEVELS))
@@ -327,7 +367,7 @@ class GradualPlan:
             release.record_answer(self.query.subject, self.query.accuracy.failure_probability, result)
             if self.check.cache is not None and self.check.key is not None:
                 self.check.cache.keep_release(self.check.key, release)
-        return self.query.shape_release(self.design, result, self._write_receipt(result))
+        return self.query._shape_release(self.design, result, self._write_receipt(result))
 
     def _read_level(self, release: GradualRelease, bits: BitSource | None) -> ClimbResult:
         """Read all cells at the level that was given or priced beforehand."""

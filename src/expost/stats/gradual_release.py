@@ -256,7 +256,13 @@ class ReleaseCache(SingleOwner):
 
     @contextmanager
     def take_turn(self) -> Iterator[Self]:
-        """Yield the cache to this thread alone."""
+        """Yield the cache to this thread alone.
+
+        Returns
+        -------
+        context manager
+            It yields the cache.
+        """
         if os.getpid() != self._owner_process:
             # The other side of the fork has the same releases, and perhaps a lock that no thread here will release.
             self._take_ownership()
@@ -265,7 +271,17 @@ class ReleaseCache(SingleOwner):
             yield self
 
     def find_release(self, key: str) -> GradualRelease | None:
-        """Return the release kept under a key, as last stored."""
+        """Return the release kept under a key, as last stored.
+
+        Parameters
+        ----------
+        key : str
+            The key of the sealed vector, from ``Design.cache_key``.
+
+        Returns
+        -------
+        GradualRelease or None
+        """
         state = None if self._store is None else self._store.kept(f"path:{key}")
         if state is not None and state != self._stored.get(key):
             self._releases[key], self._stored[key] = GradualRelease.from_bytes(state), state
@@ -273,6 +289,17 @@ class ReleaseCache(SingleOwner):
 
     def keep_release(self, key: str, release: GradualRelease) -> None:
         """Keep a release after it was read. This must succeed before the answer leaves.
+
+        Parameters
+        ----------
+        key : str
+            The key of the sealed vector.
+        release : GradualRelease
+            The release, as far as it was read.
+
+        Returns
+        -------
+        None
 
         Raises
         ------
@@ -299,5 +326,10 @@ class ReleaseCache(SingleOwner):
         return self._store is None and not self._releases
 
     def keys(self) -> Iterable[str]:
-        """Return the keys of the releases kept in memory."""
+        """Return the keys of the releases kept in memory.
+
+        Returns
+        -------
+        iterable of str
+        """
         return self._releases.keys()

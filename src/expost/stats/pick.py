@@ -169,9 +169,9 @@ class MostCommon(TableQuery):
         """Return what is asked for."""
         return f"most common {self.column}"
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> MostCommonPlan:
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> MostCommonPlan:
         """Plan the picks and price them."""
-        axes, asked = self.group_axes(dataset), self.accuracy
+        axes, asked = self._group_axes(dataset), self.accuracy
         tally = dataset.tally(axes=(*axes, dataset.axis(self.column)), where=dataset.condition(self.where))
         candidates = tally.axes[-1].size
         # Rows move in one category by at most their number (Linf), up in one and down in another when replaced.

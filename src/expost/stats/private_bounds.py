@@ -255,9 +255,9 @@ class PrivatelyBounded:
     def question(self) -> str:
         """Return the question in public words."""
         share = float(100 * self.bounds.epsilon / self.total)
-        return f"{self.query_with((0, 1)).question} with private bounds (for {share:.4g} % of epsilon)"
+        return f"{self._query_with((0, 1)).question} with private bounds (for {share:.4g} % of epsilon)"
 
-    def query_with(self, bounds: tuple[float, float]) -> ColumnQuery:
+    def _query_with(self, bounds: tuple[float, float]) -> ColumnQuery:
         """Return the statistic with public bounds and what is left of the epsilon or cap."""
         rest = self.total - self.bounds.epsilon
         if self.query.epsilon is not None:
@@ -285,7 +285,7 @@ class PrivatelyBounded:
             If the bounds or the statistic cannot be planned.
         """
         plan = self.bounds.plan(dataset)
-        self.query_with((0, self.query.smallest)).plan(dataset)
+        self._query_with((0, self.query.smallest)).plan(dataset)
         return BoundsFirstPlan(self, plan)
 
 
@@ -318,7 +318,7 @@ class BoundsFirstPlan:
         if found.value is None or found.value[0] >= found.value[1]:
             return AnswerRelease(None, failed)
         try:
-            plan = self.stages.query_with(found.value).plan(dataset)
+            plan = self.stages._query_with(found.value).plan(dataset)
         except (BudgetExceeded, InvalidRequest):
             # The price of the target, and which noise is representable, depend on the bounds, which were paid for: a
             # missed target, not an error.

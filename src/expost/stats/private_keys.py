@@ -151,7 +151,7 @@ class PrivateKeys:
             raise InvalidRequest("Private keys need add-remove adjacency", do="Use adjacency='add-remove'")
         if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
             raise InvalidRequest("Expected texts or numbers as private keys", got=self.column, do="Derive a text")
-        tally = self.tally(dataset, self.to_axis(dataset, ("",)))
+        tally = self._tally(dataset, self._to_axis(dataset, ("",)))
         groups = dataset.max_groups_per_unit
         once = not dataset.unit.is_row and groups is not None
         limits = None if once else dataset.limits(tally)
@@ -159,11 +159,11 @@ class PrivateKeys:
         check_level(self.epsilon, rows)
         return KeyPlan(self, rows, once)
 
-    def to_axis(self, dataset: Dataset, keys: tuple[Any, ...]) -> Categories:
+    def _to_axis(self, dataset: Dataset, keys: tuple[Any, ...]) -> Categories:
         """Return keys that were shown as public categories."""
         return Categories.of(dataset.expression(self.column), keys)
 
-    def tally(self, dataset: Dataset, axis: Axis) -> Tally:
+    def _tally(self, dataset: Dataset, axis: Axis) -> Tally:
         """Return the tally of the rows of each key."""
         return dataset.tally(axes=(axis,), where=dataset.condition(self.where))
 
@@ -202,10 +202,10 @@ class KeyPlan:
     def measure(self, dataset: Dataset) -> FoundKeyCounts:
         """Count the keys that occur and return the exact counts, sealed, with their keys."""
         query, secret = self.query, draw_bounding_secret()
-        first = query.tally(dataset, query.to_axis(dataset, ("",)))
+        first = query._tally(dataset, query._to_axis(dataset, ("",)))
         keys = dataset.keys(dataset.expression(query.column), first, secret=secret)
         under = Sensitivity(self.rows, adjacency=dataset.adjacency, unit=dataset.unit)
-        sealed, found = dataset.occupied(query.tally(dataset, keys), secret=secret, under=under, once=self.once)
+        sealed, found = dataset.occupied(query._tally(dataset, keys), secret=secret, under=under, once=self.once)
         return FoundKeyCounts(sealed, keys.column.take(pa.array(found)))
 
     def climb(self, sealed: FoundKeyCounts, bits: BitSource | None = None) -> Release[tuple[Any, ...]]:
@@ -339,17 +339,17 @@ class ByPrivateKeys:
             If the keys or the statistic cannot be planned.
         """
         plans = tuple(each.plan(dataset) for each in self.keys)
-        self.query_about(dataset, [("",)] * len(self.keys)).plan(dataset)
+        self._query_about(dataset, [("",)] * len(self.keys)).plan(dataset)
         return KeysFirstPlan(self, plans)
 
-    def query_about(self, dataset: Dataset, shown: Sequence[tuple[Any, ...]]) -> TableQuery:
+    def _query_about(self, dataset: Dataset, shown: Sequence[tuple[Any, ...]]) -> TableQuery:
         """Return the statistic about keys that were shown."""
         lists = iter(zip(self.keys, shown, strict=True))
         by: list[Any] = []
         for each in self.query.group_keys:
             if isinstance(each, PrivateKeys):
                 keys, values = next(lists)
-                by.append(keys.to_axis(dataset, values))
+                by.append(keys._to_axis(dataset, values))
             else:
                 by.append(each)
         return replace(self.query, by=by)
@@ -387,27 +387,27 @@ class ByPrivateKeys:
                 shown.append(ask(each, request_id=None if request_id is None else f"{request_id}: {each.question}"))
             receipts = [each.receipt for each in shown]
             if not all(each.value for each in shown):
-                return self.release_no_groups(receipts)
-            query = self.query_about(dataset, [each.value for each in shown])
+                return self._release_no_groups(receipts)
+            query = self._query_about(dataset, [each.value for each in shown])
             paid = reduce(together, (each.in_all for each in receipts))
             return ask(NotedQuery(query, describe_keys(receipts), paid), request_id=request_id)
         except (BudgetExceeded, InvalidRequest) as refusal:
             if not shown:
                 raise
             why = str(refusal)
-        release = self.release_keys(shown)
+        release = self._release_keys(shown)
         raise TargetNotMet(
             f"{why} The keys were shown before that and cost {release.receipt.bill}: they are public now and the value "
             "of this error's release. Declare them as categories to ask about them again.",
             release,
         )
 
-    def release_no_groups(self, receipts: Sequence[Receipt]) -> Release[Any]:
+    def _release_no_groups(self, receipts: Sequence[Receipt]) -> Release[Any]:
         """Return the release of a statistic by keys of which none was shown."""
         names = tuple(str(each.column if isinstance(each, PrivateKeys) else each) for each in self.query.group_keys)
         return GroupRelease(Groups(names, ()), self._keys_receipt(receipts, Outcome.FIXED))
 
-    def release_keys(self, shown: Sequence[Release[Any]]) -> Release[Any]:
+    def _release_keys(self, shown: Sequence[Release[Any]]) -> Release[Any]:
         """Return the keys that were paid for, where the statistic about them could not be asked."""
         keys = shown[0].value if len(self.keys) == 1 else tuple(each.value for each in shown)
         return AnswerRelease(keys, self._keys_receipt([each.receipt for each in shown], Outcome.NOT_MET))
@@ -451,12 +451,12 @@ class KeysFirstPlan:
         shown = [plan.climb(each, bits) for plan, each in zip(self.key_plans, found, strict=True)]
         receipts = [each.receipt for each in shown]
         if not all(each.value for each in shown):
-            return stages.release_no_groups(receipts)
+            return stages._release_no_groups(receipts)
         try:
-            plan = stages.query_about(dataset, [each.value for each in shown]).plan(dataset)
+            plan = stages._query_about(dataset, [each.value for each in shown]).plan(dataset)
         except BudgetExceeded:
             # The price of the target depends on the number of keys, which were paid for: a missed target, no error.
-            return stages.release_keys(shown)
+            return stages._release_keys(shown)
         answer = plan.climb(plan.measure(dataset), bits)
         own = answer.receipt.bill.amounts()["epsilon"]
         receipt = replace(

@@ -108,16 +108,32 @@ class TreeQuery(GradualQuery):
         if not isinstance(self.levels, int) or self.levels not in (1, 2, 3, 4):
             raise InvalidRequest("Expected 1 to 4 levels", got=self.levels, do="Pass levels=3")
 
-    def tree_probabilities(self) -> tuple[Fraction, ...]:
+    def _tree_probabilities(self) -> tuple[Fraction, ...]:
         """Return the probabilities to read off the tree."""
         raise NotImplementedError
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset."""
+        """Fit the query to a dataset.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
         expression, form = dataset.expression(self.column), TreeForm(self.levels)
         clamp = dataset.clamp(expression, self.bounds)
         leaves = Bins.of(expression, leaf_edges(clamp, form).tolist(), clamped=True)
-        reader = QuantileReader(form, clamp, self.tree_probabilities())
+        reader = QuantileReader(form, clamp, self._tree_probabilities())
         bounds = {str(self.column): clamp.to_terms()}
         return self.fit_design(dataset, form, reader, inner_axes=[leaves], leaves=form.leaves, bounds=bounds)
 
@@ -186,16 +202,32 @@ class Quantiles(TreeQuery):
         """Return what is asked for."""
         return f"quantiles {', '.join(str(float(share)) for share in self.probabilities)} of {self.column}"
 
-    def tree_probabilities(self) -> tuple[Fraction, ...]:
+    def _tree_probabilities(self) -> tuple[Fraction, ...]:
         """Return the probabilities to read off the tree."""
         return tuple(self.probabilities)  # type: ignore[arg-type]
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset, and state the leaves on the receipt."""
+        """Fit the query to a dataset, and state the leaves on the receipt.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, of which only the description is read.
+
+        Returns
+        -------
+        Design
+            What is added up and how it is read.
+
+        Raises
+        ------
+        InvalidRequest
+            If the description cannot answer the query.
+        """
         design = super().design(dataset)
         return replace(design, terms={**design.terms, "leaves": design.leaves})
 
-    def shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
+    def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put one row per group and probability into a release."""
         shares = [float(share) for share in self.probabilities]
         labels: list[Any] = []
@@ -282,10 +314,10 @@ class Quantile(TreeQuery):
             raise InvalidRequest("Smooth sensitivity bounds no error beforehand", do="Pass epsilon=")
         object.__setattr__(self, "share", probability(self.share, "share"))
 
-    def read_accuracy(self) -> AskedAccuracy:
+    def _read_accuracy(self) -> AskedAccuracy:
         """Read an error in the value, an error in ranks, or an epsilon."""
         if self.rank_within is None:
-            return super().read_accuracy()
+            return super()._read_accuracy()
         if self.within is not None:
             raise InvalidRequest("Expected one of within, rank_within and epsilon", do="Pass one of them")
         terms = {"epsilon": self.epsilon, "confidence": self.confidence, "max_epsilon": self.max_epsilon}
@@ -306,17 +338,17 @@ class Quantile(TreeQuery):
         """Return what is asked for."""
         return f"quantile {float(self.share)} of {self.column}"
 
-    def tree_probabilities(self) -> tuple[Fraction, ...]:
+    def _tree_probabilities(self) -> tuple[Fraction, ...]:
         """Return the one probability to read off the tree."""
         return (Fraction(self.share),)
 
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
         """Plan a reading of the tree for an error in the value, else a pick."""
-        return super().plan_public(dataset, context) if self.within is not None else self._plan_pick(dataset)
+        return super()._plan_public(dataset, context) if self.within is not None else self._plan_pick(dataset)
 
     def _plan_pick(self, dataset: Dataset) -> QuantilePickPlan:
         """Plan the picks and price them."""
-        expression, asked, axes = dataset.expression(self.column), self.accuracy, self.group_axes(dataset)
+        expression, asked, axes = dataset.expression(self.column), self.accuracy, self._group_axes(dataset)
         clamp, where = dataset.clamp(expression, self.bounds), dataset.condition(self.where)
         tally = dataset.tally(measured=(Measured(expression, clamp),), axes=axes, where=where, degree=1)
         limits = dataset.limits(tally)

@@ -54,9 +54,9 @@ class TableQuery(ABC):
             object.__setattr__(self, "by", read_list(self.by, "by", do='Pass "city" or ["city", "job"]'))
         if private_keys_in(self.by) and self.epsilon is None and self.max_epsilon is None:
             raise InvalidRequest("Expected a cap for a question by private keys", do="Pass max_epsilon=, or epsilon=")
-        object.__setattr__(self, "accuracy", self.read_accuracy())
+        object.__setattr__(self, "accuracy", self._read_accuracy())
 
-    def read_accuracy(self) -> AskedAccuracy:
+    def _read_accuracy(self) -> AskedAccuracy:
         """Read the accuracy or the level asked for."""
         return AskedAccuracy.read(
             within=self.within, epsilon=self.epsilon, confidence=self.confidence, max_epsilon=self.max_epsilon
@@ -68,7 +68,7 @@ class TableQuery(ABC):
         """Return what is asked for, without filter and groups."""
 
     @abstractmethod
-    def plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:
+    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:
         """Plan the query, whose groups are all public."""
 
     @property
@@ -122,9 +122,9 @@ class TableQuery(ABC):
         stages = self.keys_first
         if stages is not None:
             return stages.plan(dataset)
-        return self.plan_public(dataset, PlanContext() if context is None else context)
+        return self._plan_public(dataset, PlanContext() if context is None else context)
 
-    def group_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
+    def _group_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """Return the groups' axes: declared categories, or a list that was found."""
         keys = self.group_keys
         return tuple(key if isinstance(key, Categories) else dataset.axis(key) for key in keys)  # type: ignore[arg-type]

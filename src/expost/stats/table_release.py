@@ -28,15 +28,30 @@ class TableRelease(Release[T]):
     """A release that converts to Arrow, pandas and polars. All of its columns are public."""
 
     def to_arrow(self) -> pa.Table:
-        """Return the release as an Arrow table."""
+        """Return the release as an Arrow table.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """Return the table as a pandas frame."""
+        """Return the table as a pandas frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return the table as a polars frame."""
+        """Return the table as a polars frame.
+
+        Returns
+        -------
+        polars.DataFrame
+        """
         try:
             polars = importlib.import_module("polars")
         except ModuleNotFoundError:
@@ -52,7 +67,12 @@ class AnswerRelease(TableRelease[T]):
         return Release.__repr__(self).replace("AnswerRelease(", "Release(", 1)
 
     def to_arrow(self) -> pa.Table:
-        """Return one row: question, value, low, high, epsilon (what was paid), met."""
+        """Return one row: question, value, low, high, epsilon (what was paid), met.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
         low, high = (None, None) if self.interval is None else self.interval
         value = list(self.value) if isinstance(self.value, tuple) else self.value
         paid = float(self.receipt.bill.amounts().get("epsilon", Fraction(0)))
@@ -60,7 +80,19 @@ class AnswerRelease(TableRelease[T]):
         return pa.Table.from_pylist([row | {"epsilon": paid, "met": self.receipt.outcome.met}])
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb."""
+        """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options : object
+            Options of the picture.
+
+        Returns
+        -------
+        figure
+        """
         return draw("climb" if self.climb else "groups", self, path=path, **options)
 
 
@@ -71,7 +103,12 @@ class MatrixRelease(TableRelease[Any]):
     columns: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per entry: first, second, value, low, high."""
+        """Return one row per entry: first, second, value, low, high.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
         size = range(len(self.columns))
         low, high = (np.full_like(self.value, np.nan),) * 2 if self.interval is None else self.interval
         table: dict[str, Any] = {
@@ -81,7 +118,19 @@ class MatrixRelease(TableRelease[Any]):
         return pa.table(table | {name: m.ravel() for name, m in (("value", self.value), ("low", low), ("high", high))})
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given."""
+        """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options : object
+            Options of the picture.
+
+        Returns
+        -------
+        figure
+        """
         return draw("groups", self, path=path, **options)
 
 
@@ -150,7 +199,25 @@ class Groups(Mapping[Any, Any]):
         levels: list[Fraction],
         met: NDArray[np.bool_],
     ) -> Groups:
-        """Build groups from arrays of (value, low, high), one column per group."""
+        """Build groups from arrays.
+
+        Parameters
+        ----------
+        columns : tuple of str
+            The names of the group columns.
+        labels : list
+            One label per group.
+        numbers : array of shape (3, groups)
+            Values, lower ends and upper ends.
+        levels : list of Fraction
+            The privacy level at which each group was read.
+        met : array of bool
+            Whether each group reached the target.
+
+        Returns
+        -------
+        Groups
+        """
         value, low, high = numbers.tolist()
         rows = zip(labels, value, low, high, levels, met.tolist(), strict=True)
         return cls(columns, tuple(Group(*row) for row in rows))
@@ -202,7 +269,12 @@ class GroupRelease(TableRelease[Groups]):
         return f"GroupRelease({self.value!r}, {self.receipt.bill}{warning})"
 
     def to_arrow(self) -> pa.Table:
-        """Return a table with the group columns, value, low, high, epsilon and met."""
+        """Return a table with the group columns, value, low, high, epsilon and met.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
         groups = self.value
         labels = [row.label if len(groups.columns) > 1 else (row.label,) for row in groups.rows]
         table: dict[str, Any] = {name: [label[place] for label in labels] for place, name in enumerate(groups.columns)}
@@ -212,7 +284,19 @@ class GroupRelease(TableRelease[Groups]):
         return pa.table(table)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the groups with error bars; to a PNG or SVG file if ``path`` is given."""
+        """Draw the groups with error bars; to a PNG or SVG file if ``path`` is given.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options : object
+            Options of the picture.
+
+        Returns
+        -------
+        figure
+        """
         return draw("groups", self, path=path, **options)
 
 
@@ -223,12 +307,29 @@ class HistogramRelease(GroupRelease):
     edges: tuple[float, ...] = ()
 
     def to_arrow(self) -> pa.Table:
-        """Return the table of groups, with the upper edge of each bin after the lower one."""
+        """Return the table of groups, with the upper edge of each bin after the lower one.
+
+        Returns
+        -------
+        pyarrow.Table
+        """
         table, column = super().to_arrow(), len(self.value.columns) - 1
         upper = dict(itertools.pairwise(self.edges))
         ends = pa.array([upper[low] for low in table.column(column).to_pylist()])
         return table.add_column(column + 1, f"{self.value.columns[-1]} to", ends)
 
     def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given."""
+        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given.
+
+        Parameters
+        ----------
+        path : str, optional
+            A PNG or SVG file to write.
+        **options : object
+            Options of the picture.
+
+        Returns
+        -------
+        figure
+        """
         return draw("groups", self, path=path, edges=self.edges, **options)
