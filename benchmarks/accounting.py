@@ -25,7 +25,6 @@ from expost.accounting import (
     ConcentratedFilter,
     DiscreteGaussianEvent,
     DiscreteLaplaceEvent,
-    Event,
     ExponentialEvent,
     ExPostEvent,
     Filter,
@@ -33,6 +32,7 @@ from expost.accounting import (
     GaussianFilter,
     LaplaceEvent,
     PoissonSampled,
+    PrivacyEvent,
     PureEvent,
     PureFilter,
     RenyiFilter,
@@ -45,9 +45,9 @@ EXAMPLE = Repeat(PoissonSampled(0.01, GaussianEvent(1.1)), 10_000)
 DELTA = Fraction(1, 10**5)
 
 
-def events_of(rng: np.random.Generator, count: int, kinds: list[str]) -> list[Event]:
+def events_of(rng: np.random.Generator, count: int, kinds: list[str]) -> list[PrivacyEvent]:
     """Different events, taking turns among the kinds."""
-    makers: dict[str, Callable[[Fraction], Event]] = {
+    makers: dict[str, Callable[[Fraction], PrivacyEvent]] = {
         "gaussian": GaussianEvent,
         "pure": lambda x: PureEvent(1 / x),
         "laplace": LaplaceEvent,
@@ -78,7 +78,7 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def charge(make: Callable[[], Filter], events: list[Event]) -> float:
+def charge(make: Callable[[], Filter], events: list[PrivacyEvent]) -> float:
     """Processor seconds, which a busy machine blurs less than the clock on the wall."""
     filter = make()
     start = time.process_time()
@@ -102,13 +102,13 @@ def distribution_rows() -> dict[str, Callable[[], float]]:
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.pld import PLDAccountant
 
-    from expost.accounting.loss_distribution import total
-    from expost.accounting.scenario import scenarios
+    from expost.accounting.loss_distribution import sum_loss_distribution
+    from expost.accounting.scenario import list_scenarios
 
-    (scenario,) = scenarios(EXAMPLE)
+    (scenario,) = list_scenarios(EXAMPLE)
 
     def ours(interval: float | None) -> float:
-        found = total(scenario, interval)
+        found = sum_loss_distribution(scenario, interval)
         assert found is not None
         return found.epsilon(DELTA)
 

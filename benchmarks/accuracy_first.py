@@ -29,18 +29,16 @@ from threadpoolctl import threadpool_limits
 import tables
 from expost.accuracy.paper2017 import Task
 from expost.core import Ladder
-from expost.data.matrix import GRID_BITS, UnitBall, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall
 from expost.models import LogisticRegression, Ridge
-from expost.models.linear.aim import Aim
-from expost.models.linear.certified_ridge import CertifiedRidge
-from expost.models.linear.classification import TiltedClassifier, grid_labels
-from expost.models.linear.hypotheses import Hypotheses
-from expost.models.linear.losses import Logistic, TruncatedSquare
-from expost.models.linear.noise_reduction import NoiseReduction
-from expost.models.linear.objective import TiltedRisk
-from expost.models.linear.paper_fit import PaperFit
-from expost.models.linear.problem import Problem
-from expost.models.linear.tilted_ridge import TiltedRidge
+from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.paper_fit import Hypotheses, NoiseReduction, PaperFit
+from expost.models.linear.ridge_moments import CertifiedRidge
+from expost.models.linear.ridge_objective import TiltedRidge
+from expost.models.linear.row_loss import LogisticLoss, TruncatedSquare
+from expost.models.linear.tilted_risk import TiltedRisk
 from expost.noise import SeededBits
 
 PENALTY, FAILURE = 0.005, 0.1
@@ -70,7 +68,7 @@ class Case:
     def ours(self, tolerance: float, seeds: int) -> tuple[list[float], list[float], list[float]]:
         """Bills, excess risks and oracle levels of the default method."""
         problem = self.problem(tolerance)
-        request = TiltedRidge(problem) if self.task.ridge else TiltedClassifier(problem, Logistic(), self.labels)
+        request = TiltedRidge(problem) if self.task.ridge else TiltedClassifier(problem, LogisticLoss(), self.labels)
         rows = request.measure(self.source)
         bills, excesses, oracles = [], [], []
         for seed in range(seeds):
@@ -84,7 +82,7 @@ class Case:
     def oracle(self, tolerance: float, epsilon: Fraction, rows: object, seed: int) -> float:
         """The epsilon at which this seed's tilt, scaled, meets the target: the risk falls with the square of its length."""
         risk = TiltedRisk(
-            TruncatedSquare() if self.task.ridge else Logistic(), UnitBall(self.width), self.rows, PENALTY
+            TruncatedSquare() if self.task.ridge else LogisticLoss(), UnitBall(self.width), self.rows, PENALTY
         )
         scale = 2.0**-GRID_BITS if self.task.ridge else 1.0
         theta = risk.release(rows, epsilon, target_scale=scale, bits=SeededBits(seed))
@@ -202,7 +200,7 @@ def shipped_flights(folder: Path, seeds: int) -> dict[str, Any]:
                 regularization=3e-4,
                 bounds=list(tables.FLIGHT_BOUNDS.values()),
                 feature_bound=4.0,
-                target_bound=180.0,
+                target_bounds=180.0,
                 fit_intercept=True,
                 simulation_seed=seed,
             )

@@ -21,20 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis.anova import anova_p_values
 from expost.stats.hypothesis.binomial import binomial_p_values
-from expost.stats.hypothesis.correlation import correlation_p_values
+from expost.stats.hypothesis.count_table import sample_noisy_tables
 from expost.stats.hypothesis.goodness_of_fit import fit_p_values, private_fit_p_value
+from expost.stats.hypothesis.group_means import GroupShares, NoisyGroups
 from expost.stats.hypothesis.independence import independence_p_value
-from expost.stats.hypothesis.linear_correlation import linear_correlation_p_values
-from expost.stats.hypothesis.means import mean_difference_p_values
-from expost.stats.hypothesis.moments import MomentShares, NoisyMoments
-from expost.stats.hypothesis.noisy_groups import NoisyGroups
-from expost.stats.hypothesis.proportion import private_p_value
-from expost.stats.hypothesis.score_law import score_masses
-from expost.stats.hypothesis.shares import Shares
-from expost.stats.hypothesis.table_test import drawn_tables
+from expost.stats.hypothesis.linear_correlation import MomentShares, NoisyMoments, linear_correlation_p_values
+from expost.stats.hypothesis.mean_difference import mean_difference_p_values
+from expost.stats.hypothesis.private_proportion import private_p_value
+from expost.stats.hypothesis.rank_correlation import correlation_p_values, score_masses
 
 LEVELS = (0.05, 0.01)
 Floats = NDArray[np.float64]
@@ -63,7 +60,7 @@ def groups_of(
     parts = [two_point(rng, law, size, runs) for law, size in zip(laws, sizes, strict=True)]
     sums, squares = (np.stack([part[i] for part in parts], axis=1) for i in (0, 1))
     counts = np.broadcast_to(np.array(sizes, np.float64), sums.shape)
-    shares = Shares.of(
+    shares = GroupShares.for_groups(
         Fraction(str(strength)),
         rows=sum(sizes) if public else None,
         public_sizes=sizes if public else None,
@@ -71,7 +68,9 @@ def groups_of(
     )
     noisy_counts = counts if public else counts + rng.laplace(0, shares.size_scale, sums.shape)
     noisy_squares = None if shares.squares is None else squares + rng.laplace(0, shares.square_scale, sums.shape)
-    return NoisyGroups.of(sums + rng.laplace(0, shares.sum_scale, sums.shape), noisy_counts, noisy_squares, shares)
+    return NoisyGroups.under_shares(
+        sums + rng.laplace(0, shares.sum_scale, sums.shape), noisy_counts, noisy_squares, shares
+    )
 
 
 def families() -> Iterator[tuple[str, float, list[tuple[float, float, float]]]]:
@@ -106,7 +105,7 @@ def linear(rng: np.random.Generator, runs: int) -> Iterator[Found]:
         law = np.outer((first, 1 - first), (second, 1 - second)).ravel()
         both, left, right, neither = rng.multinomial(rows, law, runs).T
         x, y = both + left - rows / 2, both + right - rows / 2
-        shares = MomentShares.of(Fraction(str(strength)), rows=rows)
+        shares = MomentShares.for_rows(Fraction(str(strength)), rows=rows)
         exact = [(both + neither - left - right) / 4, x, y]
         scales = [0.5 / float(shares.products), 1 / float(shares.sums), 1 / float(shares.sums)]
         found: list[Any] = [e + rng.laplace(0, s, runs) for e, s in zip(exact, scales, strict=True)]
@@ -114,7 +113,7 @@ def linear(rng: np.random.Generator, runs: int) -> Iterator[Found]:
             found += [None, None]
         else:
             found += [rows / 4 + rng.laplace(0, 0.25 / float(shares.squares), runs) for _ in range(2)]
-        moments = NoisyMoments.of(*found, rows=rows, shares=shares)
+        moments = NoisyMoments.under_shares(*found, rows=rows, shares=shares)
         expected = rows * min(first, 1 - first) * min(second, 1 - second)
         family = "at least ten rows in both" if expected >= 10 else "fewer than ten rows in both"
         for alternative in ALTERNATIVES:
@@ -126,7 +125,7 @@ def rank(rng: np.random.Generator, runs: int) -> Iterator[Found]:
     for rows, strength in product((3, 20, 100, 101, 150), (0.1, 1, 20, 1000)):
         masses, most = score_masses(rows), rows * (rows - 1) // 2
         scores = 2 * np.searchsorted(np.cumsum(masses), rng.random(runs)).clip(max=most) - most
-        noise = discrete_laplace(Fraction(2 * (rows - 1)) / Fraction(str(strength)), runs, bits=SeededBits(rows))
+        noise = sample_laplace(Fraction(2 * (rows - 1)) / Fraction(str(strength)), runs, bits=SeededBits(rows))
         p = correlation_p_values(scores + noise, rows, epsilon=strength)
         yield "rank correlation", f"{rows} rows, epsilon {strength}", p
 
@@ -135,10 +134,10 @@ def fit(rng: np.random.Generator, runs: int) -> Iterator[Found]:
     for rows, law, strength in product(
         (5, 30, 300), ([0.5, 0.5], [0.98, 0.01, 0.01], [0.9, 0.09, 0.01]), (0.05, 1, 50)
     ):
-        tables = drawn_tables(rows, np.array(law), runs, 2 / strength, SeededBits(rows))
+        tables = sample_noisy_tables(rows, np.array(law), runs, 2 / strength, SeededBits(rows))
         p = fit_p_values(tables, rows, np.array(law), scale=2 / strength, bits=SeededBits(1))
         yield "given probabilities, public number", f"{law}, {rows} rows, epsilon {strength}", p
-        few = drawn_tables(rows, np.array(law), max(runs // 200, 50), 1 / strength, SeededBits(rows))
+        few = sample_noisy_tables(rows, np.array(law), max(runs // 200, 50), 1 / strength, SeededBits(rows))
         private = [
             private_fit_p_value(t, np.array(law), scale=1 / strength, draws=99, bits=SeededBits(i))
             for i, t in enumerate(few)
@@ -149,7 +148,7 @@ def fit(rng: np.random.Generator, runs: int) -> Iterator[Found]:
 def proportion(rng: np.random.Generator, runs: int) -> Iterator[Found]:
     for rows, chance, strength in product((1, 5, 30, 300), (0.5, 0.05, 0.001), (0.05, 1, 50)):
         hits = rng.binomial(rows, chance, runs)
-        noise = discrete_laplace(1 / Fraction(str(strength)), (2, runs), bits=SeededBits(rows))
+        noise = sample_laplace(1 / Fraction(str(strength)), (2, runs), bits=SeededBits(rows))
         where = f"chance {chance}, {rows} rows, epsilon {strength}"
         p = binomial_p_values(hits + noise[0] + rng.random(runs) - 0.5, rows, chance, epsilon=strength)
         yield "proportion, public number", where, p
@@ -168,7 +167,7 @@ def independence(rng: np.random.Generator, runs: int) -> Iterator[Found]:
         law[0] = 1 - law[1:].sum()
         scale = (2 if public else 1) / strength
         bits = SeededBits(rows)
-        tables = drawn_tables(rows, np.outer(law, law), few, scale, bits)
+        tables = sample_noisy_tables(rows, np.outer(law, law), few, scale, bits)
         p = [independence_p_value(t, rows if public else None, scale=scale, draws=99, bits=bits) for t in tables]
         where = f"{kinds} x {kinds}, {rare} rows of each rare kind, {rows} rows, epsilon {strength}"
         yield f"independence, {'public' if public else 'private'} number", where, np.array(p)

@@ -113,7 +113,7 @@ class Mnist:
 
     def run(self, name: str, terms: dict, scored: Any = slice(None), public: Any = None) -> Run:
         from expost import TargetNotMet
-        from expost.models.sgd import SGDClassifier
+        from expost.models.descent.sgd_estimator import SGDClassifier
 
         begin = time.perf_counter()
         try:
@@ -238,7 +238,7 @@ def adult_table(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def adult(options: argparse.Namespace) -> dict[str, Any]:
     from sklearn.linear_model import LogisticRegression
 
-    from expost.models.sgd import SGDClassifier
+    from expost.models.descent.sgd_estimator import SGDClassifier
 
     x, y, train = adult_table(options.data / "adult.parquet")
     plain = LogisticRegression(C=10, max_iter=2000).fit(x[train], y[train]).score(x[~train], y[~train])

@@ -30,8 +30,7 @@ import torch
 from torch import nn
 
 from expost import TargetNotMet
-from expost.models.descent.batches import Poisson
-from expost.models.descent.schedule import Phase, Schedule
+from expost.models.descent.training_schedule import Phase, Poisson, Schedule
 from expost.torch import train
 from mnist import DELTA, ROOT, ROWS, Run, least, order_of, reached
 
@@ -109,7 +108,7 @@ class Digits:
         return self.run(f"fixed {epsilon:g}, tested", seed, validation_share=HELD_OUT, **terms)
 
     def aimed(self, target: float, seed: int) -> Run:
-        return self.run(f"to {target:g}", seed, target=("accuracy", target), steps=STEPS, max_epsilon=CAP)
+        return self.run(f"to {target:g}", seed, score=("accuracy", target), steps=STEPS, max_epsilon=CAP)
 
     def public_aimed(self, target: float, seed: int) -> Run:
         self.deal(seed)

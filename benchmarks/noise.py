@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import opendp.prelude as dp
+from tests.unit.noise.bitwise import bitwise_laplace
 
-from expost.noise import bitwise_laplace, discrete_gaussian, discrete_laplace, geometric, system_bits
-from expost.noise.gaussian_table import gaussian_table
+from expost.noise import sample_gaussian, sample_geometric, sample_laplace, system_bits
+from expost.noise.gaussian_stream import gaussian_table
 
 dp.enable_features("contrib")
 
@@ -49,13 +50,13 @@ def samplers(count: int) -> dict[str, tuple[int, Callable[[], object]]]:
         LAPLACE_PEER: (PEER_COUNT, laplace),
         GAUSSIAN_PEER: (PEER_COUNT, gaussian),
         FLOAT_PEER: (count, lambda: generator.laplace(scale=SCALE, size=count)),
-        f"discrete Laplace, scale {SCALE}": (count, lambda: discrete_laplace(SCALE, count)),
-        "discrete Laplace, scale 2^45": (count, lambda: discrete_laplace(WIDE, count)),
-        "discrete Laplace, a scale per element": (count, lambda: discrete_laplace(scales)),
+        f"discrete Laplace, scale {SCALE}": (count, lambda: sample_laplace(SCALE, count)),
+        "discrete Laplace, scale 2^45": (count, lambda: sample_laplace(WIDE, count)),
+        "discrete Laplace, a scale per element": (count, lambda: sample_laplace(scales)),
         f"bitwise Laplace (reference), scale {SCALE}": (count, lambda: bitwise_laplace(SCALE, count)),
-        f"geometric, scale {SCALE}": (count, lambda: geometric(SCALE, count)),
-        f"discrete Gaussian, sigma {SCALE}": (count, lambda: discrete_gaussian(SCALE**2, count)),
-        "discrete Gaussian, sigma 2^45": (count, lambda: discrete_gaussian(WIDE**2, count)),
+        f"geometric, scale {SCALE}": (count, lambda: sample_geometric(SCALE, count)),
+        f"discrete Gaussian, sigma {SCALE}": (count, lambda: sample_gaussian(SCALE**2, count)),
+        "discrete Gaussian, sigma 2^45": (count, lambda: sample_gaussian(WIDE**2, count)),
         "discrete Gaussian by table, sigma 2^24": (count, lambda: table.draw(count, system_bits())),
     }
 

@@ -161,8 +161,7 @@ def opacus(model, images, labels, batch: int, steps: int, mode: str) -> Callable
 
 def steps_of(learner, steps: int, batch: int) -> Callable[[], None]:
     """The steps of a training as ``Trainer`` takes them: sample, measure, release, descend."""
-    from expost.models.descent.batches import Poisson
-    from expost.models.descent.schedule import Phase
+    from expost.models.descent.training_schedule import Phase, Poisson
     from expost.noise import system_bits
     from expost.noise.gaussian_stream import GaussianStream
 
@@ -182,8 +181,8 @@ def ours_torch(model, images, labels, batch: int, steps: int) -> Callable[[], No
     import torch
 
     from expost.torch.module_learner import ModuleProblem
-    from expost.torch.rows import read_rows
-    from expost.torch.train import _cross_entropy
+    from expost.torch.network_rows import read_rows
+    from expost.torch.network_training import _cross_entropy
 
     problem = ModuleProblem(
         model, _cross_entropy, 1.0, lambda weights: torch.optim.SGD(weights, lr=0.01), 0.0, torch.device("cpu")
@@ -192,10 +191,10 @@ def ours_torch(model, images, labels, batch: int, steps: int) -> Callable[[], No
 
 
 def ours_numpy(images, labels, batch: int, steps: int) -> Callable[[], None]:
-    from expost.models.descent.descent import DescentRule
-    from expost.models.descent.features import FeatureGrid
-    from expost.models.descent.head import Softmax
-    from expost.models.descent.table import LinearProblem
+    from expost.models.descent.descent_rule import DescentRule
+    from expost.models.descent.feature_grid import FeatureGrid
+    from expost.models.descent.linear_learner import LinearProblem
+    from expost.models.descent.score_head import Softmax
 
     problem = LinearProblem(
         FeatureGrid(784, bound=16.0), Softmax(10), 1.0, DescentRule(0.01, momentum=0.0, averaging=0.0)

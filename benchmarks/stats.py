@@ -32,17 +32,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from expost.accuracy.interval_relative import RelativeRule
+from expost.accuracy.interval import RelativeRule
 from expost.core import PlanContext, Sealed, Sensitivity, Unit
 from expost.data import Clamp, Dataset, col
 from expost.data.axis import Categories
 from expost.data.bounding import Limits
 from expost.data.engines import ParquetEngine
+from expost.data.exact_total import exact_sums
 from expost.data.tally import Measured, Tally
-from expost.data.totals import exact_sums
-from expost.noise import SeededBits, discrete_laplace
-from expost.stats import Count, Mean, Shelf, Sum
-from expost.stats.kept import Kept
+from expost.noise import SeededBits, sample_laplace
+from expost.stats import Count, Mean, ReleaseCache, Sum
+from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
 
 SHARE, FAILURE = Fraction(1, 20), Fraction(1, 20)
@@ -78,7 +78,7 @@ def doubling(counts: np.ndarray, cap: float, seed: int) -> float:
     level, spent = cap / 2**15 * 2 ** (-np.random.default_rng(seed).random()), 0.0
     for _ in range(rounds):
         spent += level
-        noisy = counts + discrete_laplace(Fraction(1 / level), len(counts), bits=SeededBits(seed + round(1e9 * level)))
+        noisy = counts + sample_laplace(Fraction(1 / level), len(counts), bits=SeededBits(seed + round(1e9 * level)))
         if (noisy >= rule.least(rule.radii(np.array([level])))[0]).all():
             break
         level *= 2
@@ -95,7 +95,7 @@ def relative_counts(folder: Path, runs: int) -> list[dict[str, object]]:
         for seed in range(runs):
             sealed = Sealed(counts, Sensitivity(1))
             ascent = RelativeClimb(SHARE, FAILURE, Fraction(cap)).run(
-                Kept(sealed), Fraction(1), len(counts), SeededBits(seed)
+                GradualRelease(sealed), Fraction(1), len(counts), SeededBits(seed)
             )
             ours.append(float(ascent.cost))
             missed += bool((np.abs(ascent.reading.value - counts) > float(SHARE) * counts)[ascent.met].any())

@@ -21,7 +21,7 @@ from expost.core import (
 )
 from expost.ledger import Ledger, Protected
 from expost.noise import BitSource
-from expost.noise.bits import randomness
+from expost.noise.bits import resolve_randomness
 
 __all__ = ["answer", "plan_query", "question_in_part"]
 
@@ -86,7 +86,7 @@ def answer(
     --------
     expost.Session : plans, asks and keeps gradual releases.
     """
-    source = randomness(bits, simulation)
+    source = resolve_randomness(bits, simulation)
     plan = plan_query(query, dataset, ledger=ledger, accounts=accounts, released=released)
     question = question_in_part(plan.question, place)
     hold = ledger.hold(accounts, plan.worst_case, question=question, request_id=request_id, protected=protected)

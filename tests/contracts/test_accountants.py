@@ -9,20 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.accounting.strategies import of_kind
 
-from expost.accounting import Event, account
-from expost.accounting.accounts import CURRENCIES, Total
-from expost.accounting.scenario import Scenario, scenarios
+from expost.accounting import PrivacyEvent, account
+from expost.accounting.privacy_account import CURRENCIES, CurrencyTotal
+from expost.accounting.scenario import Scenario, list_scenarios
 
 FAST = {name: price for name, price in CURRENCIES.items() if name != "pld"}
 DELTAS = [Fraction(1, 100), Fraction(1, 10**6), Fraction(1, 10**12)]
 EPSILONS = [Fraction(0), Fraction(1, 10), Fraction(3), Fraction(100)]
 CONTRACT = settings(max_examples=14, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-EVERY_KIND = pytest.mark.parametrize("kind", list(Event.kinds.values()), ids=list(Event.kinds))
+EVERY_KIND = pytest.mark.parametrize("kind", list(PrivacyEvent.kinds.values()), ids=list(PrivacyEvent.kinds))
 EVERY_CURRENCY = pytest.mark.parametrize("name", list(FAST))
 
 
-def totals(event: Event, name: str) -> list[Total]:
-    found = [FAST[name](scenario) for scenario in scenarios(event) if scenario != Scenario()]
+def totals(event: PrivacyEvent, name: str) -> list[CurrencyTotal]:
+    found = [FAST[name](scenario) for scenario in list_scenarios(event) if scenario != Scenario()]
     return [one for one in found if one is not None]
 
 
@@ -30,7 +30,7 @@ def totals(event: Event, name: str) -> list[Total]:
 @EVERY_KIND
 @CONTRACT
 @given(data=st.data())
-def test_a_total_is_a_privacy_profile(name: str, kind: type[Event], data: st.DataObject) -> None:
+def test_a_total_is_a_privacy_profile(name: str, kind: type[PrivacyEvent], data: st.DataObject) -> None:
     for total in totals(data.draw(of_kind(kind)), name):
         epsilons = [total.epsilon(delta) for delta in DELTAS]
         deltas = [total.delta(epsilon) for epsilon in EPSILONS]
@@ -46,7 +46,7 @@ def test_a_total_is_a_privacy_profile(name: str, kind: type[Event], data: st.Dat
 @EVERY_KIND
 @CONTRACT
 @given(data=st.data())
-def test_every_event_has_a_finite_price_in_some_currency(kind: type[Event], data: st.DataObject) -> None:
+def test_every_event_has_a_finite_price_in_some_currency(kind: type[PrivacyEvent], data: st.DataObject) -> None:
     event = data.draw(of_kind(kind))
     adjacency = "replace-one" if "without-replacement" in json.dumps(event.to_json()) else "add-remove"
     if adjacency == "replace-one" and "parallel" in json.dumps(event.to_json()):
@@ -58,7 +58,7 @@ def test_every_event_has_a_finite_price_in_some_currency(kind: type[Event], data
 
 
 def test_a_currency_that_does_not_know_an_event_says_so() -> None:
-    class Unheard(Event):
+    class Unheard(PrivacyEvent):
         kind = ""
 
     unheard = Scenario(((Unheard(), 1),))

@@ -30,7 +30,7 @@ from expost.core import (
     gdp,
     zcdp,
 )
-from expost.ledger import Hold, HoldState, Kind, Ledger, Protected, new_key, open_ledger, posting
+from expost.ledger import EntryKind, Hold, HoldState, Ledger, Protected, new_key, open_ledger, posting
 
 
 def _postgres_server():
@@ -224,7 +224,7 @@ def test_of_all_copies_of_a_hold_one_is_taken_over_and_settled(ledger):
 
     assert (mine.id, mine.worst_case, mine.question) == (copy.id, copy.worst_case, copy.question)
     assert ledger.spent("dataset:flights") == PureLoss(0.5)
-    assert ledger.history("dataset:flights")[-1].kind is Kind.TAKE_OVER
+    assert ledger.history("dataset:flights")[-1].kind is EntryKind.TAKE_OVER
     with pytest.raises(InvalidRequest, match="newest copy"):
         ledger.take_over(copy)
     with pytest.raises(LedgerUnsound, match="last that took it over"):
@@ -245,7 +245,7 @@ def test_a_hold_from_elsewhere_cannot_be_settled_before_it_is_taken_over(ledger)
     """What a file or a pickle brings is a ticket of another process, such as this one."""
     hold = ledger.hold(["dataset:flights"], PureLoss(0.5), question="train")
     there = replace(hold, ticket=f"{'0' * 32}-{'1' * 32}")
-    ledger._write(lambda page: posting.take_over(page, replace(there, earlier=(hold.ticket,))))
+    ledger._write(lambda page: posting.take_over_hold(page, replace(there, earlier=(hold.ticket,))))
 
     with pytest.raises(LedgerUnsound, match="process that took this hold"):
         ledger.settle(there, receipt(PureLoss(0.5)))
@@ -569,7 +569,7 @@ def test_an_account_keeps_its_budget_until_the_owner_changes_it(ledger):
     ledger.change_budget("dataset:flights", epsilon(2))
 
     assert ledger.budget("dataset:flights") == epsilon(2)
-    assert ledger.history()[-1].kind is Kind.BUDGET
+    assert ledger.history()[-1].kind is EntryKind.BUDGET
     ledger.verify()
 
 
@@ -787,7 +787,7 @@ def test_the_history_tells_every_step_and_the_receipt_is_kept_word_for_word(ledg
     kinds = [line.kind for line in ledger.history("dataset:flights")]
     kept = ledger.receipt(entry)
 
-    assert kinds == [Kind.OPEN, Kind.HOLD, Kind.SETTLE]
+    assert kinds == [EntryKind.OPEN, EntryKind.HOLD, EntryKind.SETTLE]
     assert kept == receipt(PureLoss(0.25), PureLoss(0.5).promise()).entered(entry)
     assert ledger.history()[-1].charges == {"dataset:flights": PureLoss(0.25)}
     assert ledger.history()[-1].spent == {"dataset:flights": PureLoss(0.25)}

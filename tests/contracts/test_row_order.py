@@ -13,18 +13,18 @@ import pyarrow.csv
 import pytest
 
 from expost import approx
-from expost.core import EngineFailed, PlanContext, TableChanged, TargetNotMet
-from expost.data import Dataset, matrix
+from expost.core import EngineFailed, TableChanged, TargetNotMet
+from expost.data import Dataset, unit_ball
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine
 from expost.data.row_identity import row_coins
 from expost.data.row_source import KeyedRows, read_rows, split_rows
 from expost.ledger import open_ledger
 from expost.models import HuberSVC, LogisticRegression, Ridge
-from expost.models.descent import request as training
+from expost.models.descent import training_query as training
+from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
 from expost.models.descent.trainer import Trainer
-from expost.models.linear.classification import known_labels
-from expost.models.sgd import SGDClassifier, SGDRegressor
-from expost.models.tuned import fit_one_of
+from expost.models.linear.classifier_fit import known_labels
+from expost.models.model_choice import fit_one_of
 from expost.noise import SeededBits, bits
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
@@ -263,7 +263,7 @@ def test_no_training_on_all_rows_depends_on_their_order(kind: str, solver: str) 
                 return SGDRegressor(phases=4, **terms, **public).fit(dataset, target).release_
             if kind == "one of":
                 models = [SGDClassifier(classes=[0, 1], **public)]
-                return fit_one_of(models, dataset, target, target=("accuracy", 0.6), max_epsilon=4.0).release_
+                return fit_one_of(models, dataset, target, score=("accuracy", 0.6), max_epsilon=4.0).release_
             terms = {"target": ("accuracy", 0.6), "classes": [0, 1], "max_epsilon": 4.0}
             return SGDClassifier(phases=4, **terms, **public).fit(dataset, target).release_
         except TargetNotMet as missed:
@@ -291,7 +291,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
     """A training that dies in its third phase, and goes on with another table; which rows were held out, each time."""
     held: list[Counter] = []
     gathered: list[np.ndarray] = []
-    dealt, table_of, judge = training.poisson_sample, training.TrainingRequest.measure, Trainer._judge
+    dealt, table_of, judge = training.sample_rows, training.TrainingPlan.measure, Trainer._judge
 
     def measured(self: Any, dataset: Any) -> Any:
         found = table_of(self, dataset)
@@ -308,8 +308,8 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
         if phase == 2 and len(held) == 1:
             raise Interrupted
 
-    monkeypatch.setattr(training, "poisson_sample", sampled)
-    monkeypatch.setattr(training.TrainingRequest, "measure", measured)
+    monkeypatch.setattr(training, "sample_rows", sampled)
+    monkeypatch.setattr(training.TrainingPlan, "measure", measured)
     monkeypatch.setattr(Trainer, "_judge", dying)
     ledger = open_ledger(f"sqlite:///{folder}/book")
     ledger.open_account("dataset:t", approx(10, 1e-4))
@@ -317,7 +317,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
 
     def train(engine: Engine) -> Any:
         model = SGDClassifier(
-            target=("accuracy", 0.9999),
+            score=("accuracy", 0.9999),
             max_epsilon=2.0,
             classes=[0, 1],
             rows=3000,

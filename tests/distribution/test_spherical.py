@@ -7,8 +7,8 @@ import pytest
 from scipy import special, stats
 from tests.distribution.goodness import follows, notices_wrong_scales
 
-from expost.accuracy.spherical_norm import spherical_norm_quantile, spherical_variances
-from expost.noise import SeededBits, spherical_laplace
+from expost.accuracy.noise_norm import spherical_norm_quantile, spherical_variances
+from expost.noise import SeededBits, sample_spherical_laplace
 
 SCALE = Fraction(10**6, 7)
 
@@ -21,7 +21,7 @@ def length_cdf(dimension: int):
 
 
 def lengths(dimension: int, scale: Fraction, seed: int) -> np.ndarray:
-    drawn = spherical_laplace(scale, dimension, 20_000, bits=SeededBits(seed)).astype(float)
+    drawn = sample_spherical_laplace(scale, dimension, 20_000, bits=SeededBits(seed)).astype(float)
     return np.floor(np.linalg.norm(drawn, axis=1)).astype(np.int64)
 
 
@@ -35,7 +35,7 @@ def test_lengths_have_their_law(dimension: int) -> None:
 
 @pytest.mark.parametrize("dimension", [2, 3, 8])
 def test_no_direction_is_preferred(dimension: int) -> None:
-    drawn = spherical_laplace(SCALE, dimension, 20_000, bits=SeededBits(3)).astype(float)
+    drawn = sample_spherical_laplace(SCALE, dimension, 20_000, bits=SeededBits(3)).astype(float)
     along = np.random.default_rng(0).normal(size=dimension)
     cosines = drawn @ (along / np.linalg.norm(along)) / np.linalg.norm(drawn, axis=1)
 
@@ -49,7 +49,7 @@ def test_no_direction_is_preferred(dimension: int) -> None:
 @pytest.mark.parametrize("failure", [0.3, 0.05])
 def test_the_quantile_is_exceeded_as_often_as_it_says(dimension: int, failure: float) -> None:
     runs = 20_000
-    drawn = spherical_laplace(SCALE, dimension, runs, bits=SeededBits(4)).astype(float)
+    drawn = sample_spherical_laplace(SCALE, dimension, runs, bits=SeededBits(4)).astype(float)
     reach = spherical_norm_quantile(dimension, failure) * float(SCALE)
 
     beyond = np.mean(np.linalg.norm(drawn, axis=1) > reach)

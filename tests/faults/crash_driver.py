@@ -22,7 +22,7 @@ from fractions import Fraction
 
 import expost.ledger
 from expost.core import BudgetExceeded, PureGuarantee, PureLoss, Receipt, epsilon
-from expost.ledger import HoldState, Kind, Ledger, open_ledger, posting, sqlpage, totals
+from expost.ledger import EntryKind, HoldState, Ledger, open_ledger, posting, sql_table
 
 WHOLE, PARTS = "dataset:flights", ["dataset:flights/site=A", "dataset:flights/site=B"]
 ACCOUNTS = [PARTS[0], "analyst:ann"]
@@ -109,8 +109,8 @@ def check(ledger: Ledger, held: set[str], releases: int) -> None:
     """The promises of the ledger, from its record and from what was acknowledged."""
     ledger.verify()
     entries = ledger.history()
-    holds = {entry.id for entry in entries if entry.kind is Kind.HOLD}
-    settled = {entry.body["hold"] for entry in entries if entry.kind is Kind.SETTLE}
+    holds = {entry.id for entry in entries if entry.kind is EntryKind.HOLD}
+    settled = {entry.body["hold"] for entry in entries if entry.kind is EntryKind.SETTLE}
     total = PureLoss(PAID * len(settled) + WORST * len(holds - settled))
 
     assert held <= holds, "an acknowledged hold is missing"
@@ -136,7 +136,7 @@ def kill_at_lines(url: str, *, stride: int, deep: bool, careless: bool) -> Count
                 tracer.phase += 1
 
             ledger.budget(ACCOUNTS[0])  # this process connects before the count starts
-            for cache in (sqlpage._checked, sqlpage._loss, sqlpage._part):
+            for cache in (sql_table._read_totals, sql_table._read_loss, sql_table._read_part):
                 cache.cache_clear()  # every run then executes the same lines
             sys.settrace(tracer.on_call)
             spend(ledger, note, careless=careless)
@@ -189,8 +189,8 @@ def used_up(ledger: Ledger, accounts: list) -> bool:
     """Whether, in one consistent look, nobody holds anything and the next question does not fit: then it never will."""
 
     def look(page):
-        quiet = all(row.state is not HoldState.OPEN for row in page.holds())
-        left = [totals.remaining(page, posting.find_account(page, name)) for name in accounts]
+        quiet = all(row.state is not HoldState.OPEN for row in page.all_holds())
+        left = [posting.remaining_budget(page, posting.find_account(page, name)) for name in accounts]
         return quiet and not all(PureLoss(WORST).within(rest) for rest in left)
 
     return ledger._read(look)
@@ -230,7 +230,7 @@ def crowd(ledger: Ledger, *, count: int) -> Counter:
         ledger.change_budget(account, epsilon(1))
     told = together(ledger, [ACCOUNTS] * count)
     words = Counter(word for lines, _ in told for word, _ in lines)
-    assert words["held"] == words["released"] == len([e for e in ledger.history() if e.kind is Kind.SETTLE])
+    assert words["held"] == words["released"] == len([e for e in ledger.history() if e.kind is EntryKind.SETTLE])
     check(ledger, {what for lines, _ in told for word, what in lines if word == "held"}, words["released"])
     rest = ledger.remaining(ACCOUNTS[0])
     assert not PureLoss(WORST).within(rest), "the budget was not used up"
@@ -244,7 +244,7 @@ def crowd_of_parts(ledger: Ledger, *, count: int) -> Counter:
     choices = [[PARTS[0]], [PARTS[1]], [PARTS[1]], [WHOLE]]
     told = together(ledger, [choices[number % 4] for number in range(count)])
     ledger.verify()
-    paid = Counter(tuple(entry.charges) for entry in ledger.history() if entry.kind is Kind.SETTLE)
+    paid = Counter(tuple(entry.charges) for entry in ledger.history() if entry.kind is EntryKind.SETTLE)
     assert sum(word == "released" for lines, _ in told for word, _ in lines) == paid.total()
     whole, parts = paid[(WHOLE,)], [paid[(part,)] for part in PARTS]
     assert [ledger.spent(part) for part in PARTS] == [PureLoss(PAID * number) for number in parts]

@@ -124,8 +124,8 @@ def test_a_database_that_cannot_store_every_text_is_refused(postgres, encoding):
 
 
 def test_a_server_that_others_keep_locked_is_given_up_with_nothing_changed(postgres_place, monkeypatch):
-    monkeypatch.setattr("expost.ledger.postgres.PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr("expost.ledger.sql.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("expost.ledger.postgres_ledger.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("expost.ledger.sql_ledger.PATIENCE_SECONDS", 1.0)
     with open_ledger(postgres_place) as ledger:
         ledger.open_account("dataset:flights", epsilon(1))
         address = postgres_place

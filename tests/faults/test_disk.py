@@ -39,7 +39,7 @@ def spend_until_refused(ledger):
 def test_a_full_disk_refuses_the_next_entry_and_keeps_all_acknowledged_ones(tmp_path):
     ledger = fresh(tmp_path / "a.ledger")
     ledger.close()
-    engine = ledger._connected()
+    engine = ledger._connect_pool()
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 40"))
 
     acknowledged, error = spend_until_refused(ledger)
@@ -108,7 +108,7 @@ def test_read_only_media_refuse_the_hold(mode):
 
 
 def test_a_ledger_that_another_process_keeps_locked_is_given_up_with_nothing_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("expost.ledger.sql.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("expost.ledger.sql_ledger.PATIENCE_SECONDS", 0.3)
     with fresh(tmp_path / "a.ledger") as ledger:
         other = sqlite3.connect(tmp_path / "a.ledger", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -152,7 +152,7 @@ def test_a_torn_file_is_refused(tmp_path):
 
 
 def test_the_settings_that_survive_a_power_cut_are_on(tmp_path):
-    with fresh(tmp_path / "a.ledger") as ledger, ledger._connected().connect() as connection:
+    with fresh(tmp_path / "a.ledger") as ledger, ledger._connect_pool().connect() as connection:
         read = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("journal_mode", "synchronous")
         }

@@ -94,7 +94,7 @@ TRAINS = """
 import os, shutil, signal, sys, time
 import numpy as np
 import expost
-from expost.models.descent.checkpoint import Checkpoint
+from expost.models.descent.training_checkpoint import Checkpoint
 
 folder, copies = sys.argv[1:]
 refused = f"{folder}/refused"

@@ -6,7 +6,7 @@ import pytest
 
 from expost.core import LedgerUnsound, PureLoss, epsilon
 from expost.ledger import open_ledger, posting
-from expost.ledger.postgres import PostgresLedger
+from expost.ledger.postgres_ledger import PostgresLedger
 
 ACCOUNT = "dataset:flights"
 SIX_TENTHS = PureLoss(0.6)

@@ -14,14 +14,14 @@ import sys
 import pytest
 
 from expost.core import LedgerUnsound, epsilon
-from expost.ledger import Kind, open_ledger
+from expost.ledger import EntryKind, open_ledger
 
 SPENDER = """
 import os, sys
 from sqlalchemy import event
 from expost.core import PureLoss, Receipt
 from expost.ledger import open_ledger
-from expost.ledger.sqlite import SqliteLedger
+from expost.ledger.sqlite_ledger import SqliteLedger
 
 path, synchronous = sys.argv[1:]
 original = SqliteLedger._on_connect
@@ -131,7 +131,7 @@ def lost_after_cuts(folder, *, synchronous: int, cuts: int) -> int:
                 image.write(content)
         try:
             with open_ledger(folder / "a.ledger") as ledger:
-                there = {entry.id for entry in ledger.history() if entry.kind in {Kind.HOLD, Kind.SETTLE}}
+                there = {entry.id for entry in ledger.history() if entry.kind in {EntryKind.HOLD, EntryKind.SETTLE}}
             lost += not set(acknowledged) <= there
         except LedgerUnsound:
             lost += 1

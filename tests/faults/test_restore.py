@@ -139,7 +139,7 @@ def test_a_closed_handle_still_remembers_what_it_saw(path):
 
 def test_a_clock_that_jumps_changes_nothing(place, monkeypatch):
     times = iter(["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"] * 50)
-    monkeypatch.setattr("expost.ledger.entry.now", lambda: next(times))
+    monkeypatch.setattr("expost.ledger.ledger_entry.current_minute", lambda: next(times))
     with open_ledger(place.replace("NAME", "")) as ledger:
         ledger.open_account("dataset:flights", epsilon(1))
         entries = [spend(ledger) for _ in range(3)]

@@ -7,7 +7,7 @@ from sqlalchemy import create_engine, text
 
 from expost.core import LedgerUnsound, PureLoss, Receipt, epsilon
 from expost.ledger import new_key, open_ledger
-from expost.ledger.entry import Entry, Kind
+from expost.ledger.ledger_entry import EntryKind, LedgerEntry
 
 HALF = PureLoss(0.5)
 RECEIPT = Receipt(question="count", method="m", promise=HALF.promise(), bill=PureLoss(0.25))
@@ -161,7 +161,7 @@ def test_an_open_handle_notices_at_the_next_hold_that_a_total_does_not_follow_fr
 def forged(url, kind, body):
     """An entry that fits the chain perfectly and lies in its content."""
     with open_ledger(url) as ledger:
-        entry = Entry.after(ledger.history()[-1], kind, body)
+        entry = LedgerEntry.follow(ledger.history()[-1], kind, body)
     return {name: getattr(entry, name) for name in ("sequence", "at", "text", "previous", "hash")} | {
         "kind": kind.value
     }
@@ -169,10 +169,10 @@ def forged(url, kind, body):
 
 SPENT = {"definition": "pure", "epsilon": "1"}
 FORGERIES = {
-    "a total out of nothing": (Kind.SETTLE, {"hold": "none", "receipt": {}, "charges": {}, "spent": {}}),
-    "a second beginning": (Kind.BEGIN, {"format": 1}),
+    "a total out of nothing": (EntryKind.SETTLE, {"hold": "none", "receipt": {}, "charges": {}, "spent": {}}),
+    "a second beginning": (EntryKind.BEGIN, {"format": 1}),
     "an account opened twice": (
-        Kind.OPEN,
+        EntryKind.OPEN,
         {
             "account": "dataset:flights",
             "template": None,
@@ -181,7 +181,7 @@ FORGERIES = {
         },
     ),
     "a hold that charges nothing": (
-        Kind.HOLD,
+        EntryKind.HOLD,
         {
             "question": "count",
             "request_id": None,
@@ -192,7 +192,7 @@ FORGERIES = {
         },
     ),
     "a hold beyond the budget": (
-        Kind.HOLD,
+        EntryKind.HOLD,
         {
             "question": "count",
             "request_id": None,
@@ -203,7 +203,7 @@ FORGERIES = {
         },
     ),
     "a part whose whole pays nothing": (
-        Kind.HOLD,
+        EntryKind.HOLD,
         {
             "question": "count",
             "request_id": None,
@@ -214,7 +214,7 @@ FORGERIES = {
         },
     ),
     "a part of another currency": (
-        Kind.OPEN,
+        EntryKind.OPEN,
         {
             "account": "flights/site=B",
             "template": None,
@@ -224,7 +224,7 @@ FORGERIES = {
         },
     ),
     "a part of nothing": (
-        Kind.OPEN,
+        EntryKind.OPEN,
         {
             "account": "flights/site=B",
             "template": None,
@@ -234,11 +234,11 @@ FORGERIES = {
         },
     ),
     "a budget in another currency": (
-        Kind.BUDGET,
+        EntryKind.BUDGET,
         {"account": "dataset:flights", "budget": {"definition": "zcdp", "rho": "10"}, "spent": {}},
     ),
-    "a secret that was never kept": (Kind.FORGET, {"secret": "path:9", "version": 1}),
-    "a body that is no object": (Kind.HOLD, {}),
+    "a secret that was never kept": (EntryKind.FORGET, {"secret": "path:9", "version": 1}),
+    "a body that is no object": (EntryKind.HOLD, {}),
 }
 
 

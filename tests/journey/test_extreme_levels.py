@@ -14,10 +14,10 @@ from tests.journey.every_question import QUESTIONS, TESTS, described
 from expost import Dataset, HuberSVC, LogisticRegression, Ridge, Session, approx
 from expost.core import BudgetExceeded, InvalidRequest, TargetNotMet
 from expost.core.errors import EngineFailed
-from expost.ledger import Kind
-from expost.noise.level import check_level
+from expost.ledger import EntryKind
+from expost.noise.parameter import check_level
 from expost.stats import hypothesis
-from expost.stats.hypothesis.price import level_of
+from expost.stats.hypothesis.hypothesis_input import read_test_epsilon
 
 LEVELS = [1e-300, 1e-30, 1e-18, 1e-12, 1e-9, 1e-6, 1e3, 1e4, 1e6, 1e12, 1e18, 1e300]
 ROWS = 60
@@ -46,7 +46,7 @@ def test_every_epsilon_is_answered_or_refused_before_anything_is_held(build: Any
             try:
                 session.ask(build(level))
             except (InvalidRequest, BudgetExceeded) as refusal:
-                held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
+                held = [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
                 assert not held and str(refusal), level
 
 
@@ -85,7 +85,7 @@ def test_every_epsilon_of_a_fit_is_spent_or_refused_before_anything_is_held(name
             try:
                 session.fit(build(level), features=features, target=target)
             except (InvalidRequest, BudgetExceeded) as refusal:
-                held = [entry for entry in session.history() if entry.kind is Kind.HOLD]
+                held = [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
                 assert not held and str(refusal), level
 
 
@@ -105,13 +105,13 @@ def test_a_fault_in_the_mechanism_itself_would_be_noticed(monkeypatch: pytest.Mo
 
 
 def test_the_widest_noise_of_any_test_fits_its_integers() -> None:
-    lowest, highest = level_of(1e-9), level_of(1000)
+    lowest, highest = read_test_epsilon(1e-9), read_test_epsilon(1000)
 
     check_level(lowest / 8, 2 * (1 << 26))  # an eighth of epsilon on the score of 2^26 rows
     check_level(highest, 1)
     for outside in (Fraction(9, 10**10), 1001):
         with pytest.raises(InvalidRequest, match="between"):
-            level_of(outside)
+            read_test_epsilon(outside)
 
 
 def test_a_series_of_tests_refuses_an_epsilon_before_it_is_held() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from expost import HuberSVC, LogisticRegression, Ridge, SGDClassifier, SGDRegressor, certify, individual_fairness
 from expost.core import InvalidRequest
-from expost.core.mask import check_unmasked, filled
-from expost.data.source import as_table
+from expost.core.argument import check_unmasked, fill_masked
+from expost.data.data_source import as_table
 from expost.holdout import LadderBoard, PrivateBoard, ReusableHoldout
-from expost.holdout.question import lattice_total
+from expost.holdout.holdout_sample import lattice_total
 from expost.noise import Grid, SeededBits
 from expost.stats import hypothesis
 
@@ -65,13 +65,13 @@ ENTRANCES: dict[str, Callable[[Any], Any]] = {
     "huber": lambda cover: HuberSVC(epsilon=1, classes=[0, 1]).fit(cover(TABLE), LABELS),
     "sgd": lambda cover: SGDClassifier(epsilon=1, delta=1e-5, rows=ROWS, classes=[0, 1]).fit(cover(TABLE), LABELS),
     "sgd, public rows": lambda cover: SGDRegressor(
-        target=("rmse", 5.0), delta=1e-5, rows=ROWS, target_bounds=(0, 9), max_epsilon=100
+        score=("rmse", 5.0), delta=1e-5, rows=ROWS, target_bounds=(0, 9), max_epsilon=100
     ).fit(TABLE, NUMBERS, public_validation=(cover(TABLE), NUMBERS)),
     "network": lambda cover: network(cover(TABLE.astype(np.float32)), LABELS),
     "network, public rows": lambda cover: network(
         TABLE.astype(np.float32),
         LABELS,
-        target=("accuracy", 0.1),
+        score=("accuracy", 0.1),
         max_epsilon=100,
         public_validation=(TABLE.astype(np.float32), cover(LABELS)),
     ),
@@ -106,7 +106,7 @@ def test_a_masked_answer_about_a_row_counts_as_missing() -> None:
 
     assert lattice_total(covered, 3, "training") == lattice_total([0.5, np.nan, 1.0], 3, "training")
     assert lattice_total(covered > 0, 3, "training") == lattice_total([1, 0, 1], 3, "training")
-    assert filled(covered, 0).tolist() == [0.5, 0.0, 1.0]
+    assert fill_masked(covered, 0).tolist() == [0.5, 0.0, 1.0]
 
 
 def test_a_masked_loss_is_the_worst() -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from expost.accounting import Event, GaussianEvent, PoissonSampled, PureEvent, Repeat, account
+from expost.accounting import GaussianEvent, PoissonSampled, PrivacyEvent, PureEvent, Repeat, account
 
 pytest.importorskip("dp_accounting")
 
@@ -21,7 +21,7 @@ EVERY_EXAMPLE = pytest.mark.parametrize("event", EXAMPLES, ids=["pure", "gaussia
 
 
 @EVERY_EXAMPLE
-def test_repeating_is_listing_and_dearer_than_once(event: Event) -> None:
+def test_repeating_is_listing_and_dearer_than_once(event: PrivacyEvent) -> None:
     once, five = (account(Repeat(event, count), currency="pld").epsilon(DELTA) for count in (1, 5))
     listed = account([event] * 5, currency="pld").epsilon(DELTA)
 
@@ -29,18 +29,18 @@ def test_repeating_is_listing_and_dearer_than_once(event: Event) -> None:
 
 
 @EVERY_EXAMPLE
-def test_repeating_is_composing_one_by_one(event: Event) -> None:
+def test_repeating_is_composing_one_by_one(event: PrivacyEvent) -> None:
     scenario = account(event)._scenarios[0]
-    once = loss_distribution.total(scenario, 2**-10).distribution
+    once = loss_distribution.sum_loss_distribution(scenario, 2**-10).distribution
     one_by_one = once.compose(once).compose(once)
-    at_once = loss_distribution.total(scenario.times(3), 2**-10)
+    at_once = loss_distribution.sum_loss_distribution(scenario.times(3), 2**-10)
 
     assert at_once.epsilon(DELTA) == pytest.approx(one_by_one.get_epsilon_for_delta(float(DELTA)), rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 20])
 @EVERY_EXAMPLE
-def test_the_convolution_is_not_above_renyi(event: Event, count: int) -> None:
+def test_the_convolution_is_not_above_renyi(event: PrivacyEvent, count: int) -> None:
     repeated = Repeat(event, count)
 
     assert account(repeated, currency="pld").epsilon(DELTA) <= account(repeated, currency="rdp").epsilon(DELTA)

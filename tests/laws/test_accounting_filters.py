@@ -20,32 +20,32 @@ from expost.accounting import (
     BasicFilter,
     ConcentratedFilter,
     ConcentratedOdometer,
-    Event,
     ExPostEvent,
     Filter,
     GaussianEvent,
     GaussianFilter,
     GaussianOdometer,
     Odometer,
+    PrivacyEvent,
     PureEvent,
     PureFilter,
     RenyiFilter,
     RenyiOdometer,
 )
-from expost.accounting.gaussian import gaussian_delta
-from expost.accounting.price import Price
+from expost.accounting.concentrated import gaussian_delta
+from expost.accounting.event_price import EventPrice
 from expost.core import BudgetExceeded
 
-Law = tuple[tuple[float, float, Event], ...]
+Law = tuple[tuple[float, float, PrivacyEvent], ...]
 """Each outcome of a step: its probability on the data, on the neighbour, and the event with its realised loss."""
 
 
-def randomized_response(epsilon: Fraction) -> tuple[Event, Law]:
+def randomized_response(epsilon: Fraction) -> tuple[PrivacyEvent, Law]:
     keep, event = math.exp(epsilon) / (1 + math.exp(epsilon)), PureEvent(epsilon)
     return event, ((keep, 1 - keep, event), (1 - keep, keep, event))
 
 
-def rare_disclosure(epsilon: Fraction, delta: Fraction) -> tuple[Event, Law]:
+def rare_disclosure(epsilon: Fraction, delta: Fraction) -> tuple[PrivacyEvent, Law]:
     """Randomised response that with probability delta shows which table it was."""
     event = ApproxEvent(epsilon, delta)
     _, (yes, no) = randomized_response(epsilon)
@@ -58,7 +58,7 @@ def rare_disclosure(epsilon: Fraction, delta: Fraction) -> tuple[Event, Law]:
     )
 
 
-def lucky(cap: Fraction, chance: float = 0.2) -> tuple[Event, Law]:
+def lucky(cap: Fraction, chance: float = 0.2) -> tuple[PrivacyEvent, Law]:
     """Pure ex-post: a rare outcome costs the cap, the common one far less."""
     rare, rare_there = chance, chance * math.exp(-cap)
     common = abs(math.log((1 - rare) / (1 - rare_there)))
@@ -69,26 +69,26 @@ def lucky(cap: Fraction, chance: float = 0.2) -> tuple[Event, Law]:
     )
 
 
-Adversary = Callable[[int, float], tuple[Event, Law]]
+Adversary = Callable[[int, float], tuple[PrivacyEvent, Law]]
 """What to ask at a depth, having seen this privacy loss so far."""
 
 
-def greedy(depth: int, loss: float) -> tuple[Event, Law]:
+def greedy(depth: int, loss: float) -> tuple[PrivacyEvent, Law]:
     """Many small steps, larger ones after a lucky outcome."""
     return randomized_response(Fraction(1, 4) if loss > 0 else Fraction(1, 10))
 
 
-def hoarder(depth: int, loss: float) -> tuple[Event, Law]:
+def hoarder(depth: int, loss: float) -> tuple[PrivacyEvent, Law]:
     """Small steps, then one that is far larger than what is left."""
     return randomized_response(Fraction(9, 10) if depth >= 6 else Fraction(1, 10))
 
 
-def gambler(depth: int, loss: float) -> tuple[Event, Law]:
+def gambler(depth: int, loss: float) -> tuple[PrivacyEvent, Law]:
     """Ex-post steps at high caps, kept up by refunds."""
     return lucky(Fraction(3, 10)) if depth % 2 else randomized_response(Fraction(1, 10))
 
 
-def discloser(depth: int, loss: float) -> tuple[Event, Law]:
+def discloser(depth: int, loss: float) -> tuple[PrivacyEvent, Law]:
     """Approximate steps among ex-post ones."""
     return rare_disclosure(Fraction(1, 10), Fraction(1, 1000)) if depth % 3 == 0 else gambler(depth, loss)
 
@@ -98,7 +98,7 @@ ADVERSARIES = [greedy, hoarder, gambler]
 
 def transcripts(
     make: Callable[[], Filter], adversary: Adversary, depth: int = 9
-) -> tuple[np.ndarray, np.ndarray, list[Price]]:
+) -> tuple[np.ndarray, np.ndarray, list[EventPrice]]:
     """Both probabilities of every transcript, and what the filter had charged; the adversary asks until it is refused."""
     here, there, prices = [], [], []
     for p, q, charged in _walk(make(), adversary, depth, 0, 1.0, 1.0, []):
@@ -109,8 +109,14 @@ def transcripts(
 
 
 def _walk(
-    filter: Filter, adversary: Adversary, depth: int, at: int, p: float, q: float, path: list[tuple[Event, Event]]
-) -> Iterator[tuple[float, float, Price]]:
+    filter: Filter,
+    adversary: Adversary,
+    depth: int,
+    at: int,
+    p: float,
+    q: float,
+    path: list[tuple[PrivacyEvent, PrivacyEvent]],
+) -> Iterator[tuple[float, float, EventPrice]]:
     loss = 0.0 if p == 0 or q == 0 else math.log(p / q)
     event, law = adversary(at, loss)
     reservation = None
@@ -142,13 +148,13 @@ def off_by_one(kind: type[Filter]) -> type[Filter]:
     """The same filter, checking what was spent before the step instead of after it."""
 
     class Late(kind):  # type: ignore[misc, valid-type]
-        def _checked(self, price: Price) -> Price:
-            if not self._fits(self._sum()):
+        def _add_charge(self, price: EventPrice) -> EventPrice:
+            if not self.fits(self._sum()):
                 raise BudgetExceeded("late")
             return self._sum() + price
 
-        def admits(self, event: Event) -> bool:
-            return self._fits(self.spent)
+        def admits(self, event: PrivacyEvent) -> bool:
+            return self.fits(self.spent)
 
     return Late
 
@@ -242,7 +248,7 @@ class TestApprox:
         assert self.leak(ApproxFilter, adversary) <= 0.01
 
     def test_the_check_one_step_late_is_caught(self) -> None:
-        def finale(depth: int, loss: float) -> tuple[Event, Law]:
+        def finale(depth: int, loss: float) -> tuple[PrivacyEvent, Law]:
             return randomized_response(Fraction(2) if depth >= 4 else Fraction(1, 10))
 
         assert self.leak(ApproxFilter, finale) <= 0.01
@@ -268,7 +274,7 @@ class Table:
     def __init__(self, make: Callable[[], Filter | Odometer], size: int) -> None:
         self.make, self.size = make, size
 
-    def admitted(self, event: Event) -> np.ndarray:
+    def admitted(self, event: PrivacyEvent) -> np.ndarray:
         table = np.zeros((self.size, self.size), dtype=bool)
         for coarse in range(self.size):
             filter = self.make()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from expost.accounting import DiscreteLaplaceEvent, ExponentialEvent, LaplaceEvent, PureEvent
 from expost.accounting.amplification import amplified_epsilon, poisson_renyi, without_replacement_renyi
-from expost.accounting.profile import profile_of
-from expost.accounting.renyi import divergences, ex_post_divergences
+from expost.accounting.privacy_profile import profile_of
+from expost.accounting.renyi import ex_post_divergences, renyi_divergences
 from expost.accounting.rounding import Floats
 
 SEEDED = settings(max_examples=150, deadline=None, derandomize=True)
@@ -122,7 +122,7 @@ class TestLaplaceDomination:
             )
         for order in (1.3, 2.0, 9.0):
             exact = math.log(float((p**order * q ** (1 - order)).sum())) / (order - 1)
-            assert divergences(event, (order,))[0] == pytest.approx(exact, rel=1e-9)
+            assert renyi_divergences(event, (order,))[0] == pytest.approx(exact, rel=1e-9)
 
 
 class TestPureToConcentrated:
@@ -157,7 +157,7 @@ class TestBoundedRange:
             terms = order * np.log(p) + (1 - order) * np.log(q)
             found.append(float(np.logaddexp(*terms)) / (order - 1))
 
-        claimed = divergences(ExponentialEvent(Fraction(length)), (order,))[0]
+        claimed = renyi_divergences(ExponentialEvent(Fraction(length)), (order,))[0]
         assert max(found) <= claimed * (1 + 1e-9)
         assert max(found) == pytest.approx(min(claimed, 1e9), rel=1e-3)
 

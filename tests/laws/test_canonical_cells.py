@@ -20,12 +20,12 @@ import expost
 from expost.core import Unit, unseal
 from expost.data import Dataset, col
 from expost.data.axis import Categories
-from expost.data.canonical import canonical_batch, canonical_column, canonical_schema, canonical_type
-from expost.data.engines.canonical_engine import CanonicalEngine
-from expost.data.identity import unit_words
-from expost.data.keys import found_keys
-from expost.data.matrix import read_rows
-from expost.stats.hypothesis.column import codes
+from expost.data.canonical_cell import canonical_batch, canonical_column, canonical_schema, canonical_type
+from expost.data.engines.engine import CanonicalEngine
+from expost.data.exact_total import find_keys
+from expost.data.row_source import read_rows
+from expost.data.unit_identity import unit_words
+from expost.stats.hypothesis.private_sample import encode_categories
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -102,7 +102,7 @@ def equal_in_keys(dataset: Dataset) -> bool | None:
 
 def keys_of(dataset: Dataset, column: str) -> list[object]:
     tally = dataset.tally(axes=(Categories.of(col(column), ("",)),))
-    return list(found_keys(dataset._engine, tally, col(column)).labels)
+    return list(find_keys(dataset._engine, tally, col(column)).labels)
 
 
 def equal_to_public(dataset: Dataset) -> dict[str, bool]:
@@ -115,18 +115,18 @@ def equal_to_public(dataset: Dataset) -> dict[str, bool]:
     found["categories"] = dataset.axis("x", [value]).codes(batch, {}).tolist()[1] == 0
     if not isinstance(value, datetime.date):
         found["labels"] = next(_labels(dataset, value).read())[1].tolist()[1] == 0
-        found["tests"] = codes(batch, "x", (value,)).tolist()[1] == 0
+        found["tests"] = encode_categories(batch, "x", (value,)).tolist()[1] == 0
     if isinstance(value, Decimal):
         key = pa.array([value], batch.column(0).type)
     else:
         key = pa.array([value], batch.column(0).type if isinstance(value, int) else None)
     if not isinstance(value, int) or abs(value) <= 2**53:  # constants are exact in floats
         joined = dataset.join(pa.table({"x": key, "hit": [1]}), on="x")
-        found["joins"] = unseal(joined.where("hit = 1").total_rows())[0] == 2
+        found["joins"] = unseal(joined.where("hit = 1").measure_rows())[0] == 2
     if not isinstance(value, Decimal) and (not isinstance(value, int) or abs(value) <= 2**53) and value != "\0":
         both = [(col("x") == value), col("x").isin([value]), ~(col("x") != value)]
         for name, condition in zip(("=", "IN", "<>"), both, strict=True):
-            found[name] = unseal(dataset.where(condition).total_rows())[0] == 2
+            found[name] = unseal(dataset.where(condition).measure_rows())[0] == 2
     return found
 
 
@@ -291,6 +291,6 @@ def test_filters_tell_large_whole_numbers_apart(kind) -> None:
 
     for value, text in itertools.product((2**53, 2**53 + 2), ("=", "<>", "in")):
         condition = f"x in ({value})" if text == "in" else f"x {text} {value}"
-        assert unseal(dataset.where(condition).total_rows())[0] == (2 if text == "<>" else 1)
+        assert unseal(dataset.where(condition).measure_rows())[0] == (2 if text == "<>" else 1)
     if pa.types.is_integer(kind):
-        assert unseal(dataset.where(f"x > {2**53} and x < {2**53 + 2}").total_rows())[0] == 1
+        assert unseal(dataset.where(f"x > {2**53} and x < {2**53 + 2}").measure_rows())[0] == 1

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import expost
 from expost.core import InvalidRequest, unseal
 from expost.data import Dataset, col
-from expost.data.frames import TYPES, implied_types
-from expost.data.matrix import read_rows, typed_column
-from expost.data.places import label_codes
+from expost.data.row_source import read_rows, typed_column
 from expost.data.tally import Measured
+from expost.data.untyped_table import TYPES, implied_types
+from expost.data.value_place import label_codes
 from expost.noise import SeededBits
 from expost.stats import Sum
 

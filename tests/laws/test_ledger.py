@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from expost.core import BudgetExceeded, PureLoss, Receipt, epsilon
-from expost.ledger import Kind, MemoryLedger, open_ledger
+from expost.ledger import EntryKind, MemoryLedger, open_ledger
 
 shares = st.fractions(min_value=Fraction(1, 1000), max_value=1, max_denominator=1000)
 names = st.sets(st.sampled_from(["dataset:a", "dataset:b", "analyst:c", "window:1", "window:2"]), min_size=1)
@@ -184,4 +184,4 @@ def test_memory_and_file_decide_and_record_alike(tmp_path_factory, questions):
     in_file = run(open_ledger(tmp_path_factory.mktemp("ledger") / "a.ledger"))
 
     assert in_memory == in_file
-    assert in_memory[1][0][0] is Kind.BEGIN
+    assert in_memory[1][0][0] is EntryKind.BEGIN

@@ -18,7 +18,16 @@ from expost.core import (
     gdp,
     zcdp,
 )
-from expost.ledger.currency import PARTS, add, held_charge, left, rounded, rule_for, settled_charge, used_parts
+from expost.ledger.charge_rule import (
+    PARTS,
+    add_to_total,
+    budget_left,
+    held_charge,
+    round_total,
+    rule_for,
+    settled_charge,
+    used_parts,
+)
 
 amounts = st.fractions(min_value=Fraction(1, 10**6), max_value=10, max_denominator=10**6)
 
@@ -72,12 +81,12 @@ def adaptive_study(rng: random.Random, budget: tuple[float, float], *, depth: in
     ``greedy`` gives back too much: half of the realised loss is forgotten, which must break the bound.
     """
 
-    def ask(p: float, q: float, left: tuple[float, float], level: int):
-        if level == 0 or left[0] < 0.05:
+    def ask(p: float, q: float, budget_left: tuple[float, float], level: int):
+        if level == 0 or budget_left[0] < 0.05:
             return [(p, q)]
-        cap = left[0] * rng.uniform(0.5, 1.0)
+        cap = budget_left[0] * rng.uniform(0.5, 1.0)
         kind = rng.random()
-        if kind < 0.4 or left[1] == 0:
+        if kind < 0.4 or budget_left[1] == 0:
             here, there, losses = pure_question(rng, cap)
             charges = [(loss / 2 if greedy else loss, 0.0) for loss in losses]
         elif kind < 0.6:
@@ -86,12 +95,12 @@ def adaptive_study(rng: random.Random, budget: tuple[float, float], *, depth: in
         else:
             here, there, bills, delta = stopped_question(rng, cap)
             charges = [(bill, delta) for bill in bills]
-        if max(gone for _, gone in charges) > left[1]:
+        if max(gone for _, gone in charges) > budget_left[1]:
             return [(p, q)]
         return [
             leaf
             for one, other, (spent, gone) in zip(here, there, charges, strict=True)
-            for leaf in ask(p * one, q * other, (left[0] - spent, left[1] - gone), level - 1)
+            for leaf in ask(p * one, q * other, (budget_left[0] - spent, budget_left[1] - gone), level - 1)
         ]
 
     leaves = ask(1.0, 1.0, budget, depth)
@@ -125,7 +134,7 @@ def test_giving_back_delta_where_nothing_bad_was_seen_breaks_the_account():
     # At the delta that was held it runs once.
     held = ApproxLoss(Fraction(7, 10), Fraction(4, 100))
     spent = settled_charge(approx(*budget), held, ApproxLoss(0, 0))
-    assert not add(spent, held).within(approx(*budget))
+    assert not add_to_total(spent, held).within(approx(*budget))
 
 
 @given(cap=amounts, share=st.fractions(min_value=0, max_value=1, max_denominator=1000), paid=st.booleans())
@@ -211,7 +220,7 @@ def test_the_order_of_charges_does_not_matter(losses, rng):
     def total(ordered):
         spent = PureLoss(0)
         for loss in ordered:
-            spent = add(spent, PureLoss(loss))
+            spent = add_to_total(spent, PureLoss(loss))
         return spent
 
     shuffled = list(losses)
@@ -224,16 +233,16 @@ def test_the_order_of_charges_does_not_matter(losses, rng):
 def test_charging_n_times_is_charging_a_list_of_n(loss, times):
     spent = PureLoss(0)
     for _ in range(times):
-        spent = add(spent, PureLoss(loss))
+        spent = add_to_total(spent, PureLoss(loss))
 
     assert spent == PureLoss(loss * times)
 
 
 @given(amounts, amounts)
 def test_taking_a_hold_back_undoes_it(first, second):
-    spent = add(PureLoss(first), PureLoss(second))
+    spent = add_to_total(PureLoss(first), PureLoss(second))
 
-    assert add(spent, PureLoss(0), released=PureLoss(second)) == PureLoss(first)
+    assert add_to_total(spent, PureLoss(0), released=PureLoss(second)) == PureLoss(first)
 
 
 @given(amounts, amounts)
@@ -243,7 +252,7 @@ def test_the_integer_column_exceeds_its_limit_exactly_when_the_budget_is_exceede
 
 @given(st.fractions(min_value=0, max_value=10**6))
 def test_a_stored_total_is_never_below_the_true_one(total):
-    stored = rounded(total)
+    stored = round_total(total)
 
     assert stored >= total
     assert stored == total or stored <= total * (1 + Fraction(1, 10**14)) + Fraction(1, 10**18)
@@ -254,7 +263,7 @@ def test_a_total_with_an_endless_denominator_stays_short_and_is_rounded_up():
     exact = Fraction(0)
     for prime in [p for p in range(2, 2000) if all(p % d for d in range(2, int(p**0.5) + 1))]:
         exact += Fraction(1, prime * 1000)
-        total = rounded(total + Fraction(1, prime * 1000))
+        total = round_total(total + Fraction(1, prime * 1000))
 
     assert total >= exact
     assert total <= exact * (1 + Fraction(1, 10**10))
@@ -265,5 +274,5 @@ def test_dust_is_rounded_up_when_charged_and_down_when_left():
     tiny = Fraction(1, 10**10)
 
     assert held_charge(zcdp(1), PureLoss(tiny)) == ZeroConcentratedLoss(Fraction(1, 10**18))
-    assert left(epsilon(1), PureLoss(1 - Fraction(1, 10**19))) == PureLoss(0)
-    assert left(approx(1, 1e-6), ApproxLoss(0.5, 0)) == ApproxLoss(0.5, 1e-6)
+    assert budget_left(epsilon(1), PureLoss(1 - Fraction(1, 10**19))) == PureLoss(0)
+    assert budget_left(approx(1, 1e-6), ApproxLoss(0.5, 0)) == ApproxLoss(0.5, 1e-6)

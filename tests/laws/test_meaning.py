@@ -20,13 +20,13 @@ from expost.accounting import (
     ConcentratedEvent,
     DiscreteGaussianEvent,
     DiscreteLaplaceEvent,
-    Event,
     ExponentialEvent,
     ExPostEvent,
     GaussianEvent,
     LaplaceEvent,
     Parallel,
     PoissonSampled,
+    PrivacyEvent,
     PureEvent,
     RenyiEvent,
     Repeat,
@@ -34,8 +34,7 @@ from expost.accounting import (
     account,
 )
 from expost.accounting.rounding import Floats
-from expost.accounting.tails import bound_by_pairs
-from expost.accounting.tradeoff import TradeoffCurve
+from expost.accounting.tradeoff_curve import TradeoffCurve, bound_by_pairs
 from expost.core import ApproxLoss, GaussianLoss, Loss, PureLoss, Receipt, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, loss_bound, posterior_bound
 
@@ -133,7 +132,7 @@ def two_sided(scale: float, log_weight: Callable[[Floats], Floats], reach: int, 
     return p / p.sum(), q / q.sum()
 
 
-KNOWN: dict[str, tuple[Event, Pair]] = {
+KNOWN: dict[str, tuple[PrivacyEvent, Pair]] = {
     "nothing": (Sequence(), (np.ones(1), np.ones(1))),
     "randomised response": (PureEvent(1.5), response(1.5)),
     "randomised response with a failure": (ApproxEvent(1, 1e-6), response(1, 1e-6)),
@@ -279,7 +278,7 @@ def test_every_renyi_curve_of_a_mechanism_bounds_its_losses(pair: Pair, chance: 
     assert worst_event(pair, loss_bound(loss, chance)) <= chance * (1 + 1e-9)
 
 
-BILLS: list[tuple[Loss, Event, float]] = [
+BILLS: list[tuple[Loss, PrivacyEvent, float]] = [
     (PureLoss(0.1), PureEvent(0.1), 0.0),
     (PureLoss(3), PureEvent(3), 1e-6),
     (ApproxLoss(0.045, 1e-5), ApproxEvent(0.045, 1e-5), 1e-5),
@@ -292,7 +291,7 @@ BILLS: list[tuple[Loss, Event, float]] = [
 
 
 @pytest.mark.parametrize(("bill", "event", "delta"), BILLS, ids=lambda value: str(value)[:40])
-def test_a_receipt_and_an_account_of_the_same_events_agree(bill: Loss, event: Event, delta: float) -> None:
+def test_a_receipt_and_an_account_of_the_same_events_agree(bill: Loss, event: PrivacyEvent, delta: float) -> None:
     receipt = Receipt(question="count", method="any", promise=bill.promise(), bill=bill)
     told = stated(receipt.meaning)
 
@@ -315,7 +314,7 @@ def test_the_sentence_of_epsilon_and_delta_holds_for_the_gaussian_that_has_them(
 
 
 @pytest.mark.parametrize("event", [event for event, _ in KNOWN.values()], ids=list(KNOWN))
-def test_no_bound_falls_to_zero_for_want_of_a_pair(event: Event) -> None:
+def test_no_bound_falls_to_zero_for_want_of_a_pair(event: PrivacyEvent) -> None:
     whole = account(event)
     bounds = [whole.loss_bound(chance) for chance in (*CHANCES, 1e-30, 0)]
 

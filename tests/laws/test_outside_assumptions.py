@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from expost.accounting import ApproxEvent, ExponentialEvent, LaplaceEvent
-from expost.accounting.gaussian import cost_of, pure_to_gdp
-from expost.accounting.profile import profile_of
+from expost.accounting.concentrated import gaussian_cost_of, pure_to_gdp
+from expost.accounting.privacy_profile import profile_of
 from expost.accounting.rounding import Floats
 from expost.audit.noise_laws import geometric_mass, permute_and_flip_law
 
@@ -88,7 +88,7 @@ def test_a_mechanism_that_may_fail_has_no_gaussian_terms() -> None:
     mu = math.sqrt(pure_to_gdp(Fraction(1)))
     missed = 1 - delta - math.exp(epsilon) * alarm
 
-    assert cost_of(ApproxEvent(1, Fraction(1, 1000))) is None
+    assert gaussian_cost_of(ApproxEvent(1, Fraction(1, 1000))) is None
     assert missed < float(ndtr(6.0 - mu))  # the Gaussian curve at an alarm of 1e-9, whose quantile is -5.998
 
 

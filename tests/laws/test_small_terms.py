@@ -9,14 +9,17 @@ import pytest
 from scipy.stats import binom
 
 from expost.accounting.amplification import poisson_gaussian_renyi
-from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherical_bound
-from expost.accuracy.laplace_norm import laplace_norm_quantile
-from expost.accuracy.output_certificate import curved_noise_bound
-from expost.accuracy.spherical_norm import spherical_norm_quantile, spherical_variances
+from expost.accuracy.noise_norm import (
+    curved_gaussian_bound,
+    curved_noise_bound,
+    curved_spherical_bound,
+    laplace_norm_quantile,
+    spherical_norm_quantile,
+    spherical_variances,
+)
 from expost.core import GaussianLoss, InvalidRequest
 from expost.core.meaning import loss_bound
-from expost.stats.hypothesis.binomial import binomial_p_values
-from expost.stats.hypothesis.tulap import noisy_binomial_tail
+from expost.stats.hypothesis.binomial import binomial_p_values, noisy_binomial_tail
 
 
 @pytest.mark.parametrize(

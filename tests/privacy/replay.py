@@ -27,7 +27,7 @@ import numpy as np
 import expost
 from expost.core import Adjacency, Norm, Receipt, Sealed, Sensitivity, unseal
 from expost.data import Dataset
-from expost.data.matrix import UnitRows
+from expost.data.unit_ball import UnitRows
 from expost.noise import SeededBits
 from expost.stats.private_keys import KeyPlan
 
@@ -169,7 +169,7 @@ def _load_all() -> None:
 _INIT = Sealed.__init__
 _MEASURE = KeyPlan.measure
 _CHUNKS = UnitRows.chunks
-_STEPS, _TOTALS = Dataset.steps, Dataset.totals
+_STEPS, _TOTALS = Dataset.measure_steps, Dataset.measure_parts
 _mode = "totals"  # "records" while single rows are sealed, "keys" while private keys are counted
 
 

@@ -8,9 +8,9 @@ import pytest
 from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.entries_learning import entries
 from expost.core import Sensitivity
-from expost.data.moments import MomentLayout
+from expost.data.second_moment import MomentLayout
 from expost.models.linear import OutputFit, ResidualCheck, TiltedRisk
-from expost.models.linear.risk import ExactRisk
+from expost.models.linear.risk_minimum import SealedRisk
 
 PROFILE = AuditProfile(runs=2000, slow_runs=150)
 
@@ -85,7 +85,7 @@ def test_an_understated_minimum_is_caught(monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["models.TheoryInversion", "models.GradientFit"])
 def test_an_exact_minimum_let_out_is_caught(monkeypatch, name: str) -> None:
-    seal = ExactRisk.seal_minimum
-    monkeypatch.setattr(ExactRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))
+    seal = SealedRisk.seal_minimum
+    monkeypatch.setattr(SealedRisk, "seal_minimum", lambda self, step, units: resealed(seal(self, step, units), 10**7))
 
     assert verdict_of(name) is AuditVerdict.VIOLATED

@@ -10,14 +10,14 @@ from expost.audit import ExPost, Outcomes, Pair, attack
 from expost.core import Norm, Sensitivity, approx, epsilon, zcdp
 from expost.noise import (
     AboveThreshold,
-    Bounds,
     ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
+    LatticeBounds,
     SeededBits,
-    bernoulli,
-    discrete_laplace,
-    geometric,
+    sample_bernoulli,
+    sample_geometric,
+    sample_laplace,
 )
 from expost.noise.smooth_sensitivity import SmoothNoise
 
@@ -69,7 +69,7 @@ def test_half_the_gaussian_noise_is_caught(claim, made):
 
 def two_answers(first, second, *, reuse):
     def sampler(runs, bits):
-        noise = discrete_laplace(2, (runs, 2), bits=bits)
+        noise = sample_laplace(2, (runs, 2), bits=bits)
         if reuse:
             noise[:, 1] = noise[:, 0]
         return Outcomes.of(noise + np.array([first, second]))
@@ -91,9 +91,9 @@ def first_rung(exact, low, high, *, shared=False, power=2):
     stay = b / a * ((1 - a) / (1 - b)) ** power
 
     def sampler(runs, bits):
-        fine = discrete_laplace(1 / high, (runs, len(exact)), bits=bits)
-        coins = bernoulli(stay, (runs, 1 if shared else len(exact)), bits=bits)
-        return Outcomes.of(exact + fine + np.where(coins, 0, discrete_laplace(1 / low, fine.shape, bits=bits)))
+        fine = sample_laplace(1 / high, (runs, len(exact)), bits=bits)
+        coins = sample_bernoulli(stay, (runs, 1 if shared else len(exact)), bits=bits)
+        return Outcomes.of(exact + fine + np.where(coins, 0, sample_laplace(1 / low, fine.shape, bits=bits)))
 
     return sampler
 
@@ -123,7 +123,7 @@ LEVELS = np.array([0.5, 0.75, 1.0])
 
 def independent_levels(exact):
     def sampler(runs, bits):
-        rows = [discrete_laplace(1 / level, runs, bits=bits) + exact for level in (0.5, 0.75, 1.0)]
+        rows = [sample_laplace(1 / level, runs, bits=bits) + exact for level in (0.5, 0.75, 1.0)]
         return Outcomes.of(np.stack(rows, axis=1), np.full(runs, LEVELS[-1]))
 
     return sampler
@@ -142,17 +142,17 @@ def threshold_test(queries, *, threshold_noise=True, refresh=True, query_refresh
     """Above-threshold with one-sided noise, both shares 1, and the faults asked for; one bill for all answers."""
 
     def sampler(runs, bits):
-        barrier = geometric(1, runs, bits=bits) * threshold_noise + 1
-        noise = geometric(2, runs, bits=bits)
+        barrier = sample_geometric(1, runs, bits=bits) * threshold_noise + 1
+        noise = sample_geometric(2, runs, bits=bits)
         hits, answers = np.zeros(runs, int), []
         for query in queries:
             if query_refresh:
-                noise = geometric(2, runs, bits=bits)
+                noise = sample_geometric(2, runs, bits=bits)
             above = (hits < limit) & (query + noise >= barrier)
             answers.append(np.where(hits < limit, above, -1))
             hits += above
             if refresh:
-                barrier = np.where(above, geometric(1, runs, bits=bits) * threshold_noise + 1, barrier)
+                barrier = np.where(above, sample_geometric(1, runs, bits=bits) * threshold_noise + 1, barrier)
         return Outcomes.of(np.stack(answers, axis=1), np.full(runs, float(2 * limit if billed is None else billed)))
 
     return sampler
@@ -190,7 +190,7 @@ def test_above_threshold_with_unlimited_answers_is_caught():
 def test_above_threshold_without_query_noise_is_caught():
     def sampler(queries):
         def runs_of(runs, bits):
-            barrier = geometric(1, runs, bits=bits) + 1
+            barrier = sample_geometric(1, runs, bits=bits) + 1
             return Outcomes.of(np.stack([query >= barrier for query in queries], axis=1))
 
         return runs_of
@@ -202,8 +202,8 @@ def stopping_by_the_truth(exact, *, peek):
     """Stops at the first level whose answer is within 1: of the truth (a fault), or of a public guess."""
 
     def sampler(runs, bits):
-        coarse = discrete_laplace(2, runs, bits=bits) + exact
-        fine = discrete_laplace(1, runs, bits=bits) + exact
+        coarse = sample_laplace(2, runs, bits=bits) + exact
+        fine = sample_laplace(1, runs, bits=bits) + exact
         early = np.abs(coarse - (exact if peek else 7)) <= 1
         rows = np.stack([early, coarse, np.where(early, -99, fine)], axis=1)
         return Outcomes.of(rows, np.where(early, 0.5, 1.5))
@@ -255,7 +255,9 @@ def test_the_exponential_mechanism_without_its_factor_two_is_caught():
 def test_noise_scaled_to_the_local_sensitivity_without_smoothing_is_caught():
     def runs_of(exact, bound):
         noise = SmoothNoise(1)
-        return lambda runs, bits: Outcomes.of(noise.add(exact, bound, Bounds(-(10**6), 10**6), runs=runs, bits=bits))
+        return lambda runs, bits: Outcomes.of(
+            noise.add(exact, bound, LatticeBounds(-(10**6), 10**6), runs=runs, bits=bits)
+        )
 
     assert found(Pair("local", epsilon(1), runs_of(0, 1.0), runs_of(0, 100.0))).violated
 
@@ -265,7 +267,7 @@ def test_a_propose_test_release_whose_noise_scale_is_inverted_is_caught():
     line = math.log(1 / delta) / float(level)
 
     def runs_of(distance, scale):
-        return lambda runs, bits: Outcomes.of(distance + discrete_laplace(scale, runs, bits=bits) > line)
+        return lambda runs, bits: Outcomes.of(distance + sample_laplace(scale, runs, bits=bits) > line)
 
     inverted = Pair("inverted", approx(level, delta), runs_of(18, level), runs_of(19, level))
     right = Pair("right", approx(level, delta), runs_of(18, 1 / level), runs_of(19, 1 / level))

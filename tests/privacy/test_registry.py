@@ -48,7 +48,7 @@ def test_a_promise_in_a_docstring_makes_a_mechanism():
 def test_an_entry_may_cover_wrappers_of_the_same_code():
     found = {"a": resolve("expost.noise.NoisyMax"), "b": resolve("expost.noise.PermuteAndFlip")}
     entry = AuditEntry(
-        "expost.noise.NoisyMax", pairs=lambda: (), also=("expost.noise.permute_and_flip.PermuteAndFlip",)
+        "expost.noise.NoisyMax", pairs=lambda: (), also=("expost.noise.selection_mechanism.PermuteAndFlip",)
     )
 
     assert missing([entry], found) == []

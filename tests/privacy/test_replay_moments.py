@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from expost.core import Measure, Norm, unseal
-from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
-from expost.data.moments import MomentLayout
-from expost.models.linear.classification import grid_labels
-from expost.models.linear.residual_check import ResidualCheck
-from expost.models.linear.score_query import ScoreQuery
+from expost.data.row_source import read_rows
+from expost.data.second_moment import MomentLayout
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
+from expost.models.linear.classifier_fit import grid_labels
+from expost.models.linear.ridge_objective import ResidualCheck
+from expost.models.linear.tested_score import ScoreQuery
 
 EXTREMES = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-320, 0.0, 1.0, -1.0, 0.5, 3.0, -2.5])
 PAIRS = 25

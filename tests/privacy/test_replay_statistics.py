@@ -176,7 +176,7 @@ def test_a_neighbour_opens_few_private_keys_and_moves_their_counts_within_the_se
 
 
 def test_bounding_that_keeps_everything_would_be_caught(monkeypatch) -> None:
-    monkeypatch.setattr("expost.data.totals.bound", lambda atoms, *_: atoms)
+    monkeypatch.setattr("expost.data.exact_total.bound_contributions", lambda atoms, *_: atoms)
     asked, beyond = Count(epsilon=1, by="key"), 0
     for seed in range(25):
         table = rows(seed, 60)

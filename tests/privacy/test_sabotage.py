@@ -18,11 +18,11 @@ from expost.noise import (
     ReducedAboveThreshold,
     SmoothNoise,
     gaussian_stream,
+    mechanism,
     propose_test_release,
-    randomized_response,
 )
 from expost.noise.jump_noise import JumpNoise
-from expost.noise.renewed_threshold import RenewedThreshold
+from expost.noise.rising_threshold import RenewedThreshold
 
 PROFILE = AuditProfile(runs=40_000, slow_runs=100)
 
@@ -111,10 +111,10 @@ def test_a_test_that_always_passes_is_caught(monkeypatch):
 
 
 def test_rarer_lies_are_caught(monkeypatch):
-    true_coin = randomized_response.bernoulli_exp
+    true_coin = mechanism.sample_bernoulli_exp
     monkeypatch.setattr(
-        randomized_response,
-        "bernoulli_exp",
+        mechanism,
+        "sample_bernoulli_exp",
         lambda exponent, *rest, **options: true_coin(2 * exponent, *rest, **options),
     )
 

@@ -33,10 +33,19 @@ from expost.accounting.tradeoff_curve import TradeoffCurve, check_prior, epsilon
 from expost.core import explain_arguments
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest, MissingExtra
-from expost.core.guarantee import ApproxGuarantee, Guarantee, PureGuarantee
+from expost.core.guarantee import (
+    ApproxGuarantee,
+    ApproxTerms,
+    GaussianTerms,
+    Guarantee,
+    PureGuarantee,
+    PureTerms,
+    RenyiTerms,
+    Terms,
+    ZeroConcentratedTerms,
+)
 from expost.core.meaning import explain_belief, percent_text, posterior_bound
 from expost.core.rational import decimal_text, probability, rational, round_up
-from expost.core.terms import ApproxTerms, GaussianTerms, PureTerms, RenyiTerms, Terms, ZeroConcentratedTerms
 
 __all__ = ["CURRENCIES", "CurrencyTotal", "PrivacyAccount", "account", "account_report", "event_of"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from expost.accounting.rounding import MARGIN, Floats, float_down, read_amount
 from expost.core.errors import InvalidRequest
 from expost.core.meaning import approx_loss_bound
-from expost.core.picture import draw
+from expost.core.release import draw_picture
 
 __all__ = [
     "TradeoffCurve",
@@ -174,7 +174,7 @@ def plot_tradeoff(
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a ...
     """
-    return draw("tradeoff", subject, path=path, **options)
+    return draw_picture("tradeoff", subject, path=path, **options)
 
 
 def epsilon_grid(largest: float, *corners: float) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from expost.core import ApproxGuarantee, ApproxLoss, InvalidRequest, Ladder, PureGuarantee, PureLoss
 from expost.core.rational import probability, round_up
-from expost.noise import BitSource, bernoulli
+from expost.noise import BitSource, sample_bernoulli
 
 __all__ = ["Attempt", "BlackBoxLadder", "LadderResult"]
 
@@ -138,7 +138,7 @@ class BlackBoxLadder:
             if entered is not None:
                 entered(rung)
             # The coin must precede the run: a failed attempt must not reveal that it was made.
-            while not bool(bernoulli(self.leave, bits=bits)):
+            while not bool(sample_bernoulli(self.leave, bits=bits)):
                 attempt = _check_attempt(trainer(level, bits))
                 if attempt.score >= score:
                     return LadderResult(attempt, rung, self.spent(rung))

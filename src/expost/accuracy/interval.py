@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from expost.accuracy.stopped_failure import Thresholds, stopped_failure
 from expost.core import InvalidRequest, Ladder
 from expost.core.rational import rational, round_up
-from expost.noise.level import LARGEST_RATE
+from expost.noise.parameter import LARGEST_RATE
 
 __all__ = [
     "HIGHEST_LEVEL",

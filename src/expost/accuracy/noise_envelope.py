@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from expost.core import InvalidRequest
-from expost.noise import BitSource, discrete_laplace
+from expost.noise import BitSource, sample_laplace
 
 __all__ = ["GaussianEnvelope", "NoiseEnvelope", "simulate_stretches", "table_row"]
 
@@ -31,7 +31,7 @@ _SIMULATION_RISK = 1e-6  # that any one number of the table is too small
 _GRID = 1 << 24  # simulated Laplace variables are within 1 / _GRID of real ones
 _BATCH = 500
 
-# Off-diagonal entries have 5/7 of the diagonal's deviation: integers in place of 1 : sqrt(2) (data/moments.py).
+# Off-diagonal entries have 5/7 of the diagonal's deviation: integers in place of 1 : sqrt(2) (data/second_moment.py).
 _OFF_DIAGONAL = 5 / 7
 # Of the spectral norm in the independent coordinates; an off-diagonal one counts twice.
 _LIPSCHITZ = math.sqrt(2) * _OFF_DIAGONAL
@@ -138,7 +138,7 @@ def simulate_stretches(dimension: int, draws: int, *, bits: BitSource | None = N
     upper, rows = np.triu_indices(dimension), []
     for start in range(0, draws, _BATCH):
         batch = min(_BATCH, draws - start)
-        entries = discrete_laplace(_GRID, (batch, len(upper[0]) + dimension), bits=bits) / _GRID
+        entries = sample_laplace(_GRID, (batch, len(upper[0]) + dimension), bits=bits) / _GRID
         matrix = np.zeros((batch, dimension, dimension))
         matrix[:, upper[0], upper[1]] = entries[:, : len(upper[0])] * np.where(upper[0] == upper[1], 1.0, 0.5)
         matrix[:, upper[1], upper[0]] = matrix[:, upper[0], upper[1]]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
 from expost.core import InvalidRequest
-from expost.noise.spherical_laplace import GRID_RATIO, least_step, shape_of
+from expost.noise.spherical_noise import GRID_RATIO, least_step, shape_of
 
 __all__ = [
     "LEAST_FAILURE",

@@ -137,7 +137,7 @@ def mechanisms_named(*names: str) -> dict[str, Any]:
 def resolve(name: str) -> Any:
     """Return the object a dotted name leads to.
 
-    >>> resolve("expost.noise.laplace_mechanism.LaplaceMechanism") is resolve("expost.noise.LaplaceMechanism")
+    >>> resolve("expost.noise.mechanism.LaplaceMechanism") is resolve("expost.noise.LaplaceMechanism")
     True
     """
     parts = name.split(".")

@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval_relative import relative_ladder, relative_rule
+from expost.accuracy.interval import relative_ladder, relative_rule
 from expost.audit.attack import AttackFinding, Outcomes, Pair, Sampler, at_least, at_most
 from expost.audit.privacy_claim import ExPost
 from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivity, Target
 from expost.data import Clamp
 from expost.noise import AboveThreshold, BitSource, DiscreteLaplacePath
 from expost.noise.above_threshold import SessionBatch
-from expost.stats.checkpoint_climb import CheckpointClimb
-from expost.stats.gradual_release import GradualRelease
 from expost.stats.reader import MeanReader
 from expost.stats.relative_climb import StoppingTable
 
@@ -100,7 +98,7 @@ def look_pair(rows: tuple[int, int], *, within: float, failure_probability: Frac
             exact = np.tile([ones, zeros], runs)
             climb = LookClimb(MeanReader(clamp), target, cap)
             ascent = climb.run(Kept(Sealed(exact, Sensitivity(1))), Fraction(1), runs, bits)
-            levels = np.array([float(ascent.scouted + level) for level in ascent.ladder])
+            levels = np.array([float(ascent.pilot_cost + level) for level in ascent.ladder])
             reading = ascent.reading
             return Outcomes.of(
                 np.column_stack([reading.value, ascent.met, reading.low, reading.high]), levels[ascent.rung]

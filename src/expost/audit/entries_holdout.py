@@ -11,9 +11,8 @@ from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.planted_fault import ABOVE_THRESHOLD, LAPLACE
 from expost.audit.privacy_claim import ExPost
-from expost.holdout.noise_level import GRID, NoiseLevel
-from expost.holdout.plan import HoldoutPlan, Variant
-from expost.holdout.thresholdout import Thresholdout
+from expost.holdout.holdout_plan import GRID, HoldoutPlan, NoiseLevel, Variant
+from expost.holdout.thresholdout_mechanism import Thresholdout
 from expost.noise.bits import BitSource
 
 __all__ = ["entries", "holdout_pair", "small_plan"]

@@ -28,7 +28,8 @@ from expost.core import (
     Sensitivity,
     ZeroConcentratedGuarantee,
 )
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.linear import (
     AdaptiveRidge,
     Aim,
@@ -48,13 +49,12 @@ from expost.models.linear import (
     TiltedRidge,
     TiltedRisk,
 )
-from expost.models.linear.classification import grid_labels
-from expost.models.linear.hypotheses import measure_moments
-from expost.models.linear.losses import HuberHinge, Logistic, Loss, TruncatedSquare
-from expost.models.linear.newton import Objective, minimise
-from expost.models.linear.output_noise import GaussianOutput, SphericalOutput
-from expost.models.linear.risk import ExactRisk
-from expost.noise import DiscreteLaplacePath, GaussianPath, SphericalLaplaceMechanism, bernoulli
+from expost.models.linear.classifier_fit import grid_labels
+from expost.models.linear.output_perturbation import GaussianOutput, SphericalOutput
+from expost.models.linear.paper_fit import measure_moments
+from expost.models.linear.risk_minimum import Objective, SealedRisk, minimize_objective
+from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
+from expost.noise import DiscreteLaplacePath, GaussianPath, SphericalLaplaceMechanism, sample_bernoulli
 from expost.noise.bits import BitSource
 
 __all__ = ["entries", "request_pair"]
@@ -73,7 +73,7 @@ _DELTA = Fraction(1, 20)
 
 # Tables on which one row moves what is released as far as its bounds say; all other rows say nothing.
 _STRONG = 100.0  # a penalty under which minima stay where the loss is straight, and the Jacobian costs little
-_COIN = (Noise("expost.accuracy.black_box.bernoulli", argument=0),)
+_COIN = (Noise("expost.accuracy.black_box.sample_bernoulli", argument=0),)
 
 
 def entries() -> Iterable[AuditEntry]:
@@ -142,20 +142,20 @@ def _labelled(columns: int, norm: Norm = Norm.L1) -> Sides:
 
 
 def _tilted_risk() -> Sequence[Pair]:
-    def pair(name: str, loss: Loss, scale: float, *, penalty: float = _STRONG) -> Pair:
+    def pair(name: str, loss: RowLoss, scale: float, *, penalty: float = _STRONG) -> Pair:
         risk = TiltedRisk(loss, UnitBall(1), 4, penalty)
         grid = _SIGNS if scale == 1.0 else grid_numbers(1.0)
         sides = _sides(lambda source: UnitRows(source, risk.ball, grid), _one_speaks(1))
         return tilt_pair(name, risk, Fraction(1), sides, target_scale=scale)
 
     def whole(table: Table) -> Sampler:
-        risk = TiltedRisk(Logistic(), UnitBall(2), 4, 1.0)
+        risk = TiltedRisk(LogisticLoss(), UnitBall(2), 4, 1.0)
         rows = UnitRows(read_rows(*table), risk.ball, _SIGNS)
         return repeat(lambda bits: risk.release(rows, Fraction(1), bits=bits))
 
     return (
         pair("rounded hinge, a label flips", HuberHinge(), 1.0),
-        pair("logistic loss, a label flips", Logistic(), 1.0, penalty=1.0),
+        pair("logistic loss, a label flips", LogisticLoss(), 1.0, penalty=1.0),
         pair("truncated square, a target flips", TruncatedSquare(1.0), 2.0**-GRID_BITS),
         Pair("whole runs", PureGuarantee(Fraction(1)), whole(_LEFT), whole(_RIGHT), slow=True, most_runs=_RUNS),
     )
@@ -174,7 +174,7 @@ def _classifiers() -> Sequence[Pair]:
         pair("Laplace tilt", 1, Norm.L1),
         pair("spherical tilt", 2, Norm.L2),
         pair("Gaussian tilt", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", TiltedClassifier(_problem(epsilon=1.0), Logistic(), _SIGNS)),
+        request_pair("whole fits", TiltedClassifier(_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
@@ -193,7 +193,9 @@ def _tested() -> Sequence[Pair]:
     """Return a fit and a test at their own shares; then both: the replaced row is tested, and fitted unless rows are kept apart."""
 
     def request(validation: int) -> TestedFit:
-        return TestedFit(_problem(score=("accuracy", 0.9), max_epsilon=3.0), Logistic(), _SIGNS, validation=validation)
+        return TestedFit(
+            _problem(score=("accuracy", 0.9), max_epsilon=3.0), LogisticLoss(), _SIGNS, validation=validation
+        )
 
     sharp = TestedFit(
         _problem(score=("accuracy", 0.9), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
@@ -225,7 +227,7 @@ def _monotone() -> Sequence[Pair]:
         tilt_pair("its fits", sharp._risk, sharp._levels[-1], (fitted[0], fitted[1])),
         reduced_pair("its tests", _last_levels(sharp._rule), ([0, 0, 0], [1, 1, 1])),
         reduced_pair("its first test", _last_levels(sharp._rule), ([0, 0, 0], [1, 0, 0])),
-        request_pair("a row is removed", MonotoneFit(few, Logistic(), _SIGNS), right=fewer),
+        request_pair("a row is removed", MonotoneFit(few, LogisticLoss(), _SIGNS), right=fewer),
     )
 
 
@@ -301,7 +303,7 @@ def _outputs() -> Sequence[Pair]:
         pair("Laplace noise", 1, Norm.L1),
         pair("spherical noise", 2, Norm.L2),
         pair("Gaussian noise", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", OutputFit(_problem(epsilon=1.0), Logistic(), _SIGNS)),
+        request_pair("whole fits", OutputFit(_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
@@ -309,7 +311,7 @@ def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
     """Return a minimum under the fit's own noise, as often as there are runs."""
     noise: Any = request._noise
     penalty = request._problem.penalty
-    best = minimise(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
+    best = minimize_objective(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
     exact = np.rint(best / noise.valley.step).astype(np.int64)
 
     def sampler(runs: int, bits: BitSource) -> Outcomes:
@@ -329,8 +331,8 @@ def _copied(exact: NDArray[np.int64], runs: int) -> Any:
     return lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE))
 
 
-def _risks(loss: Loss, sides: Sides, penalty: float) -> tuple[ExactRisk, ExactRisk]:
-    left, right = (ExactRisk(rows, loss, penalty, target_scale=1.0) for rows in sides)
+def _risks(loss: RowLoss, sides: Sides, penalty: float) -> tuple[SealedRisk, SealedRisk]:
+    left, right = (SealedRisk(rows, loss, penalty, target_scale=1.0) for rows in sides)
     return left, right
 
 
@@ -338,7 +340,7 @@ def _gradients() -> Sequence[Pair]:
     """On more rows for whole fits, so that the test is cheap enough for an attack to tell its bill from a larger one."""
     many = 200
     aim = Aim.of(failure_probability=0.2, max_epsilon=2.0, excess_risk=0.5)
-    request = GradientFit(Problem(UnitBall(2), many, 1.0, aim), Logistic(), _SIGNS)
+    request = GradientFit(Problem(UnitBall(2), many, 1.0, aim), LogisticLoss(), _SIGNS)
     left, right = ((np.vstack([np.tile(_FEATURES[:1], (many - 1, 1)), [1.0, 0.0]]), np.ones(many)) for _ in range(2))
     right[1][-1] = -1.0
     sharp = GradientFit(_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS)
@@ -404,7 +406,7 @@ def _black_box() -> Sequence[Pair]:
 
     def sessions(passes: Callable[[Fraction], Fraction]) -> Sampler:
         def trainer(level: Fraction, bits: BitSource | None) -> Attempt[None]:
-            return Attempt(None, float(bernoulli(passes(level), bits=bits)))
+            return Attempt(None, float(sample_bernoulli(passes(level), bits=bits)))
 
         def run(bits: BitSource) -> Outcomes:
             result = ladder.run(trainer, score=1.0, bits=bits)

@@ -24,11 +24,11 @@ from expost.audit.planted_fault import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, REC
 from expost.audit.privacy_claim import Claim
 from expost.core import Adjacency, Guarantee, Norm, PureGuarantee, Sensitivity, approx, zcdp
 from expost.noise import (
-    Bounds,
     ExponentialMechanism,
     ExponentialQuantile,
     GaussianMechanism,
     LaplaceMechanism,
+    LatticeBounds,
     NoisyMax,
     PermuteAndFlip,
     ProposedQuantile,
@@ -200,9 +200,9 @@ def _noisy_max_laws() -> Sequence[LawPair]:
 
 
 def _exponential_quantile() -> Sequence[Pair]:
-    median = ExponentialQuantile(_one(), Bounds(0, 6))
-    lower = ExponentialQuantile(_one(), Bounds(0, 6), Fraction(1, 4))
-    top = ExponentialQuantile(Fraction(2), Bounds(0, 200))
+    median = ExponentialQuantile(_one(), LatticeBounds(0, 6))
+    lower = ExponentialQuantile(_one(), LatticeBounds(0, 6), Fraction(1, 4))
+    top = ExponentialQuantile(Fraction(2), LatticeBounds(0, 200))
     even = [0] * 4 + [6] * 4
     return (
         _both(median, "a record arrives", even, [*even, 6], _ADD),
@@ -248,7 +248,7 @@ def _smooth_noise() -> Sequence[Pair]:
 
 
 def _smooth_slide(noise: SmoothNoise) -> Pair:
-    bound, wide = 1000, Bounds(-(1 << 40), 1 << 40)
+    bound, wide = 1000, LatticeBounds(-(1 << 40), 1 << 40)
 
     def runs_of(exact: int) -> Sampler:
         return lambda runs, bits: Outcomes.of(noise.add(exact, bound, wide, runs=runs, bits=bits))
@@ -261,7 +261,7 @@ def _smooth_noise_of(noise: SmoothNoise) -> Sequence[Pair]:
     near, far = 10.0, 10.0 * math.exp(noise.smoothness)
 
     def runs_of(exact: int, bound: float) -> Sampler:
-        wide = Bounds(-(1 << 40), 1 << 40)
+        wide = LatticeBounds(-(1 << 40), 1 << 40)
         return lambda runs, bits: Outcomes.of(noise.add(exact, bound, wide, runs=runs, bits=bits))
 
     return (
@@ -272,7 +272,7 @@ def _smooth_noise_of(noise: SmoothNoise) -> Sequence[Pair]:
 
 
 def _smooth_quantile() -> Sequence[Pair]:
-    wide = Bounds(-2000, 3000)
+    wide = LatticeBounds(-2000, 3000)
     torn, crossed = [0] * 15 + [1000] * 15, [0] * 14 + [1000] * 16
     crowded = [50] * 30
     return (
@@ -280,14 +280,14 @@ def _smooth_quantile() -> Sequence[Pair]:
         _both(SmoothQuantile(_one(), wide, power=2), "the same under Cauchy", torn, crossed, _REPLACE),
         _both(SmoothQuantile(_one(), wide), "a hole, a record leaves", torn, torn[1:], _ADD),
         _both(SmoothQuantile(_one(), wide), "a crowd, one outlier", crowded, [*crowded[1:], 3000], _REPLACE),
-        _by_proof(SmoothQuantile(_FOUR, Bounds(-(10**6), 10**6)), "a hole, by its proof", torn, crossed),
+        _by_proof(SmoothQuantile(_FOUR, LatticeBounds(-(10**6), 10**6)), "a hole, by its proof", torn, crossed),
     )
 
 
 def _smooth_range() -> Sequence[Pair]:
-    torn, spread = [0] * 10 + [100] * 30, SmoothInterquartileRange(_one(), Bounds(0, 100))
+    torn, spread = [0] * 10 + [100] * 30, SmoothInterquartileRange(_one(), LatticeBounds(0, 100))
     lower = [0] * 40 + [1000] * 40 + [10**5] * 80
-    sharp = SmoothInterquartileRange(_FOUR, Bounds(-(10**6), 10**6))
+    sharp = SmoothInterquartileRange(_FOUR, LatticeBounds(-(10**6), 10**6))
     return (
         _both(spread, "a record crosses at the lower quartile", torn, [*torn[1:], 100], _REPLACE),
         _both(spread, "a record leaves", [0, *torn], torn, _ADD),
@@ -300,10 +300,14 @@ def _smooth_variance() -> Sequence[Pair]:
     low, more = [0] * 90 + [100] * 10, [0] * 89 + [100] * 11
     return (
         _both(
-            SmoothVariance(_one(), Bounds(0, 10)), "from the middle to the edge", middle, [*middle[1:], 10], _REPLACE
+            SmoothVariance(_one(), LatticeBounds(0, 10)),
+            "from the middle to the edge",
+            middle,
+            [*middle[1:], 10],
+            _REPLACE,
         ),
-        _both(SmoothVariance(_one(), Bounds(0, 10)), "at the edge", [0] * 20, [0] * 19 + [10], _REPLACE),
-        _by_proof(SmoothVariance(_FOUR, Bounds(0, 100)), "one more at the edge, by its proof", low, more),
+        _both(SmoothVariance(_one(), LatticeBounds(0, 10)), "at the edge", [0] * 20, [0] * 19 + [10], _REPLACE),
+        _by_proof(SmoothVariance(_FOUR, LatticeBounds(0, 100)), "one more at the edge, by its proof", low, more),
     )
 
 
@@ -378,7 +382,7 @@ def _stable_mode_laws() -> Sequence[LawPair]:
 def _proposed_quantile() -> Sequence[Pair]:
     jumpy = [10, 10, 10, 10, 20, 20, 20]
     left, right = [5] * 3 + [10] * 4 + [11] * 7, [5] * 2 + [10] * 4 + [11] * 8  # test and quantile move together
-    quantile = ProposedQuantile(Fraction(2), _DELTA, Bounds(0, 30), proposal=1)
+    quantile = ProposedQuantile(Fraction(2), _DELTA, LatticeBounds(0, 30), proposal=1)
 
     def runs_of(records: Sequence[int], sensitivity: Sensitivity) -> Sampler:
         def sampler(runs: int, bits: BitSource) -> Outcomes:

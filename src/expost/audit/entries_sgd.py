@@ -16,17 +16,15 @@ from expost.audit.planted_fault import GAUSSIAN_STREAM, REDUCED
 from expost.audit.privacy_claim import ExPost
 from expost.audit.replay_views import stream_pair
 from expost.core import ApproxGuarantee, Ladder, Measure, PureGuarantee, Target
-from expost.models.descent.batches import Batches, Disjoint, Full, Poisson
-from expost.models.descent.descent import DescentRule
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Logistic, Squared
-from expost.models.descent.request import TrainingRequest
-from expost.models.descent.schedule import Phase, Schedule
-from expost.models.descent.table import LinearProblem
-from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
-from expost.models.descent.validation import ScoreRule, ValidationTest
-from expost.models.descent.watch import Watch
-from expost.models.descent.watching import Watching
+from expost.models.descent.descent_rule import DescentRule
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import LinearProblem
+from expost.models.descent.score_head import Logistic, Squared
+from expost.models.descent.stopping_test import ScoreRule, ValidationTest
+from expost.models.descent.training_query import TrainingPlan
+from expost.models.descent.training_schedule import Batches, Disjoint, Full, Phase, Poisson, Schedule
+from expost.models.descent.training_watch import Watch, Watching
+from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
 from expost.noise import ReducedAboveThreshold
 from expost.noise.bits import BitSource
 from expost.noise.gaussian_stream import GaussianStream
@@ -46,21 +44,21 @@ def entries() -> Iterable[AuditEntry]:
         AuditEntry(
             "expost.models.descent.trainer.Trainer",
             _trainings,
-            also=("expost.models.descent.prices.PriceList",),
+            also=("expost.models.descent.stopping_price.PriceList",),
             noise=GAUSSIAN_STREAM,
         ),
         AuditEntry(
-            "expost.models.descent.validation.ValidationTest",
+            "expost.models.descent.stopping_test.ValidationTest",
             _validations,
-            also=("expost.noise.renewed_threshold.RenewedThreshold",),
+            also=("expost.noise.rising_threshold.RenewedThreshold",),
             noise=REDUCED,
         ),
-        AuditEntry("expost.models.descent.newton.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
-        AuditEntry("expost.models.descent.tuning.TuningRequest", _tunings, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.models.descent.linear_learner.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.models.descent.tuning_plan.TuningPlan", _tunings, noise=GAUSSIAN_STREAM),
         AuditEntry(
-            "expost.models.descent.watching.Watching",
+            "expost.models.descent.training_watch.Watching",
             _watched_steps,
-            also=("expost.models.descent.watch.Watch",),
+            also=("expost.models.descent.training_watch.Watch",),
             noise=GAUSSIAN_STREAM,
         ),
     )
@@ -92,14 +90,12 @@ def canary_pair(
 
 def _training(
     batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, solver: str = "gradient"
-) -> tuple[TrainingRequest, ApproxGuarantee]:
+) -> tuple[TrainingPlan, ApproxGuarantee]:
     schedule = Schedule(batches, (Phase(steps, noise),) * phases)
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
     problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule, solver=solver)
-    request = TrainingRequest(
-        question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data)
-    )
+    request = TrainingPlan(question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(*data))
     claim = prices.cap.promise()
     assert isinstance(claim, ApproxGuarantee)
     return request, claim
@@ -122,7 +118,7 @@ def step_pair(name: str, *, noise: Fraction = Fraction(1), solver: str = "gradie
     return stream_pair(name, claim, trained(with_canary), trained(without))
 
 
-def _weights(request: TrainingRequest, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Sampler:
+def _weights(request: TrainingPlan, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Sampler:
     table = request.measure((features, targets[: len(features)]))
     return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
 
@@ -188,7 +184,7 @@ def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction =
             phase = Phase(1, noise)
             joined = watching.open(phase)
             step = GaussianStream(noise, joined, size=learner.size, bits=bits).release(learner.measure(slice(None)))
-            watching.look()
+            watching.release_metrics()
             return float(gradient * step[0] + number * watching.released[0]) / float(joined.amount)
 
         return repeat(run)
@@ -209,7 +205,7 @@ def _watched_step() -> Pair:
             watching = Watching(Watch(share=Fraction(1)), learner, Full(4), bits)
             joined = watching.open(Phase(1, Fraction(1)))
             GaussianStream(Fraction(1), joined, size=learner.size, bits=bits).release(learner.measure(slice(None)))
-            watching.look()
+            watching.release_metrics()
 
         return step
 
@@ -259,10 +255,10 @@ def _tunings() -> Sequence[Pair]:
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
     problems = [LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=clip, rule=rule) for clip in (0.1, 1.0)]
     target = Target(Measure.ACCURACY, Fraction(1, 2), Fraction(1, 2))
-    request = TuningRequest(
+    request = TuningPlan(
         question="audit",
         settings=tuple(
-            Setting(f"clip {problem.clip}", lambda data, problem=problem: problem.table(*data), Full(4), 1)  # type: ignore[misc]
+            TuningSetting(f"clip {problem.clip}", lambda data, problem=problem: problem.table(*data), Full(4), 1)  # type: ignore[misc]
             for problem in problems
         ),
         ladder=doubling_ladder(Fraction(4), _DELTA, levels=2),

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from expost.audit.attack import Features, Outcomes, Pair, Sampler
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.core import EngineFailed, Ladder, PureGuarantee, Sealed
-from expost.data.matrix import GRID_BITS, UnitRows
-from expost.models.linear.hypotheses import OutputHypotheses
-from expost.models.linear.losses import Loss
-from expost.models.linear.objective import TiltedRisk
-from expost.models.linear.risk import ExactRisk
-from expost.models.linear.tilt import GaussianTilt, SphericalTilt
+from expost.data.unit_ball import GRID_BITS, UnitRows
+from expost.models.linear.output_perturbation import OutputHypotheses
+from expost.models.linear.risk_minimum import SealedRisk
+from expost.models.linear.row_loss import RowLoss
+from expost.models.linear.tilted_risk import GaussianTilt, SphericalTilt, TiltedRisk
 from expost.noise import AboveThreshold, DiscreteLaplacePath, GaussianPath, ReducedAboveThreshold
 from expost.noise.bits import BitSource
-from expost.noise.copies import sealed_copies
+from expost.noise.lattice import sealed_copies
 
 __all__ = ["ManyMinima", "hypotheses_pair", "path_pair", "reduced_pair", "rule_pair", "tilt_pair"]
 
@@ -39,15 +38,17 @@ class ManyMinima:
     ``slopes(theta)`` is the change of variables the other way: the tilt whose minimum is theta. The density of the
     minimum at theta is that of the tilt there, times the determinant of ``curvatures(theta)``.
 
-    >>> from expost.data.matrix import UnitBall, grid_numbers, read_rows
-    >>> from expost.models.linear.losses import TruncatedSquare
+    >>> from expost.data.row_source import read_rows
+
+    >>> from expost.data.unit_ball import UnitBall, grid_numbers
+    >>> from expost.models.linear.row_loss import TruncatedSquare
     >>> rows = UnitRows(read_rows(np.array([[1.0]]), np.array([0.5])), UnitBall(1), grid_numbers(1.0))
     >>> ManyMinima(rows, TruncatedSquare(4.0), 1.0, 2.0**-GRID_BITS)(np.array([[0.0], [-1.0]])).round(3).tolist()
     [[0.25], [0.75]]
     """
 
     rows: UnitRows
-    loss: Loss
+    loss: RowLoss
     penalty: float
     target_scale: float = 1.0
 
@@ -175,17 +176,17 @@ def _clear(kind: Any, sealed: Sealed, level: Fraction) -> NDArray[np.float64]:
 class _Copies:
     """A risk whose minimum is sealed so many times over."""
 
-    def __init__(self, risk: ExactRisk, copies: int) -> None:
+    def __init__(self, risk: SealedRisk, copies: int) -> None:
         self._risk, self._copies, self.dimension = risk, copies, risk.dimension
 
     def seal_minimum(self, *terms: Any) -> Sealed:
         return sealed_copies(self._risk.seal_minimum(*terms), self._copies)
 
 
-def hypotheses_pair(name: str, risks: tuple[ExactRisk, ExactRisk], level: Fraction, *, sensitivity: float) -> Pair:
+def hypotheses_pair(name: str, risks: tuple[SealedRisk, SealedRisk], level: Fraction, *, sensitivity: float) -> Pair:
     """Minima under the noise of one level of output perturbation."""
 
-    def released(risk: ExactRisk) -> Sampler:
+    def released(risk: SealedRisk) -> Sampler:
         def sampler(runs: int, bits: BitSource) -> Outcomes:
             copies: Any = _Copies(risk, runs)
             made = OutputHypotheses(copies, Ladder((level,)), sensitivity=sensitivity, radius=_EVERYWHERE, bits=bits)

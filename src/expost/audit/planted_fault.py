@@ -42,7 +42,7 @@ class Noise:
 
     >>> from expost.core import Sensitivity
     >>> from expost.noise import LaplaceMechanism
-    >>> with planted([Noise("expost.noise.laplace_mechanism.LaplaceMechanism.scale")], Fraction(1, 2)):
+    >>> with planted([Noise("expost.noise.mechanism.LaplaceMechanism.scale")], Fraction(1, 2)):
     ...     LaplaceMechanism(1).scale(Sensitivity(1))
     Fraction(1, 2)
     """
@@ -112,35 +112,35 @@ def planted(noises: Sequence[Noise], factor: Fraction) -> Iterator[None]:
         yield
 
 
-LAPLACE = (Noise("expost.noise.laplace_mechanism.LaplaceMechanism.scale"),)
-GAUSSIAN = (Noise("expost.noise.gaussian_mechanism.GaussianMechanism.variance", power=2),)
-SPHERICAL = (Noise("expost.noise.spherical_laplace.SphericalLaplaceMechanism.scale"),)
+LAPLACE = (Noise("expost.noise.mechanism.LaplaceMechanism.scale"),)
+GAUSSIAN = (Noise("expost.noise.mechanism.GaussianMechanism.variance", power=2),)
+SPHERICAL = (Noise("expost.noise.sample_spherical_noise.SphericalLaplaceMechanism.scale"),)
 PATHS = (Noise("expost.noise.jump_noise.JumpNoise.draw", argument=1),)
 """Discrete Laplace and geometric paths; the argument is the sensitivity that their scales are made of."""
 GAUSSIAN_PATH = (Noise("expost.noise.gaussian_path.GaussianPath._variance", power=2),)
 GAUSSIAN_STREAM = (Noise("expost.noise.gaussian_stream.stream_variance", power=2),)
-RADIAL = (Noise("expost.noise.radial_path.check_norm"),)
+RADIAL = (Noise("expost.noise.spherical_noise.check_norm"),)
 CHOICES = (
-    Noise("expost.noise.exponential_mechanism.ExponentialMechanism.rate", power=-1),
-    Noise("expost.noise.permute_and_flip.PermuteAndFlip.rate", power=-1),
-    Noise("expost.noise.noisy_max.NoisyMax.scale"),
+    Noise("expost.noise.selection_mechanism.ExponentialMechanism.rate", power=-1),
+    Noise("expost.noise.selection_mechanism.PermuteAndFlip.rate", power=-1),
+    Noise("expost.noise.selection_mechanism.NoisyMax.scale"),
 )
 RECORDS = (Noise("expost.noise.exponential_quantile.ExponentialQuantile.rate", power=-1),)
-RESPONSE = (Noise("expost.noise.randomized_response.bernoulli_exp", power=-1, argument=0),)
+RESPONSE = (Noise("expost.noise.mechanism.sample_bernoulli_exp", power=-1, argument=0),)
 SMOOTH = (Noise("expost.noise.smooth_sensitivity.SmoothNoise.steepness"),)
-PROPOSED = (Noise("expost.noise.propose_test_release.discrete_laplace", argument=0),)
+PROPOSED = (Noise("expost.noise.propose_test_release.sample_laplace", argument=0),)
 ABOVE_THRESHOLD = (
     Noise("expost.noise.above_threshold.AboveThreshold.threshold_scale"),
     Noise("expost.noise.above_threshold.AboveThreshold.query_scale"),
 )
 REDUCED = (
     *PATHS,
-    Noise("expost.noise.reduced_above_threshold.ReducedAboveThreshold.query_scale"),
-    Noise("expost.noise.renewed_threshold.RenewedThreshold.threshold_scale"),
-    Noise("expost.noise.renewed_threshold.RenewedThreshold.query_scale"),
+    Noise("expost.noise.rising_threshold.ReducedAboveThreshold.query_scale"),
+    Noise("expost.noise.rising_threshold.RenewedThreshold.threshold_scale"),
+    Noise("expost.noise.rising_threshold.RenewedThreshold.query_scale"),
 )
 TILTS = (
-    Noise("expost.models.linear.tilt.LaplaceTilt.scale"),
-    Noise("expost.models.linear.tilt.SphericalTilt.scale"),
-    Noise("expost.models.linear.tilt.GaussianTilt.deviation"),
+    Noise("expost.models.linear.tilted_risk.LaplaceTilt.scale"),
+    Noise("expost.models.linear.tilted_risk.SphericalTilt.scale"),
+    Noise("expost.models.linear.tilted_risk.GaussianTilt.deviation"),
 )

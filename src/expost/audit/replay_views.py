@@ -21,8 +21,8 @@ from expost.audit.privacy_claim import Claim
 from expost.core import Ladder, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath
 from expost.noise.bits import BitSource, SeededBits
-from expost.noise.copies import sealed_copies
 from expost.noise.gaussian_stream import GaussianStream
+from expost.noise.lattice import sealed_copies
 
 __all__ = ["StreamTape", "Tape", "recorded", "replay_pair", "stream_pair"]
 

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from expost.audit.attack import Pair, Sampler, repeat
 from expost.audit.replay_views import stream_pair
 from expost.core import ApproxGuarantee
-from expost.models.descent.batches import Batches, Full, Poisson
-from expost.models.descent.request import TrainingRequest
-from expost.models.descent.schedule import Phase, Schedule
+from expost.models.descent.training_query import TrainingPlan
+from expost.models.descent.training_schedule import Batches, Full, Phase, Poisson, Schedule
 from expost.noise.bits import BitSource
 from expost.torch.module_learner import ModuleProblem
-from expost.torch.rows import read_rows
+from expost.torch.network_rows import read_rows
 
 __all__ = ["pairs", "torch_canary_pair", "torch_step_pair"]
 
@@ -52,15 +51,13 @@ def torch_step_pair(name: str) -> Pair:
     return stream_pair(name, claim, trained(_PLAIN + _CANARY), trained(_PLAIN))
 
 
-def _training(
-    batches: Batches, *, steps: int, noise: Fraction
-) -> tuple[TrainingRequest, ApproxGuarantee, ModuleProblem]:
+def _training(batches: Batches, *, steps: int, noise: Fraction) -> tuple[TrainingPlan, ApproxGuarantee, ModuleProblem]:
     schedule = Schedule(batches, (Phase(steps, noise),))
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full) else "rdp")
     claim = prices.cap.promise()
     assert isinstance(claim, ApproxGuarantee)
     problem = _problem()
-    request = TrainingRequest(
+    request = TrainingPlan(
         question="audit", schedule=schedule, prices=prices, table=lambda data: problem.table(read_rows(data))
     )
     return request, claim, problem

@@ -81,7 +81,7 @@ def _fit(table: pa.Table, method: str, *, cap: float) -> Release[Any]:
         regularization=0.005,
         bounds=list(_FEATURES.values()),
         feature_bound=1.0,
-        target_bound=1.0,
+        target_bounds=1.0,
         max_epsilon=cap,
         method=method,
     )

@@ -97,7 +97,7 @@ class EstimatorOptions:
             "method": self.method or "auto",
         }
         if self.model == "ridge":
-            return Ridge(target_bound=self.target_bound, **terms)
+            return Ridge(target_bounds=self.target_bound, **terms)
         labels = self._labels()
         if len(labels) != 2:
             raise InvalidRequest("Expected --classes negative,positive", got=self.classes, do="Name both labels")
@@ -174,7 +174,7 @@ def fit(
     spent on the models plus twice what is spent on the queries. If the description has adjacency = "replace-one",
     models and queries share dataset:NAME.
     """
-    from expost.models.saved import model_document, write_model
+    from expost.models.saved_model import model_document, write_model
     from expost.session import Session
 
     new_file(output, begins=(b"{",))

@@ -11,10 +11,10 @@ import typer
 
 from expost.cli.console import PICTURES, emit, err, kept_apart, new_file, out, print_table
 from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
-from expost.core.picture import draw
+from expost.core.release import draw_picture
 from expost.core.whole_file import write_file
-from expost.ledger import Entry, Ledger, new_key, open_ledger
-from expost.ledger.account import checked_name
+from expost.ledger import Ledger, LedgerEntry, new_key, open_ledger
+from expost.ledger.ledger_account import check_name
 
 __all__ = ["ledger"]
 
@@ -103,7 +103,7 @@ def budget(
 
     Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5[/bold]
     """
-    amount, name = _budget(epsilon_amount, delta, rho, mu), checked_name(account, template=True)
+    amount, name = _budget(epsilon_amount, delta, rho, mu), check_name(account, template=True)
     with open_ledger(where) as book:
         if name in (*book.accounts(), *book.templates()):
             book.change_budget(name, amount)
@@ -173,7 +173,7 @@ def _total(name: str, budget: Guarantee, spent: Any, left: Any) -> dict[str, Any
     return {"account": name, "budget": budget.to_json(), "spent": spent.to_json(), "left": left.to_json()}
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _line(entry: LedgerEntry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "sequence": entry.sequence,
@@ -185,19 +185,19 @@ def _line(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _when(entry: Entry) -> str:
+def _when(entry: LedgerEntry) -> str:
     return entry.at[:16].replace("T", " ")
 
 
-def _subject(entry: Entry) -> str:
+def _subject(entry: LedgerEntry) -> str:
     return entry.question or str(entry.body.get("account") or entry.body.get("secret") or entry.body.get("hold") or "")
 
 
-def _charged(entry: Entry) -> str:
+def _charged(entry: LedgerEntry) -> str:
     return "; ".join(f"{account}: {loss}" for account, loss in entry.charges.items())
 
 
 def _draw(book: Ledger, account: str | None, path: Path) -> None:
     if account is None:
         raise InvalidRequest("--plot needs --account", do="Name the account to draw")
-    draw("budget", book.history(account), account=account, budget=book.budget(account), path=path)
+    draw_picture("budget", book.history(account), account=account, budget=book.budget(account), path=path)

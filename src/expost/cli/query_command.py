@@ -196,7 +196,7 @@ def query(
     new_file(plot, kinds=PICTURES)
     kept_apart(plot, question.source, question.ledger or question.source)
     with question.session() as session:
-        release = session.ask(session.request(question.statistic, *question.subject(), **question.terms()))
+        release = session.ask(session.build_query(question.statistic, *question.subject(), **question.terms()))
     print_release(release, as_json=as_json)
     if plot is not None:
         _draw(release, plot, err if as_json else out)

@@ -166,7 +166,7 @@ def init(
     Example: [bold]expost describe init flights.parquet[/bold]
     """
     from expost.data import Dataset
-    from expost.data.description import template
+    from expost.data.description import draft_description
 
     target = output or Path(source).with_suffix(".toml")
     if target.exists() and not force:
@@ -174,7 +174,7 @@ def init(
     kept_apart(target, source)
     new_file(target)
     shown = Path(source).name if target.parent == Path(source).parent else source
-    write_file(target, template(shown, _columns(Dataset(source))).encode())
+    write_file(target, draft_description(shown, _columns(Dataset(source))).encode())
     out.print(f"Fill in {target}, then: expost query {source} count --within 5% --budget 1")
 
 

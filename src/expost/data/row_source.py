@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, TableChanged
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 from expost.data.canonical_cell import Kind, canonical_column, float_cells
 from expost.data.dataset import Dataset
 from expost.data.row_identity import RowCensus, RowIdentity

@@ -20,7 +20,8 @@ from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from expost.accounting import LinearBoundary, MixtureBoundary
-from expost.accounting.gaussian import gaussian_delta, smallest_epsilon
+from expost.accounting.concentrated import gaussian_delta
+from expost.accounting.tradeoff_curve import smallest_epsilon
 from expost.core import Ladder, Norm, Sealed, Sensitivity
 from expost.experiments.experiment_data import ExperimentTable, available, data_folder, load
 from expost.experiments.experiment_report import Progress, markdown_table, run_trials

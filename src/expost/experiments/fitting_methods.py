@@ -16,14 +16,14 @@ from scipy.special import expit
 
 from expost.accuracy.paper2017 import PaperProblem, Task, TestPlan
 from expost.core import BudgetExceeded, Ladder, Outcome, Request, Sealed, Sensitivity
-from expost.data.matrix import RowSource, UnitBall, read_rows
+from expost.data.row_source import RowSource, read_rows
+from expost.data.unit_ball import UnitBall
 from expost.experiments.experiment_data import ExperimentTable
-from expost.models.linear.aim import Aim
-from expost.models.linear.certified_ridge import CertifiedRidge
-from expost.models.linear.classification import TiltedClassifier, grid_labels
-from expost.models.linear.losses import Logistic
-from expost.models.linear.problem import Problem
-from expost.models.linear.tilted_ridge import TiltedRidge
+from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
+from expost.models.linear.linear_fit import Aim, Problem
+from expost.models.linear.ridge_moments import CertifiedRidge
+from expost.models.linear.ridge_objective import TiltedRidge
+from expost.models.linear.row_loss import LogisticLoss
 from expost.noise import BitSource, DiscreteLaplacePath
 
 __all__ = ["CAP", "Convention", "TableRisk", "LogisticRisk", "OwnMethods", "Point", "Replay", "RidgeRisk", "exact_risk"]
@@ -396,7 +396,7 @@ class OwnMethods:
     def _makers(self) -> dict[str, Callable[[Problem], Request]]:
         if self._table.classification:
             signs = grid_labels((-1, 1))
-            return {"expost, objective": lambda problem: TiltedClassifier(problem, Logistic(), signs)}
+            return {"expost, objective": lambda problem: TiltedClassifier(problem, LogisticLoss(), signs)}
         return {"expost, objective": TiltedRidge, "expost, certificate": CertifiedRidge}
 
     def points(self, tolerance: float, trial: int, bits: BitSource) -> Iterator[Point]:

@@ -22,8 +22,7 @@ from expost.noise import BitSource, SeededBits
 from expost.plots.figure import BLUE, GREY, ORANGE
 from expost.robustness import Certificates, certify
 from expost.robustness.certificate import expected_scores
-from expost.robustness.perturbation import perturbations
-from expost.robustness.score import as_votes
+from expost.robustness.noisy_model import sample_perturbations, votes_of_model
 
 __all__ = ["attack", "input_gradient", "run", "train"]
 
@@ -94,7 +93,7 @@ def attack(
     for _ in range(steps):
         noise = np.zeros((1, images.shape[1]), np.float32)
         if sigma > 0:
-            noise = perturbations((copies, images.shape[1]), noise="gaussian", sigma=sigma, bits=bits).astype(
+            noise = sample_perturbations((copies, images.shape[1]), noise="gaussian", sigma=sigma, bits=bits).astype(
                 np.float32
             )
         noisy = (moved[:, None] + noise[None]).reshape(-1, images.shape[1])
@@ -219,7 +218,7 @@ def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> Certi
             sigma=sigma,
             bits=bits,
         )
-        votes = expected_scores(as_votes(model), moved, "gaussian", sigma, size.checks, bits=bits)
+        votes = expected_scores(votes_of_model(model), moved, "gaussian", sigma, size.checks, bits=bits)
         flipped.append(float((votes.argmax(1) != found.prediction[certain]).mean()))
     steps.told(f"attacked at sigma {sigma:g}")
     return CertifiedRun(sigma, found, np.array(flipped), len(certain))

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from expost.experiments.experiment_report import Progress, markdown_table
 from expost.experiments.figure_style import draw_panels, save_both
 from expost.holdout import Thresholdout, plan_holdout, tolerance_reached
-from expost.holdout.noise_level import GRID, analysed_level
-from expost.holdout.plan import HoldoutPlan
-from expost.holdout.published import rows_for_approximate, rows_for_concentrated, rows_for_pure
-from expost.noise import BitSource, SeededBits, geometric
+from expost.holdout.holdout_plan import GRID, HoldoutPlan, analysed_level
+from expost.holdout.holdout_size import rows_for_approximate, rows_for_concentrated, rows_for_pure
+from expost.noise import BitSource, SeededBits, sample_geometric
 from expost.plots.figure import BLUE, GREEN, ORANGE
 
 __all__ = ["Draw", "Selection", "SelectionSetting", "accuracies", "run", "select"]
@@ -252,9 +251,9 @@ def _crossings(apart: NDArray[np.float64], plan: HoldoutPlan, bits: BitSource) -
     level, start, hits = plan.level, 0, dict[int, float]()
     scale, bias = 1 << 40, float(plan.level.query_scale - plan.level.threshold_scale)
     while start < len(apart) and len(hits) < plan.max_hits:
-        barrier = float(level.threshold) + geometric(level.threshold_scale * scale, bits=bits) / scale
+        barrier = float(level.threshold) + sample_geometric(level.threshold_scale * scale, bits=bits) / scale
         signed = np.array([apart[start:], -apart[start:]])
-        gaps = signed + geometric(level.query_scale * scale, signed.shape, bits=bits) / scale - barrier
+        gaps = signed + sample_geometric(level.query_scale * scale, signed.shape, bits=bits) / scale - barrier
         crossed = np.flatnonzero((gaps >= 0).any(0))
         if not crossed.size:
             break

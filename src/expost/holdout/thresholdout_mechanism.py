@@ -11,7 +11,7 @@ from expost.holdout.holdout_plan import GRID, HoldoutPlan
 from expost.holdout.holdout_sample import SENSITIVITY
 from expost.noise import BitSource
 from expost.noise.above_threshold import AboveThreshold
-from expost.noise.laplace_mechanism import LaplaceMechanism
+from expost.noise.mechanism import LaplaceMechanism
 
 __all__ = ["Thresholdout", "ThresholdoutSession", "gap_bias"]
 

@@ -20,14 +20,13 @@ from threadpoolctl import ThreadpoolController
 
 from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Plan, PlanContext, Query, Receipt, Release, Unit
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 from expost.data import Dataset
-from expost.data.canonical import canonical_column
-from expost.data.matrix import column_names, plain_numbers, typed_column
-from expost.data.schema import Schema
-from expost.data.values import float_cells
+from expost.data.canonical_cell import canonical_column, float_cells
+from expost.data.row_source import column_names, plain_numbers, typed_column
+from expost.data.table_schema import Schema
 from expost.ledger import Protected
-from expost.ledger.opening import ledger_with_account
+from expost.ledger.opening import open_ledger_for
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = [
@@ -180,7 +179,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
         plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
-        ledger = ledger_with_account(self.ledger, account, promise=plan.worst_case.promise())
+        ledger = open_ledger_for(self.ledger, account, promise=plan.worst_case.promise())
         try:
             # The unit of a model is the row: read_rows refuses datasets of another one.
             protected = Protected(ledger.root_of(account), self._neighbours, Unit.row())

@@ -13,14 +13,14 @@ from sklearn.base import clone
 from expost.core import InvalidRequest, Release, explain_arguments
 from expost.core.rational import probability, rational
 from expost.data import Dataset
-from expost.models.descent.features import FeatureGrid, GridRows
-from expost.models.descent.order import Order
-from expost.models.descent.progress import RichProgress
-from expost.models.descent.schedule import Schedule
-from expost.models.descent.table import LinearProblem, LinearTable, default_steps
-from expost.models.descent.tuning import Setting, TuningRequest, doubling_ladder
+from expost.models.descent.feature_grid import FeatureGrid, GridRows
+from expost.models.descent.gradient_model import GivenRows, PrivateGradientModel
+from expost.models.descent.linear_learner import LinearProblem, LinearTable, default_steps
+from expost.models.descent.training_order import TrainingOrder
+from expost.models.descent.training_schedule import Schedule
+from expost.models.descent.training_watch import RichProgress
+from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
 from expost.models.estimator import limit_threads, read_feature_names
-from expost.models.gradient_model import GivenRows, PrivateGradientModel
 
 __all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
@@ -100,12 +100,12 @@ class OneOf(Generic[Model]):
     Examples
     --------
     >>> import numpy as np
-    >>> from expost.models.sgd import SGDClassifier
+    >>> from expost.models.descent.sgd_estimator import SGDClassifier
     >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
     >>> models = [SGDClassifier(steps=20, clip=clip, **public) for clip in (0.1, 1)]
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> model = OneOf(models, target=("accuracy", 0.9), max_epsilon=2.0).fit(X, y)
+    >>> model = OneOf(models, score=("accuracy", 0.9), max_epsilon=2.0).fit(X, y)
     >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 2.0
     ('tested', True)
     """
@@ -198,14 +198,12 @@ class OneOf(Generic[Model]):
         best._keep(release, None)
         return best
 
-    def _build_query(
-        self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]
-    ) -> TuningRequest:
+    def _build_query(self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]) -> TuningPlan:
         first, share = tried[0], probability(self.validation_share, "validation_share")
         orders = [model._order(given.width, given.rows) for model in tried]
         aim = orders[0].aim()
         cap, delta = rational(self.max_epsilon, "max_epsilon"), probability(self.delta, "delta")
-        return TuningRequest(
+        return TuningPlan(
             question=f"train one of {len(tried)} {type(first).__name__}",
             settings=tuple(_setting(*each, share) for each in zip(range(len(tried)), orders, problems, strict=True)),
             ladder=doubling_ladder(cap, delta, levels=self._levels(), fallback=self.fallback is not None),
@@ -313,12 +311,12 @@ def fit_one_of(
     Examples
     --------
     >>> import numpy as np
-    >>> from expost.models.sgd import SGDClassifier
+    >>> from expost.models.descent.sgd_estimator import SGDClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(20_000, 2)); y = (X[:, 0] > X[:, 1]).astype(int)
     >>> public = {"classes": [0, 1], "rows": 20_000, "feature_bound": 3.0, "simulation_seed": 1}
     >>> models = [SGDClassifier(steps=20, clip=clip, **public) for clip in (0.1, 1)]
-    >>> model = fit_one_of(models, X, y, target=("accuracy", 0.9), max_epsilon=2.0)
+    >>> model = fit_one_of(models, X, y, score=("accuracy", 0.9), max_epsilon=2.0)
     >>> model.receipt_.outcome.value, model.receipt_.epsilon <= 2.0
     ('tested', True)
     """
@@ -362,8 +360,8 @@ def _as_lists(value: Any) -> Any:
     return [_as_lists(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _setting(number: int, order: Order, problem: LinearProblem, share: Fraction) -> Setting:
-    return Setting(
+def _setting(number: int, order: TrainingOrder, problem: LinearProblem, share: Fraction) -> TuningSetting:
+    return TuningSetting(
         name=f"model {number}",
         table=lambda rows: rows.table(problem),
         batches=order.drawn_from(share),

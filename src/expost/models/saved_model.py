@@ -13,16 +13,16 @@ from sklearn.base import ClassifierMixin
 
 from expost.core import InvalidRequest, Norm, Receipt, Release, explain_arguments
 from expost.core.whole_file import write_file
-from expost.data.matrix import UnitBall
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.learner import GridReading, LinearScores
+from expost.data.unit_ball import UnitBall
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.gradient_model import PrivateGradientModel
+from expost.models.descent.linear_learner import GridReading, LinearScores
+from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
 from expost.models.estimator import is_interval, read_column_bounds, remember_columns
-from expost.models.gradient_model import PrivateGradientModel
 from expost.models.linear.linear_classifier import HuberSVC, LogisticRegression
 from expost.models.linear.linear_estimator import PrivateLinearModel
 from expost.models.linear.linear_fit import LinearModel, UnitReading
 from expost.models.linear.ridge import Ridge
-from expost.models.sgd import SGDClassifier, SGDRegressor
 
 __all__ = ["load_model", "model_document", "save_model", "write_model"]
 

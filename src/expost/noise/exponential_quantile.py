@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expost.core.adjacency import Adjacency
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability as read_probability
-from expost.core.sensitivity import Sensitivity
+from expost.core.sealed import Sensitivity
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform
 from expost.noise.lattice import read_compact_integers

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expost.core.argument import check_unmasked
 from expost.core.errors import InvalidRequest
-from expost.core.mask import check_unmasked
 from expost.core.rational import finite, whole
-from expost.core.sealed import Sealed, unseal
-from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 
 __all__ = [
     "Grid",

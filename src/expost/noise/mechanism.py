@@ -17,8 +17,7 @@ from expost.core.errors import InvalidRequest
 from expost.core.guarantee import ApproxGuarantee, PureGuarantee, ZeroConcentratedGuarantee
 from expost.core.loss import Loss, PureLoss
 from expost.core.rational import probability, rational, round_up
-from expost.core.sealed import Sealed, unseal
-from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform, sample_bernoulli_exp
 from expost.noise.lattice import add_noise, read_compact_integers, read_integers, unwrap_scalar

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
-from expost.core.ladder import Ladder
 from expost.core.rational import rational, whole
-from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.sealed import Norm, Sensitivity
+from expost.core.target import Ladder
 
 __all__ = [
     "BLOCK",

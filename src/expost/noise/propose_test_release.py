@@ -15,8 +15,7 @@ from expost.core.guarantee import ApproxGuarantee
 from expost.core.loss import ApproxLoss
 from expost.core.rational import probability as read_probability
 from expost.core.rational import rational
-from expost.core.sealed import Sealed, unseal
-from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.exponential_quantile import LatticeBounds, SortedRecords, is_replace, read_share, records_per_unit
 from expost.noise.lattice import add_exactly

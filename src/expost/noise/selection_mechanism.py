@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from expost.core.errors import InvalidRequest
 from expost.core.rational import probability
-from expost.core.sensitivity import Norm, Sensitivity
+from expost.core.sealed import Norm, Sensitivity
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform
 from expost.noise.enclosure import bound_exp_minus

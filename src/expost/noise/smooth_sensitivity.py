@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.core.guarantee import PureGuarantee
 from expost.core.loss import PureLoss
-from expost.core.sensitivity import Sensitivity
+from expost.core.sealed import Sensitivity
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.enclosure import bound_ratio, is_below
 from expost.noise.exponential_quantile import LatticeBounds, SortedRecords, is_replace, read_share, records_per_unit

@@ -178,7 +178,7 @@ class SphericalLaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     Guarantee: pure DP with the given epsilon, known before the run.
     Adjacency: whichever one the sensitivity was computed for.
     Sensitivity: L2, over all coordinates together, in lattice units.
-    Accuracy: |error|_2 <= scale * spherical_norm_quantile(...) (expost.accuracy.spherical_norm), on a fine lattice.
+    Accuracy: |error|_2 <= scale * spherical_norm_quantile(...) (expost.accuracy.noise_norm), on a fine lattice.
     Numerics: exact; a mixture of exact discrete Gaussians, the variance drawn from exact coins. The grid of variances
         costs a factor of GRID_RATIO (0.1 %), which is in the scale.
     Reference: docs/proofs/spherical-laplace.md (ours); CMS11, Algorithm 1 (the law on reals).

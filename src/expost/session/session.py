@@ -21,13 +21,13 @@ from expost.core import (
     as_guarantee,
     explain_arguments,
 )
-from expost.core.picture import draw
+from expost.core.release import draw_picture
 from expost.data import Dataset
-from expost.ledger import Entry, Ledger, Protected, open_ledger
-from expost.ledger.account import checked_budget, checked_name
-from expost.ledger.opening import existing_ledger
+from expost.ledger import Ledger, LedgerEntry, Protected, open_ledger
+from expost.ledger.ledger_account import check_budget, check_name
+from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
-from expost.noise.bits import randomness
+from expost.noise.bits import resolve_randomness
 from expost.session.price_quote import PriceQuote, capture_fit, guess_bill, guess_fit_bill, public_fit_terms
 from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
@@ -80,7 +80,7 @@ class Session(StatisticMethods):
     (True, 'certified')
     >>> session.mean("age", withim=3)
     Traceback (most recent call last):
-    expost.core.signature.WrongArguments: mean() got an unexpected argument 'withim'. Did you mean 'within'?
+    expost.core.errors.WrongArguments: mean() got an unexpected argument 'withim'. Did you mean 'within'?
     """
 
     @explain_arguments
@@ -103,7 +103,7 @@ class Session(StatisticMethods):
                 got=dataset.name,
                 do=f'Open the session on the whole and call session.window("{dataset.window.label}")',
             )
-        randomness(bits, simulation)
+        resolve_randomness(bits, simulation)
         self.dataset = dataset
         in_process = ledger is None or (isinstance(ledger, Ledger) and not ledger.durable)
         if not (dataset.name or in_process):
@@ -409,7 +409,7 @@ class Session(StatisticMethods):
         count of rows: at most epsilon 0.2844, probably about epsilon 0.2844
         >>> session.price("count", withim=10)
         Traceback (most recent call last):
-        expost.core.signature.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
+        expost.core.errors.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
         """
         if hasattr(statistic, "fit_with"):
             return self._price_fit(statistic, **terms)
@@ -472,7 +472,7 @@ class Session(StatisticMethods):
         """
         return _each_amount(max, [self._ledger.spent(account) for account in self._about])
 
-    def history(self) -> list[Entry]:
+    def history(self) -> list[LedgerEntry]:
         """Return everything that touched the account of the dataset or part, oldest first.
 
         Returns
@@ -517,7 +517,7 @@ class Session(StatisticMethods):
         """
         account = self._about[0]
         entries, budget = self._ledger.history(account), self._ledger.budget(account)
-        return draw("budget", entries, account=account, budget=budget, path=path, **options)
+        return draw_picture("budget", entries, account=account, budget=budget, path=path, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -545,7 +545,7 @@ class Session(StatisticMethods):
 def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger:
     """Open a ledger and accounts in it. All arguments are checked first: a refusal leaves no file behind."""
     guarantees = {
-        checked_name(account): None if budget is None else checked_budget(as_guarantee(budget, argument))
+        check_name(account): None if budget is None else check_budget(as_guarantee(budget, argument))
         for account, (budget, argument) in budgets.items()
     }
 
@@ -553,7 +553,7 @@ def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger
         return InvalidRequest(f"Expected a budget for {account}", do=f"Pass {budgets[account][1]}=1.0")
 
     unopened = next((account for account, budget in guarantees.items() if budget is None), None)
-    ledger = open_ledger(where) if unopened is None else existing_ledger(where)
+    ledger = open_ledger(where) if unopened is None else open_existing_ledger(where)
     if ledger is None:
         assert unopened is not None
         raise without_budget(unopened)
@@ -571,7 +571,7 @@ def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger
 def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:
     """Return the least or the most of several losses, number by number."""
     amounts = [loss.amounts() for loss in losses]
-    return losses[0]._with({name: choose([one[name] for one in amounts]) for name in amounts[0]})
+    return losses[0].with_amounts({name: choose([one[name] for one in amounts]) for name in amounts[0]})
 
 
 def _reopen(dataset: Dataset, ledger: str, analyst: str | None) -> Session:

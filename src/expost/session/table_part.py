@@ -10,9 +10,9 @@ from typing import Any
 
 from expost.core import InvalidRequest
 from expost.data import Dataset, Expression, col
-from expost.data.schema import Kind
-from expost.data.window import Period
-from expost.ledger.account import LONGEST_NAME, checked_name
+from expost.data.canonical_cell import Kind
+from expost.data.unit_identity import Period
+from expost.ledger.ledger_account import LONGEST_NAME, check_name
 
 __all__ = ["TablePart", "column_part", "time_windows"]
 
@@ -124,9 +124,9 @@ def _label_text(value: Any) -> str:
 def _account_name(whole: str, part: str) -> str:
     """Return the account of a part; a very long name is cut to its beginning and a digest."""
     if len(name := f"{whole}/{part}") <= LONGEST_NAME:
-        return checked_name(name)
+        return check_name(name)
     digest = hashlib.sha256(part.encode()).hexdigest()[:32]
-    return checked_name(f"{whole}/{part[:_READABLE]}~{digest}")
+    return check_name(f"{whole}/{part[:_READABLE]}~{digest}")
 
 
 def escape_name(word: str) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval_groups import split_cap
-from expost.accuracy.interval_relative import relative_ladder, rung_level
+from expost.accuracy.interval import relative_ladder, rung_level, split_cap
 from expost.core import Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.gradual_release import ClimbResult, GradualRelease, PilotRelease

@@ -10,8 +10,7 @@ from typing import Any
 
 from expost.core import InvalidRequest, Plan, PlanContext
 from expost.data import Clamp, Dataset
-from expost.data.form import ShareForm, SquareForm, TotalForm
-from expost.data.form_centred import CentredForm
+from expost.data.sealed_form import CentredForm, ShareForm, SquareForm, TotalForm
 from expost.data.tally import Measured
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.private_bounds import PrivatelyBounded

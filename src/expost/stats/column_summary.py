@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Loss, Outcome, PlanContext, PureGuarantee, PureLoss, Receipt, Release
 from expost.core.rational import probability, rational
-from expost.core.receipt import together
+from expost.core.release import add_losses
 from expost.data import Dataset
-from expost.data.form import SquareForm
+from expost.data.sealed_form import SquareForm
 from expost.data.tally import Measured
 from expost.noise import BitSource
 from expost.stats.column_statistic import ColumnQuery
@@ -170,7 +170,7 @@ class SummaryPlan:
             rungs=None,
             terms=terms,
             breakdown={each.question: bill for each, bill in zip(receipts, bills, strict=True)},
-            paid_before=reduce(together, before) if before else None,
+            paid_before=reduce(add_losses, before) if before else None,
         )
 
 

@@ -12,7 +12,7 @@ from expost.core import InvalidRequest, Plan, PlanContext, Receipt, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.data.axis import Axis, Bins
-from expost.data.form import CountForm
+from expost.data.sealed_form import CountForm
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys

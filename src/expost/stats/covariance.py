@@ -14,7 +14,7 @@ from expost.accuracy.interval import noise_radius
 from expost.core import InvalidRequest, Receipt, Release
 from expost.data import Clamp, Dataset
 from expost.data.clamp import MOST_STEPS
-from expost.data.form import MomentForm
+from expost.data.sealed_form import MomentForm
 from expost.data.tally import Measured
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from expost.accuracy.interval import epsilon_for_radius, shared_level
-from expost.accuracy.interval_relative import rung_level
+from expost.accuracy.interval import epsilon_for_radius, rung_level, shared_level
 from expost.core import (
     InvalidRequest,
     Ladder,
@@ -29,10 +28,10 @@ from expost.core import (
 )
 from expost.data import Dataset
 from expost.data.axis import Axis
-from expost.data.form import Form
+from expost.data.sealed_form import Form
 from expost.data.tally import Measured, Tally
 from expost.noise import BitSource
-from expost.noise.level import check_level, check_scale
+from expost.noise.parameter import check_level, check_scale
 from expost.stats.checkpoint_climb import CheckpointClimb
 from expost.stats.gradual_release import ClimbResult, GradualRelease, ReleaseCache, draw_bounding_secret
 from expost.stats.query_terms import statistic
@@ -356,7 +355,7 @@ class GradualPlan:
         if self.check.continued is not None:
             return self.check.continued
         design = self.design
-        return dataset.total(design.form, design.tally, secret=draw_bounding_secret(), once=design.once)
+        return dataset.measure_total(design.form, design.tally, secret=draw_bounding_secret(), once=design.once)
 
     def climb(self, sealed: Sealed | GradualRelease, bits: BitSource | None = None) -> Release[Any]:
         """Return the most private answer that reaches the target, or the best one under the cap, marked as not met."""

@@ -28,7 +28,7 @@ from expost.core import (
 from expost.core.rational import rational, round_up
 from expost.data import Dataset
 from expost.data.axis import Axis
-from expost.data.form import CountForm
+from expost.data.sealed_form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip
 from expost.stats.gradual_release import draw_bounding_secret
@@ -215,7 +215,7 @@ class MostCommonPlan(PickPlan):
         """Return the exact counts of each group, sealed under their Linf sensitivity."""
         parts = len(group_labels(self.axes))
         secret = draw_bounding_secret()
-        return dataset.totals(CountForm(), self.tally, parts=parts, secret=secret, under=self.sensitivity)
+        return dataset.measure_parts(CountForm(), self.tally, parts=parts, secret=secret, under=self.sensitivity)
 
     def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """Return one category."""

@@ -25,10 +25,10 @@ from expost.core import (
 from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression
 from expost.data.axis import LogBins
-from expost.data.form import CountForm
+from expost.data.sealed_form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.noise.level import check_level
+from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
 from expost.stats.query_terms import statistic
 from expost.stats.table_release import AnswerRelease
@@ -180,7 +180,7 @@ class BoundsPlan:
 
     def measure(self, dataset: Dataset) -> Sealed:
         """Return the exact counts of the bins, sealed."""
-        return dataset.total(CountForm(), self.tally, secret=draw_bounding_secret())
+        return dataset.measure_total(CountForm(), self.tally, secret=draw_bounding_secret())
 
     def climb(self, sealed: Sealed, bits: BitSource | None = None) -> Release[tuple[float, float] | None]:
         """Return the bounds, or None marked as not met if no bin stands out."""

@@ -29,12 +29,12 @@ from expost.core import (
     TargetNotMet,
 )
 from expost.core.rational import probability, rational
-from expost.core.receipt import together
+from expost.core.release import add_losses
 from expost.data import Dataset, Expression, Kind
 from expost.data.axis import Axis, Categories
 from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.noise.level import check_level
+from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
 from expost.stats.query_terms import statistic
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
@@ -203,9 +203,11 @@ class KeyPlan:
         """Count the keys that occur and return the exact counts, sealed, with their keys."""
         query, secret = self.query, draw_bounding_secret()
         first = query._tally(dataset, query._to_axis(dataset, ("",)))
-        keys = dataset.keys(dataset.expression(query.column), first, secret=secret)
+        keys = dataset.find_keys(dataset.expression(query.column), first, secret=secret)
         under = Sensitivity(self.rows, adjacency=dataset.adjacency, unit=dataset.unit)
-        sealed, found = dataset.occupied(query._tally(dataset, keys), secret=secret, under=under, once=self.once)
+        sealed, found = dataset.measure_occupied(
+            query._tally(dataset, keys), secret=secret, under=under, once=self.once
+        )
         return FoundKeyCounts(sealed, keys.column.take(pa.array(found)))
 
     def climb(self, sealed: FoundKeyCounts, bits: BitSource | None = None) -> Release[tuple[Any, ...]]:
@@ -389,7 +391,7 @@ class ByPrivateKeys:
             if not all(each.value for each in shown):
                 return self._release_no_groups(receipts)
             query = self._query_about(dataset, [each.value for each in shown])
-            paid = reduce(together, (each.in_all for each in receipts))
+            paid = reduce(add_losses, (each.in_all for each in receipts))
             return ask(NotedQuery(query, describe_keys(receipts), paid), request_id=request_id)
         except (BudgetExceeded, InvalidRequest) as refusal:
             if not shown:
@@ -530,5 +532,5 @@ class NotedPlan:
         before = self.noted.paid_before
         own = release.receipt.paid_before
         terms = {**release.receipt.terms, **self.noted.facts}
-        paid = before if own is None else together(own, before)
+        paid = before if own is None else add_losses(own, before)
         return replace(release, receipt=replace(release.receipt, terms=terms, paid_before=paid))

@@ -26,9 +26,9 @@ from expost.core import (
 from expost.core.rational import probability, rational, round_up
 from expost.data import Clamp, Dataset
 from expost.data.axis import Bins
-from expost.data.form_tree import BRANCHES, TreeForm
+from expost.data.sealed_form import BRANCHES, TreeForm
 from expost.data.tally import Measured
-from expost.noise import BitSource, Bounds, ExponentialQuantile, SmoothQuantile
+from expost.noise import BitSource, ExponentialQuantile, LatticeBounds, SmoothQuantile
 from expost.stats.gradual_plan import Design, GradualQuery
 from expost.stats.gradual_release import ClimbResult, draw_bounding_secret
 from expost.stats.pick import PickPlan
@@ -361,7 +361,7 @@ class Quantile(TreeQuery):
             parts = (2 if dataset.adjacency.public_size else 1) * (groups if self.method == "smooth" else 1)
             sensitivity = Sensitivity(rows, adjacency=Adjacency.ADD_REMOVE, unit=dataset.unit)
         failure = shared_level(asked.failure_probability, len(group_labels(axes)))
-        bounds, share, level = Bounds(0, clamp.steps), Fraction(self.share), asked.epsilon
+        bounds, share, level = LatticeBounds(0, clamp.steps), Fraction(self.share), asked.epsilon
         if level is None:
             assert asked.target is not None
             # The rank error at epsilon 1 is proportional to 1 / epsilon.
@@ -445,7 +445,7 @@ class QuantilePickPlan(PickPlan):
 
     def measure(self, dataset: Dataset) -> list[Sealed]:
         """Return the steps of all rows, sealed group by group."""
-        return dataset.steps(self.tally, secret=draw_bounding_secret(), under=self.sensitivity)
+        return dataset.measure_steps(self.tally, secret=draw_bounding_secret(), under=self.sensitivity)
 
     def pick(self, sealed: Sealed, bits: BitSource | None) -> float:
         """Return one value."""

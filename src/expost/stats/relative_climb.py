@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.interval import noise_radii
-from expost.accuracy.interval_groups import SCOUT_SHARE, failure_parts, least_rate, predicted_rate, split_cap
-from expost.accuracy.interval_relative import (
+from expost.accuracy.interval import (
     HIGHEST_LEVEL,
+    PILOT_SHARE,
     RelativeRule,
+    failure_parts,
     is_tiny,
+    least_rate,
+    noise_radii,
+    predicted_rate,
     relative_ladder,
     relative_rule,
     rung_level,
+    split_cap,
 )
 from expost.core import Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
@@ -115,7 +119,7 @@ class RelativeClimb:
         rule = relative_rule(self.share, self._certified, signed=self.signed)
         noisy = rule.sizes(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
         noisy = np.maximum(noisy, 0.0)
-        share, failure, pilot_share = float(self.share), float(self._certified), float(SCOUT_SHARE)
+        share, failure, pilot_share = float(self.share), float(self._certified), float(PILOT_SHARE)
         # The smallest count that the cap can serve.
         reach = int(rule.least(rule.radii(np.array([float(cap / sensitivity)])))[0])
         for rung, level in enumerate(ladder):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import MissingExtra, Release
-from expost.core.picture import draw
+from expost.core.release import draw_picture
 
 __all__ = ["AnswerRelease", "Group", "GroupRelease", "Groups", "HistogramRelease", "MatrixRelease", "TableRelease"]
 
@@ -93,7 +93,7 @@ class AnswerRelease(TableRelease[T]):
         -------
         figure
         """
-        return draw("climb" if self.climb else "groups", self, path=path, **options)
+        return draw_picture("climb" if self.climb else "groups", self, path=path, **options)
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +131,7 @@ class MatrixRelease(TableRelease[Any]):
         -------
         figure
         """
-        return draw("groups", self, path=path, **options)
+        return draw_picture("groups", self, path=path, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class GroupRelease(TableRelease[Groups]):
         -------
         figure
         """
-        return draw("groups", self, path=path, **options)
+        return draw_picture("groups", self, path=path, **options)
 
 
 @dataclass(frozen=True, repr=False)
@@ -332,4 +332,4 @@ class HistogramRelease(GroupRelease):
         -------
         figure
         """
-        return draw("groups", self, path=path, edges=self.edges, **options)
+        return draw_picture("groups", self, path=path, edges=self.edges, **options)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from expost.core import InvalidRequest, SingleOwner
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 
 __all__ = ["Batch", "NetworkRows", "TensorRows", "TypedRows", "read_rows"]
 

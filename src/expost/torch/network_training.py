@@ -22,10 +22,10 @@ from expost.core import (
     Unit,
     explain_arguments,
 )
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 from expost.core.rational import rational
 from expost.ledger import Protected
-from expost.ledger.opening import ledger_with_account
+from expost.ledger.opening import open_ledger_for
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
 from expost.models.descent.training_checkpoint import Checkpoint, hash_settings
 from expost.models.descent.training_order import TrainingOrder
@@ -33,8 +33,7 @@ from expost.models.descent.training_query import TrainingQuery, train_resumably
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress, Watch
 from expost.noise import BitSource, SeededBits, system_bits
-from expost.noise.gaussian_stream import stream_variance
-from expost.noise.gaussian_table import gaussian_table
+from expost.noise.gaussian_stream import gaussian_table, stream_variance
 from expost.torch.loss_tap import KnownLabels, NetworkLoss
 from expost.torch.module_learner import ModuleProblem, ModuleTable
 from expost.torch.network_rows import NetworkRows, TypedRows, read_rows
@@ -238,7 +237,7 @@ def _pay(
 ) -> Release[nn.Module]:
     """Run the query under a charge."""
     bits: BitSource = system_bits() if seed is None else SeededBits(seed)
-    ledger = ledger_with_account(url, account, promise=query.worst_case.promise())
+    ledger = open_ledger_for(url, account, promise=query.worst_case.promise())
     terms: dict[str, Any] = {
         "ledger": ledger,
         "accounts": (account,),

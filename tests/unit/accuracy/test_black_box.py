@@ -10,7 +10,7 @@ import pytest
 from expost import InvalidRequest
 from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.core import Ladder
-from expost.noise import SeededBits, bernoulli
+from expost.noise import SeededBits, sample_bernoulli
 
 LADDER = BlackBoxLadder(Ladder.of([0.5, 1.0, 2.0]))
 
@@ -55,7 +55,7 @@ def test_runs_follow_the_exact_law() -> None:
 
     def trainer(level: Fraction, bits) -> Attempt:
         rung = LADDER.levels.rungs.index(level)
-        return Attempt(rung, float(bernoulli(chance[rung], bits=bits)))
+        return Attempt(rung, float(sample_bernoulli(chance[rung], bits=bits)))
 
     ends = [LADDER.run(trainer, score=1.0, bits=bits).rung for _ in range(runs)]
 

@@ -20,8 +20,8 @@ from expost.accuracy.noise_norm import (
 )
 from expost.accuracy.ridge_certificate import CELLS, acceptance, largest_scale, log_chance
 from expost.core import InvalidRequest
-from expost.holdout.noise_level import analysed_level, improved_level
-from expost.models.linear.tilt import GaussianTilt, LaplaceTilt, SphericalTilt
+from expost.holdout.holdout_plan import analysed_level, improved_level
+from expost.models.linear.tilted_risk import GaussianTilt, LaplaceTilt, SphericalTilt
 
 DRAWS = 200_000
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from expost.accuracy.paper2017 import PaperProblem, Task
-from expost.models.linear.hypotheses import minimise_in_ball
+from expost.models.linear.paper_fit import minimize_in_ball
 
 PENALTY = 0.05
 RNG = np.random.default_rng(2017)
@@ -150,7 +150,7 @@ def test_covariance_perturbation_is_as_good_as_its_theorem_says() -> None:
         noisy = table[0].T @ table[0] + RNG.laplace(scale=4 / epsilon, size=(width, width))
         cross = table[0].T @ table[1] + RNG.laplace(scale=4 / epsilon, size=width)
         curvature = (noisy + noisy.T) / (2 * rows) + PENALTY * np.eye(width)
-        excesses.append(ridge_risk(table, minimise_in_ball(curvature, cross / rows, problem.radius)) - best)
+        excesses.append(ridge_risk(table, minimize_in_ball(curvature, cross / rows, problem.radius)) - best)
 
     promised = problem.epsilon_by_theory(1.0) / epsilon  # the theorem is epsilon times excess risk = a constant
     assert 0 < np.mean(excesses) <= promised

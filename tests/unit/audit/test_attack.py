@@ -5,12 +5,12 @@ import pytest
 
 from expost.audit import ExPost, Outcomes, Pair, attack
 from expost.core import InvalidRequest, epsilon
-from expost.noise import SeededBits, bernoulli
+from expost.noise import SeededBits, sample_bernoulli
 
 
 def coin(chance, bill=None):
     def sampler(runs, bits):
-        values = bernoulli(chance, runs, bits=bits)
+        values = sample_bernoulli(chance, runs, bits=bits)
         return Outcomes.of(values, None if bill is None else np.full(runs, bill))
 
     return sampler
@@ -59,7 +59,7 @@ def test_an_ex_post_bill_is_held_against_its_own_outcomes():
 
     def sampler(chance):
         def runs_of(runs, bits):
-            cheap, value = bernoulli(0.5, runs, bits=bits), bernoulli(chance, runs, bits=bits)
+            cheap, value = sample_bernoulli(0.5, runs, bits=bits), sample_bernoulli(chance, runs, bits=bits)
             return Outcomes.of(np.stack([cheap, value], axis=1), np.where(cheap, 0.1, 2.0))
 
         return runs_of

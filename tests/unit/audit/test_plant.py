@@ -7,9 +7,9 @@ from expost.audit.audit_registry import AuditEntry
 from expost.audit.audit_table import smallest_fault
 from expost.audit.planted_fault import GAUSSIAN, LAPLACE, PATHS, TILTS, Noise, planted
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, zcdp
-from expost.models.linear.tilt import LaplaceTilt
+from expost.models.linear.tilted_risk import LaplaceTilt
 from expost.noise import DiscreteLaplacePath, GaussianMechanism, LaplaceMechanism, SeededBits
-from expost.noise.copies import sealed_copies
+from expost.noise.lattice import sealed_copies
 
 HALF = Fraction(1, 2)
 

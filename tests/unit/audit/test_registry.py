@@ -8,7 +8,7 @@ from expost.core import InvalidRequest
 
 
 def test_a_name_leads_to_its_object_by_any_path():
-    assert resolve("expost.noise.NoisyMax") is resolve("expost.noise.noisy_max.NoisyMax")
+    assert resolve("expost.noise.NoisyMax") is resolve("expost.noise.selection_mechanism.NoisyMax")
 
 
 @pytest.mark.parametrize("name", ["expost.noise.Nothing", "nowhere.at_all"])

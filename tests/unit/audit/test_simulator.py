@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.accuracy.interval_relative import relative_ladder
+from expost.accuracy.interval import relative_ladder
 from expost.audit import Outcomes, attack
 from expost.audit.climb_simulator import (
     draw_path,
@@ -20,7 +20,7 @@ from expost.audit.climb_simulator import (
 )
 from expost.core import Ladder, Sealed, Sensitivity
 from expost.noise import SeededBits
-from expost.stats.kept import Kept
+from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
@@ -100,7 +100,10 @@ def test_the_simulated_climb_is_the_climb_of_the_library() -> None:
     simulated = pair.right(4_000, SeededBits(6))
     climb = RelativeClimb(WITHIN["within"], WITHIN["failure_probability"] * Fraction(20, 19), WITHIN["cap"])
 
-    alone = [climb.run(Kept(Sealed(np.array([30]), Sensitivity(1))), Fraction(1), 1, SeededBits(k)) for k in range(400)]
+    alone = [
+        climb.run(GradualRelease(Sealed(np.array([30]), Sensitivity(1))), Fraction(1), 1, SeededBits(k))
+        for k in range(400)
+    ]
     costs = np.array([float(ascent.cost) for ascent in alone])
     values = np.array([ascent.reading.value[0] for ascent in alone])
 

@@ -6,13 +6,13 @@ import pytest
 
 from expost.audit import AuditEntry, AuditProfile, AuditVerdict, Law, LawPair, Outcomes, Pair, audit_table
 from expost.core import InvalidRequest, epsilon
-from expost.noise import bernoulli
+from expost.noise import sample_bernoulli
 
 SMALL = AuditProfile(runs=4000, slow_runs=400)
 
 
 def coin(chance):
-    return lambda runs, bits: Outcomes.of(bernoulli(chance, runs, bits=bits))
+    return lambda runs, bits: Outcomes.of(sample_bernoulli(chance, runs, bits=bits))
 
 
 def entry(left, right, *, laws=(), slow=False, name="expost.noise.NoisyMax"):
@@ -120,7 +120,9 @@ def test_an_unknown_profile_is_refused():
 
 
 def test_outcomes_may_be_wide():
-    wide = lambda shift: lambda runs, bits: Outcomes.of(bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])  # noqa: E731
+    wide = lambda shift: (
+        lambda runs, bits: Outcomes.of(sample_bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])
+    )  # noqa: E731
     pair = Pair("wide", epsilon(1), wide(0), wide(2))
     (row,) = audit_table(SMALL, entries=[AuditEntry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
 

@@ -47,7 +47,9 @@ def test_too_many_positional_arguments_are_refused() -> None:
 
 
 def test_a_constructor_is_named_after_its_class() -> None:
-    with pytest.raises(WrongArguments, match=r"Estimator\(\) got an unexpected argument 'scorre'. Did you mean 'score'"):
+    with pytest.raises(
+        WrongArguments, match=r"Estimator\(\) got an unexpected argument 'scorre'. Did you mean 'score'"
+    ):
         Estimator(scorre=0.5)
 
 

@@ -11,7 +11,7 @@ from expost.data import Dataset, col
 from expost.data.evaluation import evaluate
 from expost.data.row_source import read_rows
 from expost.data.unit_identity import unit_words
-from expost.stats.hypothesis.column import codes
+from expost.stats.hypothesis.private_sample import encode_categories
 
 COLUMNS = {"age": [41, 17, 65], "city": ["a", None, "b"]}
 
@@ -44,7 +44,7 @@ def test_categories_of_polars_are_texts_in_filters_groups_units_and_labels(kind)
     assert str(dataset.schema) == "x real, city text"
     assert evaluate(col("city") == "a", batch).certain.tolist() == [True, False, False, True]
     assert dataset.axis("city").codes(batch, {}).tolist() == [1, -1, 0, 1]
-    assert codes(batch, "city", ["a", "b"]).tolist() == [0, -1, 1, 0]
+    assert encode_categories(batch, "city", ["a", "b"]).tolist() == [0, -1, 1, 0]
     assert unit_words(Unit("city"), batch, {}, b"0" * 32)[1].tolist() == [True, False, True, True]
     labels = next(read_rows(Dataset(frame, adjacency="replace-one", rows=4), "city").read())[1]
     assert labels.tolist() == ["a", None, "b", "a"]

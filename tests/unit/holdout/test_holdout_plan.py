@@ -14,7 +14,7 @@ from expost.holdout.holdout_size import (
     rows_for_concentrated,
     rows_for_pure,
 )
-from expost.noise import SeededBits, discrete_laplace, geometric
+from expost.noise import SeededBits, sample_geometric, sample_laplace
 
 COMMON = {"failure_probability": 0.05, "max_queries": 200}
 
@@ -148,7 +148,7 @@ def levels():
 def test_noise_stays_within_its_promise(name):
     """The worst of all thresholds, questions and answers of a session, over many sessions."""
     level, runs = levels()[name], 4000
-    draw = geometric if level.one_sided else discrete_laplace
+    draw = sample_geometric if level.one_sided else sample_laplace
     tests = 2 * QUERIES if level.one_sided else QUERIES
     thresholds = draw(level.threshold_scale * UNIT, (runs, HITS), bits=SeededBits(1)) / UNIT
     questions = draw(level.query_scale * UNIT, (runs, tests), bits=SeededBits(2)) / UNIT
@@ -162,7 +162,7 @@ def test_noise_stays_within_its_promise(name):
     if level.answer_scale is None:
         answers = np.abs(questions - float(level.query_scale)).max(1) + float(level.threshold_scale)
     else:
-        answers = np.abs(discrete_laplace(level.answer_scale * UNIT, (runs, HITS), bits=SeededBits(3)) / UNIT).max(1)
+        answers = np.abs(sample_laplace(level.answer_scale * UNIT, (runs, HITS), bits=SeededBits(3)) / UNIT).max(1)
 
     assert (kept > promised[0]).mean() <= 0.1
     assert (least < margin).mean() <= 0.1

@@ -128,7 +128,7 @@ def test_columns_are_those_chosen_for_a_session_in_their_order():
 
 
 def test_public_rows_of_a_training_are_checked_by_name():
-    model = expost.SGDClassifier(classes=[0, 1], target=("accuracy", 0.6), **{**SGD, "epsilon": None})
+    model = expost.SGDClassifier(classes=[0, 1], score=("accuracy", 0.6), **{**SGD, "epsilon": None})
 
     with pytest.raises(expost.InvalidRequest, match="same order"):
         model.fit(described(LABEL, [0, 1], False), "t", public_validation=(FRAME[NAMES[::-1]], LABEL))
@@ -155,7 +155,7 @@ def test_a_repenalised_model_keeps_its_columns_and_reads_rows_alike():
 def test_tuned_models_know_their_columns():
     models = [expost.SGDClassifier(classes=[0, 1], clip=clip, **{**SGD, "epsilon": None}) for clip in (0.2, 1.0)]
     for source, y in ((FRAME, LABEL), (TABLES["arrow"](FRAME), LABEL), (described(LABEL, [0, 1], False), "t")):
-        model = expost.fit_one_of(models, source, y, target=("accuracy", 0.55), max_epsilon=8.0)
+        model = expost.fit_one_of(models, source, y, score=("accuracy", 0.55), max_epsilon=8.0)
         assert model.feature_names_in_.tolist() == NAMES
 
 

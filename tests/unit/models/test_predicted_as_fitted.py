@@ -14,11 +14,12 @@ from sklearn.base import clone
 
 import expost
 from expost.core import Measure, Outcome, unseal
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
-from expost.models.descent.features import FeatureGrid
-from expost.models.descent.head import Logistic, Squared
-from expost.models.descent.learner import GridReading, LinearLearner
-from expost.models.descent.validation import ScoreRule
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.descent.linear_learner import GridReading, LinearLearner
+from expost.models.descent.score_head import Logistic, Squared
+from expost.models.descent.stopping_test import ScoreRule
 from expost.models.linear.classifier_fit import known_labels
 from expost.models.linear.linear_fit import UnitReading
 from expost.models.linear.tested_score import ScoreQuery
@@ -153,7 +154,7 @@ def test_the_accuracy_that_a_training_tested_is_that_of_its_predictions(monkeypa
     seen = spied_totals(monkeypatch)
     labels = LABEL.copy()
     labels[:50] = 7
-    model = expost.SGDClassifier(target=("accuracy", 0.9), classes=[0, 1], validation_share=0.5, **GRADIENT)
+    model = expost.SGDClassifier(score=("accuracy", 0.9), classes=[0, 1], validation_share=0.5, **GRADIENT)
     model.fit(TABLE, labels)
     expost.save_model(model, tmp_path / "model.json")
     rule, total, count = seen[-1]
@@ -174,7 +175,7 @@ def test_the_accuracy_that_a_training_tested_is_that_of_its_predictions(monkeypa
 
 
 def test_the_error_that_a_training_tested_is_that_of_its_predictions(tmp_path):
-    model = expost.SGDRegressor(target=("rmse", 0.35), target_bounds=(-0.5, 0.5), **GRADIENT).fit(TABLE, TARGET)
+    model = expost.SGDRegressor(score=("rmse", 0.35), target_bounds=(-0.5, 0.5), **GRADIENT).fit(TABLE, TARGET)
     expost.save_model(model, tmp_path / "model.json")
     rule = ScoreRule.of(model.receipt_.target, scale=0.5)
     cut = np.clip(np.nan_to_num(TARGET, nan=0.0), -0.5, 0.5)
@@ -190,7 +191,7 @@ def test_the_error_that_a_training_tested_is_that_of_its_predictions(tmp_path):
 
 
 def test_a_training_tested_on_public_rows_reads_them_as_its_predictions_do():
-    model = expost.SGDClassifier(target=("accuracy", 0.9), classes=[0, 1], **GRADIENT)
+    model = expost.SGDClassifier(score=("accuracy", 0.9), classes=[0, 1], **GRADIENT)
     model.fit(TABLE, LABEL, public_validation=(TABLE[:4_000], LABEL[:4_000]))
 
     assert model.receipt_.outcome is Outcome.CERTIFIED
@@ -200,7 +201,7 @@ def test_a_training_tested_on_public_rows_reads_them_as_its_predictions_do():
 def test_a_tuned_model_reads_rows_as_it_was_tested():
     public = {"classes": [0, 1], "rows": 20_000, "bounds": BOUNDS, "steps": 20, "simulation_seed": 1}
     models = [expost.SGDClassifier(clip=clip, **public) for clip in (0.2, 1.0)]
-    model = expost.fit_one_of(models, TABLE, LABEL, target=("accuracy", 0.9), max_epsilon=8.0)
+    model = expost.fit_one_of(models, TABLE, LABEL, score=("accuracy", 0.9), max_epsilon=8.0)
 
     assert model.score(TABLE, LABEL) >= 0.9
     cut = np.clip(np.nan_to_num(TABLE, nan=0.0), *np.transpose(BOUNDS))

@@ -12,7 +12,7 @@ import expost
 from expost import Dataset, InvalidRequest, OneOf, SGDClassifier, Unit
 from expost.core import Adjacency, TargetNotMet
 from expost.ledger import Protected
-from expost.ledger.entry import Kind
+from expost.ledger.ledger_entry import EntryKind
 from expost.models import HuberSVC, LogisticRegression, Ridge
 
 PEOPLE = "dataset:people"
@@ -48,7 +48,7 @@ class Book:
         return SGDClassifier(**GRADIENT | {"epsilon": 1.0} | self.terms(**changes))
 
     def ladder(self) -> OneOf[SGDClassifier]:
-        return OneOf([SGDClassifier(**GRADIENT, **self.terms())], target=("accuracy", 0.1), levels=1)
+        return OneOf([SGDClassifier(**GRADIENT, **self.terms())], score=("accuracy", 0.1), levels=1)
 
     def logistic(self, **changes: Any) -> LogisticRegression:
         return LogisticRegression(**{"epsilon": 1.0, "regularization": 0.1, "classes": (0, 1)} | self.terms(**changes))
@@ -132,7 +132,9 @@ def test_a_hold_says_of_neighbours_what_the_receipt_says(book: Book, kind: Any, 
     with contextlib.suppress(TargetNotMet):  # paid for all the same
         kind(**asked, **book.terms()).fit(X, Y)
 
-    held, settled = (next(line for line in book.lines() if line.kind is word) for word in (Kind.HOLD, Kind.SETTLE))
+    held, settled = (
+        next(line for line in book.lines() if line.kind is word) for word in (EntryKind.HOLD, EntryKind.SETTLE)
+    )
     receipt = settled.receipt
     assert Protected.from_json(held.body["protected"]) == Protected(PEOPLE, receipt.adjacency, receipt.unit)
     assert receipt.unit == Unit.row()

@@ -194,14 +194,14 @@ def test_a_model_fitted_to_a_dataset_or_an_arrow_table_knows_its_columns(tmp_pat
             with pytest.raises(ValueError, match="feature names"):
                 again.predict(frame[names[::-1]])
     several = [expost.SGDClassifier(clip=clip, **public | {"epsilon": None}) for clip in (0.5, 1.0)]
-    expost.save_model(expost.fit_one_of(several, removed, "y", target=("accuracy", 0.1), max_epsilon=4.0), file)
+    expost.save_model(expost.fit_one_of(several, removed, "y", score=("accuracy", 0.1), max_epsilon=4.0), file)
     assert json.loads(file.read_text())["features"] == ["a", "b", "c"]
 
 
 def test_the_chosen_one_of_several_models_can_be_saved(tmp_path) -> None:
     public = {"classes": [0, 1], "rows": 4_000, "feature_bound": 1.0, "steps": 5, "simulation_seed": 1}
     models = [expost.SGDClassifier(clip=clip, **public) for clip in (0.5, 1.0)]
-    model = expost.fit_one_of(models, ROWS, (GROUPS > 0).astype(int), target=("accuracy", 0.5), max_epsilon=4.0)
+    model = expost.fit_one_of(models, ROWS, (GROUPS > 0).astype(int), score=("accuracy", 0.5), max_epsilon=4.0)
     expost.save_model(model, tmp_path / "model.json")
 
     again = expost.load_model(tmp_path / "model.json")

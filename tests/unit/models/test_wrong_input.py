@@ -139,14 +139,14 @@ def test_a_wrong_target_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_wrong_table_is_refused_without_its_values(kind: str) -> None:
-    for fit in (classifier().fit, OneOf([aimed(target=None)], target=("accuracy", 0.6)).fit):
+    for fit in (classifier().fit, OneOf([aimed(target=None)], score=("accuracy", 0.6)).fit):
         refused(lambda fit=fit: fit(TABLES[kind], LABELS))
     refused(lambda: regressor().fit(TABLES[kind], NUMBERS))
 
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_wrong_target_column_is_refused_without_its_values(kind: str) -> None:
-    for fit in (classifier().fit, regressor().fit, OneOf([aimed(target=None)], target=("accuracy", 0.6)).fit):
+    for fit in (classifier().fit, regressor().fit, OneOf([aimed(target=None)], score=("accuracy", 0.6)).fit):
         refused(lambda fit=fit: fit(X, TARGETS[kind]))
 
 
@@ -188,7 +188,7 @@ def test_a_wrong_choice_of_models_is_refused(changes: dict[str, Any]) -> None:
     ids=str,
 )
 def test_models_to_choose_from_leave_the_price_to_the_choice(changes: dict[str, Any]) -> None:
-    refused(lambda: fit_one_of([aimed(**({"target": None} | changes))], X, LABELS, target=("accuracy", 0.6)))
+    refused(lambda: fit_one_of([aimed(**({"target": None} | changes))], X, LABELS, score=("accuracy", 0.6)))
 
 
 def test_a_refusal_leaves_a_ledger_as_it_was(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_refusal_leaves_a_ledger_as_it_was(tmp_path: Path) -> None:
     ]
     for changes in wrong:
         refused(lambda changes=changes: classifier(ledger=path, **changes).fit(X, LABELS))
-    refused(lambda: regressor(ledger=path, epsilon=None, target=("accuracy", 0.5)).fit(X, NUMBERS))
+    refused(lambda: regressor(ledger=path, epsilon=None, score=("accuracy", 0.5)).fit(X, NUMBERS))
 
     with open_ledger(path) as ledger:
         assert ledger.spent("dataset:table").amounts()["epsilon"] == 0

@@ -181,7 +181,7 @@ def test_a_fit_is_priced_before_it_is_paid_for() -> None:
     table = pa.table({"x": [index % 10 for index in range(2000)], "y": [index % 10 for index in range(2000)]})
     rows = expost.Dataset(table, name="rows", adjacency="replace-one", rows=2000)
     session = expost.Session(rows, expost.epsilon(4))
-    ridge = expost.Ridge(epsilon=1.0, bounds=[(0, 9)], feature_bound=1.0, target_bound=9.0, regularization=0.1)
+    ridge = expost.Ridge(epsilon=1.0, bounds=[(0, 9)], feature_bound=1.0, target_bounds=9.0, regularization=0.1)
 
     before = session.price(ridge, features=["x"], target="y")
     assert (before.worst_case, before.likely) == (PureLoss(1), None)

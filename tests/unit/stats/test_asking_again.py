@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.accuracy.interval import noise_radius
-from expost.accuracy.interval_relative import RATIO, relative_ladder, rung_level
+from expost.accuracy.interval import RATIO, noise_radius, relative_ladder, rung_level
 from expost.core import ApproxLoss, PlanContext, PureLoss, Release, approx
 from expost.data import Dataset
 from expost.noise import SeededBits

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.accuracy.interval_groups import failure_parts, predicted_rate
-from expost.accuracy.interval_relative import MOST_LOOKS, relative_ladder, relative_rule
+from expost.accuracy.interval import MOST_RUNGS, failure_parts, predicted_rate, relative_ladder, relative_rule
 from expost.core import Sealed, Sensitivity
 from expost.data import Dataset
 from expost.noise import SeededBits
@@ -102,7 +101,7 @@ def test_tiny_and_large_caps_in_turn_look_at_no_more_rungs_than_the_rule_allows_
         climb = RelativeClimb(Fraction(1, 10), FAILURE, cap)
         result = climb.run(kept, Fraction(1), 1, SeededBits(1))
         looks = climb.rungs_to_check(kept, kept.path.ladder, Fraction(1), cap, relative_rule(climb.share, FAILURE))
-        assert 1 <= len(looks) <= MOST_LOOKS
+        assert 1 <= len(looks) <= MOST_RUNGS
         kept.read = max(kept.read, result.top)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import expost
 from expost.data import Clamp
-from expost.data.form import MomentForm
+from expost.data.sealed_form import MomentForm
 from expost.noise import SeededBits
-from expost.noise.laplace import discrete_laplace
+from expost.noise.lattice_sampler import sample_laplace
 from expost.stats.covariance import CovarianceReader
 from expost.stats.reader import CentredMeanReader, DeviationReader, MeanReader, SquareMeanReader, VarianceReader
 
@@ -36,7 +36,7 @@ EPSILONS = (0.02, 0.1, 1.0)
 def released(reader: object, exact: list[np.ndarray], step: int, epsilon: float) -> tuple[object, np.ndarray]:
     """Readings of many runs, and the noisy coordinates they were read off."""
     scale = Fraction(step) / Fraction(str(epsilon))
-    noise = discrete_laplace(scale, (len(exact), RUNS), bits=SeededBits(5))
+    noise = sample_laplace(scale, (len(exact), RUNS), bits=SeededBits(5))
     noisy = np.array([int(each) for each in exact])[:, None] + noise
     return reader.read(noisy, float(scale), LEVEL), noisy
 
@@ -118,7 +118,7 @@ def test_the_middle_of_the_bounds_is_not_released_for_a_mean_at_a_bound() -> Non
 @pytest.mark.parametrize("rows", [0, 1, 2, 3])
 def test_a_covariance_of_few_rows_stays_in_its_range(rows: int) -> None:
     form = MomentForm((FLAG, FLAG))
-    noisy = discrete_laplace(Fraction(50), (form.size, 4_000), bits=SeededBits(2)) + rows
+    noisy = sample_laplace(Fraction(50), (form.size, 4_000), bits=SeededBits(2)) + rows
 
     reading = CovarianceReader(form).read(noisy, 50.0, LEVEL)
 

@@ -10,7 +10,7 @@ import pytest
 from expost.core import Outcome
 from expost.data import Dataset
 from expost.noise import SeededBits
-from expost.noise.sorted_records import SortedRecords
+from expost.noise.exponential_quantile import SortedRecords
 from expost.stats import Covariance, GroupRelease, Median, MostCommon, Quantile, Quantiles
 
 EPSILON = 1.0

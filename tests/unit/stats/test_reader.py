@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from expost.data import Clamp
-from expost.data.form import MomentForm, ShareForm, SquareForm, TotalForm
-from expost.data.form_tree import TreeForm
-from expost.data.sums import PowerSums
-from expost.noise import SeededBits, discrete_laplace
+from expost.data.sealed_form import MomentForm, ShareForm, SquareForm, TotalForm, TreeForm
+from expost.data.tally import PowerSums
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.covariance import CovarianceReader
 from expost.stats.quantile import QuantileReader
 from expost.stats.reader import (
@@ -40,7 +39,7 @@ def noisy_copies(form, values: np.ndarray, scale: float, seed: int) -> np.ndarra
     """Many noisy copies of the coordinates, one a column, as cells of their own."""
     steps = (values - int(CLAMP.low)).astype(float)[None, :]
     exact = form.coordinates(PowerSums.of(None, steps, cells=1, degree=2)).astype(np.int64)
-    noise = discrete_laplace(Fraction(scale), (form.size, RUNS), bits=SeededBits(seed))
+    noise = sample_laplace(Fraction(scale), (form.size, RUNS), bits=SeededBits(seed))
     return exact + noise
 
 
@@ -105,7 +104,7 @@ def test_the_radius_of_a_weighted_pair_is_never_above_that_of_one_noise_alone(sh
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
 def test_the_radius_of_a_weighted_pair_holds_for_lattice_noise(share: float) -> None:
-    x, y = discrete_laplace(Fraction(25), (2, 40_000), bits=SeededBits(8))
+    x, y = sample_laplace(Fraction(25), (2, 40_000), bits=SeededBits(8))
     radius = float(weighted_radius(np.array([share]), 25.0, 0.05)[0])
     beyond = float((np.abs((1 - share) * x - share * y) > radius).mean())
 
@@ -113,7 +112,7 @@ def test_the_radius_of_a_weighted_pair_holds_for_lattice_noise(share: float) -> 
 
 
 def test_combinations_are_covered() -> None:
-    x = discrete_laplace(Fraction(9), (3, 20_000), bits=SeededBits(2))
+    x = sample_laplace(Fraction(9), (3, 20_000), bits=SeededBits(2))
     weights = np.array([2.0, -1.0, 0.5])
 
     assert float((np.abs(weights @ x) > combination_radius(weights, 9.0, 0.05)).mean()) <= 0.05
@@ -132,7 +131,7 @@ def test_all_entries_of_a_covariance_are_covered_at_once() -> None:
     scale = form.row_size // 2
     missed = 0
     for seed in range(200):
-        noise = discrete_laplace(Fraction(scale), exact.shape, bits=SeededBits(seed))
+        noise = sample_laplace(Fraction(scale), exact.shape, bits=SeededBits(seed))
         reading = CovarianceReader(form).read(exact + noise, float(scale), 0.1)
         missed += bool(((reading.low > expected) | (reading.high < expected)).any())
 
@@ -147,7 +146,7 @@ def test_quantiles_of_all_probabilities_are_covered_at_once() -> None:
     expected = np.quantile(values, [0.1, 0.5, 0.9], method="inverted_cdf")
     missed = 0
     for seed in range(200):
-        noise = discrete_laplace(Fraction(20), exact.shape, bits=SeededBits(seed))
+        noise = sample_laplace(Fraction(20), exact.shape, bits=SeededBits(seed))
         reading = QuantileReader(form, clamp, shares).read(exact + noise, 20.0, 0.1)
         missed += bool(((reading.low > expected + 1) | (reading.high < expected)).any())
 

@@ -8,9 +8,8 @@ import pytest
 
 from expost.core import Outcome, PlanContext
 from expost.data import Clamp, Dataset
-from expost.data.form import MomentForm, ShareForm
-from expost.data.form_centred import CentredForm
-from expost.data.sums import PowerSums
+from expost.data.sealed_form import CentredForm, MomentForm, ShareForm
+from expost.data.tally import PowerSums
 from expost.noise import SeededBits
 from expost.stats import Mean, ReleaseCache, Sum, Summary, TopK
 

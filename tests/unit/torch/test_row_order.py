@@ -50,7 +50,7 @@ class Interrupted(Exception):
 def resumed(kind, later, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Counter], str]:
     held: list[Counter] = []
     now: list[torch.Tensor] = []
-    dealt, judge = training.poisson_sample, Trainer._judge
+    dealt, judge = training.sample_rows, Trainer._judge
 
     def sampled(*given, **terms):
         places = dealt(*given, **terms)
@@ -62,7 +62,7 @@ def resumed(kind, later, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
         if len(held) == 1:
             raise Interrupted
 
-    monkeypatch.setattr(training, "poisson_sample", sampled)
+    monkeypatch.setattr(training, "sample_rows", sampled)
     monkeypatch.setattr(Trainer, "_judge", dying)
     url = f"sqlite:///{folder}/book"
     ledger = open_ledger(url)
@@ -119,6 +119,6 @@ def test_a_restart_on_other_rows_is_refused(tmp_path: Path, monkeypatch) -> None
 
 def test_whole_numbers_are_told_apart_beyond_the_floats() -> None:
     numbers = torch.tensor([2**53, 2**53 + 1, -1, -(2**63), 2**63 - 1, 0, 2**32])
-    names = RowIdentity(bytes(32)).names(list(_as_floats(numbers)))
+    names = RowIdentity(bytes(32)).name_rows(list(_as_floats(numbers)))
 
     assert len(set(names.tolist())) == len(numbers)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from torch import nn  # noqa: E402
 
 from expost import InvalidRequest, approx, open_ledger  # noqa: E402
-from expost.ledger import Kind  # noqa: E402
+from expost.ledger import EntryKind  # noqa: E402
 from expost.torch import train  # noqa: E402
 
 ROWS = 200
@@ -111,7 +111,7 @@ def refused(ledger: str, model: Any, data: Any, **terms: Any) -> str:
     with pytest.raises(InvalidRequest) as caught:
         train(model, data, **settings)
     with open_ledger(ledger) as book:
-        assert not [entry for entry in book.history("dataset:table") if entry.kind is Kind.HOLD]
+        assert not [entry for entry in book.history("dataset:table") if entry.kind is EntryKind.HOLD]
     return str(caught.value)
 
 

@@ -25,10 +25,8 @@ from expost.core import (
 )
 from expost.core.rational import rational
 from expost.data import Dataset
-from expost.data.matrix import RowSource, column_names, read_rows
-from expost.data.schema import Kind
-from expost.models.column_bounds import column_bounds
-from expost.models.columns import remember_columns
+from expost.data.canonical_cell import Kind
+from expost.data.row_source import RowSource, column_names, read_rows
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearProblem, LinearScores, default_steps
@@ -39,8 +37,15 @@ from expost.models.descent.training_checkpoint import Checkpoint, hash_settings
 from expost.models.descent.training_order import TrainingCourse, TrainingOrder
 from expost.models.descent.training_query import TrainingQuery, train_resumably
 from expost.models.descent.training_watch import RichProgress, Watch
-from expost.models.observed import OBSERVED
-from expost.models.private_estimator import PrivateEstimator, chosen_columns, filled, one_thread
+from expost.models.estimator import (
+    OBSERVED,
+    PrivateEstimator,
+    fill_missing,
+    limit_threads,
+    read_column_bounds,
+    read_feature_names,
+    remember_columns,
+)
 
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
@@ -176,7 +181,7 @@ class PrivateGradientModel(PrivateEstimator):
             The fitted model.
         """
         self._check_unpaid()
-        return self._fit_given(self._given(dataset, target, chosen_columns(features)), pay, public_validation)
+        return self._fit_given(self._given(dataset, target, read_feature_names(features)), pay, public_validation)
 
     def _check_unpaid(self) -> None:
         """Refuse a ledger of the model's own where a session pays."""
@@ -212,7 +217,7 @@ class PrivateGradientModel(PrivateEstimator):
             watch=Watch(scale=self._score_unit()) if self.progress else None,
         )
         try:
-            with one_thread():
+            with limit_threads():
                 release = pay(query, given.data)
         except TargetNotMet as missed:
             if "stopped" in missed.receipt.terms:  # the person who stopped it wants the model so far
@@ -341,7 +346,7 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
         """Return the public side of the model; ``ladder`` if the noise of its phases falls."""
-        lows, highs = column_bounds(self.bounds, given.width, given.names)
+        lows, highs = read_column_bounds(self.bounds, given.width, given.names)
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
@@ -399,7 +404,7 @@ class PrivateGradientModel(PrivateEstimator):
         """Return the scores of rows read as in training: clipped to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
         matrix, model = self._matrix(X, fitting=False), self.release_.value
-        scores: NDArray[np.float64] = model.scores(matrix if model.reading else filled(matrix, self._missing))
+        scores: NDArray[np.float64] = model.scores(matrix if model.reading else fill_missing(matrix, self._missing))
         return scores
 
 

@@ -13,15 +13,13 @@ from sklearn.metrics import r2_score
 
 from expost.core import InvalidRequest, Measure, Release, explain_arguments
 from expost.core.rational import rational
-from expost.data.matrix import plain_numbers
-from expost.data.places import label_codes
-from expost.models.column_bounds import is_interval
+from expost.data.row_source import plain_numbers
+from expost.data.value_place import label_codes
 from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.linear_learner import LinearScores
 from expost.models.descent.score_head import ABSENT, Head, Huber, Logistic, Softmax, Squared
 from expost.models.descent.training_order import TrainingCourse
-from expost.models.observed import OBSERVED, observed_classes
-from expost.models.score_parameter import ScoreParameter
+from expost.models.estimator import OBSERVED, ScoreParameter, is_interval, read_observed_classes
 
 __all__ = ["SGDClassifier", "SGDRegressor", "label_numbers", "target_numbers"]
 
@@ -172,7 +170,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             )
         if isinstance(self.classes, str) and self.classes == OBSERVED:
             # The caller declares it public which labels occur; only then may they be read from the data.
-            classes = observed_classes(labels)
+            classes = read_observed_classes(labels)
         elif isinstance(self.classes, str | bytes) or not (
             isinstance(self.classes, Sequence) or hasattr(self.classes, "__array__")
         ):

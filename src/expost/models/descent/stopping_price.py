@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from expost.accounting import Event, GaussianEvent, RenyiOdometer, gaussian, renyi
-from expost.accounting.gaussian import GaussianTotal
+from expost.accounting import GaussianEvent, PrivacyEvent, RenyiOdometer, renyi
+from expost.accounting.concentrated import GaussianTotal, sum_gaussian
 from expost.accounting.rounding import Floats, float_down
-from expost.accounting.scenario import Scenario, scenarios
+from expost.accounting.scenario import Scenario, list_scenarios
 from expost.core import ApproxLoss, InvalidRequest
 from expost.core.errors import MissingExtra
 from expost.core.rational import round_up
@@ -88,7 +88,7 @@ def check_accountant(name: object) -> None:
 
 
 def price_stops(
-    phases: Sequence[Event],
+    phases: Sequence[PrivacyEvent],
     delta: Fraction,
     *,
     accountant: str = "auto",
@@ -121,7 +121,7 @@ def price_stops(
 
 
 def price_last_stop(
-    phases: Sequence[Event],
+    phases: Sequence[PrivacyEvent],
     delta: Fraction,
     *,
     accountant: str = "auto",
@@ -149,7 +149,7 @@ class _Stop(Protocol):
 class _Stops:
     """Phases to be priced: every possible stop, or the last one alone."""
 
-    phases: tuple[Event, ...]
+    phases: tuple[PrivacyEvent, ...]
     delta: Fraction
     accountant: str = "auto"
     bins: int = _BINS
@@ -170,7 +170,7 @@ class _Stops:
     @cached_property
     def steps(self) -> tuple[Scenario, ...]:
         """Return the steps of every phase."""
-        return tuple(scenarios(phase)[0] for phase in self.phases)
+        return tuple(list_scenarios(phase)[0] for phase in self.phases)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _price_gaussian(stops: _Stops) -> _Prices:
 
 def _gaussian_totals(stops: _Stops) -> list[GaussianTotal]:
     """Return exact totals. A sampled step is priced as if it saw all rows, which bounds it (DRS22, Section 4)."""
-    phases = [gaussian.total(phase) for phase in stops.steps]
+    phases = [sum_gaussian(phase) for phase in stops.steps]
     squares = list(accumulate(phase.mu_squared for phase in phases if phase is not None))
     assert len(squares) == len(phases)  # every phase is made of Gaussian steps
     return [GaussianTotal(square) for square in (squares if stops.every else squares[-1:])]
@@ -288,13 +288,13 @@ def _price_with_overlap(stops: _Stops, totals: Sequence[_Stop], parts: Sequence[
 
 def _price_by_orders(phases: Sequence[Scenario], delta: Fraction) -> float:
     """Return the price of all these phases together by Renyi orders."""
-    found = renyi.total(_merge_steps(phases))
+    found = renyi.sum_renyi(_merge_steps(phases))
     return math.inf if found is None else found.epsilon(delta)
 
 
 def _merge_steps(phases: Sequence[Scenario]) -> Scenario:
     """Count the steps of some phases by kind: many phases of the same noise are then as fast as one."""
-    counts: Counter[Event] = Counter()
+    counts: Counter[PrivacyEvent] = Counter()
     for phase in phases:
         counts.update(dict(phase.leaves))
     return Scenario(tuple(counts.items()))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Ladder, Measure, Norm, Outcome, Sealed, Sensitivity, Target
 from expost.models.descent.score_head import LARGEST_ERROR, Head
 from expost.noise import BitSource, Crossing, ReducedAboveThreshold
-from expost.noise.renewed_threshold import RenewedThreshold
+from expost.noise.rising_threshold import RenewedThreshold
 
 __all__ = ["PrivateTest", "PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
 

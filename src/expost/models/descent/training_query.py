@@ -29,7 +29,7 @@ from expost.core import (
 )
 from expost.data.row_identity import KEY_BITS, row_coins
 from expost.ledger import Ledger, Protected
-from expost.ledger.account import checked_name
+from expost.ledger.ledger_account import check_name
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import PrivateTest, PublicTest, ScoreRule, StopTest, ValidationTest
 from expost.models.descent.trainer import Learner, Trained, Trainer, TrainingTable, cut_stretches
@@ -38,8 +38,8 @@ from expost.models.descent.training_order import TrainingCourse
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import Progress, Watch
 from expost.noise import BitSource
-from expost.noise.bits import randomness
-from expost.noise.poisson_sample import poisson_sample
+from expost.noise.bits import resolve_randomness
+from expost.noise.coin import sample_rows
 
 __all__ = ["TrainingPlan", "TrainingQuery", "train_resumably"]
 
@@ -199,7 +199,7 @@ class TrainingPlan:
         coins, mark = row_coins(table.contents(), key)
         if start.mark is not None and start.mark != mark:
             raise TableChanged
-        held_out = poisson_sample(self.validation_share, len(table), words=coins)
+        held_out = sample_rows(self.validation_share, len(table), words=coins)
         kept = np.ones(len(table), bool)
         kept[held_out] = False
         learner = table.learner(np.flatnonzero(kept), held_out)
@@ -274,7 +274,7 @@ def train_resumably(
     runs that have a copy of one checkpoint the ledger lets one take over, so only one of them can release anything;
     a checkpoint that another run works with is refused, free of charge.
     """
-    source = randomness(bits, simulation)
+    source = resolve_randomness(bits, simulation)
     definitions = frozenset(ledger.budget(account).definition for account in accounts)
     plan = query.plan(dataset, PlanContext(definitions=definitions))
     checkpoint.check()
@@ -285,7 +285,7 @@ def train_resumably(
         if start.hold is None or not ledger.durable:
             # A ledger in memory died with its process: the whole run is charged to the new one.
             hold = ledger.hold(accounts, plan.worst_case, question=plan.question, protected=protected)
-        elif start.hold.accounts != tuple(sorted(checked_name(account) for account in accounts)):
+        elif start.hold.accounts != tuple(sorted(check_name(account) for account in accounts)):
             raise InvalidRequest("Expected the account that holds this training", do="Name it as before")
         else:
             # The new ticket is written down before the ledger has it, so no crash loses it.

@@ -13,12 +13,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accounting import Event, GaussianEvent, PoissonSampled, Repeat, noise_multiplier_for
+from expost.accounting import GaussianEvent, PoissonSampled, PrivacyEvent, Repeat, noise_multiplier_for
 from expost.accounting import Sequence as Events
 from expost.core import InvalidRequest, approx
 from expost.models.descent.stopping_price import PriceList, price_last_stop, price_stops
-from expost.noise import BitSource, uniform_below
-from expost.noise.poisson_sample import poisson_sample
+from expost.noise import BitSource, sample_uniform
+from expost.noise.coin import sample_rows
 
 __all__ = ["Batches", "Disjoint", "Full", "Index", "Phase", "Poisson", "Schedule", "choose_batches"]
 
@@ -103,7 +103,7 @@ class Poisson:
         """Draw a fresh coin per row and step. The coins of several steps are drawn in one call, which is faster."""
         steps = max(1, min(_ROWS_AHEAD // max(math.ceil(self.rate * rows), 1), _STEPS_AHEAD))
         while True:
-            places = poisson_sample(self.rate, steps * rows, bits=bits)
+            places = sample_rows(self.rate, steps * rows, bits=bits)
             borders = np.searchsorted(places, np.arange(steps + 1) * rows)
             for step, (start, stop) in enumerate(itertools.pairwise(borders)):
                 yield places[start:stop] - step * rows
@@ -141,7 +141,7 @@ class Disjoint:
     def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Yield the batches of one pass after the other."""
         while True:
-            part = uniform_below(self.parts, rows, bits=bits)
+            part = sample_uniform(self.parts, rows, bits=bits)
             order = np.argsort(part, kind="stable")
             borders = np.searchsorted(part[order], np.arange(self.parts + 1))
             for start, stop in itertools.pairwise(borders):
@@ -229,7 +229,7 @@ class Schedule:
         """Return what each phase does, as one event per phase."""
         return tuple(self.batches.event(phase.noise_multiplier, phase.steps) for phase in self.phases)
 
-    def event(self, phases: int) -> Event:
+    def event(self, phases: int) -> PrivacyEvent:
         """Return what happened if the training stopped after this many phases. Adjacent phases of equal noise are merged.
 
         Events are counted, not steps: a pass that a phase has begun is charged whole, and the next phase begins its own.

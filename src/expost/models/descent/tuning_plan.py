@@ -19,8 +19,8 @@ from expost.models.descent.trainer import Learner, Trainer, TrainingTable
 from expost.models.descent.training_checkpoint import TrainingProgress
 from expost.models.descent.training_schedule import Batches, Schedule
 from expost.models.descent.training_watch import Progress, Quiet
-from expost.noise import BitSource, LaplaceMechanism, uniform_below
-from expost.noise.poisson_sample import poisson_sample
+from expost.noise import BitSource, LaplaceMechanism, sample_uniform
+from expost.noise.coin import sample_rows
 
 __all__ = ["TuningPlan", "TuningSetting", "doubling_ladder"]
 
@@ -140,7 +140,7 @@ class TuningPlan:
 
         def attempt(number: int, level: Fraction) -> Attempt[tuple[int, Any]]:
             table = sealed[number]
-            held_out = poisson_sample(self.validation_share, len(table), bits=bits)
+            held_out = sample_rows(self.validation_share, len(table), bits=bits)
             kept = np.ones(len(table), bool)
             kept[held_out] = False
             learner = table.learner(np.flatnonzero(kept), held_out)
@@ -155,7 +155,7 @@ class TuningPlan:
 
         with self.progress() if self.progress else Quiet() as shown:
             result = self.ladder.run(
-                lambda level, _: attempt(int(uniform_below(len(self.settings), 1, bits=bits)[0]), level),
+                lambda level, _: attempt(int(sample_uniform(len(self.settings), 1, bits=bits)[0]), level),
                 score=0.0,
                 bits=bits,
                 fallback=lambda level, _: attempt(self.fallback, level),

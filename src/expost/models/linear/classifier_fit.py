@@ -21,8 +21,9 @@ from expost.core import (
     PlanContext,
     Release,
 )
-from expost.data.matrix import RowSource, UnitRows
-from expost.data.places import label_codes
+from expost.data.row_source import RowSource
+from expost.data.unit_ball import UnitRows
+from expost.data.value_place import label_codes
 from expost.models.linear.linear_fit import FitPlan, FitTerms, LinearModel, Problem, bill_for
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
 from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion

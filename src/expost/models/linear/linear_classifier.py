@@ -13,8 +13,8 @@ from sklearn.base import ClassifierMixin
 from expost.core import InvalidRequest, Release, explain_arguments
 from expost.core.rational import rational
 from expost.data import Dataset
-from expost.data.matrix import RowSource
-from expost.data.places import label_codes
+from expost.data.row_source import RowSource
+from expost.data.value_place import label_codes
 from expost.models.estimator import OBSERVED, ScoreParameter, read_observed_classes
 from expost.models.linear.classifier_fit import ABSOLUTE_LOSS, METHODS, ClassifierQuery
 from expost.models.linear.linear_estimator import PrivateLinearModel

@@ -14,10 +14,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from expost.core import Adjacency, InvalidRequest, Norm, Plan, PlanContext, Query, Release, explain_arguments
-from expost.core.picture import draw
 from expost.core.rational import probability, rational
+from expost.core.release import draw_picture
 from expost.data import Dataset
-from expost.data.matrix import RowSource, column_names, read_rows
+from expost.data.row_source import RowSource, column_names, read_rows
 from expost.models.estimator import (
     PlannedQuery,
     PrivateEstimator,
@@ -257,7 +257,7 @@ class PrivateLinearModel(PrivateEstimator):
             raise InvalidRequest(
                 "Expected a fit that climbed", do="Its price was known before the run: see receipt_ for what it bought"
             )
-        return draw("climb", self.release_, path=path)
+        return draw_picture("climb", self.release_, path=path)
 
     def _score_rows(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of rows read as in ``fit``: clipped to the bounds, missing values filled, on the grid."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accounting.zcdp import ConcentratedTotal
+from expost.accounting.concentrated import ConcentratedTotal
 from expost.core import (
     Adjacency,
     ApproxGuarantee,
@@ -32,7 +32,8 @@ from expost.core import (
     ZeroConcentratedLoss,
 )
 from expost.core.rational import probability, rational
-from expost.data.matrix import GRID_BITS, RowSource, UnitBall, UnitRows, grid_numbers, plain_numbers, spans
+from expost.data.row_source import RowSource, cut_spans, plain_numbers
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.estimator import read_column_bounds
 
 __all__ = ["Aim", "ApproxPrice", "FitPlan", "FitTerms", "LinearModel", "Problem", "UnitReading", "bill_for"]
@@ -204,7 +205,7 @@ class Problem:
     def model(self, theta: Any) -> LinearModel:
         """Return the model for raw rows."""
         reading = UnitReading(self.ball, np.asarray(theta, np.float64), self.target_bounds)
-        coefficients, intercept = self.ball.out(theta, self.half_width)
+        coefficients, intercept = self.ball.unscale_coefficients(theta, self.half_width)
         return LinearModel(coefficients, intercept + self.target_middle, reading=reading)
 
     @property
@@ -355,8 +356,8 @@ class UnitReading:
         """Return the scores of raw rows, in the units of the targets."""
         weights = self.coefficients * 2.0**-GRID_BITS
         scores = np.empty(features.shape[0])
-        for start, stop in spans(*features.shape):
-            scores[start:stop] = self.ball.gridded(features[start:stop]) @ weights
+        for start, stop in cut_spans(*features.shape):
+            scores[start:stop] = self.ball.grid_rows(features[start:stop]) @ weights
         low, high = self.target_bounds
         return scores * ((high - low) / 2) + (high + low) / 2
 

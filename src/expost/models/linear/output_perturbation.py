@@ -12,10 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherical_bound
-from expost.accuracy.laplace_norm import laplace_norm_quantile
-from expost.accuracy.output_certificate import curved_noise_bound
-from expost.accuracy.spherical_norm import spherical_norm_quantile
+from expost.accuracy.noise_norm import (
+    curved_gaussian_bound,
+    curved_noise_bound,
+    curved_spherical_bound,
+    laplace_norm_quantile,
+    spherical_norm_quantile,
+)
 from expost.core import (
     Adjacency,
     ApproxGuarantee,
@@ -32,7 +35,8 @@ from expost.core import (
     Sensitivity,
 )
 from expost.core.rational import round_up
-from expost.data.matrix import RowSource, UnitRows
+from expost.data.row_source import RowSource
+from expost.data.unit_ball import UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem, bill_for
 from expost.models.linear.risk_minimum import MinimumBounds, SealedRisk
 from expost.models.linear.row_loss import RowLoss

@@ -28,8 +28,9 @@ from expost.core import (
     Sensitivity,
 )
 from expost.core.rational import round_up
-from expost.data.matrix import GRID_BITS, RowSource, UnitRows
-from expost.data.moments import MomentLayout
+from expost.data.row_source import RowSource
+from expost.data.second_moment import MomentLayout
+from expost.data.unit_ball import GRID_BITS, UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.output_perturbation import OutputHypotheses, project_to_ball
 from expost.models.linear.risk_minimum import SealedRisk, SolverAccuracy, excess_step, excess_units

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from expost.accuracy.paper2017 import Task
 from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, explain_arguments
 from expost.core.rational import rational
-from expost.data.matrix import RowSource
+from expost.data.row_source import RowSource
 from expost.models.estimator import remember_columns
 from expost.models.linear.linear_estimator import PrivateRegressor
 from expost.models.linear.linear_fit import FitPlan, FitTerms, Problem

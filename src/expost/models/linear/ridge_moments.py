@@ -10,13 +10,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accounting.zcdp import ConcentratedTotal
+from expost.accounting.concentrated import ConcentratedTotal
 from expost.accuracy.climb import climb
-from expost.accuracy.gaussian_envelope import GaussianEnvelope
-from expost.accuracy.noise_envelope import NoiseEnvelope
-from expost.accuracy.rare_failure import too_rare
-from expost.accuracy.ridge_certificate import Certified, ExcessRiskCertificate, SquaredErrorCertificate
-from expost.accuracy.short_vector import is_short
+from expost.accuracy.noise_envelope import GaussianEnvelope, NoiseEnvelope
+from expost.accuracy.noise_norm import too_rare
+from expost.accuracy.ridge_certificate import (
+    CertifiedCoefficients,
+    ExcessRiskCertificate,
+    SquaredErrorCertificate,
+    is_short,
+)
 from expost.core import (
     InvalidRequest,
     Ladder,
@@ -33,11 +36,12 @@ from expost.core import (
     ZeroConcentratedLoss,
 )
 from expost.core.rational import rational, round_up
-from expost.data.matrix import GRID_BITS, RowSource
-from expost.data.moments import EuclideanLayout, MomentLayout, Moments, measure_least_curvature
+from expost.data.row_source import RowSource
+from expost.data.second_moment import EuclideanLayout, MomentLayout, Moments, measure_least_curvature
+from expost.data.unit_ball import GRID_BITS
 from expost.models.linear.linear_fit import ApproxPrice, FitPlan, LinearModel, Problem
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath
-from expost.noise.level import check_gaussian_ladder
+from expost.noise.parameter import check_gaussian_ladder
 
 __all__ = ["SQUARED_DISTANCE", "AdaptiveRidge", "CertifiedRidge", "GaussianRidge", "RidgeRelease", "rho_for"]
 
@@ -169,7 +173,7 @@ class CertifiedRidge(FitPlan):
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
         path = DiscreteLaplacePath(sealed, self._ladder, bits=bits)
-        seen: dict[int, Certified] = {}
+        seen: dict[int, CertifiedCoefficients] = {}
 
         def accepts(values: NDArray[Any], start: int) -> NDArray[np.bool_]:
             verdicts = np.zeros(len(values), dtype=bool)
@@ -184,7 +188,7 @@ class CertifiedRidge(FitPlan):
         last = len(self._ladder) - 1 if rung is None else rung
         return self._release(path.at(last), seen, last, met=rung is not None)
 
-    def _certify(self, values: NDArray[Any], rung: int) -> Certified:
+    def _certify(self, values: NDArray[Any], rung: int) -> CertifiedCoefficients:
         """Return the best coefficients at one rung, with a bound on what the target measures, in the caller's units."""
         moments = self._layout.unpack(values, self._problem.rows)
         scale, penalty = self._unit_scale / float(self._ladder[rung]), self._problem.penalty
@@ -194,18 +198,18 @@ class CertifiedRidge(FitPlan):
             best = SquaredErrorCertificate(penalty, self._envelope, reach).best(
                 moments.gram, moments.cross, moments.square, scale=scale
             )
-            return Certified(best.theta, self._score_bound(best.bound, moments, scale, own))
-        certified = Certified(np.zeros(self._dimension), math.inf)
+            return CertifiedCoefficients(best.theta, self._score_bound(best.bound, moments, scale, own))
+        certified = CertifiedCoefficients(np.zeros(self._dimension), math.inf)
         if rung >= self._first:
             best = ExcessRiskCertificate(penalty, self._envelope).best(moments.gram, moments.cross, scale=scale)
-            certified = Certified(best.theta, best.bound * self._problem.risk_unit)
+            certified = CertifiedCoefficients(best.theta, best.bound * self._problem.risk_unit)
             if self._meets_target(certified):
                 return certified
         # Zero coefficients, where the exact gradient there is surely short enough.
         share = self._all_failures * _ZERO_FAILURE / len(self._landings)
         noisy = float(np.linalg.norm(moments.cross)) / scale
         if is_short(noisy, self._short_gradient / scale, self._dimension, share):
-            return Certified(np.zeros(self._dimension), self._problem.aim.tolerance)
+            return CertifiedCoefficients(np.zeros(self._dimension), self._problem.aim.tolerance)
         return certified
 
     def _score_bound(self, squared_error: float, moments: Moments, scale: float, failure: float) -> float:
@@ -218,7 +222,7 @@ class CertifiedRidge(FitPlan):
         variance = moments.square - reach - (abs(moments.total) + reach) ** 2
         return 1 - max(squared_error, 0.0) / variance if variance > 0 else -math.inf
 
-    def _meets_target(self, certified: Certified) -> bool:
+    def _meets_target(self, certified: CertifiedCoefficients) -> bool:
         """Return whether a certificate is good enough."""
         target = self._problem.aim.target
         if target is None:
@@ -228,7 +232,7 @@ class CertifiedRidge(FitPlan):
         return certified.bound >= float(target.tolerance) * (1 + 1e-12)
 
     def _release(
-        self, values: NDArray[Any], seen: dict[int, Certified], last: int, *, met: bool
+        self, values: NDArray[Any], seen: dict[int, CertifiedCoefficients], last: int, *, met: bool
     ) -> Release[LinearModel]:
         """Return the model of the last rung with its receipt."""
         problem, certified, bill = self._problem, seen[last], self._ladder[last]
@@ -314,14 +318,14 @@ class GaussianRidge(_RhoPlan):
         path = GaussianPath(sealed, self._ladder, bits=bits)
         failure = float(problem.aim.failure_probability) / len(self._ladder) * (1 - _SAME_LAW)
         certificate = ExcessRiskCertificate(problem.penalty, GaussianEnvelope.of(problem.ball.dimension, failure))
-        seen: list[Certified] = []
+        seen: list[CertifiedCoefficients] = []
 
         def accepts(values: NDArray[Any], start: int) -> NDArray[np.bool_]:
             for offset, row in enumerate(values):
                 moments = self._layout.unpack(row, problem.rows)
                 deviation = self._moment_deviation(self._ladder[start + offset])
                 best = certificate.best(moments.gram, moments.cross, scale=deviation)
-                seen.append(Certified(best.theta, best.bound * problem.risk_unit))
+                seen.append(CertifiedCoefficients(best.theta, best.bound * problem.risk_unit))
             given = problem.aim.target is None
             return np.array([given or each.bound <= problem.aim.tolerance for each in seen[start:]])
 

@@ -10,16 +10,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.noisy_remainder import CELLS, CLIMB_COST, RATIO, THRESHOLDS, largest_scale
+from expost.accuracy.ridge_certificate import CELLS, CLIMB_COST, REMAINDER_RATIO, THRESHOLDS, largest_scale
 from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Outcome, PureLoss, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
-from expost.data.matrix import GRID_BITS, UnitRows
-from expost.models.descent.head import row_sums
+from expost.data.unit_ball import GRID_BITS, UnitRows
+from expost.models.descent.score_head import row_sums
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.row_loss import TruncatedSquare
 from expost.models.linear.tilted_risk import TiltedRisk
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.noise.level import LARGEST_RATE
+from expost.noise.parameter import LARGEST_RATE
 
 __all__ = ["CheckResult", "ResidualCheck", "TiltedRidge"]
 
@@ -77,7 +77,7 @@ class ResidualCheck:
     Guarantee: pure ex-post DP, known only after the run: the rung at which the sum was low enough, at most the cap.
     Adjacency: replace-one, one row.
     Sensitivity: ``most`` (L1), in grid units: contributions lie between 0 and it.
-    Accuracy: the law of the noise is public and does not depend on the data or the coefficients (accuracy/noisy_remainder.py).
+    Accuracy: the law of the noise is public and does not depend on the data or the coefficients (accuracy/ridge_certificate.py).
     Numerics: exact integers and exact noise; contributions are rounded up.
     Reference: LNRWW17, Theorem 2.7 (gradual release); docs/proofs/truncated-ridge.md.
     """
@@ -108,13 +108,13 @@ class ResidualCheck:
         if self.needless:
             return CheckResult(0.0, 0.0, Fraction(0), True)
         first = math.floor(scale / _GRID)
-        levels = (Fraction(self._units, max(first, 1)) * RATIO**rung for rung in range(len(THRESHOLDS)))
+        levels = (Fraction(self._units, max(first, 1)) * REMAINDER_RATIO**rung for rung in range(len(THRESHOLDS)))
         ladder = tuple(level for level in levels if level <= cap)
         if not first or not ladder:
             return CheckResult(math.inf, math.inf, Fraction(0), False)
         path = DiscreteLaplacePath(self._measure(rows), Ladder(ladder), bits=bits)
         for rung, threshold in enumerate(THRESHOLDS[: len(ladder)]):
-            noisy, noise = int(path.at(rung)[0]), first / RATIO**rung
+            noisy, noise = int(path.at(rung)[0]), first / REMAINDER_RATIO**rung
             # One unit stricter: discrete Laplace noise is within a unit of real noise.
             enough = noisy <= first * threshold - 1
             if enough or noisy > first * threshold + _HOPELESS * noise:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from expost.core import Adjacency, EngineFailed, InvalidRequest, Norm, Sealed, Sensitivity
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, summation_error
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, summation_error
 from expost.models.linear.linear_fit import Problem
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
 

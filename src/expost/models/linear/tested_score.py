@@ -26,16 +26,16 @@ from expost.core import (
     Sealed,
     Sensitivity,
 )
-from expost.data.matrix import GRID_BITS, RowSource, UnitBall, UnitRows
-from expost.data.row_split import KeyedRows, split_rows
+from expost.data.row_source import KeyedRows, RowSource, split_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.output_perturbation import project_to_ball
 from expost.models.linear.risk_minimum import SolverAccuracy
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
 from expost.models.linear.tilted_risk import PerturbedObjective, TiltedRisk, pure_tilt
 from expost.noise import BitSource, ReducedAboveThreshold
-from expost.noise.bits import source_of
-from expost.noise.level import LARGEST_RATE
+from expost.noise.bits import resolve_bits
+from expost.noise.parameter import LARGEST_RATE
 
 __all__ = ["MonotoneFit", "ScoreQuery", "TestedFit", "codes_to_signs", "known_to_signs"]
 
@@ -331,13 +331,13 @@ class TestedFit(FitPlan):
     def measure(self, source: RowSource) -> Parts | RowSource:
         """Return the rows to fit and the rows to test, which are the same; or all rows, which ``climb`` splits."""
         if self._validation:
-            return source.retargeted(self._scored_target)
+            return source.map_targets(self._scored_target)
         rows = UnitRows(source, self._problem.ball, self._scored_target)
-        return rows if self._scored_target is self._grid_target else rows.retargeted(known_to_signs), rows
+        return rows if self._scored_target is self._grid_target else rows.map_targets(known_to_signs), rows
 
     def _split_parts(self, source: RowSource, bits: BitSource | None) -> Parts:
         """Split the rows in two under a fresh secret key; their targets are numbers by now."""
-        ball, key = self._problem.ball, source_of(bits).words(4).tobytes()
+        ball, key = self._problem.ball, resolve_bits(bits).words(4).tobytes()
         first, second = split_rows(KeyedRows.of(source, key), self._validation)
         fitted = UnitRows(first, ball, np.asarray if self._scored_target is self._grid_target else known_to_signs)
         return fitted, UnitRows(second, ball, np.asarray)

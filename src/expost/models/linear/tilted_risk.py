@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
-from expost.accuracy.laplace_norm import laplace_norm_quantile
-from expost.accuracy.spherical_norm import spherical_norm_quantile
+from expost.accuracy.noise_norm import laplace_norm_quantile, spherical_norm_quantile
 from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Sealed, Sensitivity
 from expost.core.rational import round_up
-from expost.data.matrix import UnitBall, UnitRows
+from expost.data.unit_ball import UnitBall, UnitRows
 from expost.models.linear.risk_minimum import Objective, SolverAccuracy, minimize_objective
 from expost.models.linear.row_loss import RowLoss
-from expost.noise import BitSource, DiscreteLaplacePath, discrete_gaussian, discrete_laplace, spherical_laplace
-from expost.noise.gaussian_mechanism import gaussian_delta
-from expost.noise.level import LARGEST_RATE
-from expost.noise.spherical_laplace import GRID_RATIO
+from expost.noise import BitSource, DiscreteLaplacePath, sample_gaussian, sample_laplace, sample_spherical_laplace
+from expost.noise.mechanism import gaussian_delta
+from expost.noise.parameter import LARGEST_RATE
+from expost.noise.spherical_noise import GRID_RATIO
 
 __all__ = [
     "GaussianTilt",
@@ -142,7 +141,7 @@ class LaplaceTilt:
         scale = self.scale(epsilon)
         grid = grid_below(scale)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
-        return draws_to_floats(discrete_laplace(scale / grid, shape, bits=bits), grid)
+        return draws_to_floats(sample_laplace(scale / grid, shape, bits=bits), grid)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class SphericalTilt:
 
     def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt; with ``runs``, one in each of so many rows."""
-        draws = spherical_laplace(self.scale(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
+        draws = sample_spherical_laplace(self.scale(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
         return draws_to_floats(draws.reshape(shape), self._grid(epsilon))
 
@@ -234,7 +233,7 @@ class GaussianTilt:
         grid = self._grid(epsilon)
         variance = (Fraction(self.deviation(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
-        return draws_to_floats(discrete_gaussian(variance, shape, bits=bits), grid)
+        return draws_to_floats(sample_gaussian(variance, shape, bits=bits), grid)
 
 
 @lru_cache(maxsize=1024)

@@ -27,9 +27,9 @@ from expost.core import (
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.ledger import Hold, Ledger, Protected
-from expost.ledger.account import checked_name
+from expost.ledger.ledger_account import check_name
 from expost.noise import BitSource
-from expost.noise.bits import randomness
+from expost.noise.bits import resolve_randomness
 from expost.stats.hypothesis.anova import AnovaTest
 from expost.stats.hypothesis.binomial import BinomialTest
 from expost.stats.hypothesis.goodness_of_fit import GoodnessOfFitTest
@@ -172,7 +172,7 @@ class AdaptiveTester(SingleOwner):
         self._max_tests, self._shows = max_tests, shows
         self._level = probability(level, "level")
         self._ledger, self._accounts = ledger, tuple(accounts)
-        self._bits, self._simulation = randomness(bits, simulation), simulation
+        self._bits, self._simulation = resolve_randomness(bits, simulation), simulation
         self._done, self._rejected, self._spent = 0, 0, Fraction(0)
         super().__init__()
 
@@ -403,7 +403,7 @@ class AdaptiveTester(SingleOwner):
         """Charge the accounts before the test runs; the table's account must be about single rows under replace-one."""
         if self._ledger is None:
             return None
-        names = [checked_name(account) for account in self._accounts]
+        names = [check_name(account) for account in self._accounts]
         # The account of an analyst is about many tables.
         tables = {self._ledger.root_of(name) for name in names if not name.startswith("analyst:")}
         if len(tables) != 1:

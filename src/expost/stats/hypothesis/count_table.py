@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.core import Norm, Release, Sealed, Sensitivity
 from expost.data import Dataset
-from expost.noise import BitSource, discrete_laplace
+from expost.noise import BitSource, sample_laplace
 from expost.stats.hypothesis.hypothesis_input import TableSize
 from expost.stats.hypothesis.hypothesis_plan import HypothesisPlan, HypothesisVerdict, add_laplace_noise
 from expost.stats.hypothesis.private_sample import encode_categories
@@ -88,7 +88,7 @@ class CountTablePlan(HypothesisPlan, ABC):
 def sample_noisy_tables(rows: int, law: Floats, draws: int, scale: float, bits: BitSource) -> Floats:
     """Draw noisy tables of this many rows that follow a law."""
     counts = sample_multinomials(rows, law, draws, bits)
-    noise = discrete_laplace(Fraction(scale), counts.shape, bits=bits)
+    noise = sample_laplace(Fraction(scale), counts.shape, bits=bits)
     noisy: Floats = (counts + noise).reshape((draws, *law.shape))
     return noisy
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Release, Sealed, explain_arguments
 from expost.core.rational import probability
 from expost.data import Dataset
-from expost.noise import BitSource, SeededBits, discrete_laplace, system_bits
+from expost.noise import BitSource, SeededBits, sample_laplace, system_bits
 from expost.stats.hypothesis.count_table import CountTablePlan, fit_statistic, sample_noisy_tables, shape_statistic
 from expost.stats.hypothesis.hypothesis_input import (
     Number,
@@ -354,7 +354,7 @@ def private_fit_p_value(
     source = bits or system_bits()
     low, high = bound_table_size(float(noisy.sum()), noisy.size, scale)
     step = max(1, math.floor(_STRIDE * math.sqrt(low * chances.min() + noise_variance(scale))))
-    noise = discrete_laplace(Fraction(scale), (draws, noisy.size), bits=source).astype(np.float64)
+    noise = sample_laplace(Fraction(scale), (draws, noisy.size), bits=source).astype(np.float64)
     counts = sample_multinomials(low, chances, draws, source)
     firsts, largest = np.arange(low, high + 1, step), 0.0
     few = step <= _FEW_ROWS

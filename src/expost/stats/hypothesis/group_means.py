@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from expost.core import Adjacency, Norm, Sealed, Sensitivity
 from expost.data import Dataset
-from expost.data.values import float_cells
+from expost.data.canonical_cell import float_cells
 from expost.noise import BitSource
 from expost.stats.hypothesis.hypothesis_input import TableSize
 from expost.stats.hypothesis.hypothesis_plan import HypothesisPlan, add_laplace_noise

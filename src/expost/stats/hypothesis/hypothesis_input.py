@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 from expost.core.rational import finite, rational, whole
 from expost.data import Dataset, Kind
 from expost.stats.hypothesis.private_sample import round_to_grid

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Release, Sealed, explain_arguments
 from expost.core.rational import probability
 from expost.data import Dataset
-from expost.noise import BitSource, SeededBits, discrete_laplace, system_bits
+from expost.noise import BitSource, SeededBits, sample_laplace, system_bits
 from expost.stats.hypothesis.count_table import (
     CountTablePlan,
     NoisyTable,
@@ -328,7 +328,7 @@ def sample_independent_tables(
     All of them share their random numbers, so that the largest count over the net is not raised by chance alone.
     """
     seed = int(bits.words(1)[0])
-    noise = discrete_laplace(Fraction(scale), (draws, *noisy.shape), bits=bits).astype(np.float64)
+    noise = sample_laplace(Fraction(scale), (draws, *noisy.shape), bits=bits).astype(np.float64)
     by_row = max(sizes) * draws <= _UNIFORMS
     points = sample_uniforms((2, draws, max(sizes)), bits) if by_row else None
     for size in sizes:

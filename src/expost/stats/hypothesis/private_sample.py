@@ -10,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest
-from expost.core.mask import check_unmasked
-from expost.data.matrix import plain_numbers, typed_column
-from expost.data.places import places
-from expost.data.values import decoded
+from expost.core.argument import check_unmasked
+from expost.data.canonical_cell import decode_column
+from expost.data.row_source import plain_numbers, typed_column
+from expost.data.value_place import find_places
 
 __all__ = [
     "GRID",
@@ -52,7 +52,7 @@ def round_to_grid(values: Any, bounds: tuple[float, float]) -> NDArray[np.int64]
 
 def encode_categories(batch: pa.RecordBatch, column: str, categories: Sequence[Any]) -> NDArray[np.int64]:
     """Return the position of each row's value among public categories, or -1 for any other value."""
-    return places(decoded(batch.column(column)), categories).astype(np.int64)
+    return find_places(decode_column(batch.column(column)), categories).astype(np.int64)
 
 
 def read_private_numbers(values: Any) -> NDArray[np.float64]:

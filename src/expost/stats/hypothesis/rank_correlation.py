@@ -15,7 +15,7 @@ from scipy import stats
 from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
 from expost.core.rational import probability
 from expost.data import Dataset
-from expost.data.values import float_cells
+from expost.data.canonical_cell import float_cells
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.hypothesis_input import (
     Alternative,

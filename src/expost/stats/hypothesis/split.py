@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
-from expost.core.mask import check_unmasked
+from expost.core.argument import check_unmasked
 from expost.data import Dataset
-from expost.data.values import float_cells
+from expost.data.canonical_cell import float_cells
 from expost.noise import BitSource, system_bits
 from expost.stats.hypothesis.binomial import binomial_p_values, binomial_power
 from expost.stats.hypothesis.hypothesis_input import (

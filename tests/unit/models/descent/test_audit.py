@@ -9,7 +9,6 @@ import pytest
 from expost.audit import AuditProfile, AuditVerdict, audit_table
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_sgd import canary_pair
-from expost.audit.entry import Entry
 from expost.models.descent import linear_learner, trainer, training_schedule
 from expost.models.descent.clipped_gradient import ClippedGradient
 from expost.models.descent.training_schedule import Full, Poisson
@@ -85,7 +84,7 @@ def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_canary_that_is_in_every_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sampling that is claimed and not done.
-    monkeypatch.setattr(training_schedule, "poisson_sample", lambda rate, rows, bits: np.arange(rows))
+    monkeypatch.setattr(training_schedule, "sample_rows", lambda rate, rows, bits: np.arange(rows))
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 50), 4), steps=16, noise=Fraction(2))
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from expost.accounting import GaussianEvent, Repeat
-from expost.audit import AuditProfile, AuditVerdict, audit_table
-from expost.audit.audit_registry import AuditEntry
+from expost.audit import AuditVerdict, audit_table
 from expost.audit.entries_sgd import canary_pair, newton_vector_pair
 from expost.core import InvalidRequest, unseal
 from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient

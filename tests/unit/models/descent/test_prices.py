@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from dp_accounting import pld
 
-from expost.accounting import Event, GaussianEvent, PoissonSampled, Repeat, account
-from expost.accounting.scenario import scenarios
+from expost.accounting import GaussianEvent, PoissonSampled, PrivacyEvent, Repeat, account
+from expost.accounting.scenario import list_scenarios
 from expost.core import ApproxLoss, InvalidRequest
 from expost.models.descent import stopping_price as module
 from expost.models.descent.stopping_price import price_last_stop, price_stops
@@ -62,7 +62,7 @@ def test_sampled_prices_agree_with_an_independent_accountant() -> None:
 
 
 @pytest.mark.parametrize("step", [GaussianEvent(30), PoissonSampled(Fraction(1, 50), GaussianEvent(1))])
-def test_shares_of_delta_overlap(step: Event) -> None:
+def test_shares_of_delta_overlap(step: PrivacyEvent) -> None:
     prices = price_stops([Repeat(step, 20)] * 8, Fraction(1, 10**5))
 
     shares = [float(share * 10**5) for share in prices.shares]
@@ -176,7 +176,7 @@ def test_prices_too_large_to_follow_their_losses_are_those_of_certain_shares() -
 
 def test_each_phase_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr(module, "scenarios", lambda event: [looked.append(event), scenarios(event)][1])
+    monkeypatch.setattr(module, "scenarios", lambda event: [looked.append(event), list_scenarios(event)][1])
 
     price_stops([Repeat(GaussianEvent(1000 + k), 1) for k in range(50)], Fraction(1, 10**6))
 

@@ -12,7 +12,7 @@ from expost.core import InvalidRequest, Ladder, Measure, Sealed, Sensitivity, Ta
 from expost.models.descent.score_head import Logistic, Softmax, Squared
 from expost.models.descent.stopping_test import ScoreRule, ValidationTest
 from expost.noise import ReducedAboveThreshold, SeededBits
-from expost.noise.renewed_threshold import RenewedThreshold
+from expost.noise.rising_threshold import RenewedThreshold
 
 FAILURE = Fraction(1, 10)
 ACCURACY = ScoreRule.of(Target(Measure.ACCURACY, Fraction(3, 4), FAILURE))

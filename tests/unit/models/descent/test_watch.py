@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.audit import AuditProfile, AuditVerdict, audit_table
-from expost.audit.audit_registry import AuditEntry
+from expost.audit import AuditVerdict, audit_table
 from expost.audit.entries_sgd import watched_pair
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.models.descent.descent_rule import DescentRule

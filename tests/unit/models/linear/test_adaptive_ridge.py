@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import expost
-from expost.accounting.zcdp import ConcentratedTotal
+from expost.accounting.concentrated import ConcentratedTotal
 from expost.core import Norm, Outcome, unseal
-from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
-from expost.data.moments import measure_least_curvature
+from expost.data.row_source import read_rows
+from expost.data.second_moment import measure_least_curvature
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
 from expost.models import Ridge
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.ridge_moments import AdaptiveRidge

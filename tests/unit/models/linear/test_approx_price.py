@@ -8,11 +8,11 @@ import pytest
 
 import expost
 from expost import Dataset, Session, approx, epsilon, zcdp
-from expost.accounting.gaussian import gaussian_delta
+from expost.accounting.concentrated import gaussian_delta
 from expost.core import ApproxLoss, InvalidRequest, Outcome, ZeroConcentratedLoss
 from expost.core.errors import BudgetExceeded
-from expost.data.matrix import UnitBall
-from expost.ledger import Kind
+from expost.data.unit_ball import UnitBall
+from expost.ledger import EntryKind
 from expost.models.linear.linear_fit import Aim, ApproxPrice, Problem
 from expost.models.linear.ridge_moments import GaussianRidge
 from expost.stats import Count
@@ -84,7 +84,7 @@ def test_an_account_of_another_currency_refuses_before_anything_is_held(budget):
     session = Session(TABLE, budget)
     with pytest.raises(InvalidRequest, match="Expected a loss that an account"):
         fitted(session, epsilon=2)
-    assert not [entry for entry in session.history() if entry.kind is Kind.HOLD]
+    assert not [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
 
 
 def test_accounts_of_two_currencies_cannot_pay_together():

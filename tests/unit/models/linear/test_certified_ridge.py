@@ -5,7 +5,8 @@ import pytest
 
 from expost import BudgetExceeded
 from expost.core import Outcome
-from expost.data.matrix import UnitBall, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.ridge_moments import CertifiedRidge
 from expost.noise import SeededBits

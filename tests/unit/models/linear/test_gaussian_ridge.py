@@ -8,11 +8,12 @@ import pytest
 
 import expost
 from expost import open_ledger
-from expost.accounting.zcdp import ConcentratedTotal
-from expost.accuracy.gaussian_envelope import GaussianEnvelope
+from expost.accounting.concentrated import ConcentratedTotal
+from expost.accuracy.noise_envelope import GaussianEnvelope
 from expost.core import Norm, Outcome, ZeroConcentratedLoss
-from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
-from expost.data.moments import EuclideanLayout
+from expost.data.row_source import read_rows
+from expost.data.second_moment import EuclideanLayout
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
 from expost.models import Ridge
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.ridge_moments import GaussianRidge, rho_for

@@ -10,13 +10,14 @@ from scipy.stats import kstest
 
 from expost import InvalidRequest
 from expost.core import ApproxLoss, Norm, PureLoss
-from expost.data.matrix import UnitBall, UnitRows, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, UnitRows
 from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
 from expost.models.linear.tilted_risk import GaussianTilt, SphericalTilt, TiltedRisk, pure_tilt
 from expost.noise import SeededBits
-from expost.noise.gaussian_mechanism import gaussian_delta
+from expost.noise.mechanism import gaussian_delta
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 100)
 LOSSES = [LogisticLoss(), HuberHinge(0.5), TruncatedSquare(1.0)]

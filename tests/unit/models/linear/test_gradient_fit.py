@@ -10,7 +10,8 @@ import pytest
 from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
 from expost.core import Outcome
-from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
 from expost.models.linear.classifier_fit import grid_labels
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.output_perturbation import GradientFit

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from expost.core import unseal
-from expost.data.matrix import UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, UnitRows, grid_numbers
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.risk_minimum import MinimumBounds, SealedRisk
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, TruncatedSquare

@@ -8,7 +8,8 @@ import pytest
 
 from expost import Dataset, InvalidRequest, Session, epsilon
 from expost.core import Adjacency, Outcome
-from expost.data.matrix import UnitBall, UnitRows, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, UnitRows
 from expost.models import LogisticRegression
 from expost.models.linear.classifier_fit import grid_labels
 from expost.models.linear.linear_fit import Aim, Problem

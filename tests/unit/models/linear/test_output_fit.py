@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from expost import InvalidRequest
-from expost.accuracy.curved_sphere import curved_gaussian_bound, curved_spherical_bound
-from expost.accuracy.output_certificate import curved_noise_bound
+from expost.accuracy.noise_norm import curved_gaussian_bound, curved_noise_bound, curved_spherical_bound
 from expost.core import ApproxLoss, Norm, PureLoss, Sealed, Sensitivity
-from expost.data.matrix import UnitBall, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, grid_numbers
 from expost.models.linear.classifier_fit import grid_labels
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.output_perturbation import GaussianOutput, LaplaceOutput, OutputFit, SphericalOutput, Valley
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, TruncatedSquare
 from expost.noise import SeededBits, SphericalLaplaceMechanism
-from expost.noise.gaussian_mechanism import largest_mu
-from expost.noise.spherical_laplace import largest_scale
+from expost.noise.mechanism import largest_mu
+from expost.noise.spherical_noise import largest_scale
 
 
 def table(rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:

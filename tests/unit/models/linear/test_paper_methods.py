@@ -8,7 +8,8 @@ import pytest
 from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
 from expost.core import Ladder, Norm, Outcome, Request
-from expost.data.matrix import UnitBall, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall
 from expost.models.linear.classifier_fit import grid_labels
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.output_perturbation import OutputHypotheses

@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 from expost.core import Norm
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.linear.risk_minimum import Objective, SolverAccuracy, minimize_objective
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from expost.core import InvalidRequest, Measure, unseal
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.linear import tested_score
 from expost.models.linear.classifier_fit import grid_labels, known_labels
 from expost.models.linear.linear_fit import Aim, Problem
@@ -183,7 +184,7 @@ def test_scores_of_exact_coefficients_do_not_depend_on_where_a_row_stands() -> N
         ball = UnitBall(width)
         query = ScoreQuery(Measure.ACCURACY, 0.9, None, radius=30.0)
         theta = query.exact(rng.normal(size=width), ball) * 2.0**-GRID_BITS
-        features = np.trunc(ball.into(rng.normal(size=(norm_rows, width))) * 2.0**GRID_BITS)
+        features = np.trunc(ball.scale_rows(rng.normal(size=(norm_rows, width))) * 2.0**GRID_BITS)
         together = features @ theta
         alone = np.array([row @ theta for row in features])
         backwards = (features[::-1, ::-1] @ theta[::-1])[::-1]

@@ -8,7 +8,8 @@ import pytest
 
 from expost import BudgetExceeded
 from expost.core import Measure, Outcome
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.linear import tested_score
 from expost.models.linear.classifier_fit import grid_labels, known_labels
 from expost.models.linear.linear_fit import Aim, Problem

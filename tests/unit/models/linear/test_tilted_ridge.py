@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from expost import BudgetExceeded
-from expost.accuracy.noisy_remainder import THRESHOLDS
+from expost.accuracy.ridge_certificate import THRESHOLDS
 from expost.core import Outcome, unseal
-from expost.data.matrix import GRID_BITS, UnitBall, UnitRows, grid_numbers, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.linear.linear_fit import Aim, Problem
 from expost.models.linear.ridge_objective import CheckResult, ResidualCheck, TiltedRidge
 from expost.noise import SeededBits

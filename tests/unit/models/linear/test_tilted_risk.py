@@ -10,7 +10,8 @@ from scipy.stats import kstest
 
 from expost import InvalidRequest
 from expost.core import Norm
-from expost.data.matrix import UnitBall, UnitRows, read_rows
+from expost.data.row_source import read_rows
+from expost.data.unit_ball import UnitBall, UnitRows
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss, TruncatedSquare
 from expost.models.linear.tilted_risk import LaplaceTilt, TiltedRisk, draws_to_floats
 from expost.noise import SeededBits

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from expost.core import Adjacency
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis.group_means import GroupShares, NoisyGroups
 from expost.stats.hypothesis.private_sample import GRID
 
@@ -62,14 +62,14 @@ def simulated(
         for size, move, factor in zip(sizes, moves, factors, strict=True)
     ]
     sums = np.stack([value.sum(1) for value in values], axis=1)
-    sums = sums + discrete_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
+    sums = sums + sample_laplace(noise * moved * GRID / 2 / shares.sums, sums.shape, bits=SeededBits(1)) / GRID
     counts = np.broadcast_to(np.array(sizes, float), sums.shape)
     if shares.sizes is not None:
-        counts = counts + discrete_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
+        counts = counts + sample_laplace(noise * moved / shares.sizes, sums.shape, bits=SeededBits(2))
     squares = None
     if shares.squares is not None:
         squares = np.stack([(value**2).sum(1) for value in values], axis=1)
         squares = squares.sum(1) if equal_spread else squares
         scale = noise * GRID * Fraction(shares.square_scale)
-        squares = squares + discrete_laplace(scale, squares.shape, bits=SeededBits(3)) / GRID
+        squares = squares + sample_laplace(scale, squares.shape, bits=SeededBits(3)) / GRID
     return NoisyGroups.under_shares(sums, counts, squares, shares), values

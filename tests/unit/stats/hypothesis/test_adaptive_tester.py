@@ -9,7 +9,7 @@ from tests.forked import told_by_a_fork
 
 from expost.core import Adjacency, BudgetExceeded, EngineFailed, InvalidRequest, PureLoss, Unit, epsilon
 from expost.data import Dataset
-from expost.holdout.max_information import chance_of_overfitting, max_information_of_privacy
+from expost.holdout.generalization import chance_of_overfitting, max_information_of_privacy
 from expost.ledger import Protected, open_ledger
 from expost.noise import SeededBits
 from expost.stats.hypothesis import AdaptiveTester, BinomialTest, binomial_power, binomial_test

@@ -9,7 +9,7 @@ from expost.answer import answer
 from expost.core import BudgetExceeded, InvalidRequest, Outcome, PureLoss, epsilon
 from expost.data import Dataset
 from expost.ledger import open_ledger
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import BinomialTest, binomial_power, binomial_test
 from expost.stats.hypothesis.binomial import _solve_critical, binomial_p_values, noisy_binomial_tail, tulap_cdf
 from expost.stats.hypothesis.reference_law import sample_uniforms
@@ -19,7 +19,7 @@ def statistics(rows, chance, strength, runs, seed=1):
     """Released statistics of so many runs at once: noisy count plus uniform number."""
     bits = SeededBits(seed)
     counts = np.random.default_rng(seed).binomial(rows, chance, runs)
-    return counts + discrete_laplace(1 / Fraction(strength), runs, bits=bits) + sample_uniforms((runs,), bits) - 0.5
+    return counts + sample_laplace(1 / Fraction(strength), runs, bits=bits) + sample_uniforms((runs,), bits) - 0.5
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
@@ -184,7 +184,7 @@ def test_p_values_are_uniform_at_the_null_only_under_the_right_noise(off):
     rows, epsilon, runs = 20, 0.2, 200_000
     bits = SeededBits(5)
     counts = np.random.default_rng(1).binomial(rows, 0.4, runs)
-    noise = discrete_laplace(off / epsilon, runs, bits=bits)
+    noise = sample_laplace(off / epsilon, runs, bits=bits)
 
     p = noisy_binomial_tail(counts + noise + sample_uniforms((runs,), bits) - 0.5, rows, 0.4, epsilon)
     distance = stats.kstest(p, "uniform").statistic

@@ -3,7 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis.count_table import (
     NoisyTable,
     fit_statistic,
@@ -29,7 +29,7 @@ def test_the_fit_statistic_is_the_quadratic_form_it_claims_to_be():
 
 @pytest.mark.parametrize("scale", [10, 2, Fraction(2, 3)])
 def test_the_noise_variance_is_that_of_the_noise(scale):
-    noise = discrete_laplace(scale, 400_000, bits=SeededBits(1))
+    noise = sample_laplace(scale, 400_000, bits=SeededBits(1))
 
     assert noise.var() == pytest.approx(noise_variance(float(scale)), rel=0.02)
 
@@ -72,7 +72,7 @@ def test_the_distance_from_independence_is_finite_whatever_the_noise_and_zero_fo
 def test_the_squared_distances_have_the_variances_they_are_divided_by():
     first, second, rows, scale = np.array([0.7, 0.2, 0.1]), np.array([0.6, 0.4]), 4000, 20
     counts = np.random.default_rng(4).multinomial(rows, np.outer(first, second).ravel(), 3000)
-    noisy = counts + discrete_laplace(scale, counts.shape, bits=SeededBits(4))
+    noisy = counts + sample_laplace(scale, counts.shape, bits=SeededBits(4))
 
     found = independence_statistic(NoisyTable(noisy.reshape(-1, 3, 2).astype(float), rows, scale))
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from expost.core import InvalidRequest, Outcome
 from expost.data import Dataset
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import GoodnessOfFitTest, fit_power, fit_test
 from expost.stats.hypothesis.goodness_of_fit import bound_fit_power, fit_p_values, private_fit_p_value
 from expost.stats.hypothesis.reference_law import noise_variance
@@ -19,7 +19,7 @@ SKEWED = np.array([0.7, 0.2, 0.05, 0.03, 0.02])
 
 def noisy_tables(rows, law, scale, runs, noise=1, seed=3):
     counts = RNG.multinomial(rows, np.ravel(law), size=runs)
-    added = discrete_laplace(noise * Fraction(scale), counts.shape, bits=SeededBits(seed))
+    added = sample_laplace(noise * Fraction(scale), counts.shape, bits=SeededBits(seed))
     return (counts + added).astype(float).reshape((runs, *np.shape(law))), counts.reshape((runs, *np.shape(law)))
 
 

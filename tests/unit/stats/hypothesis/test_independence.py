@@ -8,7 +8,7 @@ from scipy import stats
 
 from expost.core import InvalidRequest, Outcome
 from expost.data import Dataset
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import IndependenceTest, independence_power, independence_test
 from expost.stats.hypothesis.independence import (
     NUISANCE_MARGINS,
@@ -26,7 +26,7 @@ long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="
 
 def noisy_tables(rows, law, scale, runs, noise=1, seed=3):
     counts = RNG.multinomial(rows, np.ravel(law), size=runs)
-    added = discrete_laplace(noise * Fraction(scale), counts.shape, bits=SeededBits(seed))
+    added = sample_laplace(noise * Fraction(scale), counts.shape, bits=SeededBits(seed))
     return (counts + added).astype(float).reshape((runs, *np.shape(law))), counts.reshape((runs, *np.shape(law)))
 
 
@@ -205,7 +205,7 @@ MARGIN_LAWS = [
 def test_the_possible_shares_hold_the_true_ones_as_surely_as_they_say(law, rows, scale):
     runs, shape = 4000, (len(law), 3)
     counts = np.random.default_rng(1).multinomial(rows, law, runs)
-    noise = discrete_laplace(Fraction(scale), (runs, *shape), bits=SeededBits(1)).sum(2)
+    noise = sample_laplace(Fraction(scale), (runs, *shape), bits=SeededBits(1)).sum(2)
 
     missed = 0
     for totals in counts + noise.astype(float):

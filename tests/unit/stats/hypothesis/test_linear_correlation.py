@@ -7,7 +7,7 @@ from scipy import stats
 
 from expost.core import InvalidRequest, Outcome
 from expost.data import Dataset
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import LinearCorrelationTest, linear_correlation_power, linear_correlation_test
 from expost.stats.hypothesis.linear_correlation import (
     MomentShares,
@@ -38,7 +38,7 @@ def simulated(x, y, strength, noise=1):
     found = [
         None
         if scale is None
-        else values.sum(1) + discrete_laplace(noise * scale * (1 << 20), runs, bits=SeededBits(place)) / (1 << 20)
+        else values.sum(1) + sample_laplace(noise * scale * (1 << 20), runs, bits=SeededBits(place)) / (1 << 20)
         for place, (values, scale) in enumerate(zip(exact, scales, strict=True))
     ]
     return NoisyMoments.under_shares(*found, rows=rows, shares=shares)

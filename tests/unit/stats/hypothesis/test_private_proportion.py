@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import binomial_test
 from expost.stats.hypothesis.private_proportion import (
     _noise_law,
@@ -23,13 +23,13 @@ RNG = np.random.default_rng(12)
 def noisy_pairs(rows, chance, scale, runs, noise=1):
     counts = RNG.binomial(rows, chance, runs)
     pairs = np.stack([counts, rows - counts], axis=1)
-    return pairs + discrete_laplace(noise * scale, pairs.shape, bits=SeededBits(rows)), counts
+    return pairs + sample_laplace(noise * scale, pairs.shape, bits=SeededBits(rows)), counts
 
 
 @pytest.mark.parametrize("chance", [0.5, 0.1])
 @pytest.mark.parametrize("scale", [1, 20])
 def test_the_law_of_the_noise_is_bounded_closely(chance, scale):
-    noise = discrete_laplace(scale, (400_000, 2), bits=SeededBits(5))
+    noise = sample_laplace(scale, (400_000, 2), bits=SeededBits(5))
     both = (1 - chance) * noise[:, 0] - chance * noise[:, 1]
 
     for at in np.quantile(both, [0.05, 0.5, 0.9, 0.999]):

@@ -4,7 +4,7 @@ import pytest
 
 from expost.core import InvalidRequest
 from expost.data import Dataset
-from expost.data.values import float_cells
+from expost.data.canonical_cell import float_cells
 from expost.stats.hypothesis.hypothesis_input import check_values
 from expost.stats.hypothesis.private_sample import (
     GRID,

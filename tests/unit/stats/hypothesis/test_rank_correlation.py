@@ -9,7 +9,7 @@ from scipy import stats
 
 from expost.core import InvalidRequest
 from expost.data import Dataset
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis import CorrelationTest, correlation_power, correlation_test, rank_correlation
 from expost.stats.hypothesis.hypothesis_plan import add_laplace_noise
 from expost.stats.hypothesis.rank_correlation import (
@@ -38,7 +38,7 @@ def scores(rows, runs, *, linear=0.0, ties=False):
 
 
 def noisy(exact, rows, strength, noise=1):
-    return exact + discrete_laplace(noise * 2 * (rows - 1) / Fraction(strength), len(exact), bits=SeededBits(rows))
+    return exact + sample_laplace(noise * 2 * (rows - 1) / Fraction(strength), len(exact), bits=SeededBits(rows))
 
 
 def test_the_score_counts_pairs_exactly_ties_included():
@@ -226,7 +226,7 @@ def test_tails_are_those_of_score_plus_noise(scale):
     rng = np.random.default_rng(5)
     masses = score_masses(6)
     drawn = rng.choice(np.arange(-15, 16, 2), 200_000, p=masses / masses.sum())
-    drawn = drawn + discrete_laplace(scale, len(drawn), bits=SeededBits(1))
+    drawn = drawn + sample_laplace(scale, len(drawn), bits=SeededBits(1))
     at = np.arange(-20, 21)
 
     seen = np.array([(drawn >= point).mean() for point in at])

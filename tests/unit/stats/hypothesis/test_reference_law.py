@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from expost.noise import SeededBits, discrete_laplace
+from expost.noise import SeededBits, sample_laplace
 from expost.stats.hypothesis.reference_law import (
     bound_noise_sum,
     bound_table_size,
@@ -106,7 +106,7 @@ def test_the_quantile_is_on_the_safe_side():
 @pytest.mark.parametrize("cells", [1, 2, 9])
 @pytest.mark.parametrize("scale", [1, 30])
 def test_a_sum_of_noises_stays_within_its_reach(cells, scale):
-    sums = np.abs(discrete_laplace(scale, (200_000, cells), bits=SeededBits(1)).sum(1))
+    sums = np.abs(sample_laplace(scale, (200_000, cells), bits=SeededBits(1)).sum(1))
 
     reach = bound_noise_sum(cells, scale, failure_probability=0.01)
 
