@@ -99,17 +99,17 @@ class Mnist:
 
     def proven(self, epsilon: float, target: float) -> Run:
         """Epsilon given and one private test at the end, of the same promise as an accuracy-first run's."""
-        terms = {"target": ("accuracy", target), "max_epsilon": epsilon, "phases": 1, "steps": few(epsilon)}
+        terms = {"score": ("accuracy", target), "max_epsilon": epsilon, "phases": 1, "steps": few(epsilon)}
         return self.run(f"fixed {epsilon:g}, tested", terms)
 
     def aimed(self, target: float) -> Run:
         """Accuracy first: private tests on rows held out say when to stop."""
-        return self.run(f"to {target:g}", {"target": ("accuracy", target), "steps": 110})
+        return self.run(f"to {target:g}", {"score": ("accuracy", target), "steps": 110})
 
     def public_aimed(self, target: float) -> Run:
         """Accuracy first: public rows say when to stop."""
         public = self.x_test[self.public], self.y_test[self.public]
-        return self.run(f"to {target:g}, public", {"target": ("accuracy", target), "steps": 110}, self.rest, public)
+        return self.run(f"to {target:g}, public", {"score": ("accuracy", target), "steps": 110}, self.rest, public)
 
     def run(self, name: str, terms: dict, scored: Any = slice(None), public: Any = None) -> Run:
         from expost import TargetNotMet

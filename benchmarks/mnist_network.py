@@ -104,7 +104,7 @@ class Digits:
     def proven(self, epsilon: float, target: float, seed: int) -> Run:
         """Epsilon given and one private test at the end, of the same promise as an accuracy-first run's, on as many rows."""
         steps = steps_for(epsilon, ROWS - round(ROWS * HELD_OUT))
-        terms: dict[str, Any] = {"target": ("accuracy", target), "phases": 1, "steps": steps, "max_epsilon": epsilon}
+        terms: dict[str, Any] = {"score": ("accuracy", target), "phases": 1, "steps": steps, "max_epsilon": epsilon}
         return self.run(f"fixed {epsilon:g}, tested", seed, validation_share=HELD_OUT, **terms)
 
     def aimed(self, target: float, seed: int) -> Run:
@@ -114,7 +114,7 @@ class Digits:
         self.deal(seed)
         inputs, classes = self.test
         shown = (inputs[self.public], classes[self.public])
-        terms: dict[str, Any] = {"target": ("accuracy", target), "steps": STEPS, "max_epsilon": CAP}
+        terms: dict[str, Any] = {"score": ("accuracy", target), "steps": STEPS, "max_epsilon": CAP}
         return self.run(f"to {target:g}, public", seed, self.rest, public_validation=shown, **terms)
 
     def run(self, name: str, seed: int, scored: Any = slice(None), **terms: Any) -> Run:

@@ -15,6 +15,7 @@ import pytest
 from expost import approx
 from expost.core import EngineFailed, TableChanged, TargetNotMet
 from expost.data import Dataset, unit_ball
+from expost.data.data_source import open_source
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine
 from expost.data.row_identity import row_coins
 from expost.data.row_source import KeyedRows, read_rows, split_rows
@@ -259,12 +260,12 @@ def test_no_training_on_all_rows_depends_on_their_order(kind: str, solver: str) 
         dataset = Dataset(engine, bounds={name: (-1, 1) for name in "abc"})
         try:
             if kind == "regressor":
-                terms = {"target": ("rmse", 0.9), "target_bounds": (-1, 1), "max_epsilon": 4.0}
+                terms = {"score": ("rmse", 0.9), "target_bounds": (-1, 1), "max_epsilon": 4.0}
                 return SGDRegressor(phases=4, **terms, **public).fit(dataset, target).release_
             if kind == "one of":
                 models = [SGDClassifier(classes=[0, 1], **public)]
                 return fit_one_of(models, dataset, target, score=("accuracy", 0.6), max_epsilon=4.0).release_
-            terms = {"target": ("accuracy", 0.6), "classes": [0, 1], "max_epsilon": 4.0}
+            terms = {"score": ("accuracy", 0.6), "classes": [0, 1], "max_epsilon": 4.0}
             return SGDClassifier(phases=4, **terms, **public).fit(dataset, target).release_
         except TargetNotMet as missed:
             return missed.release

@@ -130,8 +130,8 @@ def _frozen(seen: Seen, recorded: Seen | None, distances: bool, moves: int) -> I
     patches = [mock.patch.object(module, "system_bits", CountedBits) for module in _users_of("system_bits")]
     together: Counter[str] = Counter()
     patches.append(mock.patch.object(Sealed, "__init__", _watched_seal(seen, recorded, distances, moves, together)))
-    patches.append(mock.patch.object(Dataset, "steps", _watched_parts(_STEPS, "records", together)))
-    patches.append(mock.patch.object(Dataset, "totals", _watched_parts(_TOTALS, "totals", together)))
+    patches.append(mock.patch.object(Dataset, "measure_steps", _watched_parts(_STEPS, "records", together)))
+    patches.append(mock.patch.object(Dataset, "measure_parts", _watched_parts(_TOTALS, "totals", together)))
     patches.append(mock.patch.object(KeyPlan, "measure", _watched_keys(seen, recorded)))
     patches.append(mock.patch.object(UnitRows, "chunks", _watched_rows(seen)))
     for patch in patches:

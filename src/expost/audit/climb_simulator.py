@@ -25,6 +25,8 @@ from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivi
 from expost.data import Clamp
 from expost.noise import AboveThreshold, BitSource, DiscreteLaplacePath
 from expost.noise.above_threshold import SessionBatch
+from expost.stats.checkpoint_climb import CheckpointClimb
+from expost.stats.gradual_release import GradualRelease
 from expost.stats.reader import MeanReader
 from expost.stats.relative_climb import StoppingTable
 
@@ -96,8 +98,8 @@ def look_pair(rows: tuple[int, int], *, within: float, failure_probability: Frac
         def some(runs: int, bits: BitSource) -> Outcomes:
             target = Target.within(within, confidence=1 - float(failure_probability))
             exact = np.tile([ones, zeros], runs)
-            climb = LookClimb(MeanReader(clamp), target, cap)
-            ascent = climb.run(Kept(Sealed(exact, Sensitivity(1))), Fraction(1), runs, bits)
+            climb = CheckpointClimb(MeanReader(clamp), target, cap)
+            ascent = climb.run(GradualRelease(Sealed(exact, Sensitivity(1))), Fraction(1), runs, bits)
             levels = np.array([float(ascent.pilot_cost + level) for level in ascent.ladder])
             reading = ascent.reading
             return Outcomes.of(

@@ -22,8 +22,8 @@ from expost.core import (
     Adjacency,
     Ladder,
     Norm,
+    Plan,
     PureGuarantee,
-    Request,
     Sealed,
     Sensitivity,
     ZeroConcentratedGuarantee,
@@ -98,14 +98,14 @@ def entries() -> Iterable[AuditEntry]:
     )
 
 
-def request_pair(name: str, request: Request, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS) -> Pair:
+def request_pair(name: str, request: Plan, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS) -> Pair:
     """Return a request on two neighbouring tables; outcomes are the coefficients, cut where they tell nothing more."""
     cap = request.worst_case.promise()
     claim = ExPost(cap) if isinstance(cap, PureGuarantee) else cap
     return Pair(name, claim, _fits(request, left), _fits(request, right), slow=True, most_runs=runs)
 
 
-def _fits(request: Request, table: Table) -> Sampler:
+def _fits(request: Plan, table: Table) -> Sampler:
     sealed = request.measure(read_rows(*table))
 
     def run(bits: BitSource) -> Outcomes:
@@ -278,7 +278,7 @@ def _adaptive_ridge() -> Sequence[Pair]:
     )
 
 
-def _rho_pair(name: str, request: Request) -> Pair:
+def _rho_pair(name: str, request: Plan) -> Pair:
     """Whole fits billed in rho."""
     cap = request.worst_case.promise()
 

@@ -107,7 +107,7 @@ class EstimatorOptions:
         from expost.models import SGDClassifier, SGDRegressor
 
         terms = shared | {
-            "target": self._score(),
+            "score": self._score(),
             "rows": self.rows,
             "regularization": self.regularization or 0.0,
             "solver": self.solver or "gradient",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from expost.accuracy.paper2017 import PaperProblem, Task, TestPlan
-from expost.core import BudgetExceeded, Ladder, Outcome, Request, Sealed, Sensitivity
+from expost.core import BudgetExceeded, Ladder, Outcome, Plan, Sealed, Sensitivity
 from expost.data.row_source import RowSource, read_rows
 from expost.data.unit_ball import UnitBall
 from expost.experiments.experiment_data import ExperimentTable
@@ -381,11 +381,11 @@ CAP = 2.0
 
 
 class OwnMethods:
-    """The requests behind ``expost.Ridge`` and ``expost.LogisticRegression`` on one table."""
+    """The plans behind ``expost.Ridge`` and ``expost.LogisticRegression`` on one table."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay, self._table = replay, replay.table
-        self._planned: dict[float, dict[str, Request]] = {}
+        self._planned: dict[float, dict[str, Plan]] = {}
         self._measured: dict[str, Any] = {}
 
     @cached_property
@@ -393,7 +393,7 @@ class OwnMethods:
         return read_rows(self._table.features, self._table.target)
 
     @property
-    def _makers(self) -> dict[str, Callable[[Problem], Request]]:
+    def _makers(self) -> dict[str, Callable[[Problem], Plan]]:
         if self._table.classification:
             signs = grid_labels((-1, 1))
             return {"expost, objective": lambda problem: TiltedClassifier(problem, LogisticLoss(), signs)}
@@ -411,11 +411,11 @@ class OwnMethods:
             release = request.climb(self._measured[name], bits)
             yield self._point(name, tolerance, trial, release)
 
-    def _requests(self, tolerance: float) -> dict[str, Request]:
+    def _requests(self, tolerance: float) -> dict[str, Plan]:
         if tolerance not in self._planned:
             aim = Aim.of(excess_risk=tolerance, failure_probability=self._replay.failure_probability, max_epsilon=CAP)
             problem = Problem(UnitBall(self._table.width), self._table.rows, self._replay.penalty, aim)
-            planned: dict[str, Request] = {}
+            planned: dict[str, Plan] = {}
             for name, make in self._makers.items():
                 with suppress(BudgetExceeded):
                     planned[name] = make(problem)

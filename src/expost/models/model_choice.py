@@ -26,7 +26,7 @@ __all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
 Model = TypeVar("Model", bound=PrivateGradientModel)
 
-_LEFT_OUT = ("epsilon", "noise_multiplier", "target", "phases", "validation_share")
+_LEFT_OUT = ("epsilon", "noise_multiplier", "score", "phases", "validation_share")
 _SHARED = ("classes", "target_bounds", "rows", "accountant", "progress", "ledger", "account", "simulation_seed")
 _MOST_LEVELS = 30  # each is half of the next
 
@@ -76,7 +76,7 @@ class OneOf(Generic[Model]):
     models : sequence of SGDClassifier or SGDRegressor
         Models of one kind that differ in settings (clip, steps, learning_rate, bounds, batches, ...). They must not
         state an epsilon, a score or a noise multiplier; classes, rows, ledger and seed are the same in all.
-    target : tuple of str and float
+    score : tuple of str and float
         The accuracy asked for, such as ``("accuracy", 0.9)`` or ``("rmse", 0.1)``.
     max_epsilon : float, default 1.0
         The most that the choice may cost.
@@ -112,7 +112,7 @@ class OneOf(Generic[Model]):
 
     models: Sequence[Model]
     _: KW_ONLY
-    target: tuple[str, float]
+    score: tuple[str, float]
     max_epsilon: float = 1.0
     delta: float = 1e-6
     levels: int = 5
@@ -236,7 +236,7 @@ class OneOf(Generic[Model]):
                 f"Expected models of one kind, with the same {', '.join(_SHARED)}",
                 do="Let them differ in other settings",
             )
-        asked = {name: getattr(self, name) for name in ("target", "max_epsilon", "delta", "failure_probability")}
+        asked = {name: getattr(self, name) for name in ("score", "max_epsilon", "delta", "failure_probability")}
         return [clone(model).set_params(steps=_attempt_steps(model), **asked) for model in self.models]
 
     def _levels(self) -> int:
@@ -261,7 +261,7 @@ def fit_one_of(
     X: Any,
     y: Any = None,
     *,
-    target: tuple[str, float],
+    score: tuple[str, float],
     max_epsilon: float = 1.0,
     delta: float = 1e-6,
     levels: int = 5,
@@ -271,7 +271,7 @@ def fit_one_of(
 ) -> Model:
     """Fit the first of several models, tried in random order at rising privacy levels, that reaches a score.
 
-    Equivalent to ``OneOf(models, target=..., ...).fit(X, y)``.
+    Equivalent to ``OneOf(models, score=..., ...).fit(X, y)``.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def fit_one_of(
         The features, one row per person.
     y : array or str
         The targets; with a ``Dataset``, the name of its target column.
-    target : tuple of str and float
+    score : tuple of str and float
         The accuracy asked for, such as ``("accuracy", 0.9)``.
     max_epsilon : float, default 1.0
         The most that the choice may cost.
@@ -322,7 +322,7 @@ def fit_one_of(
     """
     return OneOf(
         models,
-        target=target,
+        score=score,
         max_epsilon=max_epsilon,
         delta=delta,
         levels=levels,

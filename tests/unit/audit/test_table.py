@@ -120,9 +120,9 @@ def test_an_unknown_profile_is_refused():
 
 
 def test_outcomes_may_be_wide():
-    wide = lambda shift: (
-        lambda runs, bits: Outcomes.of(sample_bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])
-    )  # noqa: E731
+    def wide(shift):
+        return lambda runs, bits: Outcomes.of(sample_bernoulli(0.5, (runs, 40), bits=bits) + shift * np.eye(40)[0])
+
     pair = Pair("wide", epsilon(1), wide(0), wide(2))
     (row,) = audit_table(SMALL, entries=[AuditEntry("expost.noise.NoisyMax", pairs=lambda: (pair,))])
 

@@ -250,7 +250,7 @@ DESCRIPTION = """
 source = "flights.parquet"
 [unit]
 column = "tailnum"
-max_rows = 50
+max_rows_per_unit = 50
 [bounds]
 arr_delay = [-60, 300]
 [categories]
@@ -291,9 +291,9 @@ def test_what_is_typed_comes_before_what_is_described(described) -> None:
         "1",
     ]
 
-    with pytest.raises(expost.InvalidRequest, match="limits per unit only beside an id column"):
+    with pytest.raises(expost.InvalidRequest, match="limits per unit only with an id column"):
         run(described, "query", *words, ledger="flights.ledger")
-    (described / "flights.toml").write_text(DESCRIPTION.replace("max_rows = 50", ""), encoding="utf-8")
+    (described / "flights.toml").write_text(DESCRIPTION.replace("max_rows_per_unit = 50", ""), encoding="utf-8")
     data = json.loads(run(described, "query", *words, "--json", ledger="flights.ledger").stdout)
 
     assert [row["origin"] for row in data["value"]] == ["EWR", "JFK"]

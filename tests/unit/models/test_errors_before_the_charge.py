@@ -102,11 +102,11 @@ def test_classifiers_raise_for_public_reasons_only(kind, failure):
 
 
 @pytest.mark.parametrize("solver", ["gradient", "newton"])
-@pytest.mark.parametrize("aim", [{"target": True}, {"epsilon": 2.0}], ids=["target", "epsilon"])
+@pytest.mark.parametrize("aim", [{"score": True}, {"epsilon": 2.0}], ids=["score", "epsilon"])
 def test_trainings_raise_for_public_reasons_only(solver, aim):
     terms = {"solver": solver, "rows": COUNT, "steps": 8, "max_epsilon": 50.0, "delta": 1e-4}
     asked = ("accuracy", 0.7), ("rmse", 0.5)
-    classifier, regressor = (terms | ({"target": target} if "target" in aim else aim) for target in asked)
+    classifier, regressor = (terms | ({"score": score} if "score" in aim else aim) for score in asked)
     check(lambda: expost.SGDClassifier(classes=[0, 1], **classifier), labels=True)
     check(lambda: expost.SGDRegressor(**regressor), labels=False)
 

@@ -73,7 +73,7 @@ def named(**changes: object) -> list[SGDClassifier]:
 
 
 def test_a_dataset_gives_the_model_that_its_columns_give() -> None:
-    terms = {"target": ("accuracy", 0.85), "max_epsilon": 4.0}
+    terms = {"score": ("accuracy", 0.85), "max_epsilon": 4.0}
     by_name = fit_one_of(named(), described(), "label", **terms)
     by_hand = fit_one_of(named(), X, TABLE.column("label").to_numpy(), **terms)
 

@@ -57,11 +57,11 @@ SETTINGS: dict[str, list[Any]] = {
     "validation_share": [2, "x"],
     "failure_probability": [-1, 0, "x"],
     "noise_multiplier": [1.0],
-    "target": [("accuracy", 0.9)],
+    "score": [("accuracy", 0.9)],
     "classes": [[], [0], [0, 0], 3, "abc", None, [0, "a"], [[0, 1]], {0, 1}, [NAN, 1], {0: 1}],
 }
 AIMS: dict[str, list[Any]] = {
-    "target": [
+    "score": [
         *[("accuracy", value) for value in (2, 1, 0, -1, "x", NAN, 1e-20)],
         *[("rmse", 0.1), ("f1", 0.9), "accuracy", 3, [], ("accuracy",), (["accuracy"], 0.5), {"accuracy": 0.9}],
     ],
@@ -109,7 +109,7 @@ def regressor(**changes: Any) -> SGDRegressor:
 
 
 def aimed(**changes: Any) -> SGDClassifier:
-    return classifier(**({"epsilon": None, "target": ("accuracy", 0.6)} | changes))
+    return classifier(**({"epsilon": None, "score": ("accuracy", 0.6)} | changes))
 
 
 def pairs(table: dict[str, list[Any]]) -> list[Any]:
@@ -139,24 +139,27 @@ def test_a_wrong_target_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_wrong_table_is_refused_without_its_values(kind: str) -> None:
-    for fit in (classifier().fit, OneOf([aimed(target=None)], score=("accuracy", 0.6)).fit):
+    for fit in (classifier().fit, OneOf([aimed(score=None)], score=("accuracy", 0.6)).fit):
         refused(lambda fit=fit: fit(TABLES[kind], LABELS))
     refused(lambda: regressor().fit(TABLES[kind], NUMBERS))
 
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_wrong_target_column_is_refused_without_its_values(kind: str) -> None:
-    for fit in (classifier().fit, regressor().fit, OneOf([aimed(target=None)], score=("accuracy", 0.6)).fit):
+    for fit in (classifier().fit, regressor().fit, OneOf([aimed(score=None)], score=("accuracy", 0.6)).fit):
         refused(lambda fit=fit: fit(X, TARGETS[kind]))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        *[{"target_bounds": value} for value in (None, (1, 0), (0, 0), (0,), "ab", 3, (NAN, 1), (0, INF), (0, 1e-320))],
+        *[
+            {"target_bounds": value}
+            for value in (None, (1, 0), (0, 0), (0,), "ab", -3, (NAN, 1), (0, INF), (0, 1e-320))
+        ],
         *[{"loss": "huber", "huber_width": value} for value in (0, -1, "x", None, NAN, INF)],
         *[{"loss": value} for value in ("x", None, [])],
-        *[{"epsilon": None, "target": value} for value in (("accuracy", 0.5), ("rmse", 0), ("rmse", 100))],
+        *[{"epsilon": None, "score": value} for value in (("accuracy", 0.5), ("rmse", 0), ("rmse", 100))],
     ],
     ids=str,
 )
@@ -170,7 +173,7 @@ def test_a_wrong_setting_of_a_regression_is_refused(changes: dict[str, Any]) -> 
         *[{"models": value} for value in ([], 3, None, [3], "ab")],
         *[{"levels": value} for value in (0, -1, 2.5, "x", None, True, 1000)],
         *[{"fallback": value} for value in (-1, 2, "x", 0.5, True)],
-        *[{"target": value} for value in (None, ("accuracy", 2), ("rmse", 0.1), 3)],
+        *[{"score": value} for value in (None, ("accuracy", 2), ("rmse", 0.1), 3)],
         *[{"max_epsilon": value} for value in (0, "x", None)],
         *[{"delta": value} for value in (0, "x", None)],
         *[{"validation_share": value} for value in (0, 1, "x")],
@@ -178,7 +181,7 @@ def test_a_wrong_setting_of_a_regression_is_refused(changes: dict[str, Any]) -> 
     ids=str,
 )
 def test_a_wrong_choice_of_models_is_refused(changes: dict[str, Any]) -> None:
-    terms = {"models": [aimed(target=None)] * 2, "target": ("accuracy", 0.6)} | changes
+    terms = {"models": [aimed(score=None)] * 2, "score": ("accuracy", 0.6)} | changes
     refused(lambda: fit_one_of(terms.pop("models"), X, LABELS, **terms))
 
 
@@ -188,7 +191,7 @@ def test_a_wrong_choice_of_models_is_refused(changes: dict[str, Any]) -> None:
     ids=str,
 )
 def test_models_to_choose_from_leave_the_price_to_the_choice(changes: dict[str, Any]) -> None:
-    refused(lambda: fit_one_of([aimed(**({"target": None} | changes))], X, LABELS, score=("accuracy", 0.6)))
+    refused(lambda: fit_one_of([aimed(**({"score": None} | changes))], X, LABELS, score=("accuracy", 0.6)))
 
 
 def test_a_refusal_leaves_a_ledger_as_it_was(tmp_path: Path) -> None:

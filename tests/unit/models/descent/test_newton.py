@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from expost.accounting import GaussianEvent, Repeat
-from expost.audit import AuditVerdict, audit_table
+from expost.audit import AuditEntry, AuditProfile, AuditVerdict, audit_table
 from expost.audit.entries_sgd import canary_pair, newton_vector_pair
 from expost.core import InvalidRequest, unseal
 from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient
@@ -138,9 +138,9 @@ def test_senseless_problems_are_refused() -> None:
 # The audit ------------------------------------------------------------------------------------------------------------
 
 
-def verdict(pair: Any) -> Verdict:
-    entry = Entry("expost.models.descent.linear_learner.NewtonLearner", pairs=lambda: (pair,))
-    (row,) = audit_table(Profile(runs=1000, slow_runs=1500), entries=[entry])
+def verdict(pair: Any) -> AuditVerdict:
+    entry = AuditEntry("expost.models.descent.linear_learner.NewtonLearner", pairs=lambda: (pair,))
+    (row,) = audit_table(AuditProfile(runs=1000, slow_runs=1500), entries=[entry])
     return row.verdict
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expost.audit import AuditVerdict, audit_table
+from expost.audit import AuditEntry, AuditProfile, AuditVerdict, audit_table
 from expost.audit.entries_sgd import watched_pair
 from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.models.descent.descent_rule import DescentRule
@@ -187,9 +187,9 @@ def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     assert learner._make_watcher() is None
 
 
-def verdict(pair: Any) -> Verdict:
-    entry = Entry("expost.models.descent.training_watch.Watching", pairs=lambda: (pair,))
-    (row,) = audit_table(Profile(runs=400, slow_runs=400), entries=[entry])
+def verdict(pair: Any) -> AuditVerdict:
+    entry = AuditEntry("expost.models.descent.training_watch.Watching", pairs=lambda: (pair,))
+    (row,) = audit_table(AuditProfile(runs=400, slow_runs=400), entries=[entry])
     return row.verdict
 
 
