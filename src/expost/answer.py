@@ -15,7 +15,6 @@ from expost.core import (
     PlanContext,
     Query,
     Release,
-    Request,
     TableChanged,
     TargetNotMet,
 )
@@ -27,7 +26,7 @@ __all__ = ["answer", "plan_query", "question_in_part"]
 
 
 def answer(
-    query: Query | Request,
+    query: Query,
     dataset: Any,
     *,
     ledger: Ledger,
@@ -108,17 +107,10 @@ def answer(
     return release
 
 
-def plan_query(
-    query: Query | Request, dataset: Any, *, ledger: Ledger, accounts: Sequence[str], released: Any = None
-) -> Plan:
+def plan_query(query: Query, dataset: Any, *, ledger: Ledger, accounts: Sequence[str], released: Any = None) -> Plan:
     """Plan a query for the accounts that will pay; reads public facts only and spends nothing."""
     definitions = frozenset(ledger.budget(account).definition for account in accounts)
-    if hasattr(query, "plan"):
-        return query.plan(dataset, PlanContext(released, definitions))
-    priced_in = getattr(query, "priced_in", None)
-    request: Request = query if priced_in is None else priced_in(set(definitions))
-    request.check(dataset)
-    return request
+    return query.plan(dataset, PlanContext(released, definitions))
 
 
 def question_in_part(question: str, place: str | None) -> str:

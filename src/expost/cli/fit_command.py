@@ -24,7 +24,7 @@ _DELTA = 1e-6
 class EstimatorOptions:
     """The options of ``expost fit``. Options that the model does not have are refused before the ledger is opened.
 
-    >>> options = EstimatorOptions(model="sgd-regressor", rows=1000, bounds=[(0, 1)], epsilon=1.0, target_bound=300.0)
+    >>> options = EstimatorOptions(model="sgd-regressor", rows=1000, bounds=[(0, 1)], epsilon=1.0, target_bounds="300")
     >>> options.adjacency, options.budget(2.0)
     ('add-remove', ApproxGuarantee(epsilon=Fraction(2, 1), delta=Fraction(1, 1000000)))
     """
@@ -35,7 +35,7 @@ class EstimatorOptions:
     excess_risk: float | None = None
     score: str | None = None
     epsilon: float | None = None
-    target_bound: float = 1.0
+    target_bounds: str = "1"
     classes: str | None = None
     regularization: float | None = None
     max_epsilon: float = 1.0
@@ -97,7 +97,7 @@ class EstimatorOptions:
             "method": self.method or "auto",
         }
         if self.model == "ridge":
-            return Ridge(target_bounds=self.target_bound, **terms)
+            return Ridge(target_bounds=self._parse_target_bounds(), **terms)
         labels = self._labels()
         if len(labels) != 2:
             raise InvalidRequest("Expected --classes negative,positive", got=self.classes, do="Name both labels")
@@ -113,11 +113,21 @@ class EstimatorOptions:
             "solver": self.solver or "gradient",
         }
         if self.model == "sgd-regressor":
-            return SGDRegressor(target_bounds=(-self.target_bound, self.target_bound), **terms)
+            return SGDRegressor(target_bounds=self._parse_target_bounds(), **terms)
         labels = self._labels()
         if len(labels) < 2:
             raise InvalidRequest("Expected --classes a,b,...", got=self.classes, do="Name all labels")
         return SGDClassifier(classes=labels, **terms)
+
+    def _parse_target_bounds(self) -> float | tuple[float, float]:
+        """Parse low:high, or one number."""
+        low, sign, high = self.target_bounds.partition(":")
+        try:
+            return (float(low), float(high)) if sign else float(low)
+        except ValueError:
+            raise InvalidRequest(
+                "Expected --target-bounds as low:high or one number", got=self.target_bounds, do="Pass e.g. -60:300"
+            ) from None
 
     def _labels(self) -> tuple[Any, ...]:
         return tuple(_number(label) for label in (self.classes or "").split(","))
@@ -149,7 +159,9 @@ def fit(
     excess_risk: Annotated[float | None, typer.Option(help="Accuracy: risk above the best, at most.")] = None,
     score: Annotated[str | None, typer.Option(help="Accuracy as a score, e.g. r2=0.6 or accuracy=0.9.")] = None,
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None,
-    target_bound: Annotated[float, typer.Option(help="Targets are kept within this magnitude (regressions).")] = 1.0,
+    target_bounds: Annotated[
+        str, typer.Option(help="Public bounds of the target, as low:high, or one number b for -b:b (regressions).")
+    ] = "1",
     classes: Annotated[str | None, typer.Option(help="The labels: negative,positive; with SGD also more.")] = None,
     regularization: Annotated[float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0.")] = None,
     max_epsilon: Annotated[float, typer.Option(help="What it may cost at most.")] = 1.0,
@@ -166,7 +178,7 @@ def fit(
 ) -> None:
     """Fit a model to an accuracy target and write it with its receipt.
 
-    Example: [bold]expost fit flights.parquet --target arr_delay --target-bound 300 --feature dep_delay=-40:300
+    Example: [bold]expost fit flights.parquet --target arr_delay --target-bounds -60:300 --feature dep_delay=-40:300
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
 
     An account has one adjacency. All models but SGD protect a replaced row; queries protect an added or removed row.
@@ -186,7 +198,7 @@ def fit(
         excess_risk=excess_risk,
         score=score,
         epsilon=level,
-        target_bound=target_bound,
+        target_bounds=target_bounds,
         classes=classes,
         regularization=regularization,
         max_epsilon=max_epsilon,

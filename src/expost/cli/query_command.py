@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from expost.cli.console import PICTURES, err, kept_apart, new_file, out, print_price, print_release
+from expost.cli.console import PICTURES, err, kept_apart, new_file, out, print_price, print_release, print_table
 from expost.cli.table_source import describe_source, limits_of, named_apart, typed_value
 from expost.core import ExpostError, InvalidRequest, Release, epsilon
 
@@ -27,6 +27,17 @@ __all__ = ["QueryOptions", "asking", "price", "query"]
 _OF_SEVERAL_COLUMNS = {"covariance", "contingency-table", "summary"}
 
 
+def _list_statistics(wanted: bool) -> None:
+    """Print the name of every statistic with its first sentence, then exit."""
+    if not wanted:
+        return
+    from expost.session.statistic_methods import STATISTICS
+
+    rows = [(name, (inspect.getdoc(kind) or "").splitlines()[0]) for name, kind in sorted(STATISTICS.items())]
+    print_table("statistics", ("name", "what it releases"), rows)
+    raise typer.Exit
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """The arguments of a question. Each field is a command-line argument with its help."""
@@ -36,10 +47,16 @@ class QueryOptions:
         str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")
     ]
     columns: Annotated[list[str] | None, typer.Argument(help="The column or columns the statistic is about.")] = None
+    names: Annotated[
+        bool, typer.Option("--list", callback=_list_statistics, is_eager=True, help="Print all statistics and exit.")
+    ] = False
     by: Annotated[list[str] | None, typer.Option(help="Group by this column of public categories; repeatable.")] = None
     where: Annotated[str | None, typer.Option(help="Keep only rows for which this holds, e.g. 'age >= 65'.")] = None
     within: Annotated[
         str | None, typer.Option(help="Largest error, in units of the answer, or a share such as 5%.")
+    ] = None
+    rank_within: Annotated[
+        float | None, typer.Option(help="Largest error of a quantile in ranks, as a share of the rows.")
     ] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
     confidence: Annotated[float | None, typer.Option(help="Confidence level of the interval; default: 0.95.")] = None
@@ -123,6 +140,7 @@ class QueryOptions:
             "by": self.by,
             "where": self.where,
             "within": None if self.within is None else _within(self.within),
+            "rank_within": self.rank_within,
             "epsilon": self.level,
             "confidence": self.confidence,
             "max_epsilon": self.max_epsilon,

@@ -30,7 +30,7 @@ from expost.core.guarantee import (
 )
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, posterior_bound
-from expost.core.query import Plan, PlanContext, Query, Request
+from expost.core.query import Plan, PlanContext, Query
 from expost.core.release import Outcome, Receipt, Release, Step
 from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.core.single_owner import SingleOwner
@@ -64,7 +64,6 @@ __all__ = [
     "Release",
     "RenyiGuarantee",
     "RenyiLoss",
-    "Request",
     "SealBroken",
     "Sealed",
     "Sensitivity",

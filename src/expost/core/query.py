@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from expost.core.loss import Loss
 from expost.core.release import Release
 
-__all__ = ["Plan", "PlanContext", "Query", "Request"]
+__all__ = ["Plan", "PlanContext", "Query"]
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,3 @@ class Query(Protocol):
         the price is above the caller's cap.
         """
         ...
-
-
-class Request(Protocol):
-    """The mutable predecessor of ``Query`` and ``Plan``. It goes when the last package has moved over."""
-
-    @property
-    def question(self) -> str: ...
-
-    @property
-    def worst_case(self) -> Loss: ...
-
-    def check(self, dataset: Any) -> None: ...
-
-    def measure(self, dataset: Any) -> Any: ...
-
-    def climb(self, sealed: Any, bits: Any) -> Release[Any]: ...

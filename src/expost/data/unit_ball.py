@@ -84,10 +84,10 @@ class UnitBall:
         """
         return np.trunc(self.scale_rows(raw) * 2.0**GRID_BITS)
 
-    def unscale_coefficients(self, unit_coefficients: Floats, target_bound: float = 1.0) -> tuple[Floats, float]:
+    def unscale_coefficients(self, unit_coefficients: Floats, target_scale: float = 1.0) -> tuple[Floats, float]:
         """Convert coefficients for rows in the unit ball to coefficients and intercept for raw rows."""
-        weights = unit_coefficients[: self.width] * (target_bound * self.shrinkage / self.bound)
-        constant = unit_coefficients[self.width] * target_bound * self.shrinkage if self.intercept else 0.0
+        weights = unit_coefficients[: self.width] * (target_scale * self.shrinkage / self.bound)
+        constant = unit_coefficients[self.width] * target_scale * self.shrinkage if self.intercept else 0.0
         if self.lows is not None:
             lows, spans = np.array(self.lows), np.array(self.highs) - np.array(self.lows)
             weights = weights / spans

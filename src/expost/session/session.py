@@ -17,7 +17,6 @@ from expost.core import (
     Query,
     Receipt,
     Release,
-    Request,
     as_guarantee,
     explain_arguments,
 )
@@ -262,7 +261,7 @@ class Session(StatisticMethods):
     # Questions ---------------------------------------------------------------------------------------------------
 
     @explain_arguments
-    def ask(self, query: Query | Request, *, request_id: str | None = None) -> Release[Any]:
+    def ask(self, query: Query, *, request_id: str | None = None) -> Release[Any]:
         """Answer any query; the named methods build the common ones.
 
         A query that an earlier answer already serves is free; one that asks for more pays the difference. One by
@@ -299,7 +298,7 @@ class Session(StatisticMethods):
         """
         return self._ask(query, request_id)
 
-    def _ask(self, query: Query | Request, request_id: str | None = None) -> Release[Any]:
+    def _ask(self, query: Query, request_id: str | None = None) -> Release[Any]:
         """Answer a query, continuing earlier releases; one by private keys in stages."""
         stages = getattr(query, "keys_first", None)
         if stages is not None:
@@ -321,7 +320,7 @@ class Session(StatisticMethods):
                 )
 
     def _answer(
-        self, query: Query | Request, data: Any, request_id: str | None = None, cache: ReleaseCache | None = None
+        self, query: Query, data: Any, request_id: str | None = None, cache: ReleaseCache | None = None
     ) -> Release[Any]:
         """Answer a query about this session's rows; also the callback of a fit."""
         release = answer(

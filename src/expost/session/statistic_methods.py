@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from expost import stats
-from expost.core import InvalidRequest, Query, Release, Request, explain_arguments
+from expost.core import InvalidRequest, Query, Release, explain_arguments
 from expost.data import Expression
 from expost.stats.query_terms import Column
 from expost.stats.table_query import By
@@ -61,7 +61,7 @@ class StatisticMethods(ABC):
     """One method per statistic. Each takes an accuracy (``within=``) or a privacy level (``epsilon=``)."""
 
     @abstractmethod
-    def _ask(self, query: Query | Request) -> Release[Any]:
+    def _ask(self, query: Query) -> Release[Any]:
         """Answer any query."""
 
     @abstractmethod

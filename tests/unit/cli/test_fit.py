@@ -8,7 +8,7 @@ import expost
 from expost.cli import app
 from expost.experiments.experiment_data import generated_flights
 
-MODEL = ["--target", "arr_delay", "--target-bound", "300", "--rows", "2000", "--epsilon", "0.5"]
+MODEL = ["--target", "arr_delay", "--target-bounds", "300", "--rows", "2000", "--epsilon", "0.5"]
 FEATURE = ["--feature", "dep_delay=-40:300"]
 
 

@@ -165,7 +165,7 @@ def test_bad_input_is_a_typed_error(folder, words: list[str]) -> None:
 
 
 def test_a_model_is_fitted_and_saved(folder) -> None:
-    words = ["--target", "arr_delay", "--target-bound", "300", "--feature", "dep_delay=-40:300", "--rows", "5000"]
+    words = ["--target", "arr_delay", "--target-bounds", "300", "--feature", "dep_delay=-40:300", "--rows", "5000"]
     model = folder / "model.json"
 
     result = run(
@@ -184,8 +184,8 @@ ORIGIN = ["--target", "origin", "--feature", "distance=0:5000", "--rows", "5000"
 @pytest.mark.parametrize(
     ("words", "predicted"),
     [
-        ([*DELAY, "--target-bound", "300", "--model", "sgd-regressor"], float),
-        ([*DELAY, "--target-bound", "300", "--model", "sgd-regressor", "--solver", "newton", "--delta", "1e-7"], float),
+        ([*DELAY, "--target-bounds", "300", "--model", "sgd-regressor"], float),
+        ([*DELAY, "--target-bounds", "300", "--model", "sgd-regressor", "--solver", "newton", "--delta", "1e-7"], float),
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK,LGA"], str),
     ],
     ids=["regression", "newton", "three classes"],
@@ -228,7 +228,7 @@ def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:
         ([*ORIGIN, "--model", "logistic", "--classes", "EWR,JFK,LGA"], "--classes negative,positive"),
         ([*DELAY, "--model", "sgd-regressor", "--solver", "magic"], "solver to be gradient or newton"),
         ([*DELAY, "--model", "sgd-regressor", "--delta", "0"], "delta > 0"),
-        ([*DELAY, "--model", "sgd-regressor", "--target-bound", "nan"], "target_bounds"),
+        ([*DELAY, "--model", "sgd-regressor", "--target-bounds", "nan"], "target_bounds"),
     ],
 )
 def test_options_that_describe_no_model_cost_nothing(folder, tmp_path, words: list[str], said: str) -> None:
@@ -370,7 +370,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_paid(fol
 
 
 def test_a_model_is_priced_without_being_fitted(folder) -> None:
-    words = ["--target", "arr_delay", "--target-bound", "300", "--feature", "dep_delay=-40:300", "--rows", "5000"]
+    words = ["--target", "arr_delay", "--target-bounds", "300", "--feature", "dep_delay=-40:300", "--rows", "5000"]
 
     result = run(
         folder, "fit", *words, "--excess-risk", "5000", "--budget", "1", "--price", "--json", ledger="quote.ledger"

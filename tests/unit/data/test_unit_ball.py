@@ -61,7 +61,7 @@ def test_a_model_for_the_ball_predicts_the_same_on_raw_rows(bounded: bool, inter
     ball = UnitBall(3, Norm.L1, 9.0, lows, highs, intercept)
     theta = rng.normal(size=ball.dimension)
 
-    weights, constant = ball.unscale_coefficients(theta, target_bound=2.5)
+    weights, constant = ball.unscale_coefficients(theta, target_scale=2.5)
 
     assert np.allclose(raw @ weights + constant, 2.5 * ball.scale_rows(raw) @ theta)
 
