@@ -24,15 +24,15 @@ def names_used(tree: ast.AST) -> set[str]:
 
 
 def allowed(path: Path) -> bool:
-    room = path.relative_to(SOURCE).parts[0]
-    return room == "noise" or (path.name in {"sealed.py", "__init__.py"} and room == "core")
+    package = path.relative_to(SOURCE).parts[0]
+    return package == "noise" or (path.name in {"sealed.py", "__init__.py"} and package == "core")
 
 
 def test_no_file_outside_noise_opens_a_seal() -> None:
     files = sorted(SOURCE.rglob("*.py"))
     opening = [path for path in files if names_used(ast.parse(path.read_text(encoding="utf-8"))) & OPENERS]
 
-    assert len(files) > 300
+    assert len(files) > 200
     assert [str(path.relative_to(SOURCE)) for path in opening if not allowed(path)] == []
     assert any(allowed(path) for path in opening)
 

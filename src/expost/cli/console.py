@@ -43,8 +43,8 @@ _OF_A_LEDGER = ("", ".head", "-wal", "-shm", "-journal")  # the files of one led
 
 _HERE = {
     "Dataset(": "--categories, --bounds, --max-rows-per-unit; or once for all, expost describe init FILE",
-    "Pass budget=expost": "--budget 1",
-    "analyst_budget=expost": "expost ledger budget LEDGER analyst:NAME --epsilon 1",
+    "Pass budget=": "--budget 1",
+    "analyst_budget=": "expost ledger budget LEDGER analyst:NAME --epsilon 1",
     "Unit.of(": "--unit ID --per week --time COLUMN",
     "where=, which": "--where \"site = 'A'\"",
     "Declare it with categories=": "--categories column=a,b,c",

@@ -1,4 +1,5 @@
 import json
+from importlib import metadata
 import os
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def test_an_error_for_machines_is_json() -> None:
 
 
 def test_the_version_is_the_packages() -> None:
-    assert expost("--version").stdout.strip() == "0.1.0"
+    assert expost("--version").stdout.strip() == metadata.version("expost")
 
 
 def test_a_missed_target_shows_the_answer_that_was_paid_for(tmp_path) -> None:

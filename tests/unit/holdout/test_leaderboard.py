@@ -199,7 +199,7 @@ def test_a_copy_of_a_board_counts_with_it_and_a_fork_does_not_submit(monkeypatch
     assert board.submissions_left == 0
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(board)
-    monkeypatch.setattr("expost.core.one_process.os.getpid", lambda: -1)
+    monkeypatch.setattr("expost.core.single_owner.os.getpid", lambda: -1)
     with pytest.raises(InvalidRequest, match="belongs to another process"):
         board.submit([1, 1] * 500)
 

@@ -11,6 +11,7 @@ from expost.core import (
     EngineFailed,
     InvalidRequest,
     Outcome,
+    PlanContext,
     PureGuarantee,
     PureLoss,
     Receipt,
@@ -26,7 +27,7 @@ SECRET = "row 4711"
 
 
 class Question:
-    """A request that records what happened and in which order."""
+    """A query and its plan in one; it records what happened and in which order."""
 
     question = "how many"
     worst_case = PureLoss(0.5)
@@ -35,8 +36,9 @@ class Question:
         self.ledger, self.outcome, self.broken = ledger, outcome, broken
         self.spent_at: dict[str, Any] = {}
 
-    def check(self, dataset: Any) -> None:
+    def plan(self, dataset: Any, context: PlanContext) -> "Question":
         self._step("check")
+        return self
 
     def measure(self, dataset: Any) -> Any:
         self._step("measure")

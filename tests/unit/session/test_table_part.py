@@ -275,7 +275,7 @@ def test_an_older_name_of_a_part_of_a_part_is_not_taken_for_this_one():
 def test_a_table_that_has_the_name_of_a_part_is_named_in_the_refusal():
     ledger = expost.open_ledger(None)
     expost.Session(expost.Dataset(TABLE, name="people/site=A"), expost.epsilon(1), ledger=ledger)
-    with pytest.raises(InvalidRequest, match=r"no part of another.* use another name for the table"):
+    with pytest.raises(InvalidRequest, match=r"not a part.* use another name for the table"):
         expost.Session(people(), expost.epsilon(1), ledger=ledger).part("site", "A")
 
 
@@ -385,8 +385,8 @@ class Deadly:
 
     question, worst_case = "deadly", PureLoss(0.5)
 
-    def check(self, dataset):
-        pass
+    def plan(self, dataset, context):
+        return self
 
     def measure(self, dataset):
         os.kill(os.getpid(), signal.SIGKILL)

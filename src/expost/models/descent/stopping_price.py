@@ -208,7 +208,7 @@ def _price_gaussian(stops: _Stops) -> _Prices:
     if len(totals) == 1 or not _has_convolution() or not max(safe.epsilons) <= _LARGEST:
         return safe
     # Only the overlap is read from these distributions, so each phase may have its own bin width.
-    widths = map(_load("stopping").stage_width, accumulate(safe.epsilons, max))
+    widths = map(_load("loss_distribution").stage_width, accumulate(safe.epsilons, max))
     parts = _loss_distributions(zip(stops.steps, widths, strict=True))
     return safe if parts is None else _price_with_overlap(stops, totals, parts, safe)
 
@@ -263,7 +263,7 @@ def _price_by_convolution(stops: _Stops) -> tuple[_Prices, bool]:
 def _loss_distributions(phases: Iterable[tuple[Scenario, float]]) -> list[Any] | None:
     """Return the loss distribution of each (phase, bin width); None if there are too many steps or floats overflow."""
     wanted = list(phases)
-    total = _load("loss_distribution").total
+    total = _load("loss_distribution").sum_loss_distribution
     found = {(phase, width): total(phase, interval=width) for phase, width in dict.fromkeys(wanted)}
     return None if None in found.values() else [found[one] for one in wanted]
 
@@ -281,7 +281,7 @@ def _price_with_overlap(stops: _Stops, totals: Sequence[_Stop], parts: Sequence[
             tried[size] = _price_at(stops.shares(size), totals, safe.accountant)
         return np.array(tried[size].epsilons)
 
-    losses = _load("stopping").StoppedLosses(parts, bills(1.0))
+    losses = _load("loss_distribution").StoppedLosses(parts, bills(1.0))
     most = float(stops.delta / max(stops.shares()))  # the largest share is delta itself
     return tried[losses.overlap(bills, float_down(stops.delta), most=most)]
 
