@@ -216,7 +216,7 @@ class LogisticRegression(PrivateClassifier):
     ----------
     classes_ : ndarray of shape (2,)
         The two classes.
-    coef_ : ndarray of shape (1, n_features_in_)
+    coef_ : ndarray of shape (1, n_features)
         The private coefficients, for rows within the bounds.
     intercept_ : ndarray of shape (1,)
         The private constant term.
@@ -378,7 +378,7 @@ class HuberSVC(PrivateClassifier):
     ----------
     classes_ : ndarray of shape (2,)
         The two classes.
-    coef_ : ndarray of shape (1, n_features_in_)
+    coef_ : ndarray of shape (1, n_features)
         The private coefficients, for rows within the bounds.
     intercept_ : ndarray of shape (1,)
         The private constant term.

@@ -149,7 +149,7 @@ class Ridge(PrivateRegressor):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features_in_,)
+    coef_ : ndarray of shape (n_features,)
         The private coefficients, for rows within the bounds.
     intercept_ : float
         The private constant term.
