@@ -114,7 +114,7 @@ def planted(noises: Sequence[Noise], factor: Fraction) -> Iterator[None]:
 
 LAPLACE = (Noise("expost.noise.mechanism.LaplaceMechanism.scale"),)
 GAUSSIAN = (Noise("expost.noise.mechanism.GaussianMechanism.variance", power=2),)
-SPHERICAL = (Noise("expost.noise.sample_spherical_noise.SphericalLaplaceMechanism.scale"),)
+SPHERICAL = (Noise("expost.noise.spherical_noise.SphericalLaplaceMechanism.scale"),)
 PATHS = (Noise("expost.noise.jump_noise.JumpNoise.draw", argument=1),)
 """Discrete Laplace and geometric paths; the argument is the sensitivity that their scales are made of."""
 GAUSSIAN_PATH = (Noise("expost.noise.gaussian_path.GaussianPath._variance", power=2),)

@@ -1,8 +1,8 @@
 import json
-from importlib import metadata
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 

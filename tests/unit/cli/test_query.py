@@ -185,7 +185,10 @@ ORIGIN = ["--target", "origin", "--feature", "distance=0:5000", "--rows", "5000"
     ("words", "predicted"),
     [
         ([*DELAY, "--target-bounds", "300", "--model", "sgd-regressor"], float),
-        ([*DELAY, "--target-bounds", "300", "--model", "sgd-regressor", "--solver", "newton", "--delta", "1e-7"], float),
+        (
+            [*DELAY, "--target-bounds", "300", "--model", "sgd-regressor", "--solver", "newton", "--delta", "1e-7"],
+            float,
+        ),
         ([*ORIGIN, "--model", "sgd-classifier", "--classes", "EWR,JFK,LGA"], str),
     ],
     ids=["regression", "newton", "three classes"],

@@ -128,7 +128,7 @@ def test_an_estimator_without_a_use_for_public_rows_refuses_them() -> None:
     session = expost.Session(described(adjacency="replace-one", rows=3000), budget=expost.epsilon(10))
     ridge = expost.Ridge(epsilon=1.0, bounds=[(-1, 1)])
 
-    with pytest.raises(InvalidRequest, match="Expected no public_validation for Ridge"):
+    with pytest.raises(InvalidRequest, match="Ridge takes no public_validation"):
         session.fit(ridge, features=["a"], target="sum", public_validation=(A[:, None], B))
     assert session.spent().amounts()["epsilon"] == 0
 

@@ -86,7 +86,7 @@ def test_a_quantile_of_all_groups_costs_what_is_billed(adjacency: str, share: fl
 
     def law(counts: np.ndarray) -> np.ndarray:
         records = SortedRecords.read(np.repeat([0, 3], counts), mechanism.bounds)
-        _, sizes, distances = mechanism._cells(records)
+        _, sizes, distances = mechanism.list_cells(records)
         points = np.repeat(distances, sizes)[: mechanism.bounds.width + 1]
         return softmax(rate, -points.astype(float))
 

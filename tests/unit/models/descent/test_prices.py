@@ -176,7 +176,7 @@ def test_prices_too_large_to_follow_their_losses_are_those_of_certain_shares() -
 
 def test_each_phase_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr(module, "scenarios", lambda event: [looked.append(event), list_scenarios(event)][1])
+    monkeypatch.setattr(module, "list_scenarios", lambda event: [looked.append(event), list_scenarios(event)][1])
 
     price_stops([Repeat(GaussianEvent(1000 + k), 1) for k in range(50)], Fraction(1, 10**6))
 

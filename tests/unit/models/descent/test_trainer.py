@@ -199,7 +199,7 @@ def test_progress_shows_only_public_numbers() -> None:
 def test_no_step_may_reuse_the_noise_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     # The check above would notice a stream that hands out one vector twice.
     class Stuck(module.GaussianStream):
-        def _fresh(self) -> np.ndarray:
+        def _next_noise(self) -> np.ndarray:
             return np.array([7, 7, 7])
 
     monkeypatch.setattr(module, "GaussianStream", Stuck)

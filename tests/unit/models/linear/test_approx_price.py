@@ -113,6 +113,6 @@ def test_a_charge_below_the_cap_cannot_be_made():
     with pytest.raises(InvalidRequest, match="that the cap implies"):
         ApproxPrice(whole, Fraction(1), DELTA)
     with pytest.raises(InvalidRequest, match="billed in zCDP"):
-        ApproxPrice(Count(epsilon=1), Fraction(1), DELTA)
+        ApproxPrice(Count(epsilon=1).plan(Dataset(pa.table({"x": [1.0]}))), Fraction(1), DELTA)
     assert whole.charge_to(frozenset({"zcdp"})) is whole
     assert isinstance(whole.worst_case, ZeroConcentratedLoss)

@@ -145,5 +145,5 @@ def test_the_bill_names_the_delta_that_was_used_and_only_then() -> None:
 
 
 def test_an_epsilon_without_room_for_noise_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="room"):
+    with pytest.raises(InvalidRequest, match="that this noise can reach"):
         GaussianTilt(1, 1.0, DELTA, one_sided=True).deviation(Fraction(1, 10**20))
