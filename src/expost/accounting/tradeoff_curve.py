@@ -126,26 +126,26 @@ class TradeoffCurve:
         allowed = float_down(read_amount(failure_probability, "failure_probability"))
         return bound_by_pairs(self.epsilons, self.deltas, allowed)
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None, *, title: str | None = None) -> Any:
         """Draw the curve; needs the extra ``plots``.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options
-            As for ``plot_tradeoff``.
+        title : str, optional
+            The title of the picture; a general one by default.
 
         Returns
         -------
         object
             The figure.
         """
-        return plot_tradeoff(self, path=path, **options)
+        return plot_tradeoff(self, path=path, title=title)
 
 
 def plot_tradeoff(
-    subject: TradeoffCurve | Mapping[str, TradeoffCurve], *, path: str | None = None, **options: Any
+    subject: TradeoffCurve | Mapping[str, TradeoffCurve], *, path: str | None = None, title: str | None = None
 ) -> Any:
     """Draw one trade-off curve, or several by name; needs the extra ``plots``.
 
@@ -155,13 +155,13 @@ def plot_tradeoff(
         What to draw.
     path : str, optional
         A PNG or SVG file to write.
-    **options
-        Passed to the function that is registered for the picture "tradeoff".
+    title : str, optional
+        The title of the picture; a general one by default.
 
     Returns
     -------
     object
-        What that function returns, usually the figure.
+        The figure.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def plot_tradeoff(
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a ...
     """
-    return draw_picture("tradeoff", subject, path=path, **options)
+    return draw_picture("tradeoff", subject, path=path, title=title)
 
 
 def epsilon_grid(largest: float, *corners: float) -> Floats:

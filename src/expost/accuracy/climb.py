@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from expost.core import Ladder
 
-__all__ = ["Accepts", "ReleasePath", "climb"]
+__all__ = ["Accepts", "ClimbPath", "climb"]
 
 _BLOCK = 32  # rungs read at once: large enough to vectorize, small enough not to waste work past the stop
 
 
-class ReleasePath(Protocol):
+class ClimbPath(Protocol):
     """A gradual release: the same answer at every rung of a ladder, most private first."""
 
     @property
@@ -32,7 +32,7 @@ Accepts = Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 """A certificate over a block: released values and the first rung's index to one verdict per rung."""
 
 
-def climb(path: ReleasePath, accepts: Accepts, *, block: int = _BLOCK) -> int | None:
+def climb(path: ClimbPath, accepts: Accepts, *, block: int = _BLOCK) -> int | None:
     """Return the first rung whose certificate is satisfied, or None when the top rung is not enough.
 
     The climb costs the rung it returns, or the top rung when it returns None: a prefix of a gradual release costs
@@ -41,7 +41,7 @@ def climb(path: ReleasePath, accepts: Accepts, *, block: int = _BLOCK) -> int | 
 
     Parameters
     ----------
-    path : ReleasePath
+    path : ClimbPath
         The gradual release.
     accepts : callable
         The certificate: ``accepts(values, start)`` returns one verdict per row of ``values``.

@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 _SINGLE = 32  # exact answers below this are enumerated one by one
 _FINE, _FINE_SHARE, _FINE_MOST = 0.05, 5e-4, 0.25  # width of a cell in noise scales: wider where climbs stop later
-_NEAR, _NEAR_RUNGS = 0.3, 4  # rate times answer below which a rung shows little of it; see _Rungs.worst
+_NEAR, _NEAR_RUNGS = 0.3, 4  # rate times answer below which a rung shows little of it; see _EnumeratedRungs.worst
 _FAR = 18.0  # rungs that need noise this many scales beyond the quantile are left out of the enumeration
 _LEFT_OUT = 1e-5  # of the level: 500 rungs of at most exp(-_FAR) each, and some to spare
 _SCALE_FREE = 2e-3  # rates below this: the lattice is so fine that the terms repeat with every factor of the ratio
@@ -57,7 +57,7 @@ def stopped_failure(
     ``level`` is the tail at which the radii were taken.
     """
     far = _FAR + math.log(1 / level)
-    exact = _Rungs.of(thresholds_at(rates), share, far, signed=signed)
+    exact = _EnumeratedRungs.of(thresholds_at(rates), share, far, signed=signed)
     start = int(np.searchsorted(rates, _NEAR / _SINGLE))
     low = exact.low_rungs(start)
     single = np.arange(float(_SINGLE))
@@ -79,7 +79,7 @@ def _edges(first: float, last: float, middle: float) -> Floats:
     return np.geomspace(first, last, count + 1)
 
 
-def _scale_free(exact: _Rungs, share: float, level: float) -> _Rungs:
+def _scale_free(exact: _EnumeratedRungs, share: float, level: float) -> _EnumeratedRungs:
     """Return thresholds of real numbers that enclose those of the lattice, whatever the rounding.
 
     With x = ln(2 / (level (1 + a))) / rate the radius is between x - 1 and x, and the least accepted size between
@@ -89,7 +89,7 @@ def _scale_free(exact: _Rungs, share: float, level: float) -> _Rungs:
     radii, least = x - 1, (x - 0.5) / share
     as_it_is = radii * (1 + share) / share  # the other rule of acceptance, where the radius is small
     ends = Thresholds(exact.rates, radii, np.minimum(least, as_it_is), (x + 0.5) / share + 1)
-    return _Rungs.of(ends, share, exact.far, signed=exact.signed)
+    return _EnumeratedRungs.of(ends, share, exact.far, signed=exact.signed)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Low:
 
 
 @dataclass(frozen=True)
-class _Rungs:
+class _EnumeratedRungs:
     """The rungs of the enumeration, as floats."""
 
     rates: Floats
@@ -113,7 +113,7 @@ class _Rungs:
     signed: bool
 
     @classmethod
-    def of(cls, thresholds: Thresholds, share: float, far: float, *, signed: bool) -> _Rungs:
+    def of(cls, thresholds: Thresholds, share: float, far: float, *, signed: bool) -> _EnumeratedRungs:
         """Return the rungs of these thresholds."""
         t = thresholds
         return cls(t.rates, t.radii, t.least, t.most_refused, share, far, signed)

@@ -59,7 +59,7 @@ class Plan(Protocol):
 
 
 class Query(Protocol):
-    """What was asked. A frozen value that knows nothing about the data."""
+    """What was asked. A frozen value that does not depend on the data."""
 
     @property
     def question(self) -> str:

@@ -6,7 +6,7 @@ import enum
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -380,6 +380,7 @@ class Release(Generic[T]):
     value: T
     receipt: Receipt
     interval: tuple[Any, Any] | None = None
+    _: KW_ONLY
     climb: tuple[Step, ...] = ()
 
     def entered(self, ledger_entry: str) -> Release[T]:
@@ -396,22 +397,20 @@ class Release(Generic[T]):
         """
         return replace(self, receipt=self.receipt.entered(ledger_entry))
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
-        """Draw the climb (rung, interval, target).
+    def plot(self, path: str | None = None) -> Any:
+        """Draw the climb (rung, interval, target); needs the extra ``plots``.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options
-            Passed to the artist of ``expost.plots``.
 
         Returns
         -------
         object
             The figure.
         """
-        return draw_picture("climb", self, path=path, **options)
+        return draw_picture("climb", self, path=path)
 
     def __repr__(self) -> str:
         between = "" if self.interval is None else f", in [{self.interval[0]}, {self.interval[1]}]"

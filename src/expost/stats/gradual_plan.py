@@ -166,7 +166,7 @@ class GradualQuery(TableQuery):
         reading = result.reading
         if not design.axes:
             value, low, high = (self._show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
-            return AnswerRelease(value, receipt, (low, high), result.steps)
+            return AnswerRelease(value, receipt, (low, high), climb=result.steps)
         numbers = np.stack([reading.value, reading.low, reading.high])
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist()]
         labels = group_labels(design.axes)
