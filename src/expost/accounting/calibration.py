@@ -79,12 +79,14 @@ def noise_multiplier_for(
         event = noise(multiplier)
         return _relative_cost(budget, Repeat(event if rate == 1 else PoissonSampled(rate, event), steps), currency)
 
+    # More noise costs less, so doubling ends at a multiplier that keeps the budget, next to one that does not.
     low, high, above, found = Fraction(0), Fraction(1), math.inf, cost(Fraction(1))
     while found > 1:
         low, high, above = high, 2 * high, found
         if high > _LARGEST_NOISE:
             raise InvalidRequest("Expected a budget that some noise multiplier keeps", do="Raise the budget")
         found = cost(high)
+    # Or halving, where a multiplier of 1 already keeps the budget.
     while low == 0 and high > _SMALLEST_NOISE:
         below = cost(high / 2)
         if below > 1:
@@ -127,6 +129,7 @@ def steps_for(budget: Budget, step: PrivacyEvent, *, currency: str = "auto") -> 
     7
     """
 
+    # More steps never cost less. Where a discretized currency wobbles, the count returned was itself priced.
     def keeps(count: int) -> bool:
         return _relative_cost(budget, Repeat(step, count), currency) <= 1
 
@@ -187,6 +190,7 @@ def sampling_rate_for(budget: Budget, step: PrivacyEvent, *, steps: int, currenc
         found = cost(low)
     if low < 1:
         low = _find_crossing(cost, (low, found), (high, above))
+    # A smaller rate costs less, so rounding is down; the short rate is priced again all the same.
     short = _round_digits(low, math.floor)
     return short if cost(short) <= 1 else low
 
@@ -203,6 +207,7 @@ def _relative_cost(budget: Budget, event: PrivacyEvent, currency: str) -> float:
     found = account(event, adjacency=Adjacency.ADD_REMOVE, currency=currency).epsilon(delta)
     if not math.isfinite(found):
         return math.inf
+    # A rational quotient: in floats a cost just above the budget could round to 1 and pass for one that is kept.
     share = Fraction(found) / epsilon
     return float(share) if share <= 1 else max(float(min(share, _LARGEST_COST)), math.nextafter(1.0, 2.0))
 
@@ -224,6 +229,7 @@ def _find_crossing(
     inside, outside, moved = log_of(found), log_of(above), ""
     while abs(bad - good) > min(good, bad) * _PRECISION:
         gap = math.log(bad / good)
+        # A cost of zero or infinity has no logarithm: bisect there.
         share = inside / (inside - outside) if inside > -math.inf and outside < math.inf else 0.5
         least = float(_PRECISION) / 3 / abs(gap)
         middle = Fraction(float(good) * math.exp(gap * min(max(share, least), 1 - least)))

@@ -73,6 +73,7 @@ class PureTotal:
         exact = float_up(self.amount)
         if delta == 0:
             return exact
+        # Randomized response has the profile (e^E - e^epsilon) / (1 + e^E), here solved for epsilon.
         spared = float_down(delta) * (1 + math.exp(-exact))
         if spared >= 1:
             return 0.0
@@ -84,6 +85,7 @@ class PureTotal:
         gap = self.amount - epsilon  # exact: a difference of floats could cancel to the unsafe side
         if gap <= 0:
             return 0.0
+        # Divided by e^E above and below the line, so that a large total cannot overflow.
         return -math.expm1(-float_up(gap)) / (1 + math.exp(-float_up(self.amount))) * (1 + 2.0**-50)
 
     def loss_bound(self, chance: Fraction) -> float:
@@ -153,6 +155,7 @@ class HomogeneousTotal:
     def _delta_at(self, epsilon: float) -> float:
         """Return sum_l C(k, l) e^((k - l) e) / (1 + e^e)^k (1 - e^(epsilon - (k - 2l) e))_+, all terms non-negative."""
         losses, masses, error, failed = self._loss_law
+        # A mass that underflows is still positive: below the largest loss delta is never reported as zero.
         gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
         value = float(np.dot(masses, gains)) * (1 + error) + (SMALLEST if epsilon < losses[0] else 0.0)
         return min(1.0, failed + value)
@@ -161,6 +164,7 @@ class HomogeneousTotal:
     def _loss_law(self) -> tuple[Floats, Floats, float, float]:
         """The losses, their masses, the relative error of a sum over them, and the probability of failure."""
         e, k = float_up(self.amount), self.count
+        # k times randomized response: l of them speak against the unit, which leaves a loss of (k - 2l) e.
         losers = np.arange(k + 1, dtype=np.float64)
         log_mass = gammaln(k + 1) - gammaln(losers + 1) - gammaln(k - losers + 1)
         log_mass += (k - losers) * e - k * (e + math.log1p(math.exp(-e)))
@@ -183,6 +187,7 @@ def pure_cost_of(event: PrivacyEvent) -> Fraction | None:
         case DiscreteLaplaceEvent():
             return event.epsilon
         case PoissonSampled() | SampledWithoutReplacement():
+            # Add first, amplify once: all leaves see one sample, so what sampling saves must not be counted for each.
             inner = sum_inside(event.event, pure_cost_of)
             return None if inner is None else amplified_epsilon(inner, event.rate)
     return None
@@ -204,6 +209,7 @@ def approx_cost_of(event: PrivacyEvent) -> Pair | None:
                 if pair is None:
                     return None
                 epsilon, delta = epsilon + pair[0] * count, delta + pair[1] * count
+            # BBG18, Theorems 8 and 9, for the sum of the pairs; again only once for all of them.
             return amplified_epsilon(epsilon, event.rate), delta * event.rate
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else (epsilon_alone, Fraction(0))
@@ -251,6 +257,7 @@ def sum_approx(scenario: Scenario) -> ApproxTotal | None:
         if pair is None:
             return None
         amount, failure = amount + pair[0] * count, failure + pair[1] * count
+    # A delta of 1 promises nothing, so there is no total to report.
     return ApproxTotal(amount, failure) if failure < 1 else None
 
 

@@ -61,6 +61,7 @@ class EventPrice:
 
     def __add__(self, other: EventPrice) -> EventPrice:
         return EventPrice(
+            # Zero parts are skipped: this addition runs for every step of a training, and exact fractions are slow.
             _add(self.loss, other.loss) if other.loss else self.loss,
             _add(self.cost, other.cost),
             _add(self.failure, other.failure) if other.failure else self.failure,
@@ -81,6 +82,7 @@ class EventPrice:
         if count == 1:
             return self
         many = self.cost * count
+        # One product is at most half a unit off, so the next float is above the exact one.
         cost = np.nextafter(many, np.inf) if isinstance(many, np.ndarray) else many
         return EventPrice(self.loss * count, cost, self.failure * count)
 
@@ -120,6 +122,7 @@ class EventPricer(SingleOwner, abc.ABC):
             return self._price_leaf(event)
         if isinstance(event, ExPostEvent):
             return self._price_ex_post(event.loss, event.cap)
+        # A unit passes through one part of each parallel step; which one is not public, so every combination is priced.
         prices = []
         for scenario in list_scenarios(event):
             total = self._price_ex_post(scenario.loss, scenario.cap)
@@ -161,6 +164,7 @@ class EventPricer(SingleOwner, abc.ABC):
             raise InvalidRequest(
                 "Expected an event with a price in this currency", got=leaf.kind, do="Use another currency"
             )
+        # Outside the failures of all leaves every cost holds: failures add by a union bound.
         return cost if isinstance(cost, EventPrice) else EventPrice(_ZERO, cost, failure_of(leaf))
 
     def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
@@ -191,6 +195,7 @@ class RenyiPricer(EventPricer):
         return renyi_divergences(leaf, self._orders)
 
     def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
+        # Nothing is kept apart here: which of loss and divergence is smaller differs from order to order.
         return EventPrice(Fraction(0), ex_post_divergences(loss, cap, self._orders))
 
 
@@ -206,6 +211,7 @@ def worst_case_of(event: PrivacyEvent) -> PrivacyEvent:
         case ExPostEvent(loss, cap):
             return event if loss == cap else ExPostEvent(cap, cap)
         case Sequence(events) | Parallel(events):
+            # The same object where nothing changes, so that comparing an outcome with its reservation stays cheap.
             before = tuple(map(worst_case_of, events))
             return event if all(map(operator.is_, before, events)) else replace(event, events=before)
         case Repeat() | PoissonSampled() | SampledWithoutReplacement():

@@ -169,8 +169,10 @@ class Filter(EventPricer):
         BudgetExceeded
             If the worst case does not fit; nothing is charged.
         """
+        # Only the worst case is known before the run; admitting by anything smaller would let the budget be overrun.
         price = self.price_worst_case(event)
         with self._draw_alone():
+            # Check and charge under one lock: two threads must not both take what is left.
             self._add_charge(price)
             reservation = Reservation(next(self._numbers), event, price)
             self._open[reservation.number] = reservation
@@ -192,15 +194,18 @@ class Filter(EventPricer):
             If the reservation is not open here, or the outcome is that of another event.
         """
         with self._draw_alone():
+            # Identity, not equality: reservations of two filters can be equal.
             if not isinstance(reservation, Reservation) or self._open.get(reservation.number) is not reservation:
                 raise InvalidRequest("Expected an open reservation of this filter", do="Settle each reservation once")
             price = reservation.price
             if outcome is not None:
+                # Only losses may differ: with another cap it would be a step that was never admitted.
                 if worst_case_of(outcome) != worst_case_of(reservation.event):
                     raise InvalidRequest(
                         "Expected the outcome of the event that was reserved", do="Change its losses only"
                     )
                 price = self.price_event(outcome)
+            # Closed only after pricing succeeded; on an error the worst case stays charged.
             del self._open[reservation.number]
             self._total = self._total + price
 
@@ -273,6 +278,7 @@ class BasicFilter(Filter):
         return ApproxGuarantee(self._epsilon, self._delta)
 
     def fits(self, total: EventPrice) -> bool:
+        # Realized losses may stand for their caps because density ratios multiply, outcome by outcome.
         return bool(total.loss + total.cost <= self._epsilon) and (not total.failure or total.failure <= self._delta)
 
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
@@ -375,6 +381,7 @@ class ConcentratedFilter(Filter):
         low, high = Fraction(0), target  # at rho = epsilon no order brings the conversion below epsilon
         for _ in range(60):
             middle = (low + high) / 2
+            # The converted epsilon rises with rho, so bisection applies.
             inside = ConcentratedTotal(middle, Fraction(0)).epsilon(spare) <= float_down(target)
             low, high = (middle, high) if inside else (low, middle)
         # ``low`` was itself converted and fits; the bisection never returns an untested rho.
@@ -430,6 +437,7 @@ class GaussianFilter(Filter):
         return GaussianGuarantee(self._mu_squared)
 
     def fits(self, total: EventPrice) -> bool:
+        # mu-GDP covers no failure event, so a step with a delta never fits.
         return bool(total.cost <= self._mu_squared) and not total.failure
 
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
@@ -475,6 +483,7 @@ class RenyiFilter(RenyiPricer, Filter):
         return self._budget
 
     def fits(self, total: EventPrice) -> bool:
+        # All orders, because the promise names all of them; each holds by itself (FZ21, Theorem 3.1).
         return bool((total.cost <= self._limits).all()) and not total.failure
 
 
@@ -538,6 +547,7 @@ class ApproxFilter(RenyiPricer, Filter):
         return self._budget
 
     def fits(self, total: EventPrice) -> bool:
+        # One order is enough, and it may change from step to step: the shares of delta pay for that choice.
         return bool((total.cost + self._conversion).min() <= self._limit) and (
             not total.failure or total.failure <= self._failure
         )
@@ -576,6 +586,7 @@ def filter_for(
         case PureGuarantee(epsilon):
             return PureFilter(epsilon, adjacency=adjacency)
         case ApproxGuarantee(epsilon, delta):
+            # Renyi orders rather than plain sums: tighter after a few steps, and every event has a price.
             return ApproxFilter(epsilon, delta, adjacency=adjacency)
         case ZeroConcentratedGuarantee(rho):
             return ConcentratedFilter(rho, adjacency=adjacency)

@@ -100,6 +100,7 @@ class LinearBoundary:
         -------
         array of float
         """
+        # A smaller failure probability gives a higher line, so it is rounded down.
         budget, at = -math.log(float_down(self.failure_probability)), float(self.tuned_at)
         # P[some v: X_v >= b + a v] = e^(-2ab) for Brownian motion X; 2ab = ln(1/delta) here (docs/proofs/boundaries.md).
         intercept, slope = math.sqrt(budget * at / 2), math.sqrt(budget / (2 * at))
@@ -168,10 +169,12 @@ class MixtureBoundary:
         -------
         array of float
         """
+        # A half-normal prior has twice the density of a normal one on its side: hence 2 delta.
         budget = -math.log(float_down(2 * self.failure_probability))
         # The prior's precision, as a share of the clock at which the curve is lowest where it is tuned.
         share = float(brentq(lambda x: budget + 0.5 * math.log((1 + x) / x) - 1 / (2 * x), 1e-6, 1e3))
         with np.errstate(divide="ignore"):
+            # The clock 1/v is infinite before the first release, where the curve is zero.
             clock = mu_squared if self.concentrated else 1 / mu_squared
         prior = share * (float(self.tuned_at) if self.concentrated else 1 / float(self.tuned_at))
         quantile = normal_mixture_quantile((clock + prior) / prior, budget)
@@ -194,10 +197,12 @@ def normal_mixture_quantile(growth: Floats, log_inverse: float) -> Floats:
     True
     """
     with np.errstate(invalid="ignore"):
+        # An infinite growth is the start of the clock 1/v; its quantile is never used.
         target = np.where(np.isfinite(growth), log_inverse + 0.5 * np.log(growth), 0.0)
     z = np.sqrt(2 * np.maximum(target, 0.0))
     for _ in range(_QUANTILE_STEPS):
         log_mass = log_ndtr(z)
+        # Newton: the derivative of z^2/2 + ln Phi(z) is z + phi(z) / Phi(z).
         step = (z**2 / 2 + log_mass - target) / (z + np.exp(-(z**2) / 2 - log_mass) / math.sqrt(2 * math.pi))
         z = z - step
         if np.all(np.abs(step) <= 1e-13 * z):
@@ -248,6 +253,7 @@ class Odometer(EventPricer):
             If the currency has no price for it, or it has a delta: such failures are not in the failure probability.
         """
         price = self.price_event(event)
+        # A boundary bounds the loss of steps that cannot fail; a delta would have to be added to its own.
         if price.failure > 0:
             raise InvalidRequest("Expected steps without a delta of their own", do="Use a filter, or another mechanism")
         with self._draw_alone():
@@ -345,6 +351,7 @@ class RenyiOdometer(RenyiPricer, Odometer):
         expected = rational(expected_epsilon, "expected_epsilon")
         given = default_shares(expected, delta) if shares is None else read_shares(shares)
         self._orders = tuple(sorted(given))
+        # A little below their nominal values, so that rounding cannot make the shares sum to more than one.
         self._log_shares = np.log([given[order] * (1 - 2e-12) for order in self._orders])
         super().__init__(failure_probability, adjacency)
 
@@ -353,12 +360,14 @@ class RenyiOdometer(RenyiPricer, Odometer):
         if not cost.any():
             return 0.0
         target, rates = -math.log(float_down(self.failure_probability)), np.array(self._orders) - 1
+        # An order with an infinite cost proves nothing; its share is given up.
         known = np.isfinite(cost)
         rates, cost, shares = rates[known], cost[known], self._log_shares[known]
         epsilon = float(np.min(cost + (target - shares) / rates))  # any single order proves this much
         for _ in range(_ROOT_STEPS):
             terms = shares + rates * (epsilon - cost)
             top = float(terms.max())
+            # The largest term is factored out, so that no exponential overflows.
             weights = np.exp(terms - top)
             step = (
                 (top + math.log(float(weights.sum())) - target) * float(weights.sum()) / float(np.dot(rates, weights))
@@ -460,6 +469,7 @@ class GaussianOdometer(Odometer):
         if isinstance(leaf, GaussianEvent):
             return leaf.mu_squared
         epsilon = pure_cost_of(leaf)
+        # A pure step counts in the exact part, outside the boundary: its loss is not Gaussian.
         return None if epsilon is None else EventPrice(epsilon, self._zero_cost())
 
     def _bound_rest(self, cost: Fraction) -> float:

@@ -144,6 +144,7 @@ class PrivacyAccount:
             Rounded up; infinite if no currency proves a finite one.
         """
         exact = read_delta(delta)
+        # Over currencies the smallest may be taken, over scenarios the largest must: a unit can be in any of them.
         return max(self._epsilon_of(scenario, exact) for scenario in self._scenarios)
 
     def delta(self, epsilon: float | Fraction) -> float:
@@ -177,6 +178,7 @@ class PrivacyAccount:
         found = {}
         for name in self._currency_names(exact):
             epsilons = (self._epsilon_in(name, scenario, exact) for scenario in self._scenarios)
+            # A currency that fails in one scenario proves nothing about the event.
             if math.isfinite(worst := max(epsilons)):
                 found[name] = worst
         return found
@@ -241,6 +243,7 @@ class PrivacyAccount:
         bounds = []
         for scenario in self._scenarios:
             found = (total.loss_bound(chance) for total in self._totals_of(scenario))
+            # The ex-post part is exact for the outcome seen, so it adds to the bound on the rest.
             bounds.append(_add_loss(min(found, default=math.inf), scenario.loss))
         return max(bounds)
 
@@ -262,6 +265,7 @@ class PrivacyAccount:
         """
         check_prior(prior)
         bound = self.loss_bound(failure_probability)
+        # The factor covers the roundings of Bayes' rule.
         return min(1.0, posterior_bound(prior, bound) * (1 + 2.0**-50))
 
     def guess_rate(self, prior: float = 0.5) -> float:
@@ -279,6 +283,7 @@ class PrivacyAccount:
 
         def delta_at(epsilon: float) -> float:
             exact = rational(epsilon, "epsilon", positive=False)
+            # Caps, not losses: the probability of a right guess is over all outcomes, not only the one seen.
             return max(self._delta_of(scenario, exact) for scenario in self._planned)
 
         return guess_rate(delta_at, prior)
@@ -313,6 +318,7 @@ class PrivacyAccount:
         share = float(read_amount(risk, "risk"))
         check_prior(prior)
         epsilon = self.epsilon(exact)
+        # By its shortest decimal: the float 0.1 is above one tenth and would be rounded up to 0.1001.
         shown = decimal_text(Fraction(str(epsilon))) if math.isfinite(epsilon) else "inf"
         head = f"Epsilon is at most {shown}" + (f" at delta {float(exact):.3g}" if exact else "")
         return (
@@ -326,12 +332,14 @@ class PrivacyAccount:
     @functools.cached_property
     def _curve(self) -> TradeoffCurve:
         """The curve through pairs down to a very small delta, or nearly to the smallest delta there is."""
+        # Part of delta may never vanish, as for (epsilon, delta) events; below it every epsilon is infinite.
         remaining = max(self._delta_of(scenario, Fraction(_FAR)) for scenario in self._planned)
         smallest = max(_SMALLEST_DELTA, Fraction(remaining) * (1 + _NEARLY))
         if smallest >= 1:
             return TradeoffCurve(np.zeros(1), np.ones(1))
         largest = max(self._epsilon_of(scenario, smallest) for scenario in self._planned)
         sums = [sum_approx(scenario) for scenario in self._planned]
+        # A curve of (epsilon, delta) events has its kink at their epsilon: a grid without it would be loose.
         corners = [float_up(found.amount) for found in sums if found is not None]
         epsilons = epsilon_grid(largest if math.isfinite(largest) else _FAR, *corners)
         deltas = np.max([self._deltas_of(scenario, epsilons) for scenario in self._planned], axis=0)
@@ -356,6 +364,7 @@ class PrivacyAccount:
         if self.currency != "auto":
             return [self.currency]
         names = [name for name in CURRENCIES if name != "pld"]
+        # At delta 0 a loss distribution proves nothing, because its rounding error is part of delta.
         if delta > 0 and _has_convolution() and len(self._scenarios) <= _MOST_CONVOLVED:
             names.append("pld")
         return names
@@ -375,11 +384,13 @@ class PrivacyAccount:
         """Return the scenario's total in one currency, computed once."""
         key = (name, scenario)
         if key not in self._totals:
+            # Without leaves only the exact ex-post part is left, which is added by the caller.
             self._totals[key] = CURRENCIES[name](scenario) if scenario.leaves else PureTotal(Fraction(0))
         return self._totals[key]
 
     def _totals_of(self, scenario: Scenario) -> list[CurrencyTotal]:
         """Return the totals in all currencies that price the scenario."""
+        # Loss distributions are among the currencies at delta 1, but not at delta 0.
         totals = (self._total_in(name, scenario) for name in self._cheapest_names(scenario, Fraction(1)))
         return [found for found in totals if found is not None]
 
@@ -397,10 +408,12 @@ class PrivacyAccount:
         left = epsilon - scenario.loss
         if left < 0:
             return 1.0
+        # Every currency is an upper bound, so the smallest is; without any, delta 1 always holds.
         return min((found.delta(left) for found in self._totals_of(scenario)), default=1.0)
 
     def _deltas_of(self, scenario: Scenario, epsilons: Floats) -> Floats:
         """Return the smallest deltas at many epsilons; a convolution reads them all in one pass."""
+        # What the exact loss leaves of each epsilon, rounded down: a smaller epsilon has a larger delta.
         left = np.nextafter(epsilons - float_up(scenario.loss), -np.inf) if scenario.loss else epsilons
         at = np.maximum(left, 0.0)
         deltas = np.ones(len(epsilons))
@@ -445,6 +458,7 @@ def account(
     0.30000000000000004
     """
     listed = list(events) if isinstance(events, Iterable) else [events]
+    # A single event is kept as it was passed, not wrapped in a sequence of one.
     first = listed[0] if len(listed) == 1 else None
     event = first if isinstance(first, PrivacyEvent) else Sequence(tuple(map(event_of, listed)))
     return PrivacyAccount(event, adjacency=Adjacency.parse(adjacency), currency=currency)
@@ -483,6 +497,7 @@ def event_of(terms: PrivacyEvent | Terms) -> PrivacyEvent:
         case ZeroConcentratedTerms(rho):
             return ConcentratedEvent(rho)
         case GaussianTerms(mu_squared):
+            # The noise is rounded down: less noise costs more.
             return GaussianEvent(sqrt_down(1 / mu_squared)) if mu_squared else Sequence()
         case RenyiTerms(curve):
             return RenyiEvent(curve)
@@ -547,4 +562,5 @@ def _add_loss(value: float, loss: Fraction) -> float:
     """Add an exact loss to a bound, rounded up."""
     if not loss or math.isinf(value):
         return value if not loss else math.inf
+    # Nothing is rounded where one of the two is zero: a bill of pure losses alone stays exact.
     return math.nextafter(value + float_up(loss), math.inf) if value else float_up(loss)

@@ -88,6 +88,7 @@ class PrivacyEvent:
             If the kind is unknown to this version.
         """
         name = data.get("kind") if isinstance(data, Mapping) else data
+        # As text, because a list or a mapping in this place does not hash.
         kind = PrivacyEvent.kinds.get(str(name))
         if kind is None or not isinstance(data, Mapping):
             raise InvalidRequest("Expected a known event", got=name, do="Read it with a newer version")
@@ -194,6 +195,7 @@ class RenyiEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         curve = read_curve(self.curve)
+        # Increasing, because divergences between two listed orders are interpolated.
         orders = [order for order, _ in curve]
         if not curve or orders[0] <= 1 or sorted(set(orders)) != orders:
             raise InvalidRequest("Expected increasing Renyi orders above 1", do="Sort the orders and drop repeats")
@@ -274,6 +276,7 @@ class DiscreteLaplaceEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         self._read_numbers("scale", positive=True)
+        # Whole lattice units: the profile counts the lattice points that the answer can move over.
         self._set_fields(sensitivity=_read_count(self.sensitivity, "sensitivity", least=1))
 
     @property
@@ -308,6 +311,7 @@ class DiscreteGaussianEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         self._read_numbers("scale", "sensitivity", positive=True)
+        # rho does not depend on the dimension; the profile is known for one coordinate only.
         self._set_fields(dimension=_read_count(self.dimension, "dimension", least=1))
 
     @property
@@ -362,6 +366,7 @@ class ExPostEvent(PrivacyEvent):
 
     def __post_init__(self) -> None:
         self._read_numbers("loss", "cap")
+        # Refused, not cut: a loss above its cap means that the run broke its promise.
         if self.loss > self.cap:
             raise InvalidRequest("Expected a loss within its cap", got=self.loss, do="Raise the cap of the run")
 
@@ -378,6 +383,7 @@ class ExPostEvent(PrivacyEvent):
         -------
         ExPostEvent
         """
+        # Before the run the loss is unknown, so the cap takes its place.
         exact = rational(cap, "cap", positive=False)
         return cls(exact, exact)
 
@@ -406,6 +412,7 @@ class PoissonSampled(PrivacyEvent):
 
     def __post_init__(self) -> None:
         self._read_numbers("rate")
+        # A rate of 1 is allowed: the sample is then the whole table and nothing is saved.
         if self.rate > 1:
             raise InvalidRequest("Expected a sampling rate of at most 1", got=self.rate, do="Pass a probability")
         check_event(self.event)
@@ -523,6 +530,7 @@ class Parallel(PrivacyEvent):
 
     def __post_init__(self) -> None:
         self._set_fields(events=_read_events(self.events))
+        # A promise about the data must be made on purpose: 1 or "no" do not count as True.
         if not isinstance(self.fixed_parts, bool):
             raise InvalidRequest("Expected fixed_parts to be True or False", got=self.fixed_parts, do="Pass a bool")
 
@@ -543,6 +551,7 @@ def _read_events(values: object) -> tuple[PrivacyEvent, ...]:
 
 def _read_count(value: object, name: str, *, least: int) -> int:
     """Read a whole number with a lower limit."""
+    # bool is a subclass of int: a count of True would pass for 1.
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InvalidRequest(f"Expected {name} to be a whole number >= {least}", got=value, do="Pass an int")
     return int(value)
@@ -563,4 +572,5 @@ def _decode(value: Any) -> Any:
         return PrivacyEvent.from_json(value)
     if isinstance(value, list | tuple):
         return tuple(_decode(item) for item in value)
+    # Besides its kind an event has no text fields, so every text is a rational.
     return Fraction(value) if isinstance(value, str) else value

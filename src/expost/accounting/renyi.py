@@ -164,6 +164,7 @@ def _sampled_curve(event: SampledEvent, grid: Floats) -> Floats:
     def curve(at: tuple[float, ...]) -> Floats:
         return renyi_divergences(inner, at)
 
+    # Amplification of Renyi curves is proved without failures; with one, only the pair or no amplification is left.
     if failure_of(event) > 0:
         pair = approx_cost_of(event) if amplifies_failure(event) else None
         return curve(orders) if pair is None else _randomized_response(float_up(pair[0]), _grid_of(orders))

@@ -58,6 +58,7 @@ def widen(value: _Number) -> _Number:
 
 def add_up(total: Floats, cost: Floats) -> Floats:
     """Add non-negative floats and round upwards."""
+    # A sum is at most half a unit off, so the next float is above the exact one.
     return np.nextafter(total + cost, np.inf)
 
 
@@ -94,6 +95,7 @@ def sqrt_down(value: Fraction) -> Fraction:
     >>> sqrt_down(Fraction(9, 4))
     Fraction(3, 2)
     """
+    # Squares of rationals stay exact, so that mu of a Gaussian event is its own 1 / noise multiplier.
     root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
     if root**2 == value:
         return root
@@ -152,6 +154,7 @@ def read_shares(value: object) -> dict[float, float]:
     """
     given: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
     shares = {float(rational(order, "order")): float(rational(share, "shares")) for order, share in given.items()}
+    # 1e-12 for shares typed as decimals; filters and odometers take 2e-12 off each share again.
     if not shares or min(shares) <= 1 or math.fsum(shares.values()) > 1 + 1e-12:
         raise InvalidRequest("Expected orders above 1 with positive shares that sum to 1", do="Divide by their sum")
     return shares

@@ -115,6 +115,7 @@ def check_adjacency(event: PrivacyEvent, adjacency: Adjacency) -> None:
         case SampledWithoutReplacement(_, _, inner):
             needed, sampling, parts = Adjacency.REPLACE_ONE, "sampling without replacement", (inner,)
         case Parallel(events, fixed_parts):
+            # A replaced unit may leave one part and enter another: both parts change, so their costs add.
             if replace and not fixed_parts:
                 raise InvalidRequest(
                     "Expected parts that a replacement cannot change",
@@ -177,6 +178,7 @@ def _drop_contained(found: Iterable[Scenario]) -> tuple[Scenario, ...]:
     unique = tuple(sorted(set(found), key=repr))
     if len(unique) > _FEW:
         return unique
+    # What is contained in another scenario costs no more, so it never sets the maximum.
     return tuple(one for one in unique if not any(one != two and one.at_most(two) for two in unique))
 
 

@@ -91,6 +91,7 @@ class TradeoffCurve:
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(self.epsilons)
             rise = np.where(spread > 0, growth * spread, 0.0)  # an infinite factor times no alarms is zero
+            # Two lines for each pair, one for each direction; the true curve lies above all of them.
             lines = np.maximum(1 - self.deltas - rise, (1 - self.deltas - spread) / growth)
         return np.asarray(np.maximum(0.0, np.max(lines, axis=-1) - _ROUNDING))
 
@@ -198,6 +199,7 @@ def guess_rate(delta_at: DeltaAt, prior: float = 0.5) -> float:
     0.731
     """
     check_prior(prior)
+    # The best guess compares the laws weighted by the prior: a hockey-stick divergence at ln(high / low).
     low, high = sorted((prior, 1 - prior))
     return min(1.0, high + low * delta_at(math.log(high / low)) + _ROUNDING)
 
@@ -215,6 +217,7 @@ def bound_by_pairs(epsilons: Floats, deltas: Floats, failure_probability: float)
     1.0101
     """
     if failure_probability <= 0:
+        # Certainty needs a pair without a delta.
         proved = epsilons[deltas <= 0]
         return float(np.min(proved)) if len(proved) else math.inf
     # Rounded upwards before the logarithm, which is steep near 1.
@@ -234,6 +237,7 @@ def bound_by_epsilons(epsilon_at: Callable[[Fraction], float], failure: Fraction
     if chance <= failure:
         return math.inf if failure else epsilon_at(chance)
     least = math.inf
+    # Every split of the probability is valid, so the coarse list costs tightness only.
     for part in _PARTS:
         delta = failure + part * (chance - failure)
         epsilon = epsilon_at(delta)
@@ -253,6 +257,7 @@ def smallest_epsilon(delta_at: DeltaAt, delta: float) -> float:
     if delta_at(0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0
+    # A profile may end at a positive delta; then no epsilon is enough.
     while delta_at(high) > delta:
         low, high = high, 2 * high
         if high > _LARGEST:

@@ -92,9 +92,11 @@ class BlackBoxLadder:
     def spent(self, rung: int | None) -> PureLoss | ApproxLoss:
         """Return the bill of a success at this rung, or of no success."""
         last = len(self.levels) - 1 if rung is None else rung
+        # Levels that failed cost their entry only; the one that succeeded also releases a model of its level.
         entered = sum((self.price(each) for each in range(last + 1)), Fraction(0))
         released = self.fallback if rung is None else True
         epsilon = entered + (self.levels[last] if released else 0)
+        # For all levels, also those not entered: a delta is a worst case over runs, not a realized loss.
         delta = self._missing * len(self.levels) + self.delta * self.fallback
         return ApproxLoss(epsilon, delta) if self.delta else PureLoss(epsilon)
 

@@ -89,6 +89,7 @@ class GaussianEnvelope:
     @classmethod
     def of(cls, dimension: int, failure_probability: float) -> GaussianEnvelope:
         """Return the envelope; both ends of the spectrum and the vector share the failure probability."""
+        # Gaussian concentration: a 1-Lipschitz function exceeds its mean by t with probability at most e^(-t^2/2).
         tail = math.sqrt(2 * math.log(3 / failure_probability))
         root = math.sqrt(dimension)
         return cls(2 * _OFF_DIAGONAL * root + _LIPSCHITZ * tail, root + tail)
@@ -122,6 +123,7 @@ def _next_size(dimension: int) -> int:
 def _read_envelope(size: int, failure_probability: float) -> NoiseEnvelope:
     """Read the envelope of a dimension of the table, at the next smaller failure probability."""
     row = _table()[size]
+    # A smaller failure probability has a wider envelope, so rounding down is safe.
     known = [failure for failure in row["factors"] if float(failure) <= failure_probability * (1 + 1e-12)]
     if not known:
         raise InvalidRequest(

@@ -48,6 +48,7 @@ class Adjacency(enum.Enum):
             If it is neither.
         """
         try:
+            # By value or by member; a ValueError of the enum would not name the choices.
             return cls(value)
         except ValueError:
             names = " or ".join(repr(member.value) for member in cls)
@@ -94,10 +95,12 @@ class Unit:
     window: Window | None = None
 
     def __post_init__(self) -> None:
+        # Ignoring half of the pair would protect something else than what was declared.
         if (self.time_column is None) != (self.window is None):
             raise InvalidRequest(
                 "Expected a time column and a window together", do='Pass Unit.of("id", per="week", time="when")'
             )
+        # Rows without an id have no owner whose week could be protected.
         if self.window is not None and self.column is None:
             raise InvalidRequest("Expected an id column together with the time window", do="Name the id column")
 
@@ -138,6 +141,7 @@ class Unit:
         try:
             return cls(column, time, None if per is None else Window(per))
         except ValueError as error:
+            # InvalidRequest is a ValueError too; what __post_init__ refused keeps its own sentence.
             if isinstance(error, InvalidRequest):
                 raise
             names = ", ".join(repr(member.value) for member in Window)

@@ -35,12 +35,14 @@ def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     expost.core.errors.WrongArguments: mean() got an unexpected argument 'epsilom'. Did you mean 'epsilon'?
     """
+    # Read once, at import: binding runs on every call of a public function.
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__").rsplit(".", 1)[-1]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            # Only binding is inside the try: a TypeError from the function itself must not be rewritten.
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise WrongArguments(_explain_call(signature, name, kwargs, str(error))) from None
@@ -52,6 +54,7 @@ def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
 def _explain_call(signature: inspect.Signature, name: str, given: dict[str, object], reason: str) -> str:
     """Return the sentence for arguments that do not fit."""
     known = [each for each in signature.parameters if each != "self"]
+    # With **kwargs every name is known to the signature, so the fault is elsewhere.
     if any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
         unknown = None
     else:

@@ -45,13 +45,16 @@ def show_value(value: object) -> str:
 
     Only plain values are repeated; for anything else its type, because a container may hold rows.
     """
+    # Fraction and Decimal by name, so that this module, which everything imports, stays free of imports.
     if value is None or isinstance(value, str | int | float | bool) or type(value).__name__ in {"Fraction", "Decimal"}:
         try:
             text = repr(value) if isinstance(value, str) else str(value)
         except ValueError:  # Python does not print numbers of more than some thousand digits
             text = "a number of thousands of digits"
     else:
+        # A list or an array may hold rows: repeating it would print private data.
         text = f"a value of type {type(value).__name__}"
+    # A long text may be a whole file that was passed in place of its name.
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -208,6 +211,7 @@ class TargetNotMet(ExpostError):
         reason = (
             f"no rung that reaches it under the cap of {receipt.promise}. Raise max_epsilon, or ask for less accuracy"
         )
+        # Stopping by hand is not a failure of the ladder, and a higher cap would not help.
         if "stopped" in receipt.terms:
             reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
         return cls(f"Expected {receipt.target}, got {reason}.", release)
@@ -218,6 +222,7 @@ class TargetNotMet(ExpostError):
         return self.release.receipt
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # The release survives a process border: it was paid for and must not be lost with the worker.
         return type(self), (str(self), self.release)
 
 

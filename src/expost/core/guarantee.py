@@ -43,6 +43,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            # Exact from here on: sums of floats would drift, and a budget must end where it was set.
             object.__setattr__(self, field.name, _check_amount(getattr(self, field.name), field.name))
 
     def amounts(self) -> dict[str, Fraction]:
@@ -100,6 +101,7 @@ class ApproxTerms(Terms):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta >= 1:
+            # At delta 1 everything is "private", including publishing the table.
             raise InvalidRequest("Expected delta below 1", got=self.delta, do="Pass a small delta such as 1e-6")
 
 
@@ -132,6 +134,7 @@ class RenyiTerms(Terms):
     curve: tuple[tuple[Fraction, Fraction], ...]
 
     def __post_init__(self) -> None:
+        # Sorted orders make two curves comparable number by number.
         curve = tuple((rational(order, "order"), _check_amount(epsilon, "epsilon")) for order, epsilon in self.curve)
         orders = [order for order, _ in curve]
         if not curve or any(order <= 1 for order in orders) or sorted(set(orders)) != orders:
@@ -139,6 +142,7 @@ class RenyiTerms(Terms):
         object.__setattr__(self, "curve", curve)
 
     def amounts(self) -> dict[str, Fraction]:
+        # The order is part of the name, so that costs at different orders can never be added.
         return {f"epsilon at order {order}": epsilon for order, epsilon in self.curve}
 
     def to_json(self) -> dict[str, Any]:
@@ -155,6 +159,7 @@ def _check_amount(value: object, name: str) -> Fraction:
 
 def read_terms(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constructor arguments that ``to_json`` stored."""
+    # A Renyi curve is the only definition that is stored as a list.
     if data["definition"] == RenyiTerms.definition:
         return {"curve": tuple((Fraction(order), Fraction(epsilon)) for order, epsilon in data["curve"])}
     return {name: Fraction(text) for name, text in data.items() if name != "definition"}
@@ -268,6 +273,7 @@ def epsilon(value: float | Fraction, delta: float | Fraction = 0) -> Guarantee:
     ApproxGuarantee(epsilon=Fraction(1, 1), delta=Fraction(1, 1000000))
     """
     exact = rational(value, "epsilon")
+    # A delta of zero is a pure promise, which is stronger and composes exactly.
     if rational(delta, "delta", positive=False) == 0:
         return PureGuarantee(exact)
     return ApproxGuarantee(exact, Fraction(rational(delta, "delta")))
@@ -347,6 +353,7 @@ def gdp(mu: float | Fraction) -> GaussianGuarantee:
     >>> gdp(0.5).mu_squared
     Fraction(1, 4)
     """
+    # Squares of mu add over releases (DRS22, Corollary 3.3), and the square of a rational is exact.
     return GaussianGuarantee(rational(mu, "mu") ** 2)
 
 
@@ -384,6 +391,7 @@ def as_guarantee(value: object, name: str = "budget") -> Guarantee:
     """
     if isinstance(value, Guarantee):
         return value
+    # bool is a subclass of int: budget=True is a mistake, not an epsilon of 1.
     if isinstance(value, int | float | Fraction | Decimal) and not isinstance(value, bool):
         return PureGuarantee(rational(value, name))
     if isinstance(value, tuple) and len(value) == 2:
@@ -394,6 +402,7 @@ def as_guarantee(value: object, name: str = "budget") -> Guarantee:
             frozenset({"rho"}): zcdp,
             frozenset({"mu"}): gdp,
         }
+        # By the exact set of keys: {"epsilon": 1, "rho": 1} is ambiguous and must not be guessed.
         maker = makers.get(frozenset(value) - {"delta"})
         if maker is epsilon:
             return epsilon(value["epsilon"], value.get("delta", 0))

@@ -51,6 +51,7 @@ class Loss(Terms):
         if not isinstance(other, Loss):
             return NotImplemented
         self._check_same(other)
+        # Each definition composes by adding its own numbers; the docstring of the class cites the theorems.
         mine, theirs = self.amounts(), other.amounts()
         return self.with_amounts({name: mine[name] + theirs[name] for name in mine})
 
@@ -85,6 +86,7 @@ class Loss(Terms):
                 got=f"{self.definition} against {budget.definition}",
                 do="Convert one of them first",
             )
+        # Every number must fit: (epsilon, delta) is not ordered by epsilon alone.
         limits = budget.amounts()
         if limits.keys() != self.amounts().keys():
             raise InvalidRequest("Expected equal Renyi orders", do="Evaluate both at one grid of orders")
@@ -106,6 +108,7 @@ class Loss(Terms):
         -------
         Guarantee
         """
+        # The numbers are the same; only the claim differs: before the run it holds for every outcome.
         return self.promise_type(**read_terms(self.to_json()))
 
     @staticmethod
@@ -121,6 +124,7 @@ class Loss(Terms):
         -------
         Loss
         """
+        # A run that crashed is charged this, because nothing shows how far it came.
         return _KINDS[guarantee.definition](**read_terms(guarantee.to_json()))
 
     @staticmethod
@@ -154,6 +158,7 @@ class Loss(Terms):
 
     def _check_same(self, other: Loss) -> None:
         """Refuse a loss of another definition or other Renyi orders."""
+        # No silent conversion: adding an epsilon to a rho would be a number without a theorem.
         if other.definition != self.definition:
             raise InvalidRequest(
                 "Expected losses of one definition",
@@ -219,6 +224,7 @@ class RenyiLoss(RenyiTerms, Loss):
     promise_type = RenyiGuarantee
 
     def with_amounts(self, amounts: Mapping[str, Any]) -> Self:
+        # The names of Renyi amounts are texts for people, so the orders come from this curve.
         values = iter(amounts.values())
         return type(self)(tuple((order, next(values)) for order, _ in self.curve))
 

@@ -116,6 +116,7 @@ def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> f
     """
     if not delta:
         return _round_up_float(epsilon)
+    # An event A of probability b and loss above x: b <= e^epsilon Q(A) + delta and Q(A) < e^-x b.
     left = 1 - delta / chance if chance > delta else Fraction(0)
     shown = math.nextafter(float(left), 0.0)
     return math.inf if shown <= 0 else (float(epsilon) - math.log(shown)) * (1 + _MARGIN)

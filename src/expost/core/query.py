@@ -29,6 +29,7 @@ class PlanContext:
     True
     """
 
+    # An argument rather than a field of the query, so that queries stay frozen, comparable values.
     released: Any = None
     definitions: frozenset[str] = field(default_factory=frozenset)
 

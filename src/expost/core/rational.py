@@ -28,6 +28,7 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
     """
     bound = "> 0" if positive else ">= 0"
     remedy = do or f"Pass a {'positive' if positive else 'non-negative'} finite {name}"
+    # Texts are refused: they come from files and forms, where a comma or a unit would be misread.
     exact = _read_exactly(value)
     if exact is None:
         raise InvalidRequest(f"Expected {name} to be a number {bound}", got=value, do=remedy)
@@ -92,6 +93,7 @@ def round_up(value: float | Fraction, *, relative: Fraction = Fraction(1, 10**12
     exact = Fraction(value)
     if exact <= 0:
         return Fraction(0)
+    # Fifteen digits: short enough to print and to add, finer than ``relative``.
     grid = Fraction(10) ** (math.floor(math.log10(exact)) - 14)
     return math.ceil(exact * (1 + relative) / grid) * grid
 

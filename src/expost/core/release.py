@@ -122,6 +122,7 @@ class Receipt:
     paid_before: Loss | None = None
 
     def __post_init__(self) -> None:
+        # A bill above its promise is a bug of the mechanism; it must not leave as if it were a fact.
         if self.bill.definition == self.promise.definition and not self.bill.within(self.promise):
             raise InvalidRequest("Expected a bill within its promise", do="Raise the cap of the run")
         object.__setattr__(self, "terms", _to_plain(self.terms))
@@ -129,8 +130,10 @@ class Receipt:
     @property
     def meaning(self) -> str:
         """One sentence about what this means for a person in the data."""
+        # Before any number: a seeded answer has no privacy, whatever its bill states.
         if self.simulation:
             return "SIMULATION, NOT PRIVATE: the noise came from a seed. Do not publish this answer."
+        # In all, not this run alone: an attacker sees the earlier answers too.
         return explain_loss(self.in_all, unit=str(self.unit))
 
     @property
@@ -196,6 +199,7 @@ class Receipt:
         -------
         str
         """
+        # Canonical: equal receipts are equal texts. NaN is refused because it is not JSON.
         return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -216,6 +220,7 @@ class Receipt:
         InvalidRequest
             If another format wrote it.
         """
+        # An unknown format may give a familiar key another meaning.
         if data.get("format") != _FORMAT:
             raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
         unit, before = data["unit"], data.get("paid_before")
@@ -232,6 +237,7 @@ class Receipt:
             rung=data["rung"],
             rungs=data["rungs"],
             terms=data["terms"],
+            # Rationals were written as "p/q", so a receipt that is read back equals the one that was written.
             breakdown={name: Fraction(text) for name, text in data["breakdown"].items()},
             citations=tuple(data["citations"]),
             simulation=data["simulation"],
@@ -269,6 +275,7 @@ class Receipt:
         if self.paid_before is None:
             lines += [("paid", str(self.bill)), ("at most", str(self.promise))]
         else:
+            # Earlier runs are settled, so their bills count; only this run counts at its worst case.
             most = add_losses(Loss.worst_case(self.promise), self.paid_before)
             lines += [
                 ("paid", f"{self.bill} now, at most {self.promise}"),
@@ -280,6 +287,7 @@ class Receipt:
             lines.append(("of which", ", ".join(parts)))
         if self.rung is not None and self.rungs is not None:
             lines.append(("rung", f"{self.rung + 1} of {self.rungs}"))
+        # Readers compare counts: under add-remove even the number of units is protected.
         size = "public" if self.adjacency.public_size else "private"
         lines.append(("neighbours", f"{self.adjacency.value}, {self.unit}, number of units {size}"))
         for name, value in self.terms.items():
@@ -313,6 +321,7 @@ def add_losses(first: Loss, second: Loss | None) -> Loss:
     """
     if second is None:
         return first
+    # Pure is (epsilon, 0); no other pair of definitions has such an exact common form.
     if {first.definition, second.definition} == {"pure", "approx"}:
         first, second = (
             ApproxLoss(each.amounts()["epsilon"], each.amounts().get("delta", Fraction(0))) for each in (first, second)
@@ -328,6 +337,7 @@ def _to_plain(value: Any) -> Any:
         return [_to_plain(item) for item in value]
     if isinstance(value, Fraction):
         return str(value)
+    # Anything else is refused, not converted: an array on a receipt would be data.
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise InvalidRequest("Expected plain public terms on a receipt", got=type(value).__name__, do="Pass JSON values")
@@ -428,10 +438,12 @@ def draw_picture(kind: str, subject: Any, **options: Any) -> Any:
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected a known kind of picture, got 'no such picture'. Install a package ...
     """
+    # Through entry points, because core is the lowest layer and may not import the plots.
     for point in entry_points(group=_PICTURES, name=kind):
         try:
             artist = point.load()
         except ModuleNotFoundError as error:
+            # A missing module of our own is a bug, not a missing extra.
             if (error.name or "").startswith("expost"):
                 raise
             raise MissingExtra("plots", package=error.name or "matplotlib") from None

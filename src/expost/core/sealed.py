@@ -59,6 +59,7 @@ class Sensitivity:
         cls, square: int | Fraction, *, adjacency: Adjacency = Adjacency.ADD_REMOVE, unit: Unit = Unit()
     ) -> Sensitivity:
         """Return an l2 sensitivity whose *square* is known exactly; the root is rounded up by at most 2^-40."""
+        # isqrt rounds down, so one more unit of 2^-40 is above the root.
         scale = 1 << 80
         root = math.isqrt(math.ceil(Fraction(square) * scale)) + 1
         return cls(Fraction(root, 1 << 40), Norm.L2, adjacency, unit)
@@ -91,12 +92,14 @@ class Sealed:
     def __init__(self, exact: Any, sensitivity: Sensitivity) -> None:
         if not isinstance(sensitivity, Sensitivity):
             raise TypeError("Expected a Sensitivity together with the exact answer.")
+        # Through object, because the class refuses to set its attributes.
         object.__setattr__(self, "_Sealed__exact", exact)
         object.__setattr__(self, "_Sealed__sensitivity", sensitivity)
 
     @property
     def sensitivity(self) -> Sensitivity:
         """How far one unit can move the answer; public."""
+        # Public by design: sensitivities follow from declared bounds, never from rows.
         sensitivity: Sensitivity = object.__getattribute__(self, "_Sealed__sensitivity")
         return sensitivity
 
@@ -104,6 +107,7 @@ class Sealed:
         return "<sealed exact answer>"
 
     __str__ = __repr__
+    # Comparison and hashing would reveal whether two exact answers are equal.
     __hash__ = None  # type: ignore[assignment]
     __setattr__ = __delattr__ = _refuse_reading
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse_reading
@@ -112,6 +116,7 @@ class Sealed:
     __int__ = __float__ = __complex__ = __index__ = __round__ = __bytes__ = _refuse_reading
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse_reading
     __floordiv__ = __mod__ = __pow__ = __neg__ = __pos__ = __abs__ = __matmul__ = __rmatmul__ = _refuse_reading
+    # NumPy and Arrow would otherwise read the value without calling any method above.
     __array__ = __array_interface__ = __array_ufunc__ = __arrow_c_array__ = _refuse_reading
 
 

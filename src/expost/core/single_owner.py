@@ -41,10 +41,12 @@ class SingleOwner:
 
     def _take_ownership(self) -> None:
         """Make this process the owner. Call it where ``__init__`` does not run, such as when state is restored."""
+        # The process id, because a fork copies memory without calling any method that could refuse.
         self._owner_process, self._owner_lock = os.getpid(), threading.Lock()
 
     def _check_owner(self) -> None:
         """Raise ``InvalidRequest`` in every process but the owner's."""
+        # Raised before anything is drawn: both sides of a fork would answer, and one answer would be billed.
         if os.getpid() != self._owner_process:
             raise InvalidRequest(
                 f"This {self._owned_noun} belongs to another process (it was forked)",
@@ -66,9 +68,11 @@ class SingleOwner:
             f"A {self._owned_noun} cannot be pickled or copied: the copy would spend its budget again.{hint}"
         )
 
+    # All of them, because pickle and copy try one after the other.
     __reduce__ = __reduce_ex__ = __getstate__ = _refuse_copy
 
     def __copy__(self) -> Self:
+        # One object, one budget: the clone spends from the same account.
         if self._copies_are_itself:
             return self
         self._refuse_copy()

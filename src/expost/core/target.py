@@ -41,6 +41,7 @@ class Measure(enum.Enum):
     @property
     def is_loss(self) -> bool:
         """Whether smaller is better."""
+        # These three are scores, where a target is reached from below.
         return self not in (Measure.R2, Measure.ACCURACY, Measure.POWER)
 
 
@@ -95,10 +96,12 @@ class Target:
         InvalidRequest
             If ``within`` is neither a positive number nor a percentage between 0% and 100%.
         """
+        # Exact, so that a confidence of 0.95 leaves one twentieth and not a float next to it.
         failure = 1 - probability(confidence, "confidence")
         do = 'Pass a positive number such as 100, or a percentage such as "5%"'
         if not isinstance(within, str):
             return cls(Measure.ABSOLUTE_ERROR, rational(within, "within", do=do), failure)
+        # A text without a percent sign is refused: "5" could mean either kind of error.
         number, sign, rest = within.strip().partition("%")
         try:
             share = Fraction(number.strip()) / 100 if sign and not rest else Fraction(-1)
@@ -172,6 +175,7 @@ class Ladder:
         if not isinstance(self.rungs, Iterable):
             raise InvalidRequest("Expected privacy levels", got=self.rungs, do="Pass several, such as (0.1, 1)")
         rungs = tuple(rational(rung, "rung") for rung in self.rungs)
+        # The price of a prefix is that of its last rung only where noise falls at every rung (LNRWW17, Theorem 2.7).
         if not rungs or any(low >= high for low, high in itertools.pairwise(rungs)):
             raise InvalidRequest("Expected strictly increasing privacy levels", do="Sort the rungs and drop repeats")
         object.__setattr__(self, "rungs", rungs)
@@ -228,6 +232,7 @@ class Ladder:
         low, high = rational(lowest, "lowest rung"), rational(highest, "highest rung")
         if low > high:
             raise InvalidRequest("Expected the lowest rung below the highest", got=lowest, do="Swap them")
+        # The ends are exact rationals; only the rungs between them come from floats and are rounded.
         width, factor = math.log(float(high / low)), float(rational(ratio, "ratio"))
         if factor <= 1:
             raise InvalidRequest("Expected ratio above 1", got=ratio, do="Pass e.g. 1.1")
@@ -239,8 +244,10 @@ class Ladder:
         inner = set()
         for index in range(1, count - 1):
             value = float(low) * math.exp(step * index)
+            # Short decimals keep exact sampling fast: the size of its integers grows with the denominators.
             grid = Fraction(10) ** (math.floor(math.log10(value)) - _DIGITS + 1)
             inner.add(round(Fraction(value) / grid) * grid)
+        # Rounding can push a rung onto its neighbor or past an end; such rungs are dropped.
         return cls((low, *sorted(rung for rung in inner if low < rung < high), high))
 
     @property

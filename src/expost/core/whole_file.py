@@ -19,15 +19,18 @@ def write_file(path: str | Path, content: bytes) -> None:
     ...     print(os.listdir(folder), Path(f"{folder}/model.json").read_bytes())
     ['model.json'] b'{}'
     """
+    # Resolved first: replacing the link itself would leave the file it points to unchanged.
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         target.write_bytes(content)
         return
+    # In the same folder, because a rename is atomic only within one file system.
     draft = target.with_name(f".expost-{os.getpid()}-{threading.get_ident()}.part")
     try:
         with draft.open("wb") as file:
             file.write(content)
             file.flush()
+            # Otherwise a power cut after the rename could leave an empty file under the final name.
             os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, draft)
