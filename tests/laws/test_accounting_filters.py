@@ -149,9 +149,9 @@ def off_by_one(kind: type[Filter]) -> type[Filter]:
 
     class Late(kind):  # type: ignore[misc, valid-type]
         def _add_charge(self, price: EventPrice) -> EventPrice:
-            if not self.fits(self._sum()):
+            if not self.fits(self._sum_charges()):
                 raise BudgetExceeded("late")
-            return self._sum() + price
+            return self._sum_charges() + price
 
         def admits(self, event: PrivacyEvent) -> bool:
             return self.fits(self.spent)

@@ -95,7 +95,7 @@ def poisson_renyi_symmetric(orders: tuple[float, ...], rate: float, curve: Renyi
     log_excess = _log_expm1(_log_moments(curve, whole[-1]))
     # sum_i C(a, i) q^i (1 - q)^(a - i) (e^m_i - 1): all terms are non-negative, so nothing cancels.
     excess = _sum_terms(whole, powers * math.log(rate) + log_excess, rate, rest * math.log1p(-rate))
-    return np.minimum(curve(orders), _interpolate(orders, whole, np.logaddexp(0.0, excess)))
+    return np.minimum(curve(orders), _interpolate_orders(orders, whole, np.logaddexp(0.0, excess)))
 
 
 def poisson_renyi(orders: tuple[float, ...], rate: float, curve: RenyiAt) -> Floats:
@@ -111,7 +111,7 @@ def poisson_renyi(orders: tuple[float, ...], rate: float, curve: RenyiAt) -> Flo
     # ... or ln(1 - q + q e^m), by joint convexity of the moment m.
     mixture = np.logaddexp(math.log1p(-rate), math.log(rate) + own)
     without = np.minimum(second, mixture)
-    return np.minimum(curve(orders), np.maximum(with_unit, _interpolate(orders, whole, without)))
+    return np.minimum(curve(orders), np.maximum(with_unit, _interpolate_orders(orders, whole, without)))
 
 
 def without_replacement_renyi(orders: tuple[float, ...], rate: float, curve: RenyiAt) -> Floats:
@@ -123,7 +123,7 @@ def without_replacement_renyi(orders: tuple[float, ...], rate: float, curve: Ren
     weights[2] = min(math.log(4) + float(_log_expm1(moments[2:3])[0]), float(weights[2]))
     weights[:2] = -np.inf
     excess = _sum_terms(whole, np.arange(whole[-1] + 1) * math.log(rate) + weights, rate)
-    return np.minimum(curve(orders), _interpolate(orders, whole, np.logaddexp(0.0, excess)))
+    return np.minimum(curve(orders), _interpolate_orders(orders, whole, np.logaddexp(0.0, excess)))
 
 
 def poisson_gaussian_renyi(orders: tuple[float, ...], rate: float, noise_multiplier: float) -> Floats:
@@ -230,7 +230,7 @@ def _binomial_tables(whole: tuple[int, ...]) -> tuple[Floats, Floats, Floats, ND
     return powers, rest, binomials, powers > orders
 
 
-def _interpolate(orders: tuple[float, ...], whole: tuple[int, ...], log_moments: Floats) -> Floats:
+def _interpolate_orders(orders: tuple[float, ...], whole: tuple[int, ...], log_moments: Floats) -> Floats:
     """Return divergences at all orders from the log moments at whole ones; the log moment at order 1 is zero."""
     at = _array_of(orders)
     chords: Floats = np.interp(at, [1, *whole], [0.0, *log_moments])

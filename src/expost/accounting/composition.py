@@ -7,7 +7,7 @@ whatever was chosen adaptively. For equal steps the optimal composition theorem 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -28,7 +28,7 @@ from expost.accounting.privacy_event import (
     SampledWithoutReplacement,
     Sequence,
 )
-from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up
+from expost.accounting.rounding import MARGIN, SMALLEST, Floats, float_down, float_up, read_count
 from expost.accounting.scenario import Scenario
 from expost.accounting.tradeoff_curve import bound_by_epsilons, smallest_epsilon
 from expost.core import explain_arguments
@@ -40,6 +40,7 @@ __all__ = [
     "ApproxTotal",
     "HomogeneousTotal",
     "PureTotal",
+    "add_costs",
     "advanced_composition",
     "approx_cost_of",
     "basic_composition",
@@ -48,7 +49,6 @@ __all__ = [
     "pure_cost_of",
     "sum_approx",
     "sum_homogeneous",
-    "sum_inside",
     "sum_pure",
 ]
 
@@ -56,6 +56,7 @@ _LARGEST_EPSILON = 700.0  # of advanced composition: beyond it the exponential i
 _MOST_STEPS = 200_000  # one array of this length is summed per evaluation
 
 Pair = tuple[Fraction, Fraction]
+CountedLeaf = tuple[PrivacyEvent, int]
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def pure_cost_of(event: PrivacyEvent) -> Fraction | None:
             return event.epsilon
         case PoissonSampled() | SampledWithoutReplacement():
             # Add first, amplify once: all leaves see one sample, so what sampling saves must not be counted for each.
-            inner = sum_inside(event.event, pure_cost_of)
+            inner = add_costs(leaves_inside(event.event), pure_cost_of)
             return None if inner is None else amplified_epsilon(inner, event.rate)
     return None
 
@@ -203,19 +204,16 @@ def approx_cost_of(event: PrivacyEvent) -> Pair | None:
         case ApproxEvent(epsilon, delta):
             return epsilon, delta
         case PoissonSampled() | SampledWithoutReplacement():
-            epsilon = delta = Fraction(0)
-            for leaf, count in leaves_inside(event.event):
-                pair = approx_cost_of(leaf)
-                if pair is None:
-                    return None
-                epsilon, delta = epsilon + pair[0] * count, delta + pair[1] * count
+            pair = _add_pairs(leaves_inside(event.event))
+            if pair is None:
+                return None
             # BBG18, Theorems 8 and 9, for the sum of the pairs; again only once for all of them.
-            return amplified_epsilon(epsilon, event.rate), delta * event.rate
+            return amplified_epsilon(pair[0], event.rate), pair[1] * event.rate
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else (epsilon_alone, Fraction(0))
 
 
-def leaves_inside(event: PrivacyEvent, count: int = 1) -> Iterator[tuple[PrivacyEvent, int]]:
+def leaves_inside(event: PrivacyEvent, count: int = 1) -> Iterator[CountedLeaf]:
     """Yield the leaves of the sequences and repetitions inside a sampled event, each with its count."""
     match event:
         case Sequence(events):
@@ -227,10 +225,10 @@ def leaves_inside(event: PrivacyEvent, count: int = 1) -> Iterator[tuple[Privacy
             yield event, count
 
 
-def sum_inside(event: PrivacyEvent, cost_of: Callable[[PrivacyEvent], Fraction | None]) -> Fraction | None:
-    """Add an exact cost over the leaves inside a sampled event; None where a leaf has none."""
+def add_costs(leaves: Iterable[CountedLeaf], cost_of: Callable[[PrivacyEvent], Fraction | None]) -> Fraction | None:
+    """Add an exact cost over leaves, each as often as it counts; None where a leaf has none."""
     total = Fraction(0)
-    for leaf, count in leaves_inside(event):
+    for leaf, count in leaves:
         cost = cost_of(leaf)
         if cost is None:
             return None
@@ -238,27 +236,28 @@ def sum_inside(event: PrivacyEvent, cost_of: Callable[[PrivacyEvent], Fraction |
     return total
 
 
+def _add_pairs(leaves: Iterable[CountedLeaf]) -> Pair | None:
+    """Add (epsilon, delta) over leaves, each as often as it counts; None where a leaf has no pair."""
+    epsilon = delta = Fraction(0)
+    for leaf, count in leaves:
+        pair = approx_cost_of(leaf)
+        if pair is None:
+            return None
+        epsilon, delta = epsilon + pair[0] * count, delta + pair[1] * count
+    return epsilon, delta
+
+
 def sum_pure(scenario: Scenario) -> PureTotal | None:
     """Add epsilons over all leaves (DR14, Theorem 3.14); None where a leaf has no pure epsilon."""
-    amount = Fraction(0)
-    for leaf, count in scenario.leaves:
-        cost = pure_cost_of(leaf)
-        if cost is None:
-            return None
-        amount += cost * count
-    return PureTotal(amount)
+    amount = add_costs(scenario.leaves, pure_cost_of)
+    return None if amount is None else PureTotal(amount)
 
 
 def sum_approx(scenario: Scenario) -> ApproxTotal | None:
     """Add pairs over all leaves (DR14, Theorem 3.16); None where a leaf has no pair or the deltas reach 1."""
-    amount = failure = Fraction(0)
-    for leaf, count in scenario.leaves:
-        pair = approx_cost_of(leaf)
-        if pair is None:
-            return None
-        amount, failure = amount + pair[0] * count, failure + pair[1] * count
+    pair = _add_pairs(scenario.leaves)
     # A delta of 1 promises nothing, so there is no total to report.
-    return ApproxTotal(amount, failure) if failure < 1 else None
+    return ApproxTotal(*pair) if pair is not None and pair[1] < 1 else None
 
 
 def sum_homogeneous(scenario: Scenario) -> HomogeneousTotal | None:
@@ -300,7 +299,7 @@ def basic_composition(epsilon: float | Fraction, count: int, *, delta: float | F
     >>> basic_composition(0.1, 100)
     (10.0, 0.0)
     """
-    steps = _read_steps(count)
+    steps = read_count(count, "count")
     return (
         float_up(rational(epsilon, "epsilon", positive=False) * steps),
         float_up(rational(delta, "delta", positive=False) * steps),
@@ -341,7 +340,7 @@ def advanced_composition(
     >>> round(advanced_composition(0.1, 100, slack=1e-6)[0], 2)
     6.31
     """
-    e, steps = float_up(rational(epsilon, "epsilon", positive=False)), _read_steps(count)
+    e, steps = float_up(rational(epsilon, "epsilon", positive=False)), read_count(count, "count")
     spare = probability(slack, "slack")
     if e > _LARGEST_EPSILON:
         raise InvalidRequest(
@@ -384,13 +383,7 @@ def optimal_composition(
     True
     """
     one = rational(epsilon, "epsilon", positive=False), rational(delta, "delta", positive=False)
-    if _read_steps(count) > _MOST_STEPS:
+    steps = read_count(count, "count")
+    if steps > _MOST_STEPS:
         raise InvalidRequest(f"Expected at most {_MOST_STEPS} mechanisms", got=count, do="Account in another currency")
-    return HomogeneousTotal(*one, count).epsilon(probability(at_delta, "at_delta"))
-
-
-def _read_steps(count: int) -> int:
-    """Read a number of mechanisms."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InvalidRequest("Expected count to be a whole number >= 0", got=count, do="Pass an int")
-    return count
+    return HomogeneousTotal(*one, steps).epsilon(probability(at_delta, "at_delta"))

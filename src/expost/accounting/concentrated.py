@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
-from expost.accounting.composition import approx_cost_of, pure_cost_of, sum_inside
+from expost.accounting.composition import add_costs, approx_cost_of, leaves_inside, pure_cost_of
 from expost.accounting.privacy_event import (
     ApproxEvent,
     ConcentratedEvent,
@@ -250,7 +250,7 @@ def concentrated_cost_of(event: PrivacyEvent) -> Fraction | None:
             return pure_to_zcdp(epsilon)  # outside an event of probability delta
         case PoissonSampled() | SampledWithoutReplacement():
             # zCDP does not amplify, but a sample never costs more than the whole (joint quasi-convexity).
-            pair, whole = approx_cost_of(event), sum_inside(event.event, concentrated_cost_of)
+            pair, whole = approx_cost_of(event), add_costs(leaves_inside(event.event), concentrated_cost_of)
             return whole if pair is None or whole is None else min(whole, pure_to_zcdp(pair[0]))
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else pure_to_zcdp(epsilon_alone)
@@ -267,7 +267,7 @@ def gaussian_cost_of(event: PrivacyEvent) -> Fraction | None:
             return event.mu_squared
         case PoissonSampled() | SampledWithoutReplacement():
             # A sample never costs more than the whole: trade-off curves of mixtures are above (DRS22, Section 4).
-            epsilon, whole = pure_cost_of(event), sum_inside(event.event, gaussian_cost_of)
+            epsilon, whole = pure_cost_of(event), add_costs(leaves_inside(event.event), gaussian_cost_of)
             return whole if epsilon is None or whole is None else min(whole, pure_to_gdp(epsilon))
     epsilon_alone = pure_cost_of(event)
     return None if epsilon_alone is None else pure_to_gdp(epsilon_alone)
@@ -283,7 +283,7 @@ def failure_of(event: PrivacyEvent) -> Fraction:
         return event.delta
     if not isinstance(event, SampledEvent):
         return _ZERO
-    inside = sum_inside(event.event, failure_of) or _ZERO
+    inside = add_costs(leaves_inside(event.event), failure_of) or _ZERO
     return inside * event.rate if inside and amplifies_failure(event) else inside
 
 
@@ -295,31 +295,21 @@ def amplifies_failure(event: SampledEvent) -> bool:
     >>> amplifies_failure(PoissonSampled(0.1, ApproxEvent(1, 1e-6)))
     True
     """
-    pair, whole = approx_cost_of(event), sum_inside(event.event, concentrated_cost_of)
+    pair, whole = approx_cost_of(event), add_costs(leaves_inside(event.event), concentrated_cost_of)
     return pair is not None and (whole is None or pure_to_zcdp(pair[0]) <= whole)
 
 
 def sum_concentrated(scenario: Scenario) -> ConcentratedTotal | None:
     """Add rhos over all leaves (BS16, Lemma 2.3; Lemma 8.2 for failures); None where a leaf has no rho."""
-    rho = failure = Fraction(0)
-    for leaf, count in scenario.leaves:
-        cost = concentrated_cost_of(leaf)
-        if cost is None:
-            return None
-        rho += cost * count
-        failure += failure_of(leaf) * count
-    return ConcentratedTotal(rho, failure) if failure < 1 else None
+    rho = add_costs(scenario.leaves, concentrated_cost_of)
+    failure = add_costs(scenario.leaves, failure_of) or _ZERO
+    return ConcentratedTotal(rho, failure) if rho is not None and failure < 1 else None
 
 
 def sum_gaussian(scenario: Scenario) -> GaussianTotal | None:
     """Add squares of mu over all leaves (DRS22, Corollary 3.3); None where a leaf has no mu."""
-    mu_squared = Fraction(0)
-    for leaf, count in scenario.leaves:
-        cost = gaussian_cost_of(leaf)
-        if cost is None:
-            return None
-        mu_squared += cost * count
-    return GaussianTotal(mu_squared)
+    mu_squared = add_costs(scenario.leaves, gaussian_cost_of)
+    return None if mu_squared is None else GaussianTotal(mu_squared)
 
 
 def _minimize_over_orders(bound: Callable[[Floats], Floats], center: float) -> float:

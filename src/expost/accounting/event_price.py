@@ -62,9 +62,9 @@ class EventPrice:
     def __add__(self, other: EventPrice) -> EventPrice:
         return EventPrice(
             # Zero parts are skipped: this addition runs for every step of a training, and exact fractions are slow.
-            _add(self.loss, other.loss) if other.loss else self.loss,
-            _add(self.cost, other.cost),
-            _add(self.failure, other.failure) if other.failure else self.failure,
+            _add_rounding_up(self.loss, other.loss) if other.loss else self.loss,
+            _add_rounding_up(self.cost, other.cost),
+            _add_rounding_up(self.failure, other.failure) if other.failure else self.failure,
         )
 
     def times(self, count: int) -> EventPrice:
@@ -248,7 +248,7 @@ def order_conversion(order: float, delta: float) -> float:
     return float(rdp_to_epsilon(np.array([order]), np.array([base]), delta)[0]) - base
 
 
-def _add(one: Any, other: Any) -> Any:
+def _add_rounding_up(one: Any, other: Any) -> Any:
     """Add, upwards where the sum must be rounded: floats always, rationals once their denominators explode."""
     if isinstance(one, np.ndarray):
         return add_up(one, other)

@@ -122,7 +122,7 @@ class Filter(EventPricer):
     def spent(self) -> EventPrice:
         """The charge so far: settled steps, and the worst cases of open ones."""
         with self._owner_lock:
-            return self._sum()
+            return self._sum_charges()
 
     @abc.abstractmethod
     def fits(self, total: EventPrice) -> bool:
@@ -232,14 +232,14 @@ class Filter(EventPricer):
 
     def _add_charge(self, price: EventPrice) -> EventPrice:
         """Return all charges with one more, or refuse it."""
-        if self.fits(total := self._sum() + price):
+        if self.fits(total := self._sum_charges() + price):
             return total
         raise BudgetExceeded(
             "Cannot run this step because its worst case exceeds what is left of the budget",
             do="Lower its epsilon, or add noise",
         )
 
-    def _sum(self) -> EventPrice:
+    def _sum_charges(self) -> EventPrice:
         """Add settled steps and open ones."""
         return sum((held.price for held in self._open.values()), self._total) if self._open else self._total
 

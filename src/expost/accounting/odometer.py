@@ -48,8 +48,40 @@ _ROOT_STEPS = 60  # of Newton's method over Renyi orders
 _QUANTILE_STEPS = 40  # of Newton's method for a mixture
 
 
+class _Boundary(abc.ABC):
+    """A curve over the clock ``mu_squared`` that the loss stays under at all times at once."""
+
+    def epsilon(self, mu_squared: float | Fraction) -> float:
+        """Return the loss that is exceeded here, or anywhere else along the curve, with the failure probability only.
+
+        Parameters
+        ----------
+        mu_squared : number >= 0
+            The clock.
+
+        Returns
+        -------
+        float
+        """
+        return float(self.curve(np.array([float_up(read_amount(mu_squared, "mu_squared"))]))[0])
+
+    @abc.abstractmethod
+    def curve(self, mu_squared: Floats) -> Floats:
+        """Return the bound at many points of the clock.
+
+        Parameters
+        ----------
+        mu_squared : array of float >= 0
+            The clock.
+
+        Returns
+        -------
+        array of float
+        """
+
+
 @dataclass(frozen=True)
-class LinearBoundary:
+class LinearBoundary(_Boundary):
     """A straight line, tightest where it is tuned: v/2 + sqrt(2 ln(1/delta) v) at v = ``tuned_at``.
 
     Holds for any steps that are zero-concentrated given the past, Gaussian or not.
@@ -74,32 +106,7 @@ class LinearBoundary:
         object.__setattr__(self, "failure_probability", probability(failure_probability, "failure_probability"))
         object.__setattr__(self, "tuned_at", rational(tuned_at, "tuned_at"))
 
-    def epsilon(self, mu_squared: float | Fraction) -> float:
-        """Return the loss that is exceeded here, or anywhere else along the line, with the failure probability only.
-
-        Parameters
-        ----------
-        mu_squared : number >= 0
-            The clock.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.curve(np.array([float_up(read_amount(mu_squared, "mu_squared"))]))[0])
-
     def curve(self, mu_squared: Floats) -> Floats:
-        """Return the bound at many points of the clock.
-
-        Parameters
-        ----------
-        mu_squared : array of float >= 0
-            The clock.
-
-        Returns
-        -------
-        array of float
-        """
         # A smaller failure probability gives a higher line, so it is rounded down.
         budget, at = -math.log(float_down(self.failure_probability)), float(self.tuned_at)
         # P[some v: X_v >= b + a v] = e^(-2ab) for Brownian motion X; 2ab = ln(1/delta) here (docs/proofs/boundaries.md).
@@ -108,7 +115,7 @@ class LinearBoundary:
 
 
 @dataclass(frozen=True)
-class MixtureBoundary:
+class MixtureBoundary(_Boundary):
     """A curve within some 10 % of the pointwise bound over two decades around ``tuned_at``; vanishes at zero.
 
     A half-normal mixture of lines in the clock 1/v, the rigorous one-sided form. For Gaussian steps only.
@@ -143,32 +150,7 @@ class MixtureBoundary:
                 "Expected a failure_probability below 1/4", got=failure_probability, do="Pass a small one"
             )
 
-    def epsilon(self, mu_squared: float | Fraction) -> float:
-        """Return the loss that is exceeded here, or anywhere else along the curve, with the failure probability only.
-
-        Parameters
-        ----------
-        mu_squared : number >= 0
-            The clock.
-
-        Returns
-        -------
-        float
-        """
-        return float(self.curve(np.array([float_up(read_amount(mu_squared, "mu_squared"))]))[0])
-
     def curve(self, mu_squared: Floats) -> Floats:
-        """Return the bound at many points of the clock.
-
-        Parameters
-        ----------
-        mu_squared : array of float >= 0
-            The clock.
-
-        Returns
-        -------
-        array of float
-        """
         # A half-normal prior has twice the density of a normal one on its side: hence 2 delta.
         budget = -math.log(float_down(2 * self.failure_probability))
         # The prior's precision, as a share of the clock at which the curve is lowest where it is tuned.

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from numbers import Integral
 from typing import Any, ClassVar
 
-from expost.accounting.rounding import read_curve
+from expost.accounting.rounding import read_count, read_curve
 from expost.core.errors import InvalidRequest
 from expost.core.rational import rational
 
@@ -67,7 +66,7 @@ class PrivacyEvent:
         -------
         dict
         """
-        return {"kind": self.kind} | {field.name: _encode(getattr(self, field.name)) for field in fields(self)}
+        return {"kind": self.kind} | {field.name: _encode_field(getattr(self, field.name)) for field in fields(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> PrivacyEvent:
@@ -92,7 +91,7 @@ class PrivacyEvent:
         kind = PrivacyEvent.kinds.get(str(name))
         if kind is None or not isinstance(data, Mapping):
             raise InvalidRequest("Expected a known event", got=name, do="Read it with a newer version")
-        return kind(**{name: _decode(value) for name, value in data.items() if name != "kind"})
+        return kind(**{name: _decode_field(value) for name, value in data.items() if name != "kind"})
 
     def _set_fields(self, **values: Any) -> None:
         """Write fields of the frozen value while it is being built."""
@@ -277,7 +276,7 @@ class DiscreteLaplaceEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         self._read_numbers("scale", positive=True)
         # Whole lattice units: the profile counts the lattice points that the answer can move over.
-        self._set_fields(sensitivity=_read_count(self.sensitivity, "sensitivity", least=1))
+        self._set_fields(sensitivity=read_count(self.sensitivity, "sensitivity", least=1))
 
     @property
     def epsilon(self) -> Fraction:
@@ -312,7 +311,7 @@ class DiscreteGaussianEvent(PrivacyEvent):
     def __post_init__(self) -> None:
         self._read_numbers("scale", "sensitivity", positive=True)
         # rho does not depend on the dimension; the profile is known for one coordinate only.
-        self._set_fields(dimension=_read_count(self.dimension, "dimension", least=1))
+        self._set_fields(dimension=read_count(self.dimension, "dimension", least=1))
 
     @property
     def rho(self) -> Fraction:
@@ -444,8 +443,8 @@ class SampledWithoutReplacement(PrivacyEvent):
     event: PrivacyEvent
 
     def __post_init__(self) -> None:
-        population = _read_count(self.population_size, "population_size", least=1)
-        sample = _read_count(self.sample_size, "sample_size", least=0)
+        population = read_count(self.population_size, "population_size", least=1)
+        sample = read_count(self.sample_size, "sample_size", least=0)
         if sample > population:
             raise InvalidRequest("Expected a sample within its population", got=sample, do="Lower the sample size")
         self._set_fields(sample_size=sample, population_size=population, event=check_event(self.event))
@@ -502,7 +501,7 @@ class Repeat(PrivacyEvent):
     count: int
 
     def __post_init__(self) -> None:
-        self._set_fields(event=check_event(self.event), count=_read_count(self.count, "count", least=0))
+        self._set_fields(event=check_event(self.event), count=read_count(self.count, "count", least=0))
 
 
 @dataclass(frozen=True)
@@ -549,28 +548,20 @@ def _read_events(values: object) -> tuple[PrivacyEvent, ...]:
     return tuple(check_event(value) for value in values)
 
 
-def _read_count(value: object, name: str, *, least: int) -> int:
-    """Read a whole number with a lower limit."""
-    # bool is a subclass of int: a count of True would pass for 1.
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InvalidRequest(f"Expected {name} to be a whole number >= {least}", got=value, do="Pass an int")
-    return int(value)
-
-
-def _encode(value: Any) -> Any:
+def _encode_field(value: Any) -> Any:
     """Turn a field into JSON."""
     if isinstance(value, PrivacyEvent):
         return value.to_json()
     if isinstance(value, tuple):
-        return [_encode(item) for item in value]
+        return [_encode_field(item) for item in value]
     return str(value) if isinstance(value, Fraction) else value
 
 
-def _decode(value: Any) -> Any:
+def _decode_field(value: Any) -> Any:
     """Turn JSON into a field."""
     if isinstance(value, Mapping):
         return PrivacyEvent.from_json(value)
     if isinstance(value, list | tuple):
-        return tuple(_decode(item) for item in value)
+        return tuple(_decode_field(item) for item in value)
     # Besides its kind an event has no text fields, so every text is a rational.
     return Fraction(value) if isinstance(value, str) else value

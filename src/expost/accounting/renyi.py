@@ -95,11 +95,6 @@ class RenyiTotal:
             return 0.0
         return renyi_loss_bound(zip(self.orders, self.costs.tolist(), strict=True), chance)
 
-    def best_order(self, delta: Fraction) -> float:
-        """Return the order that proves the epsilon at this delta."""
-        bounds = rdp_to_epsilon(np.array(self.orders), self.costs, float_down(delta - self.failure))
-        return self.orders[int(np.argmin(bounds))]
-
 
 def sum_renyi(scenario: Scenario, orders: tuple[float, ...] = ORDERS) -> RenyiTotal | None:
     """Add divergences over all leaves at each order (Mir17, Proposition 1); None where no order has a finite sum."""

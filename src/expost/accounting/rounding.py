@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.core.rational import rational
+from expost.core.rational import float_up, rational, read_amount
 
 __all__ = [
     "MARGIN",
@@ -26,6 +27,7 @@ __all__ = [
     "float_down",
     "float_up",
     "read_amount",
+    "read_count",
     "read_curve",
     "read_delta",
     "read_shares",
@@ -60,20 +62,6 @@ def add_up(total: Floats, cost: Floats) -> Floats:
     """Add non-negative floats and round upwards."""
     # A sum is at most half a unit off, so the next float is above the exact one.
     return np.nextafter(total + cost, np.inf)
-
-
-def float_up(value: Fraction | float) -> float:
-    """Return the smallest float that is not below an exact number.
-
-    >>> Fraction(float_up(Fraction(1, 3))) >= Fraction(1, 3)
-    True
-    """
-    nearest = float(value)
-    # The comparison is in integers because it runs for every event, and fractions are slow.
-    numerator, denominator = nearest.as_integer_ratio()
-    exact_numerator, exact_denominator = value.as_integer_ratio()
-    below = numerator * exact_denominator < exact_numerator * denominator
-    return math.nextafter(nearest, math.inf) if below else nearest
 
 
 def float_down(value: Fraction | float) -> float:
@@ -112,13 +100,16 @@ def sqrt_up(value: Fraction) -> Fraction:
     return root if root**2 == value else root + Fraction(1, 1 << _ROOT_BITS)
 
 
-def read_amount(value: object, name: str) -> Fraction:
-    """Read an exact number >= 0. A fraction is returned unchanged, because this runs for every event.
+def read_count(value: object, name: str, *, least: int = 0) -> int:
+    """Read a whole number with a lower limit.
 
-    >>> read_amount(0.1, "epsilon")
-    Fraction(1, 10)
+    >>> read_count(3, "steps")
+    3
     """
-    return value if isinstance(value, Fraction) and value >= 0 else rational(value, name, positive=False)
+    # bool is a subclass of int: a count of True would pass for 1.
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InvalidRequest(f"Expected {name} to be a whole number >= {least}", got=value, do="Pass an int")
+    return int(value)
 
 
 def read_delta(value: object, name: str = "delta") -> Fraction:

@@ -90,13 +90,13 @@ def list_scenarios(event: PrivacyEvent) -> tuple[Scenario, ...]:
         case Sequence(events):
             return functools.reduce(_join_all, map(list_scenarios, events), (Scenario(),))
         case Repeat(inner, count):
-            return _repeat(list_scenarios(inner), count)
+            return _repeat_scenarios(list_scenarios(inner), count)
         case Parallel(events):
             return _drop_contained(itertools.chain.from_iterable(map(list_scenarios, events))) or (Scenario(),)
         case PoissonSampled(rate, inner) if inner.is_leaf and 0 < rate < _NEARLY_ALL and not _is_free(inner):
             return (Scenario(((event, 1),)),)
         case PoissonSampled() | SampledWithoutReplacement():
-            return _drop_contained(_sample(event, scenario) for scenario in list_scenarios(event.event))
+            return _drop_contained(_sample_scenario(event, scenario) for scenario in list_scenarios(event.event))
         case ExPostEvent(loss, cap):
             return (Scenario((), loss, cap),)
     raise InvalidRequest("Expected an event that can be taken apart", got=event.kind, do="Mark it as a leaf")
@@ -150,7 +150,7 @@ def _join_all(left: tuple[Scenario, ...], right: tuple[Scenario, ...]) -> tuple[
     return _drop_contained(one.joined(two) for one in left for two in right)
 
 
-def _repeat(alternatives: tuple[Scenario, ...], count: int) -> tuple[Scenario, ...]:
+def _repeat_scenarios(alternatives: tuple[Scenario, ...], count: int) -> tuple[Scenario, ...]:
     """Repeat an event. A unit may pass through another part each time, so every split of the count is possible."""
     if len(alternatives) == 1:
         return (alternatives[0].times(count),)
@@ -182,7 +182,7 @@ def _drop_contained(found: Iterable[Scenario]) -> tuple[Scenario, ...]:
     return tuple(one for one in unique if not any(one != two and one.at_most(two) for two in unique))
 
 
-def _sample(event: SampledEvent, inner: Scenario) -> Scenario:
+def _sample_scenario(event: SampledEvent, inner: Scenario) -> Scenario:
     """Turn a sampled scenario into a leaf; a pure ex-post one stays ex post (docs/proofs/ex-post-composition.md)."""
     if event.rate == 0 or inner == Scenario():
         return Scenario()

@@ -62,7 +62,7 @@ class NoiseEnvelope:
     @staticmethod
     def least_failure(dimension: int) -> float:
         """Return the smallest failure probability that the table covers for this dimension."""
-        return min(float(failure) for failure in _table()[_next_size(dimension)]["factors"])
+        return min(float(failure) for failure in _read_table()[_next_size(dimension)]["factors"])
 
     def reach(self, length: Floats) -> Floats:
         """Return a bound on |B t - b| for vectors t of these lengths, in units of the noise's scale."""
@@ -101,7 +101,7 @@ class GaussianEnvelope:
 
 
 @lru_cache(maxsize=1)
-def _table() -> dict[int, Any]:
+def _read_table() -> dict[int, Any]:
     """Read the simulated table: one row per dimension."""
     text = (files("expost.accuracy") / "noise_envelope.json").read_text(encoding="utf-8")
     return {int(size): row for size, row in json.loads(text).items()}
@@ -109,10 +109,10 @@ def _table() -> dict[int, Any]:
 
 def _next_size(dimension: int) -> int:
     """Return the smallest dimension of the table that is large enough."""
-    known = [size for size in _table() if size >= dimension]
+    known = [size for size in _read_table() if size >= dimension]
     if not known:
         raise InvalidRequest(
-            f"Expected at most {max(_table())} coefficients for this certificate",
+            f"Expected at most {max(_read_table())} coefficients for this certificate",
             got=dimension,
             do='Pass method="objective"',
         )
@@ -122,7 +122,7 @@ def _next_size(dimension: int) -> int:
 @lru_cache(maxsize=256)
 def _read_envelope(size: int, failure_probability: float) -> NoiseEnvelope:
     """Read the envelope of a dimension of the table, at the next smaller failure probability."""
-    row = _table()[size]
+    row = _read_table()[size]
     # A smaller failure probability has a wider envelope, so rounding down is safe.
     known = [failure for failure in row["factors"] if float(failure) <= failure_probability * (1 + 1e-12)]
     if not known:

@@ -64,15 +64,15 @@ def stopped_failure(
     few = exact.worst(single, single, np.arange(start, len(rates))[None, :], low, most_rungs)
     middle = math.log(2 / level) / share  # a climb stops near rate * answer = middle
     last = ((1 + share) * middle + far + 2) / _SCALE_FREE
-    edges = np.unique(np.floor(_edges(_SINGLE, last, middle)))
+    edges = np.unique(np.floor(_cell_edges(_SINGLE, last, middle)))
     many = exact.worst_of_cells(edges[:-1], edges[1:] - 1, low, most_rungs)
     # One factor of the ratio more, with thresholds that bound those of all lower rates at once.
-    edges = _edges(last, last * float(rates[-1] / rates[-2]) * 1.01, middle)
+    edges = _cell_edges(last, last * float(rates[-1] / rates[-2]) * 1.01, middle)
     beyond = _scale_free(exact, share, level).worst_of_cells(edges[:-1], edges[1:], low, most_rungs)
     return max(few, many, beyond * (1 + 4 * _SCALE_FREE)) * (1 + 1e-9) + _LEFT_OUT * level
 
 
-def _edges(first: float, last: float, middle: float) -> Floats:
+def _cell_edges(first: float, last: float, middle: float) -> Floats:
     """Return the ends of cells of answers from ``first`` to ``last``, narrow where a climb stops."""
     width = min(_FINE + _FINE_SHARE * middle, _FINE_MOST)
     count = math.ceil(math.log(last / first) * (middle + 5) / width)
@@ -121,7 +121,7 @@ class _EnumeratedRungs:
     def low_rungs(self, end: int) -> _Low:
         """Return the terms of an answer of zero at rungs below ``end``, where everything accepted is a miss."""
         zero = np.zeros((1, 1))
-        alone, joint = self._terms(zero, zero, np.arange(1, max(int(end), 2))[None, :])
+        alone, joint = self._miss_terms(zero, zero, np.arange(1, max(int(end), 2))[None, :])
         return _Low(float(joint.max()), float(alone.max()) * math.exp(_NEAR))
 
     def worst_of_cells(self, first: Floats, last: Floats, low: _Low, most_rungs: int) -> float:
@@ -140,7 +140,7 @@ class _EnumeratedRungs:
 
         On a cell each term is taken where it is largest: acceptance at its upper end, missing at its lower end.
         """
-        alone, joint = self._terms(low[:, None], high[:, None], band)
+        alone, joint = self._miss_terms(low[:, None], high[:, None], band)
         until = np.cumsum(joint, axis=1)
         later = until[:, -1:] - until
         within = (alone + later).max()
@@ -150,7 +150,7 @@ class _EnumeratedRungs:
         from_below = (until + left * lower.each).max() + lower.first
         return float(max(within, from_below))
 
-    def _terms(self, low: Floats, high: Floats, band: NDArray[Any]) -> tuple[Floats, Floats]:
+    def _miss_terms(self, low: Floats, high: Floats, band: NDArray[Any]) -> tuple[Floats, Floats]:
         """Return P(accept and miss) at each rung, alone and jointly with a refusal at the rung before."""
         rate, before = self.rates[band], self.rates[band - 1]
         least, radius, refusable = self.least[band], self.radii[band], self.most_refused[band - 1]
@@ -158,19 +158,19 @@ class _EnumeratedRungs:
         under = np.maximum(radius + 1, np.floor((self.share * low - 0.5) / (1 + self.share)) + 1)
         deepest = high - least  # noise below minus this would not be accepted
         refused = refusable - low  # noise of the rung before below this was not accepted
-        above = _tail(over, rate)
-        below = _slice(under, deepest, rate)
+        above = _upper_tail(over, rate)
+        below = _lower_slice(under, deepest, rate)
         # Kept noise: lattice-laplace.md, Theorem 1.
         stay = np.exp(before - rate) * (np.expm1(-before) / np.expm1(-rate)) ** 2
         joint_above = _joint_above(over, refused, rate, before, stay)
-        kept_below = _slice(np.maximum(under, 1 - refused), deepest, rate)
+        kept_below = _lower_slice(np.maximum(under, 1 - refused), deepest, rate)
         moved = np.minimum(below - kept_below, _moved_below(under, refused, rate, before))
         joint = joint_above + kept_below + (1 - stay) * np.maximum(moved, 0)
         alone = above + below
         if self.signed:
             # Accepted with the wrong sign: always a miss.
             wrong = np.maximum(least, 1) + low
-            alone = alone + _tail(wrong, rate)
+            alone = alone + _upper_tail(wrong, rate)
             joint = joint + _joint_above(wrong, refusable + high, rate, before, stay)
         return alone, np.minimum(joint, alone)
 
@@ -180,23 +180,23 @@ def _first_at_most(falling: Floats, limits: Floats) -> Indices:
     return (len(falling) - np.searchsorted(falling[::-1], limits, side="right")).astype(np.int64)
 
 
-def _tail(start: Floats, rate: Floats) -> Floats:
+def _upper_tail(start: Floats, rate: Floats) -> Floats:
     """Return P(noise >= start) for start >= 1."""
     tail: Floats = np.exp(-rate * start) / (1 + np.exp(-rate))
     return tail
 
 
-def _slice(start: Floats, stop: Floats, rate: Floats) -> Floats:
+def _lower_slice(start: Floats, stop: Floats, rate: Floats) -> Floats:
     """Return P(start <= -noise <= stop)."""
-    inside = np.maximum(_tail(start, rate) - _tail(np.maximum(stop + 1, start), rate), 0)
+    inside = np.maximum(_upper_tail(start, rate) - _upper_tail(np.maximum(stop + 1, start), rate), 0)
     return np.where(stop >= start, inside, 0.0)
 
 
 def _joint_above(over: Floats, refused: Floats, rate: Floats, before: Floats, stay: Floats) -> Floats:
     """Return P(noise >= over, and the noise of the rung before < refused)."""
     split = np.maximum(over, refused)
-    far = _tail(split, rate)
-    near = np.maximum(_tail(over, rate) - far, 0)
+    far = _upper_tail(split, rate)
+    near = np.maximum(_upper_tail(over, rate) - far, 0)
     kept = np.exp(-before)
     # Beyond ``refused`` the rung before must have jumped back: sum of two geometric series.
     back = far * -np.expm1(-rate) / (1 + kept) * np.exp(-before * (split - refused + 1)) / -np.expm1(-(before + rate))

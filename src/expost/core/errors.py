@@ -18,6 +18,7 @@ It repeats only what the caller typed: never data, counts, bounds found in data,
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def show_value(value: object) -> str:
 
     Only plain values are repeated; for anything else its type, because a container may hold rows.
     """
-    # Fraction and Decimal by name, so that this module, which everything imports, stays free of imports.
+    # Fraction and Decimal by name, so that the module that everything imports need not import them.
     if value is None or isinstance(value, str | int | float | bool) or type(value).__name__ in {"Fraction", "Decimal"}:
         try:
             text = repr(value) if isinstance(value, str) else str(value)
@@ -85,11 +86,7 @@ class _Sentence(ExpostError):
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions cross process borders (joblib, multiprocessing); keyword arguments need help.
         expected, got, do = self._parts
-        return _rebuild_error, (type(self), expected, got is ..., None if got is ... else got, do)
-
-
-def _rebuild_error(kind: type[_Sentence], expected: str, silent: bool, got: object, do: str) -> _Sentence:
-    return kind(expected, got=... if silent else got, do=do)
+        return functools.partial(type(self), expected, got=got, do=do), ()
 
 
 class InvalidRequest(_Sentence, ValueError):
@@ -140,11 +137,7 @@ class MissingExtra(InvalidRequest, ImportError):
         self.extra, self.package = extra, package
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_missing_extra, (self.extra, self.package)
-
-
-def _rebuild_missing_extra(extra: str, package: str) -> MissingExtra:
-    return MissingExtra(extra, package=package)
+        return functools.partial(type(self), self.extra, package=self.package), ()
 
 
 class BudgetExceeded(_Sentence):

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from expost.core.errors import InvalidRequest
-from expost.core.rational import decimal_text, rational
+from expost.core.rational import decimal_text, rational, read_amount
 
 __all__ = [
     "ApproxGuarantee",
@@ -44,7 +44,7 @@ class Terms:
     def __post_init__(self) -> None:
         for field in fields(self):
             # Exact from here on: sums of floats would drift, and a budget must end where it was set.
-            object.__setattr__(self, field.name, _check_amount(getattr(self, field.name), field.name))
+            object.__setattr__(self, field.name, read_amount(getattr(self, field.name), field.name))
 
     def amounts(self) -> dict[str, Fraction]:
         """Return each number under its name.
@@ -135,7 +135,7 @@ class RenyiTerms(Terms):
 
     def __post_init__(self) -> None:
         # Sorted orders make two curves comparable number by number.
-        curve = tuple((rational(order, "order"), _check_amount(epsilon, "epsilon")) for order, epsilon in self.curve)
+        curve = tuple((rational(order, "order"), read_amount(epsilon, "epsilon")) for order, epsilon in self.curve)
         orders = [order for order, _ in curve]
         if not curve or any(order <= 1 for order in orders) or sorted(set(orders)) != orders:
             raise InvalidRequest("Expected increasing Renyi orders above 1", do="Sort the orders and drop repeats")
@@ -147,14 +147,6 @@ class RenyiTerms(Terms):
 
     def to_json(self) -> dict[str, Any]:
         return {"definition": self.definition, "curve": [[str(order), str(epsilon)] for order, epsilon in self.curve]}
-
-
-def _check_amount(value: object, name: str) -> Fraction:
-    """Return an exact number that is not negative."""
-    # Computed amounts are exact already and may be smaller than anything a caller would type.
-    if isinstance(value, Fraction) and value >= 0:
-        return value
-    return rational(value, name, positive=False)
 
 
 def read_terms(data: Mapping[str, Any]) -> dict[str, Any]:

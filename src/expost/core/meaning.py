@@ -16,7 +16,7 @@ from typing import cast
 
 from expost.core.errors import InvalidRequest
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
-from expost.core.rational import decimal_text, finite, rational
+from expost.core.rational import decimal_text, finite, float_up, rational
 
 __all__ = [
     "approx_loss_bound",
@@ -104,7 +104,7 @@ def loss_bound(loss: Loss, failure_probability: float | Fraction = 0) -> float:
         case GaussianLoss(mu_squared):
             return gaussian_loss_bound(mu_squared, chance)
         case RenyiLoss(curve):
-            return renyi_loss_bound(((float(order), _round_up_float(cost)) for order, cost in curve), chance)
+            return renyi_loss_bound(((float(order), float_up(cost)) for order, cost in curve), chance)
     raise TypeError(f"Expected a known loss, got {type(loss).__name__}.")
 
 
@@ -115,7 +115,7 @@ def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> f
     1.0
     """
     if not delta:
-        return _round_up_float(epsilon)
+        return float_up(epsilon)
     # An event A of probability b and loss above x: b <= e^epsilon Q(A) + delta and Q(A) < e^-x b.
     left = 1 - delta / chance if chance > delta else Fraction(0)
     shown = math.nextafter(float(left), 0.0)
@@ -259,9 +259,3 @@ def _log_inverse(chance: Fraction) -> float:
     """Return ln(1/b) for b at most 1, rounded up."""
     shown = math.nextafter(float(min(chance, Fraction(1))), 0.0)
     return math.inf if shown <= 0 else -math.log(shown)
-
-
-def _round_up_float(value: Fraction) -> float:
-    """Return the smallest float that is not below an exact number."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)

@@ -9,7 +9,17 @@ from fractions import Fraction
 
 from expost.core.errors import InvalidRequest
 
-__all__ = ["decimal_text", "finite", "floor_decimal", "probability", "rational", "round_up", "whole"]
+__all__ = [
+    "decimal_text",
+    "finite",
+    "float_up",
+    "floor_decimal",
+    "probability",
+    "rational",
+    "read_amount",
+    "round_up",
+    "whole",
+]
 
 # Far outside any useful privacy or accuracy parameter, close enough to keep exact arithmetic cheap.
 _LARGEST = Fraction(10**18)
@@ -37,6 +47,30 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
     if exact > _LARGEST or (exact != 0 and exact < _SMALLEST):
         raise InvalidRequest(f"Expected {name} between 1e-30 and 1e18", got=value, do=remedy)
     return exact
+
+
+def read_amount(value: object, name: str) -> Fraction:
+    """Read an exact number >= 0. A fraction is returned unchanged.
+
+    >>> read_amount(0.1, "epsilon")
+    Fraction(1, 10)
+    """
+    # Computed amounts are exact already and may be smaller than anything a caller would type. They are also frequent.
+    return value if isinstance(value, Fraction) and value >= 0 else rational(value, name, positive=False)
+
+
+def float_up(value: Fraction | float) -> float:
+    """Return the smallest float that is not below an exact number.
+
+    >>> Fraction(float_up(Fraction(1, 3))) >= Fraction(1, 3)
+    True
+    """
+    nearest = float(value)
+    # The comparison is in integers because it runs for every event, and fractions are slow.
+    numerator, denominator = nearest.as_integer_ratio()
+    exact_numerator, exact_denominator = value.as_integer_ratio()
+    below = numerator * exact_denominator < exact_numerator * denominator
+    return math.nextafter(nearest, math.inf) if below else nearest
 
 
 def probability(value: object, name: str) -> Fraction:
