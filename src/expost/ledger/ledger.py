@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -98,7 +99,7 @@ class Ledger(ABC):
         epsilon 1, delta 1e-06
         """
         name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(lambda page: posting.open_account(page, name, amount))
+        self._write(partial(posting.open_account, name=name, budget=amount))
 
     @explain_arguments
     def open_part(
@@ -143,7 +144,7 @@ class Ledger(ABC):
         """
         name, part = check_name(account), AccountPart.check(check_name(of), by, touching)
         amount = None if budget is None else check_budget(budget)
-        self._write(lambda page: posting.open_part(page, name, part, amount))
+        self._write(partial(posting.open_part, name=name, part=part, budget=amount))
 
     def change_budget(self, account: str, budget: GuaranteeLike) -> None:
         """Give an account another budget. For the owner only; the change is recorded.
@@ -163,7 +164,7 @@ class Ledger(ABC):
             If the account is not open, or the budget is too small or of another definition.
         """
         name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(lambda page: posting.change_budget(page, name, amount))
+        self._write(partial(posting.change_budget, name=name, budget=amount))
 
     def parts(self, account: str, *, by: str | None = None) -> list[str]:
         """Return the accounts that are parts of this one.
@@ -254,7 +255,7 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(lambda page: posting.find_account(page, name)).budget
+        return self._read(partial(posting.find_account, name=name)).budget
 
     def spent(self, account: str) -> Loss:
         """Return what is charged to an account: settled bills, and open holds at their worst case.
@@ -274,7 +275,7 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(lambda page: posting.find_account(page, name)).spent
+        return self._read(partial(posting.find_account, name=name)).spent
 
     def remaining(self, account: str) -> Loss:
         """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
@@ -350,8 +351,14 @@ class Ledger(ABC):
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
         ticket = new_ticket()
         return self._write(
-            lambda page: posting.take_hold(
-                page, names, worst_case, question=text, request_id=request, ticket=ticket, protected=protected
+            partial(
+                posting.take_hold,
+                names=names,
+                worst_case=worst_case,
+                question=text,
+                request_id=request,
+                ticket=ticket,
+                protected=protected,
             )
         )
 
@@ -402,7 +409,7 @@ class Ledger(ABC):
             raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
         if not isinstance(receipt, Receipt):
             raise InvalidRequest("Expected a receipt", got=receipt, do="Pass the receipt of the run")
-        return self._write(lambda page: posting.settle_hold(page, hold, receipt)).id
+        return self._write(partial(posting.settle_hold, hold=hold, receipt=receipt)).id
 
     def take_over(self, hold: Hold, *, keep: Callable[[Hold], object] | None = None) -> Hold:
         """Continue a run that was begun before: from now on this process alone can settle it.
@@ -442,10 +449,10 @@ class Ledger(ABC):
         if not isinstance(hold, Hold):
             raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
         mine = replace(hold, ticket=new_ticket(), earlier=(hold.ticket, *hold.earlier))
-        self._read(lambda page: posting.check_take_over(page, mine))
+        self._read(partial(posting.check_take_over, hold=mine))
         if keep is not None:
             keep(mine)
-        return self._write(lambda page: posting.take_over_hold(page, mine))
+        return self._write(partial(posting.take_over_hold, hold=mine))
 
     def write_off(self, hold_id: str) -> str:
         """Close a hold whose run is lost. It stays charged at its worst case. For the owner only.
@@ -465,7 +472,7 @@ class Ledger(ABC):
         InvalidRequest
             If there is no such hold, or it is settled.
         """
-        return self._write(lambda page: posting.write_off_hold(page, hold_id)).id
+        return self._write(partial(posting.write_off_hold, hold_id=hold_id)).id
 
     def open_holds(self) -> list[Hold]:
         """Return the holds that are neither settled nor written off, oldest first.
@@ -537,7 +544,7 @@ class Ledger(ABC):
         LedgerUnsound
             If anything does not add up.
         """
-        return self._read(lambda page: verify_page(page, anchor=anchor))
+        return self._read(partial(verify_page, anchor=anchor))
 
     # Secrets
 
@@ -557,7 +564,7 @@ class Ledger(ABC):
             If the name is taken or the ledger was opened without a key.
         """
         text, value = _check_text(name, "name", _LONGEST_NAME), _check_secret(secret_value)
-        self._write(lambda page: secret.keep_secret(page, self._safe, text, value))
+        self._write(partial(secret.keep_secret, safe=self._safe, name=text, secret=value))
 
     def kept(self, name: str) -> bytes | None:
         """Return the secret of this name, or None.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Unit, Window
+from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Loss, Unit, Window
 from expost.ledger.ledger_account import LedgerAccount, check_name
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, sequence_of
 
@@ -139,7 +139,10 @@ class LedgerPage(ABC):
     def sound_account(self, name: str) -> LedgerAccount | None:
         """Return the account after comparing its total with the one in the chain, or None."""
         account = self.find_account(name)
-        if account is not None and self.intact_entry(account.entry).spent.get(name) != account.spent:
+        if account is None:
+            return None
+        recorded = self.intact_entry(account.entry).body.get("spent", {}).get(name)
+        if recorded is None or Loss.from_json(recorded) != account.spent:
             raise unsound_ledger("the total of an account is not the one in the chain")
         return account
 

@@ -8,6 +8,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -83,10 +84,10 @@ class SqlLedger(Ledger):
         """Note outside the database that this entry is durable; nothing by default."""
 
     def _write(self, action: Callable[[LedgerPage], T]) -> T:
-        return self._retry(lambda: self._transact(action, writing=True))
+        return self._retry(partial(self._transact, action, writing=True))
 
     def _read(self, action: Callable[[LedgerPage], T]) -> T:
-        return self._retry(lambda: self._transact(action, writing=False))
+        return self._retry(partial(self._transact, action, writing=False))
 
     def _retry(self, transaction: Callable[[], T]) -> T:
         """Run a transaction, again and again while others hold the lock, until patience ends."""

@@ -42,14 +42,6 @@ def _open_keystream(key: bytes) -> CipherContext:
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
-def _encrypt_zeros(stream: CipherContext, out: memoryview) -> None:
-    """Overwrite all of ``out`` except its last ``_SPARE`` bytes with the next bits of a keystream."""
-    length = len(out) - _SPARE
-    for start in range(0, length, _CHUNK):
-        size = min(_CHUNK, length - start)
-        stream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
-
-
 class BitSource(abc.ABC):
     """A stream of independent uniform bits, returned as NumPy integers.
 
@@ -173,7 +165,10 @@ class SystemBits(BitSource):
         if stream.left < len(out) or stream.born != now:
             stream.keystream, stream.left, stream.born = _open_keystream(os.urandom(32)), _RESEED_AFTER, now
         stream.left -= len(out)
-        _encrypt_zeros(stream.keystream, out)
+        length = len(out) - _SPARE
+        for start in range(0, length, _CHUNK):
+            size = min(_CHUNK, length - start)
+            stream.keystream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
 
     def __repr__(self) -> str:
         return "SystemBits()"
@@ -210,8 +205,11 @@ class SeededBits(BitSource):
         self._lock = threading.Lock()
 
     def _fill(self, out: memoryview) -> None:
+        length = len(out) - _SPARE
         with self._lock:
-            _encrypt_zeros(self._keystream, out)
+            for start in range(0, length, _CHUNK):
+                size = min(_CHUNK, length - start)
+                self._keystream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
 
     def __repr__(self) -> str:
         return f"SeededBits({self._seed}: simulation, NOT PRIVATE)"

@@ -173,7 +173,7 @@ def sample_bernoulli_exp(
     source, coins = resolve_bits(bits), np.empty(parameter.count, bool)
     for part in iterate_blocks(parameter.count):
         floats = parameter.take(parameter.floats, part)
-        coins[part] = UniformReals(part.stop - part.start, source).exceed(
+        coins[part] = UniformReals(source.words(part.stop - part.start), source).exceed(
             floats,
             floats * _EXPONENT_ERROR,
             lambda place, start=part.start: partial(bound_ratio, parameter.exact(start + place)),  # type: ignore[misc]

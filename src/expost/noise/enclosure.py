@@ -155,15 +155,17 @@ def is_above(x: Real, border: Real, refine: Callable[[], object]) -> bool:
 class UniformReals:
     """Independent uniform reals of [0, 1): 64 binary digits of each, and more wherever a decision needs them.
 
+    ``words`` are the first digits, drawn from ``bits``.
+
     >>> from expost.noise.bits import SeededBits
-    >>> reals = UniformReals(5, SeededBits(1))
+    >>> bits = SeededBits(1)
+    >>> reals = UniformReals(bits.words(5), bits)
     >>> bool((reals.minus_log() > 0).all())
     True
     """
 
-    def __init__(self, count: int, bits: BitSource) -> None:
-        self._bits = bits
-        self._words = bits.words(count)
+    def __init__(self, words: NDArray[np.uint64], bits: BitSource) -> None:
+        self._words, self._bits = words, bits
         self._refined: dict[int, tuple[int, int]] = {}
 
     def minus_log(self) -> NDArray[np.float64]:

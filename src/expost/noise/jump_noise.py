@@ -76,12 +76,9 @@ class JumpNoise:
             order_of = np.argsort(steps, kind="stable")
             steps, coordinates = steps[order_of], coordinates[order_of]
         rungs = top - 1 - steps
-
-        def sample(at: NDArray[np.intp]) -> NDArray[Any]:
-            scale = Parameter(amount / levels, lambda rung: sensitivity / ladder[rung], at, at.shape)
-            return sampler(scale, bits)
-
-        return cls(sample(np.full(count, top)), rungs, coordinates, sample(rungs))
+        scale = Parameter(amount / levels, lambda rung: sensitivity / ladder[rung], np.full(count, top), (count,))
+        noise = sampler(scale, bits)
+        return cls(noise, rungs, coordinates, sampler(scale.with_index(rungs), bits))
 
     def at(self, rung: int) -> NDArray[Any]:
         """Return the noise of one rung."""
@@ -177,7 +174,7 @@ class _PoissonRows:
         self._reals: list[UniformReals] = []
         self._sums = np.empty((count, 0))
         while not self._sums.size or self._sums[:, -1].min() <= length + 1:
-            reals = UniformReals(count * self._width, bits)
+            reals = UniformReals(bits.words(count * self._width), bits)
             gaps = reals.minus_log().reshape(count, self._width)
             if self._reals:
                 gaps[:, 0] += self._sums[:, -1]
@@ -245,10 +242,9 @@ def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Places, Places]:
     total = float(line.borders[-1]) + line.error + 1
     length = min(_LONGEST, 1 << math.ceil(math.log2(total)))
     count, at_once = math.ceil(total / length), max(1, BLOCK // _row_width(length))
-    parts = [
-        _jumped_cells(line, _PoissonRows(first, min(at_once, count - first), length, bits))
-        for first in range(0, count, at_once)
-    ]
+    parts = []
+    for first in range(0, count, at_once):
+        parts.append(_jumped_cells(line, _PoissonRows(first, min(at_once, count - first), length, bits)))
     cells = np.concatenate(parts)
     cells = cells[np.append(cells[:1] >= 0, cells[1:] != cells[:-1])]  # the first of each run; none of none
     cells = cells[: np.searchsorted(cells, line.cells)]

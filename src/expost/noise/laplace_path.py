@@ -335,7 +335,7 @@ def draw_less_noise(noise: NDArray[Any], rate: Fraction, finer: Fraction, bits: 
     def stay_exponent(place: int) -> Real:
         return partial(_bound_stay_exponent, abs(int(noise[place])), rate, finer)
 
-    stays = UniformReals(len(noise), bits).exceed(h, (1 + h) * _ERROR, stay_exponent)
+    stays = UniformReals(bits.words(len(noise)), bits).exceed(h, (1 + h) * _ERROR, stay_exponent)
     pending, less = np.flatnonzero(~stays), noise.copy()
     while pending.size:
         known = noise[pending]
@@ -363,4 +363,4 @@ def _flip_kept(steps: NDArray[Any], magnitudes: NDArray[Any], rate: Fraction, bi
         step, magnitude = int(steps[place]), int(magnitudes[place])
         return partial(bound_ratio, rate * 2 * max(-step, step - magnitude, 0))
 
-    return UniformReals(len(steps), bits).exceed(h, (1 + h) * _ERROR, exact)
+    return UniformReals(bits.words(len(steps)), bits).exceed(h, (1 + h) * _ERROR, exact)

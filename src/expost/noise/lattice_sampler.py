@@ -71,95 +71,88 @@ def sample_geometric(scale: object, size: int | tuple[int, ...] | None = None, *
 
 
 def draw_geometric(scale: Parameter, bits: BitSource) -> NDArray[Any]:
-    """Draw one value per element of ``scale``, flat; int64 unless a value needs more than 62 bits."""
-    inversion = _Inversion(scale)
-    parts = [inversion.draw(part, bits) for part in iterate_blocks(scale.count)]
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    """Draw one value per element of ``scale``, flat; int64 unless a value needs more than 62 bits.
 
-
-class _Inversion:
-    """G = H 2^m + L: H geometric of scale t / 2^m <= 2^14 by inversion, L < 2^m uniform, thinned by exp(-L / t)."""
-
-    def __init__(self, scale: Parameter) -> None:
-        self._scale = scale
-        fraction, exponent = np.frexp(scale.floats)
-        self._shift = np.maximum(exponent - _HEAD_BITS, 0).astype(np.uint64)
-        if self._shift.size and self._shift.max() > _MOST_LOW_BITS:
-            # 64 bits would not hold the low bits, and noise without them protects nothing between its multiples.
-            raise InvalidRequest("Expected noise narrower than 2^76 lattice units", do="Raise epsilon")
-        # The digits of a coin that are known at first: what its low bits leave of 64, or all 64.
-        self._known = np.where(self._shift > _MOST_SHARED_BITS, 64, 64 - self._shift.astype(np.int32)).astype(np.int32)
-        self._head = np.ldexp(fraction, np.minimum(exponent, _HEAD_BITS))
-
-    def draw(self, part: slice, bits: BitSource) -> NDArray[Any]:
-        """Draw the values of a slice of the elements."""
-        reals = UniformReals(part.stop - part.start, bits)
-        scale = self._scale.take(self._head, part)
+    A value is H 2^m + L. H is geometric of scale t / 2^m <= 2^14, by inversion. L < 2^m is uniform, thinned by
+    exp(-L / t): drawn again where a coin rejects it.
+    """
+    fraction, exponent = np.frexp(scale.floats)
+    shifts = np.maximum(exponent - _HEAD_BITS, 0).astype(np.uint64)
+    if shifts.size and shifts.max() > _MOST_LOW_BITS:
+        # 64 bits would not hold the low bits, and noise without them protects nothing between its multiples.
+        raise InvalidRequest("Expected noise narrower than 2^76 lattice units", do="Raise epsilon")
+    head_scales = np.ldexp(fraction, np.minimum(exponent, _HEAD_BITS))
+    parts: list[NDArray[Any]] = []
+    for part in iterate_blocks(scale.count):
+        reals = UniformReals(bits.words(part.stop - part.start), bits)
+        head_scale = scale.take(head_scales, part)
         x = reals.minus_log()
-        x *= scale
-        slack = scale * _HEAD_ERROR
+        x *= head_scale
+        slack = head_scale * _HEAD_ERROR
         x -= slack
         head = x.astype(np.int64)  # toward zero: right for x < slack too, the true value is not negative
         x += 2 * slack
+        shift = np.broadcast_to(scale.take(shifts, part), head.shape)
         for element in np.flatnonzero(head != x.astype(np.int64)).tolist():
-            head[element] = self._exact_head(reals, element, part.start + element)
-        if not self._shift.any():
-            return head
-        shift = np.broadcast_to(self._scale.take(self._shift, part), head.shape)
-        low = self._draw_low(part.start, shift, bits)
-        if int(head.max()) + 1 << int(shift.max()) > _WIDE:
-            return np.asarray((head.astype(object) << shift.astype(object)) + low, dtype=object)
-        return np.left_shift(head, shift.astype(np.int64)) + low
-
-    def _exact_head(self, reals: UniformReals, real: int, element: int) -> int:
-        """Compute the integer part of -scale ln U by exact bounds; U gets more digits until both bounds agree."""
-        shift = int(self._scale.take(self._shift, slice(element, element + 1))[0])
-        scale = self._scale.exact(element) / (1 << shift)
-        while True:
-            _, length = reals.digits(real)
-            low, high = (scale * bound // (1 << length) for bound in reals.minus_log_bounds((real,), length))
-            if low == high:
-                return low
-            reals.refine(real)
-
-    def _draw_low(self, start: int, shift: NDArray[np.uint64], bits: BitSource) -> NDArray[np.int64]:
-        """Draw L < 2^m with P(L) proportional to exp(-L / t): uniform bits, drawn again where a coin rejects them.
-
-        64 bits hold both: the first m are L, the others begin the coin. Where that leaves fewer than 13 digits the coin
-        gets 64 bits of its own: its first 13 digits decide whether it needs an exact comparison.
-        """
+            exact_scale = scale.exact(part.start + element) / (1 << int(shift[element]))
+            head[element] = _invert_exactly(reals, element, exact_scale)
+        if not shifts.any():
+            parts.append(head)
+            continue
         low = np.zeros(len(shift), np.int64)
         pending = np.flatnonzero(shift)
         while pending.size:
-            words, shifts = bits.words(pending.size), shift[pending]
-            low[pending] = (words >> (np.uint64(64) - shifts)).astype(np.int64)
-            coins = words << shifts
-            alone = np.flatnonzero(shifts > _MOST_SHARED_BITS)
+            # 64 bits hold both: the first m are L, the others begin the coin. Where that leaves fewer than 13 digits
+            # the coin gets 64 bits of its own: its first 13 digits decide whether it needs an exact comparison.
+            words, kept = bits.words(pending.size), shift[pending]
+            low[pending] = (words >> (np.uint64(64) - kept)).astype(np.int64)
+            coins = words << kept
+            alone = np.flatnonzero(kept > _MOST_SHARED_BITS)
             if alone.size:
                 coins[alone] = bits.words(alone.size)
             # exp(-L / t) > 1 - 2^-13: a coin that begins below that succeeds, whatever L.
             doubtful = np.flatnonzero(coins >= _SURE)
             pending = pending[doubtful]
-            pending = pending[self._rejected(coins[doubtful], low[pending], start + pending, bits)]
-        return low
+            known = np.where(kept > _MOST_SHARED_BITS, 64, 64 - kept.astype(np.int32)).astype(np.int32)[doubtful]
+            pending = pending[_find_rejected(coins[doubtful], known, low[pending], scale, part.start + pending, bits)]
+        if int(head.max()) + 1 << int(shift.max()) > _WIDE:
+            parts.append(np.asarray((head.astype(object) << shift.astype(object)) + low, dtype=object))
+        else:
+            parts.append(np.left_shift(head, shift.astype(np.int64)) + low)
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def _rejected(
-        self, coins: NDArray[np.uint64], low: NDArray[np.int64], elements: NDArray[np.intp], bits: BitSource
-    ) -> NDArray[np.bool_]:
-        """Decide which coins of probability exp(-L / t) fail; partly known coins may need more digits."""
-        entries = np.zeros_like(elements) if self._scale.index is None else self._scale.index[elements]
-        known = self._known[entries]
-        y = low / self._scale.floats[entries]
-        begin, error = coins * 2.0**-64, 2.0**-50 + np.ldexp(1.0, -known)
-        # 1 - y <= exp(-y) <= 1 - y + y^2 / 2
-        rejected: NDArray[np.bool_] = begin > 1 - y + y * y / 2 + error
-        for place in np.flatnonzero(~rejected & (begin >= 1 - y - error)).tolist():
-            digits = int(known[place])
-            exact = partial(bound_exp_minus, int(low[place]) / self._scale.exact(int(elements[place])))
-            rejected[place] = not is_below(int(coins[place]) >> (64 - digits), digits, exact, bits)
-        return rejected
+
+def _invert_exactly(reals: UniformReals, index: int, scale: Fraction) -> int:
+    """Compute the integer part of -scale ln U by exact bounds; U gets more digits until both bounds agree."""
+    while True:
+        _, length = reals.digits(index)
+        low, high = (scale * bound // (1 << length) for bound in reals.minus_log_bounds((index,), length))
+        if low == high:
+            return low
+        reals.refine(index)
+
+
+def _find_rejected(
+    coins: NDArray[np.uint64],
+    known: NDArray[np.int32],
+    low: NDArray[np.int64],
+    scale: Parameter,
+    elements: NDArray[np.intp],
+    bits: BitSource,
+) -> NDArray[np.bool_]:
+    """Decide which coins of probability exp(-L / t) fail; of each ``known`` digits are drawn, more where they matter."""
+    entries = np.zeros_like(elements) if scale.index is None else scale.index[elements]
+    y = low / scale.floats[entries]
+    begin, error = coins * 2.0**-64, 2.0**-50 + np.ldexp(1.0, -known)
+    # 1 - y <= exp(-y) <= 1 - y + y^2 / 2
+    rejected: NDArray[np.bool_] = begin > 1 - y + y * y / 2 + error
+    for place in np.flatnonzero(~rejected & (begin >= 1 - y - error)).tolist():
+        digits = int(known[place])
+        exact = partial(bound_exp_minus, int(low[place]) / scale.exact(int(elements[place])))
+        rejected[place] = not is_below(int(coins[place]) >> (64 - digits), digits, exact, bits)
+    return rejected
 
 
 def sample_laplace(scale: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None) -> Any:
@@ -313,4 +306,4 @@ class _Rejection:
             sigma2, scale = variance.exact(place), self._proposal.exact(int(elements[place]))
             return partial(bound_ratio, (abs(int(proposed[place])) - sigma2 / scale) ** 2 / (2 * sigma2))
 
-        return UniformReals(len(elements), bits).exceed(h, (h + 4) * _EXPONENT_ERROR, exact)
+        return UniformReals(bits.words(len(elements)), bits).exceed(h, (h + 4) * _EXPONENT_ERROR, exact)

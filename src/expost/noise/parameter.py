@@ -114,6 +114,10 @@ class Parameter:
         """Give a result the shape that the caller passed; a single value is a Python integer or boolean."""
         return flat.tolist()[0] if self._shape is None else flat.reshape(self._shape)
 
+    def with_index(self, index: NDArray[np.intp]) -> Parameter:
+        """Return a flat column of other elements that take these values."""
+        return Parameter(self.floats, self.entry, index, index.shape)
+
     def select(self, elements: NDArray[np.intp]) -> Parameter:
         """Return the parameter of some of the elements, as a flat column."""
         index = None if self.index is None else self.index[elements]

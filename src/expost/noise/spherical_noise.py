@@ -156,7 +156,7 @@ def draw_steps(dimension: int, runs: int, bits: BitSource) -> NDArray[np.int64]:
 
 def _round_sums_up(shape: int, count: int, bits: BitSource) -> NDArray[np.int64]:
     """Find the least j with sum <= shape GRID_RATIO^j, for sums of exponentials; exact."""
-    reals = UniformReals(count * shape, bits)
+    reals = UniformReals(bits.words(count * shape), bits)
     sums = np.maximum(reals.minus_log().reshape(count, shape).sum(axis=1), shape * 1e-9)  # drawn again anyway
     places = np.log(sums / shape) / _LOG_RATIO
     error = (shape * MINUS_LOG_ERROR / sums + _FLOAT_ERROR * (1 + np.abs(places) * _LOG_RATIO)) / _LOG_RATIO

@@ -119,10 +119,10 @@ class _FewWords(BitSource):
 
 
 def _low_or_none(scale: Fraction, *script: int) -> int | None:
-    """The low part drawn from these words alone; None where they do not decide it."""
-    inversion = module._Inversion(Parameter.of_table([scale], None, (1,)))
+    """The low part drawn from these words alone, above a head of zero; None where they do not decide it."""
+    head = 2**64 - 2**46  # -ln U is near 2^-18, of a scale of at most 2^14
     try:
-        return int(inversion._draw_low(0, inversion._shift, _FewWords(*script))[0])
+        return int(module.draw_geometric(Parameter.of_table([scale], None, (1,)), _FewWords(head, *script))[0])
     except EOFError:
         return None
 

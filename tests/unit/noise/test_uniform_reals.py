@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 from tests.unit.noise.scripted import ScriptedBits, words
 
-from expost.noise import SeededBits
+from expost.noise import BitSource, SeededBits
 from expost.noise.enclosure import MINUS_LOG_ERROR, UniformReals, bound_ratio
 
 EDGES = [0, 1, 2, 2**20, 2**44 - 1, 2**44, 2**44 + 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 2**11, 2**64 - 2, 2**64 - 1]
+
+
+def draw_reals(count: int, bits: BitSource) -> UniformReals:
+    return UniformReals(bits.words(count), bits)
 
 
 def test_float_logarithms_stay_within_their_error() -> None:
     spread = np.random.default_rng(1)
     random = spread.integers(0, 2**64, 3000, dtype=np.uint64) >> spread.integers(0, 64, 3000, dtype=np.uint64)
     script = np.concatenate([words(*EDGES), random])
-    reals = UniformReals(len(script), ScriptedBits(script))
+    reals = draw_reals(len(script), ScriptedBits(script))
 
     floats = reals.minus_log()
 
@@ -31,7 +35,7 @@ def test_float_logarithms_stay_within_their_error() -> None:
 
 
 def test_small_words_are_refined() -> None:
-    reals = UniformReals(3, ScriptedBits(words(0, 5, 2**50), words(0, 2**30, 77, 88)))
+    reals = draw_reals(3, ScriptedBits(words(0, 5, 2**50), words(0, 2**30, 77, 88)))
 
     reals.minus_log()
 
@@ -41,7 +45,7 @@ def test_small_words_are_refined() -> None:
 
 
 def test_refining_keeps_the_digits_already_drawn() -> None:
-    reals = UniformReals(1, SeededBits(1))
+    reals = draw_reals(1, SeededBits(1))
     first, _ = reals.digits(0)
 
     for _ in range(3):
@@ -55,7 +59,7 @@ def test_refining_keeps_the_digits_already_drawn() -> None:
 @pytest.mark.parametrize("indices", [(0,), (1, 2), tuple(range(40))])
 @pytest.mark.parametrize("length", [10, 96, 400])
 def test_bounds_of_sums_enclose_the_sum(indices: tuple[int, ...], length: int) -> None:
-    reals = UniformReals(40, SeededBits(2))
+    reals = draw_reals(40, SeededBits(2))
     low, high = reals.minus_log_bounds(indices, length)
 
     with mpmath.workprec(2000):
@@ -67,7 +71,7 @@ def test_bounds_of_sums_enclose_the_sum(indices: tuple[int, ...], length: int) -
 
 
 def test_bounds_tighten_as_digits_are_drawn() -> None:
-    reals = UniformReals(2, SeededBits(3))
+    reals = draw_reals(2, SeededBits(3))
     low, high = reals.minus_log_bounds((0, 1), 150)
     reals.refine(0)
     reals.refine(1)
@@ -83,8 +87,8 @@ def test_coins_do_not_depend_on_where_the_filter_gives_up() -> None:
     def exact(index: int) -> partial:
         return partial(bound_ratio, Fraction(thresholds[index]))
 
-    quick = UniformReals(500, SeededBits(4)).exceed(thresholds, 0.0, exact)
-    slow = UniformReals(500, SeededBits(4)).exceed(thresholds, 10.0, exact)
+    quick = draw_reals(500, SeededBits(4)).exceed(thresholds, 0.0, exact)
+    slow = draw_reals(500, SeededBits(4)).exceed(thresholds, 10.0, exact)
 
     assert (quick == slow).all()
     assert quick[0]
@@ -96,7 +100,7 @@ def test_a_threshold_at_the_word_itself_is_decided_by_new_digits() -> None:
     with mpmath.workprec(300):
         threshold = Fraction(int(-mpmath.log((border + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 64) * 2**250), 2**250)
     below, above = (
-        UniformReals(1, ScriptedBits(words(border), words(second))).exceed(
+        draw_reals(1, ScriptedBits(words(border), words(second))).exceed(
             np.array([float(threshold)]), 0.0, lambda _: partial(bound_ratio, threshold)
         )[0]
         for second in (2**62, 3 * 2**62)
