@@ -76,7 +76,7 @@ class Kind(enum.Enum):
     @property
     def family(self) -> Kind:
         """The kind with which values can be compared: ``REAL`` for every number, else the kind itself."""
-        return Kind.REAL if self.is_number else self
+        return Kind.REAL if self in (Kind.INTEGER, Kind.BOOLEAN) else self
 
     @classmethod
     def of(cls, arrow: pa.DataType) -> Kind:
@@ -99,7 +99,11 @@ class Kind(enum.Enum):
         """
         if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
             return cls.of(arrow.value_type)
-        return next((kind for kind, tests in _TESTS.items() if any(test(arrow) for test in tests)), cls.OTHER)
+        for kind, tests in _TESTS.items():
+            for test in tests:
+                if test(arrow):
+                    return kind
+        return cls.OTHER
 
 
 _TESTS = {
@@ -158,12 +162,23 @@ def _canonical_times(column: pa.Array) -> pa.Array:
 
 
 def canonical_type(stored: pa.DataType) -> pa.DataType:
-    """Return the canonical type of a stored type.
+    """Return the type that ``canonical_column`` gives a column of a stored type.
 
     >>> canonical_type(pa.float16()), canonical_type(pa.timestamp("s", "Europe/Rome"))
     (DataType(double), TimestampType(timestamp[us]))
     """
-    return canonical_column(pa.nulls(0, stored)).type
+    types = pa.types
+    if types.is_dictionary(stored) or types.is_run_end_encoded(stored):
+        return canonical_type(stored.value_type)
+    if types.is_floating(stored):
+        return pa.float64()
+    if types.is_string(stored) or types.is_string_view(stored):
+        return pa.large_string()
+    if types.is_date(stored) or types.is_timestamp(stored):
+        return pa.timestamp("ns" if types.is_timestamp(stored) and stored.unit == "ns" else "us")
+    if types.is_decimal(stored) and stored.bit_width < 128:
+        return pa.decimal128(stored.precision, stored.scale)
+    return pa.large_binary() if types.is_binary_view(stored) else stored
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:

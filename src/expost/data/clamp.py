@@ -82,7 +82,12 @@ class Clamp:
         do = "Pass bounds such as (0, 120) that hold whatever the data"
         if not isinstance(bounds, tuple | list) or len(bounds) != 2:
             raise InvalidRequest("Expected public bounds (low, high)", got=bounds, do=do)
-        low, high = (_read_bound(end, do) for end in bounds)
+        ends = []
+        for end in bounds:  # which may be negative
+            negative = isinstance(end, int | float) and end < 0
+            size = rational(-end if negative else end, "bound", positive=False, do=do)
+            ends.append(-size if negative else size)
+        low, high = ends
         if low >= high:
             raise InvalidRequest("Expected the lower bound below the upper one", got=f"{bounds[0]}, {bounds[1]}", do=do)
         if not (math.isfinite(float(low)) and float(high) - float(low) > 0):
@@ -100,7 +105,7 @@ class Clamp:
     @property
     def rounding(self) -> Fraction:
         """The largest rounding error of a value between the bounds: half a step, or 0 for integers."""
-        return Fraction(0) if self.whole else self.step / 2
+        return Fraction(0) if self.whole else (self.high - self.low) / (2 * self.steps)
 
     def to_steps(
         self, values: NDArray[np.floating[Any]], out: NDArray[np.float64] | None = None
@@ -200,10 +205,3 @@ class Clamp:
         [0.0, 10.0]
         """
         return [float(self.low), float(self.high)]
-
-
-def _read_bound(value: object, do: str) -> Fraction:
-    """Read one bound, which may be negative, as an exact fraction."""
-    negative = isinstance(value, int | float) and value < 0
-    size = rational(-value if negative else value, "bound", positive=False, do=do)  # type: ignore[operator]
-    return -size if negative else size

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from expost.data.canonical_cell import Kind, canonical_column, decode_column, float_cells, missing_cells
+from expost.data.canonical_cell import (
+    Kind,
+    canonical_column,
+    canonical_type,
+    decode_column,
+    float_cells,
+    missing_cells,
+)
 from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation
 from expost.data.value_place import find_places, to_moment
 
@@ -147,8 +154,10 @@ def evaluate_cells(expression: Expression, batch: pa.RecordBatch, derived: Deriv
 
     A stored column is returned without conversion, so that integers beyond 2^53, decimals and nanoseconds stay distinct.
     """
-    stored = _stored_column(expression, batch, derived or {})
-    return evaluate(expression, batch, derived).to_column() if stored is None else stored
+    if isinstance(expression, ColumnName) and expression.name not in (derived or {}):
+        column = batch.column(expression.name)
+        return column if column.type == canonical_type(column.type) else canonical_column(column)
+    return evaluate(expression, batch, derived).to_column()
 
 
 def read_column(column: pa.Array) -> Values:

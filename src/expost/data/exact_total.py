@@ -37,11 +37,14 @@ def exact_sums(
     engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int = MEMORY_LIMIT
 ) -> PowerSums:
     """Return the exact power sums of a tally, one column per cell."""
-    if limits is None:
-        parts = show_progress(engine.map(lambda batch: tally.sum_atoms(tally.read_atoms(batch)), tally.columns))
-        return reduce(add, parts, tally.zero_sums())
-    parts = _map_bounded(tally.sum_atoms, engine, tally, limits, secret, memory_limit)
-    return reduce(add, parts, tally.zero_sums())
+    total = tally.zero_sums()
+    if limits is not None:
+        return reduce(add, _map_bounded(tally.sum_atoms, engine, tally, limits, secret, memory_limit), total)
+    with show_progress() as tick:
+        for part in engine.map(tally.sum_batch, tally.columns):
+            total += part
+            tick()
+    return total
 
 
 def single_steps(

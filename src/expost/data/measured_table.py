@@ -180,17 +180,18 @@ class MeasuredTable:
         >>> Dataset(pa.table({"city": ["Rome"]})).axis("city", ["Oslo", "Rome"]).size
         2
         """
-        expression = self.expression(column)
+        expression = ColumnName(column) if isinstance(column, str) else self.expression(column)
+        kind = kind_of(expression, self.schema, self._derived)
         if values is None and isinstance(expression, ColumnName):
             values = self.categories.get(expression.name)
-        if values is None and kind_of(expression, self.schema, self._derived) is Kind.BOOLEAN:
+        if values is None and kind is Kind.BOOLEAN:
             values = [False, True]
         if values is None:
             raise InvalidRequest(
                 f"Expected public categories for {expression!r}", do='Pass Dataset(categories={"city": ["Rome", ...]})'
             )
         found = Categories.of(expression, values)
-        check_categories(expression, found.values, self.schema, self._derived)
+        check_categories(expression, found.values, kind, self._derived)
         return found
 
     def tally(
@@ -350,8 +351,10 @@ class MeasuredTable:
         >>> people = Dataset(pa.table({"age": [41]}))
         >>> sealed = people.measure_total(CountForm(), people.tally(), secret=b"")
         """
-        integers = self._sum_exactly(form, tally, secret, once=once)
-        return Sealed(integers, under or self.sensitivity(form, tally, once=once))
+        limits = self.limits(tally, once=once)
+        keyed = replace(tally, key=secret)
+        sums = exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        return Sealed(sealed_integers(form, sums), under or unit_sensitivity(form, tally, limits, self.adjacency))
 
     def measure_parts(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """Measure like ``measure_total``, cut the cells into even runs and seal each run by itself.
@@ -383,12 +386,9 @@ class MeasuredTable:
         >>> len(people.measure_parts(CountForm(), tally, parts=2, secret=b"", under=under))
         2
         """
-        return [Sealed(part, under) for part in np.split(self._sum_exactly(form, tally, secret), parts)]
-
-    def _sum_exactly(self, form: Form, tally: Tally, secret: bytes, *, once: bool = False) -> NDArray[Any]:
-        limits = self.limits(tally, once=once)
         keyed = replace(tally, key=secret)
-        return sealed_integers(form, exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit))
+        sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
+        return [Sealed(part, under) for part in np.split(sealed_integers(form, sums), parts)]
 
     def measure_steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """Measure the steps of one measured column, one integer per row, and seal them cell by cell.

@@ -155,15 +155,20 @@ def check_filter(expression: Expression, schema: Schema, derived: Mapping[str, E
 
 
 def check_categories(
-    expression: Expression, values: Sequence[object], schema: Schema, derived: Mapping[str, Expression] | None = None
+    expression: Expression,
+    values: Sequence[object],
+    kind: Kind | None,
+    derived: Mapping[str, Expression] | None = None,
 ) -> None:
-    """Raise if a category could never equal a value of the expression, or if floats would merge two categories."""
-    kind = kind_of(expression, schema, derived)
+    """Raise if a category could never equal a value of an expression of this kind, or if floats would merge two."""
     listed = [value for value in values if value is not None]
-    if kind is not None and any((_constant_kind(value) or kind).family is not kind.family for value in listed):
-        raise InvalidRequest(
-            f"Expected categories of {expression!r} of the kind {kind.value}", do="List values as the column has them"
-        )
+    kinds = () if kind is None else map(_constant_kind, listed)
+    for found in kinds:
+        if kind is not None and found is not None and found.family is not kind.family:
+            raise InvalidRequest(
+                f"Expected categories of {expression!r} of the kind {kind.value}",
+                do="List values as the column has them",
+            )
     stored = isinstance(expression, ColumnName) and expression.name not in (derived or {})
     if not (stored and kind is Kind.INTEGER) and not all(is_exact(v) for v in listed if isinstance(v, int | float)):
         raise InvalidRequest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -145,7 +144,10 @@ class Tally:
     @cached_property
     def cells(self) -> int:
         """The number of cells, the product of the axes' sizes."""
-        return math.prod(axis.size for axis in self.axes)
+        cells = 1
+        for axis in self.axes:
+            cells *= axis.size
+        return cells
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -203,7 +205,16 @@ class Tally:
 
     def read_atoms(self, batch: pa.RecordBatch) -> Atoms:
         """Reduce the rows of a batch that count to integers."""
-        words, cell, columns = self.read_rows(batch)
+        return self._clamp_rows(*self.read_rows(batch))
+
+    def sum_batch(self, batch: pa.RecordBatch) -> PowerSums:
+        """Return the power sums of the rows of a batch that count."""
+        return self.sum_atoms(self._clamp_rows(*self.read_rows(batch)))
+
+    def _clamp_rows(
+        self, words: list[NDArray[Any]], cell: NDArray[Any], columns: list[NDArray[np.floating[Any]]]
+    ) -> Atoms:
+        """Reduce the measured numbers of some rows to whole steps."""
         steps = np.empty((len(columns), len(cell)))
         for each, column, out in zip(self.measured, columns, steps, strict=True):
             each.clamp.to_steps(column, out)

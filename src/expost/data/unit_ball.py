@@ -160,7 +160,8 @@ def grid_numbers(bound: float) -> Callable[[Any], Floats]:
     """Return a function that clips numeric targets to [-bound, bound] and puts them on the grid; missing counts as 0."""
 
     def grid_targets(target: Any) -> Floats:
-        values = np.nan_to_num(plain_numbers(target), nan=0.0)
+        plain = isinstance(target, np.ndarray) and target.dtype == np.float64
+        values = np.nan_to_num(target if plain else plain_numbers(target), nan=0.0)
         return np.trunc(np.clip(values, -bound, bound) / bound * 2.0**GRID_BITS)
 
     return grid_targets

@@ -6,8 +6,8 @@ import importlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,8 +62,10 @@ class Shards:
 
     def collect(self, engine: Engine, read: Callable[[pa.RecordBatch], Atoms], columns: Sequence[str]) -> Self:
         """Add what ``read`` returns for every batch. Reading and sorting run in the engine's threads."""
-        for part in show_progress(engine.map(lambda batch: self._prepare(read(batch)), columns)):
-            self._store(part)
+        with show_progress() as tick:
+            for part in engine.map(lambda batch: self._prepare(read(batch)), columns):
+                self._store(part)
+                tick()
         return self
 
     def add(self, atoms: Atoms) -> None:
@@ -149,23 +151,28 @@ def _read_spilled(path: Path) -> list[Atoms]:
     return parts
 
 
-def show_progress(items: Iterable[T], *, patience: float = _PATIENCE) -> Iterator[T]:
-    """Yield the items; on a terminal show a spinner and the elapsed time once this takes long.
+@contextmanager
+def show_progress(*, patience: float = _PATIENCE) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after every step; on a terminal it shows a spinner and the time once this takes long.
 
     No count and no fraction is shown, because the number of rows may be private. Ctrl-C stops the scan; the cost held
     by the ledger for it stays charged.
 
-    >>> list(show_progress([1, 2]))
-    [1, 2]
+    >>> with show_progress() as tick:
+    ...     tick()
     """
     started, quiet = time.monotonic(), not sys.stderr.isatty()
     with ExitStack() as stack:
-        for item in items:
-            if not quiet and time.monotonic() - started > patience:
-                rich: Any = importlib.import_module("rich.progress")
-                console: Any = importlib.import_module("rich.console").Console(stderr=True)
-                columns = rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn()
-                bar = stack.enter_context(rich.Progress(*columns, console=console, transient=True))
-                bar.add_task("reading rows", total=None)
-                quiet = True
-            yield item
+
+        def tick() -> None:
+            nonlocal quiet
+            if quiet or time.monotonic() - started <= patience:
+                return
+            rich: Any = importlib.import_module("rich.progress")
+            console: Any = importlib.import_module("rich.console").Console(stderr=True)
+            columns = rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn()
+            bar = stack.enter_context(rich.Progress(*columns, console=console, transient=True))
+            bar.add_task("reading rows", total=None)
+            quiet = True
+
+        yield tick

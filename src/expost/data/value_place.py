@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from expost.data.expression import Plain, as_utc, is_exact
 __all__ = ["find_places", "label_codes", "to_moment"]
 
 _EXACT = decimal.Context(prec=200)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INFINITE = (float("inf"), float("-inf"))
 
 
@@ -44,7 +46,8 @@ def find_places(column: pa.Array, values: Sequence[Plain]) -> NDArray[np.integer
     if kind is Kind.TIME:
         held = [_to_ticks(v, stored.unit) if isinstance(v, datetime.date) else None for v in listed]
     elif kind is Kind.TEXT:
-        held = [v if isinstance(v, str) and _is_unicode(v) else None for v in listed]
+        # Arrow raises on half of a surrogate pair, which is not a character and matches no text.
+        held = [v if isinstance(v, str) and not _SURROGATE.search(v) else None for v in listed]
     elif kind is Kind.BOOLEAN:
         held = [bool(v) if _is_number(v) and v in (0, 1) else None for v in listed]
     elif pa.types.is_decimal(stored):
@@ -135,11 +138,6 @@ def _to_ticks(value: datetime.date, unit: str) -> int | None:
     """Return a moment in the unit of a column, or None if that unit cannot represent it."""
     ticks = int(to_moment(value).astype(np.int64)) * (1000 if unit == "ns" else 1)
     return ticks if abs(ticks) < 2**63 else None
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether UTF-8 can encode the text: half of a surrogate pair is not a character."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _find_whole_places(column: pa.Array, values: tuple[Any, ...]) -> NDArray[np.integer[Any]]:

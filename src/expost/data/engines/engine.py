@@ -100,7 +100,7 @@ def count_workers() -> int:
 
 
 def run_parallel(function: Callable[[S], T], items: Iterable[S], *, threads: int | None = None) -> Iterator[T]:
-    """Yield ``function`` of each item, in order. At most two items per thread are pending, so memory stays bounded.
+    """Return ``function`` of each item, in order and lazily. At most two items per thread are pending, so memory stays bounded.
 
     If the caller stops early or is interrupted, items that were not started are cancelled.
 
@@ -108,9 +108,11 @@ def run_parallel(function: Callable[[S], T], items: Iterable[S], *, threads: int
     [1, 2, 3]
     """
     count = count_workers() if threads is None else threads
-    if count == 1:
-        yield from map(function, items)
-        return
+    return map(function, items) if count == 1 else _run_threads(function, items, count)
+
+
+def _run_threads(function: Callable[[S], T], items: Iterable[S], count: int) -> Iterator[T]:
+    """Yield ``function`` of each item from a pool of threads, in order."""
     pool = ThreadPoolExecutor(count, thread_name_prefix="expost")
     waiting: deque[Future[T]] = deque()
     try:
