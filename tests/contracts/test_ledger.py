@@ -198,7 +198,7 @@ def test_a_hold_of_another_ledger_is_refused(ledger):
 
 def test_an_invented_hold_is_refused(ledger):
     with pytest.raises(InvalidRequest, match="Expected the id of a ledger entry"):
-        ledger.settle(Hold("nonsense", ("dataset:flights",), PureLoss(1), "count"), receipt(PureLoss(0.5)))
+        ledger.settle(Hold("nonsense", ("dataset:flights",), PureLoss(1), question="count"), receipt(PureLoss(0.5)))
 
 
 @pytest.mark.parametrize("wrong", [None, "3-ab", 7])
@@ -287,7 +287,7 @@ def test_what_cannot_be_taken_over_keeps_nothing_and_changes_nothing(ledger):
     (shown,) = ledger.open_holds()
     before, kept = ledger.verify(), []
 
-    for wrong in (repeated, shown, lost, Hold("1-ab", (), PureLoss(1), "q")):
+    for wrong in (repeated, shown, lost, Hold("1-ab", (), PureLoss(1), question="q")):
         with pytest.raises(InvalidRequest):
             ledger.take_over(wrong, keep=kept.append)
     with pytest.raises(LedgerUnsound):

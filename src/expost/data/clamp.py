@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -51,6 +51,7 @@ class Clamp:
     low: Fraction
     high: Fraction
     steps: int
+    _: KW_ONLY
     whole: bool = False
 
     @classmethod

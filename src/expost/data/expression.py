@@ -191,7 +191,7 @@ class Expression:
         Returns
         -------
         Expression
-            True where there is no value; never unknown.
+            True where the value is missing; never unknown.
 
         Examples
         --------

@@ -172,7 +172,7 @@ class MeasuredTable:
         Raises
         ------
         InvalidRequest
-            If there are no categories, or they do not fit the column.
+            If no categories are known, or they do not fit the column.
 
         Examples
         --------

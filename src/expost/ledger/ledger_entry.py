@@ -8,7 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -93,13 +93,14 @@ class Hold:
     Examples
     --------
     >>> from expost.core import PureLoss
-    >>> Hold("3-9f86d081884c7d65", ("dataset:flights",), PureLoss(1), "count", ticket="t").repeated
+    >>> Hold("3-9f86d081884c7d65", ("dataset:flights",), PureLoss(1), question="count", ticket="t").repeated
     False
     """
 
     id: str
     accounts: tuple[str, ...]
     worst_case: Loss
+    _: KW_ONLY
     question: str
     request_id: str | None = None
     ticket: str = field(default="", repr=False)
@@ -139,6 +140,7 @@ class LedgerEntry:
     sequence: int
     kind: EntryKind
     recorded: str = field(repr=False)
+    _: KW_ONLY
     text: str
     previous: str
     hash: str
@@ -172,13 +174,13 @@ class LedgerEntry:
         except UnicodeEncodeError:
             raise InvalidRequest("Expected texts that can be written as UTF-8", do="Remove lone surrogates") from None
         digest = _hash_entry(sequence, kind, recorded, text, previous)
-        return cls(sequence, kind, recorded, text, previous, digest)
+        return cls(sequence, kind, recorded, text=text, previous=previous, hash=digest)
 
     @property
     def at(self) -> str:
         """The minute of this entry, whatever was stored.
 
-        >>> LedgerEntry(0, EntryKind.BEGIN, "2026-11-17T04:25:57.123+00:00", "{}", "", "").at
+        >>> LedgerEntry(0, EntryKind.BEGIN, "2026-11-17T04:25:57.123+00:00", text="{}", previous="", hash="").at
         '2026-11-17T04:25+00:00'
         """
         try:

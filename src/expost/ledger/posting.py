@@ -319,8 +319,14 @@ def _find_hold(page: LedgerPage, hold_id: str) -> tuple[HoldRow, LedgerEntry]:
 def _hold_in(entry: LedgerEntry) -> Hold:
     """Build the hold that an entry records."""
     body, worst_case = entry.body, Loss.from_json(entry.body["worst_case"])
-    accounts = tuple(sorted(body["charges"]))
-    return Hold(entry.id, accounts, worst_case, body["question"], body["request_id"], ticket=body["ticket"])
+    return Hold(
+        entry.id,
+        tuple(sorted(body["charges"])),
+        worst_case,
+        question=body["question"],
+        request_id=body["request_id"],
+        ticket=body["ticket"],
+    )
 
 
 def _post_charges(

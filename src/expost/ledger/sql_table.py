@@ -345,7 +345,7 @@ def _build_row(row: Row[Any], build: Callable[[Row[Any]], T]) -> T:
 
 def _build_entry(row: Row[Any]) -> LedgerEntry:
     sequence, kind, recorded, text, previous, digest = tuple(row)
-    return LedgerEntry(sequence, EntryKind(kind), recorded, text, previous, digest)
+    return LedgerEntry(sequence, EntryKind(kind), recorded, text=text, previous=previous, hash=digest)
 
 
 def _build_account(row: Row[Any]) -> LedgerAccount:

@@ -136,7 +136,7 @@ class HeadFile:
         self.path = ledger_path + ".head"
 
     def read_note(self) -> tuple[int, str] | None:
-        """Return the number and hash in the note, or None where there is no note.
+        """Return the number and hash in the note, or None without a note.
 
         Read it before a transaction takes its snapshot: a note read later may be of an entry that came in between.
         """

@@ -22,7 +22,7 @@ __all__ = ["Report", "verify_page"]
 _MOST_KNOWN = 4096  # charges that an account remembers: the same caps and bills come again and again
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """What a sound ledger contains.
 
@@ -92,7 +92,13 @@ def verify_page(page: LedgerPage, *, anchor: str | None = None) -> Report:
         raise unsound_ledger("the kept secrets do not follow from the chain")
     if anchor is not None and page.named_entry(anchor) is None:
         raise unsound_ledger("the anchor is not an entry of it")
-    return Report(last.sequence + 1, len(replay.totals), len(replay.holds), len(replay.pending), last.id)
+    return Report(
+        entries=last.sequence + 1,
+        accounts=len(replay.totals),
+        holds=len(replay.holds),
+        open_holds=len(replay.pending),
+        head=last.id,
+    )
 
 
 @dataclass(slots=True)

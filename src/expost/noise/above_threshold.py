@@ -83,7 +83,7 @@ class AboveThreshold:
     Raises
     ------
     InvalidRequest
-        If the threshold or the hits are not integers, or there are no hits.
+        If the threshold is not an integer, or the number of hits is not a positive one.
 
     Examples
     --------

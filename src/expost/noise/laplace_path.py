@@ -252,7 +252,7 @@ class GeometricPath(ReleasePath):
     Raises
     ------
     InvalidRequest
-        If there is no coordinate, or the noise of a rung would be none at all or too wide.
+        If the size is zero, or the noise of a rung would be none at all or too wide.
 
     Examples
     --------

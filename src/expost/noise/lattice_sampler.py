@@ -193,7 +193,7 @@ def draw_laplace(scale: Parameter, bits: BitSource) -> NDArray[Any]:
     """Draw one value per element of ``scale``, flat.
 
     The value is negative with probability 1 / (1 + exp(1 / scale)), and then -1 - G for a geometric G, else G.
-    Nothing is rejected, and there is no negative zero.
+    Nothing is rejected, and zero has one sign.
     """
     magnitudes = draw_geometric(scale, bits)
     flips = np.empty(scale.count, np.int64)

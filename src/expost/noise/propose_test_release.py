@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -211,6 +211,7 @@ class ProposedQuantile(_TestedMechanism):
     """
 
     bounds: LatticeBounds
+    _: KW_ONLY
     proposal: int
     probability: Fraction = Fraction(1, 2)
 

@@ -79,11 +79,37 @@ class _RisingRule(abc.ABC):
 
     @abc.abstractmethod
     def open_barrier(self, runs: int, bits: BitSource) -> Callable[[int], NDArray[Any]]:
-        """Return a function from the rung to the noisy thresholds of several sessions; called once per query."""
+        """Return a function from the rung to the noisy thresholds of several sessions; called once per query.
+
+        Parameters
+        ----------
+        runs : int
+            How many sessions.
+        bits : BitSource
+            Source of randomness.
+
+        Returns
+        -------
+        callable
+            Takes the index of a rung, returns one integer per session, in lattice units.
+        """
 
     @abc.abstractmethod
     def level_spent(self, rung: int, *, stopped: bool) -> Fraction:
-        """Return what a session costs whose last query was at this rung."""
+        """Return what a session costs whose last query was at this rung.
+
+        Parameters
+        ----------
+        rung : int
+            The index of the rung, 0 for the most private one.
+        stopped : bool
+            Whether that query was answered "above".
+
+        Returns
+        -------
+        Fraction
+            An epsilon.
+        """
 
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """Return the smallest m such that a query at threshold - m or below is answered "above" only so often.

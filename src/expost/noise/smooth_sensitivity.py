@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -343,6 +343,7 @@ class SmoothQuantile(_SmoothStatistic):
 
     epsilon: Fraction
     bounds: LatticeBounds
+    _: KW_ONLY
     probability: Fraction = Fraction(1, 2)
     power: int = 4
 

@@ -91,7 +91,12 @@ def test_a_line_of_version_0_1_stays_intact_and_shows_its_minute_only():
     text = '{"format":1}'
     line = canonical_json([0, "begin", "2026-11-17T04:25:57.123+00:00", text, ""])
     old = LedgerEntry(
-        0, EntryKind.BEGIN, "2026-11-17T04:25:57.123+00:00", text, "", hashlib.sha256(line.encode()).hexdigest()
+        0,
+        EntryKind.BEGIN,
+        "2026-11-17T04:25:57.123+00:00",
+        text=text,
+        previous="",
+        hash=hashlib.sha256(line.encode()).hexdigest(),
     )
 
     assert old.is_intact
@@ -101,7 +106,7 @@ def test_a_line_of_version_0_1_stays_intact_and_shows_its_minute_only():
 
 
 def test_a_hold_travels_between_processes_and_does_not_show_its_ticket():
-    hold = Hold("3-ab", ("dataset:a",), PureLoss(1), "count", ticket="hidden")
+    hold = Hold("3-ab", ("dataset:a",), PureLoss(1), question="count", ticket="hidden")
 
     assert pickle.loads(pickle.dumps(hold)) == hold
     assert "hidden" not in repr(hold)

@@ -256,7 +256,7 @@ def _hold_from_json(data: Mapping[str, Any]) -> Hold:
         data["id"],
         tuple(data["accounts"]),
         Loss.from_json(data["worst_case"]),
-        data["question"],
+        question=data["question"],
         request_id=data["request_id"],
         ticket=data["ticket"],
         earlier=tuple(data.get("earlier", ())),

@@ -15,7 +15,7 @@ from expost.models.descent.stopping_test import StopVerdict
 from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress
 
 TERMS = {"steps": 3, "noise": ["1/2"]}
-HOLD = Hold("4-ab", ("dataset:t",), ApproxLoss(1, 1e-6), "train", request_id="r", ticket="secret")
+HOLD = Hold("4-ab", ("dataset:t",), ApproxLoss(1, 1e-6), question="train", request_id="r", ticket="secret")
 
 PASSED = StopVerdict(True, 7, 0.9, "rows held out about")
 
