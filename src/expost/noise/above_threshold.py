@@ -216,6 +216,7 @@ class AboveThreshold:
         int
             In lattice units.
         """
+        # A union bound over the queries of a segment.
         share = float(probability(failure_probability, "failure_probability")) / queries
         if self.two_sided:
             return self._two_sided_margin(share)
@@ -258,6 +259,7 @@ class SessionBatch:
         """Answer one query in all sessions, or one query per session; gaps are -1 where there is none."""
         unfinished = self.hits < self._rule.hits
         gaps = self._draw_gaps(read_compact_integers(np.atleast_1d(query)), len(self.hits))
+        # Finished sessions draw noise too, and their gaps are not shown.
         above = unfinished & (gaps >= 0).astype(bool)
         self.hits += above
         self._refresh(above)
@@ -287,6 +289,7 @@ class SessionBatch:
     def _refresh(self, above: NDArray[np.bool_]) -> None:
         """Draw the threshold of the next segment: the noise of the last one was used up by the hit."""
         fresh = self._draw_barrier(int(np.count_nonzero(above)))
+        # Values beyond 62 bits are Python integers; an int64 array could not hold them.
         if fresh.dtype != self._barrier.dtype:
             self._barrier = self._barrier.astype(object)
         self._barrier[above] = fresh
@@ -387,6 +390,7 @@ class ThresholdSession(SingleOwner):
             self._check_hits_left()
             if not queries:
                 return None
+            # All queries are drawn before the first hit is known; a lost answer is paid for as in ``ask``.
             self._open_segment = True
             found = self._batch.first_above(read_compact_integers(exact))
             self._open_segment = found is None
@@ -406,6 +410,7 @@ class ThresholdSession(SingleOwner):
 def read_query(sealed: Sealed, declared: Sensitivity) -> int:
     """Read a sealed query; one that a unit can move further than declared is refused."""
     given = sealed.sensitivity
+    # Equal unit and adjacency too: a sensitivity of 1 row is not one of 1 person.
     if given.amount > declared.amount or (given.adjacency, given.unit) != (declared.adjacency, declared.unit):
         raise InvalidRequest(
             "Expected a query within the declared sensitivity", got=given.amount, do="Declare the largest one"

@@ -95,6 +95,7 @@ class BitSource(abc.ABC):
             raise InvalidRequest("Expected an unsigned integer type", got=kind.name, do="Pass numpy.uint64")
         if type(count) is not int or not 0 <= count <= _MOST:
             count = whole(count, "the number of words", most=_MOST)
+        # Not zeroed: every byte that is returned is overwritten by the keystream.
         raw = np.empty(count * kind.itemsize + _SPARE, np.uint8)
         self._fill(raw.data)
         return raw[:-_SPARE].view(kind)
@@ -162,6 +163,7 @@ class SystemBits(BitSource):
 
     def _fill(self, out: memoryview) -> None:
         stream, now = self._stream, (os.getpid(), _forks)
+        # The process id alone does not detect every fork: a container may give a child the id of its parent.
         if stream.left < len(out) or stream.born != now:
             stream.keystream, stream.left, stream.born = _open_keystream(os.urandom(32)), _RESEED_AFTER, now
         stream.left -= len(out)
@@ -206,6 +208,7 @@ class SeededBits(BitSource):
 
     def _fill(self, out: memoryview) -> None:
         length = len(out) - _SPARE
+        # The counter of the stream is shared; without the lock two threads could get the same bits.
         with self._lock:
             for start in range(0, length, _CHUNK):
                 size = min(_CHUNK, length - start)

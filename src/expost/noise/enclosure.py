@@ -72,12 +72,14 @@ def bound_minus_log(numerator: int, length: int) -> Enclosure:
 
 
 def _decimal_context(length: int) -> Context:
+    # 302 / 1000 is above log10(2): at least as many decimal digits as ``length`` bits need.
     return Context(prec=length * 302 // 1000 + _GUARD, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def _widen_decimal(value: Decimal, length: int) -> Enclosure:
     numerator, denominator = value.as_integer_ratio()
     floor = (numerator << length) // denominator
+    # The decimal errs by less than one unit, and the division loses less than another.
     return max(floor - 1, 0), floor + 2
 
 
@@ -89,6 +91,7 @@ def bound_logistic_minus(x: Fraction, length: int) -> Enclosure:
     """
     low, high = bound_exp_minus(x, length)
     one = 1 << length
+    # p / (1 + p) grows with p, so bounds of exp(-x) bound it; rounded outward.
     return (low << length) // (one + low), -(-(high << length) // (one + high))
 
 
@@ -102,6 +105,7 @@ def bound_minus_log_complement(x: Fraction, length: int) -> Enclosure:
     work = length + max(0, x.denominator.bit_length() - x.numerator.bit_length()) + 4
     low, high = bound_exp_minus(x, work)
     one = 1 << work
+    # -ln(1 - p) grows with p: the lower bound of p gives the lower end.
     least, _ = bound_minus_log(one - low, work)
     _, most = bound_minus_log(one - high, work)
     return least >> (work - length), -(-most >> (work - length))

@@ -87,6 +87,7 @@ class SortedRecords:
     def at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the records of these ranks."""
         padded = np.concatenate([[self.bounds.low], self.values, [self.bounds.high]])
+        # Ranks beyond the records are the public bounds.
         taken: NDArray[np.int64] = padded[np.clip(ranks, 0, len(self.values) + 1)]
         return taken
 
@@ -96,6 +97,7 @@ class SortedRecords:
 
     def widest_window(self, rank: int, width: int) -> int:
         """Return the largest difference of two records ``width`` ranks apart with this rank between them."""
+        # Under replace-one the ranks stay, so the window may lie anywhere around the rank.
         lower = np.arange(rank - width, rank + 1)
         return int(np.max(self.at(lower + width) - self.at(lower)))
 
@@ -210,8 +212,13 @@ class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
         below = np.searchsorted(records.values, starts, side="left")
         reached = np.searchsorted(records.values, starts, side="right")
         target = a * len(records)
+        # Integers: b times the rank distance. Floats could round two distances differently on adjacent tables.
         distances = np.maximum(np.maximum(b * below - target, target - b * reached), 0)
-        return starts, sizes, distances
+        rate = self.rate(sensitivity)
+        cells = choose_index(distances - distances.min(), rate, runs, bits=source, weights=sizes)
+        # Within a run all integers weigh the same, so a uniform one has the exact law.
+        answers: NDArray[np.int64] = starts[cells] + draw_uniform(sizes[cells].astype(np.uint64), source)
+        return answers
 
     def rank_error(self, sensitivity: Sensitivity, failure_probability: float | Fraction) -> int:
         """Return how many records lie between the answer and the quantile at most, except with ``failure_probability``.

@@ -75,6 +75,7 @@ class GaussianPath(ReleasePath):
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
         super().__init__()
+        # Squared once: variances are rational in it, while the root of a rho need not be.
         self._square = check_norm(sealed, Norm.L2) ** 2
         self._bits = resolve_bits(bits)
         self._drawn_privately = self._bits.private
@@ -82,6 +83,7 @@ class GaussianPath(ReleasePath):
         self._exact = read_column(sealed)
         self._size = len(self._exact)
         self._releases: list[NDArray[Any]] = []
+        # Checked for all rungs before the first is drawn: a rung that fails later would be paid for and not delivered.
         if max(self._variance(rung) for rung in range(len(self._ladder))) > LARGEST_SCALE**2:
             raise InvalidRequest("Expected noise below 2^60 lattice units", do="Raise the lowest rung or the gaps")
 
@@ -152,6 +154,7 @@ class GaussianPath(ReleasePath):
             One per coordinate.
         """
         self._draw_up_to(check_rung(self._ladder, rung))
+        # Weights inverse to the variances: the estimate of least variance among the unbiased ones, and post-processing.
         steps = [self._rho_step(j) for j in range(rung + 1)]
         columns = zip(*(release.tolist() for release in self._releases[: rung + 1]), strict=True)
         return [
@@ -189,6 +192,7 @@ class GaussianPath(ReleasePath):
         """
         first, end = self._check_block(start, stop)
         self._draw_up_to(end - 1)
+        # Floats only after the noise was added to exact integers: rounding here is post-processing.
         releases = np.array([release.astype(float) for release in self._releases[:end]])
         steps = np.array([float(self._rho_step(j)) for j in range(end)])
         levels = np.array([float(rung) for rung in self._ladder.rungs[:end]])
@@ -205,6 +209,7 @@ class GaussianPath(ReleasePath):
         bytes
             The input of ``from_state``.
         """
+        # Releases already drawn are part of the state: drawn again they would be further answers.
         facts = {
             "ladder": [str(rung) for rung in self._ladder],
             "square": str(self._square),
@@ -259,6 +264,7 @@ class GaussianPath(ReleasePath):
             new = range(len(self._releases), rung + 1)
             if not new:  # another thread has drawn them
                 return
+            # Rungs have independent noise, so their rhos add up to the level of the last one (BS16, Lemma 2.3).
             table = [self._variance(each) for each in new]
             variances = Parameter.of_table(table, np.repeat(np.arange(len(new)), self._size))
             noise = draw_gaussian(variances, self._bits).reshape(len(new), self._size)

@@ -136,6 +136,7 @@ class JumpLine:
         self.cells = self.steps * coordinates
         falling = rates[::-1]
         heights = (falling[0] - falling) + order * np.log(np.expm1(-falling[0]) / np.expm1(-falling))
+        # Float rounding may break the order of very close rungs; borders must not decrease.
         heights = np.maximum.accumulate(heights)
         self.borders = heights * coordinates
         # Rates err by 2^-51, expm1 and log by 4 units in the last place: docs/proofs/jump-line.md.
@@ -239,6 +240,7 @@ def draw_jumps(line: JumpLine, bits: BitSource) -> tuple[Places, Places]:
     """Draw the steps (counted down from the top rung) and coordinates that jump, in that order, without repeats."""
     if line.cells == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
+    # One more than the line and its error, so that the rows of points surely cover it.
     total = float(line.borders[-1]) + line.error + 1
     length = min(_LONGEST, 1 << math.ceil(math.log2(total)))
     count, at_once = math.ceil(total / length), max(1, BLOCK // _row_width(length))

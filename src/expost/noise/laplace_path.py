@@ -168,7 +168,9 @@ class DiscreteLaplacePath(ReleasePath):
                 raise InvalidRequest("Expected a level above the top rung", got=level, do="Raise it")
             longer = Ladder((*self._ladder.rungs, level))
             check_rates(longer, self._sensitivity)
+            # Proposals of the backward kernel have the rate of the gap, so the gap must be one that can be sampled.
             check_rates(Ladder((level - cap,)), self._sensitivity)
+            # Conditional on the old top rung, never fresh: two independent answers would cost the sum of their levels.
             top = draw_less_noise(self._noise.top, cap / self._sensitivity, level / self._sensitivity, self._bits)
             self._noise = self._noise.extend(top, len(self._ladder) - 1)
             self._ladder = longer
@@ -191,6 +193,7 @@ class DiscreteLaplacePath(ReleasePath):
             "private": self.private,
         }
         noise = self._noise
+        # The jumps are kept, not the answers: rungs that were not read yet must not change after a restart.
         arrays = {"top": noise.top, "rungs": noise.rungs, "coordinates": noise.coordinates, "sizes": noise.sizes}
         return pack_state(self._kind, facts, {"exact": self._exact, **arrays})
 
@@ -279,6 +282,7 @@ class GeometricPath(ReleasePath):
             raise InvalidRequest("Expected at least one coordinate", got=size, do="Pass size >= 1")
         source = resolve_bits(bits)
         self._ladder, self._size, self.private = read_ladder(ladder), size, source.private
+        # One coordinate moves by at most this, whatever the norm: every norm agrees in one dimension.
         amount = Fraction(sensitivity.amount)
         self._noise = JumpNoise.draw(self._ladder, amount, size, order=1, sampler=draw_geometric, bits=source)
 
@@ -329,6 +333,7 @@ def draw_less_noise(noise: NDArray[Any], rate: Fraction, finer: Fraction, bits: 
     exp(-e (|j| + |k - j| - |k|)). Both parts need at most two proposals per coordinate on average, whatever e and f.
     """
     gap = finer - rate
+    # Both expm1 are negative, so their ratio is positive; expm1 keeps the digits that 1 - exp(-2 e) would lose.
     log_ratio = math.log(math.expm1(-2 * float(finer)) / math.expm1(-2 * float(rate)))
     h = float(gap) * (np.abs(noise).astype(float) + 1) + log_ratio
 
@@ -337,6 +342,7 @@ def draw_less_noise(noise: NDArray[Any], rate: Fraction, finer: Fraction, bits: 
 
     stays = UniformReals(bits.words(len(noise)), bits).exceed(h, (1 + h) * _ERROR, stay_exponent)
     pending, less = np.flatnonzero(~stays), noise.copy()
+    # A rejected coordinate is proposed again from the same known noise, so the law given it is exact.
     while pending.size:
         known = noise[pending]
         steps = draw_laplace(Parameter.constant(1 / gap, (len(pending),)), bits)  # along the sign of the known noise
@@ -350,12 +356,14 @@ def draw_less_noise(noise: NDArray[Any], rate: Fraction, finer: Fraction, bits: 
 def _bound_stay_exponent(magnitude: int, rate: Fraction, finer: Fraction, length: int) -> Enclosure:
     """Bound -ln of the probability that the noise does not change between the two rates."""
     gap = (finer - rate) * (magnitude + 1) * (1 << length)
+    # Each end takes the bounds of the two logarithms that point its own way.
     (low, high), (finer_low, finer_high) = (bound_minus_log_complement(2 * each, length) for each in (rate, finer))
     return math.floor(gap) + low - finer_high, math.ceil(gap) + high - finer_low
 
 
 def _flip_kept(steps: NDArray[Any], magnitudes: NDArray[Any], rate: Fraction, bits: BitSource) -> NDArray[np.bool_]:
     """Flip coins of probability exp(-rate * detour), the detour of a step beyond 0 or beyond the known noise."""
+    # |j| + |k - j| - |k| is 0 between 0 and k, and twice the overshoot outside.
     detours = 2 * np.maximum(np.maximum(-steps, steps - magnitudes), 0).astype(float)
     h = float(rate) * detours
 

@@ -48,6 +48,7 @@ def read_integers(exact: object) -> NDArray[Any]:
         if values.dtype.kind == "i" or values.dtype in (np.uint8, np.uint16, np.uint32):
             narrow: NDArray[Any] = np.maximum(values, -_LARGEST, dtype=np.int64)  # the lowest integer has no negative
             return narrow
+        # uint64 does not fit into int64. The dtype is public, a value is not, so the dtype alone decides.
         if values.dtype.kind == "u":
             return values.astype(object)
     else:
@@ -56,6 +57,7 @@ def read_integers(exact: object) -> NDArray[Any]:
         except ValueError:  # rows of several lengths
             values = np.array([None])
     flat: list[Any] = values.ravel().tolist() if values.dtype == object else [None]
+    # isinstance counts booleans as ints; type(...) is int refuses them.
     if not all(type(value) is int or isinstance(value, np.integer) for value in flat):
         raise InvalidRequest("Expected exact integers", do="Put floats on a public grid first (expost.noise.Grid)")
     read = np.empty(len(flat), dtype=object)
@@ -91,6 +93,7 @@ def add_noise(values: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
         stopped: NDArray[Any] = np.clip(values.astype(object) + noise, -_LARGEST, _LARGEST)
         return stopped.astype(np.int64)
     total: NDArray[np.int64] = np.add(values, noise, dtype=np.int64)
+    # Two terms of one sign and a sum of the other: the sum has left 64 bits.
     wrapped = ((values ^ total) & (noise ^ total)) < 0
     if wrapped.any():
         total[wrapped] = np.where(np.broadcast_to(values, total.shape)[wrapped] < 0, -_LARGEST, _LARGEST)
@@ -170,6 +173,7 @@ class Grid:
         object.__setattr__(self, "bits", bits)
         if self.low >= self.high:
             raise InvalidRequest("Expected finite bounds, the lower below the upper", do="Pass public bounds")
+        # Floats hold all integers up to 2^53, so every lattice point converts exactly.
         if max(abs(self.lattice_low), abs(self.lattice_high)) > _MOST_STEPS:
             raise InvalidRequest(
                 "Expected at most 2^53 steps between zero and a bound", got=self.bits, do="Use fewer bits"
@@ -205,6 +209,7 @@ class Grid:
         numpy.ndarray of int64
             The lattice points in steps, in the same shape.
         """
+        # NaN becomes a bound: an error, or a row left out, would reveal that it is there.
         numbers = np.nan_to_num(_read_floats(values), nan=self.low, posinf=self.high, neginf=self.low)
         return np.trunc(np.ldexp(np.clip(numbers, self.low, self.high), self.bits)).astype(np.int64)
 
@@ -241,6 +246,7 @@ class Grid:
         Sensitivity
             In steps.
         """
+        # The root is rounded up: a sensitivity may never be too small.
         root_up = Fraction(math.isqrt(coordinates << 80) + 1, 1 << 40)
         extra = {Norm.L1: Fraction(coordinates), Norm.L2: root_up, Norm.LINF: Fraction(1)}
         amount = sensitivity.amount / self.step + extra[sensitivity.norm]
@@ -284,6 +290,7 @@ class Grid:
         int
             The sensitivity of the sum.
         """
+        # A replaced record moves from one bound to the other, an added one from 0 to the farther bound.
         if replace:
             return self.lattice_high - self.lattice_low
         return max(abs(self.lattice_low), abs(self.lattice_high))

@@ -213,6 +213,7 @@ def check_gaussian_ladder(ladder: Ladder, sensitivity: int | Fraction) -> None:
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected rho whose noise is narrower than 2^60 lattice units, got ...
     """
+    # The smallest gap between rungs has the widest noise.
     least = min((high - low for low, high in pairwise((Fraction(0), *ladder))), default=ladder.cap)
     if Fraction(sensitivity) ** 2 > 2 * least * LARGEST_SCALE**2:
         raise InvalidRequest(

@@ -147,6 +147,7 @@ class StableMode(_TestedMechanism):
 
     def _count_units(self, counts: NDArray[Any], sensitivity: Sensitivity) -> int:
         """Count the units that must change, at least, before an adjacent table can have another mode."""
+        # The lead must be lost before another category can win; the unit that loses the last of it is not counted.
         second, first = (int(count) for count in sorted(counts.tolist())[-2:])
         # docs/proofs/propose-test-release.md: one unit moves the lead by at most its L1 sensitivity.
         moved = sensitivity_in(Norm.L1, sensitivity, counts.size)
@@ -263,6 +264,7 @@ class ProposedQuantile(_TestedMechanism):
         source, records = resolve_bits(bits), SortedRecords.read(exact, self.bounds)
         rank, half = records.rank(self.probability), self.epsilon / 2
         passed = _test_distance(self._count_units(records, rank, sensitivity), half, self.delta, runs, source)
+        # Drawn whether or not the test passed: the bits used must not depend on the outcome.
         noise = sample_laplace(self.proposal / half, runs, bits=source)
         noisy = np.clip(add_exactly(records.at(np.array([rank])), noise), self.bounds.low, self.bounds.high)
         return passed, np.where(passed, noisy, self.bounds.low).astype(np.int64)
@@ -270,10 +272,12 @@ class ProposedQuantile(_TestedMechanism):
     def _count_units(self, records: SortedRecords, rank: int, sensitivity: Sensitivity) -> int:
         """Find the number of units k whose change may open a window of (k + 1) units' records beyond the proposal."""
         group, symmetric = records_per_unit(sensitivity), not is_replace(sensitivity)
+        # Bisection: a wider window can only be larger, so the property is monotone in k.
         low, high = -1, len(records) // group + 1  # beyond it the window spans the bounds
         while high - low > 1:
             middle = (low + high) // 2
             reach = (middle + 1) * group
+            # Adding or removing records moves the rank too, so the window is taken on both sides at once.
             if symmetric:
                 left, right = records.at(np.array([rank - reach, rank + reach])).tolist()
                 widest = right - left

@@ -100,6 +100,7 @@ def pack_state(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray
     columns, wide = dict(arrays), [name for name, array in arrays.items() if array.dtype == object]
     for name in wide:
         values = arrays[name].tolist()
+        # All values of a column have one width, in whole blocks: digits of single values do not show.
         width = _BLOCK * max((value.bit_length() // (8 * _BLOCK) + 1 for value in values), default=1)
         joined = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
         columns[name] = np.frombuffer(joined, np.uint8).reshape(len(values), width)

@@ -246,10 +246,12 @@ class ReducedAboveThreshold(_RisingRule):
         return moves / ((1 - self.threshold_share) * self.ladder[rung])
 
     def threshold_scale(self, rung: int) -> Fraction:
+        # As step 1 of docs/proofs/above-threshold.md, at the share of this rung.
         return self._reach / (self.threshold_share * self.ladder[rung])
 
     def open_barrier(self, runs: int, bits: BitSource) -> Callable[[int], NDArray[Any]]:
         levels = Ladder(tuple(self.threshold_share * rung for rung in self.ladder))
+        # One path for all rungs: a fresh threshold per rung would be charged once per rung, the path only at its last one.
         path = GeometricPath(self.sensitivity, levels, size=runs, bits=bits)
         return lambda rung: add_exactly(read_compact_integers([self.threshold]), path.at(rung))
 
@@ -312,6 +314,7 @@ class RenewedThreshold(_RisingRule):
         return self.span / self.ladder[rung]
 
     def threshold_scale(self, rung: int) -> Fraction:
+        # Fresh noise per rung pays only for what this rung adds to the ones below it.
         return self.span / (self._level_below(rung) - (self._level_below(rung - 1) if rung else 0))
 
     def _level_below(self, rung: int) -> Fraction:
@@ -338,8 +341,10 @@ class RisingBatch:
 
     def step(self, query: int, rung: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which sessions answer "above" now, and their gaps."""
+        # Fresh for every query: noise that is used twice would reveal the difference of two queries.
         noise = sample_geometric(self._rule.query_scale(rung), self._runs, bits=self._bits)
         gaps = add_exactly(add_exactly(read_compact_integers([query]), noise), -self._barrier(rung))
+        # Finished sessions draw noise too, and their gaps are not shown.
         above = self.unfinished & (gaps >= 0).astype(bool)
         self.unfinished &= ~above
         return above, np.where(above, np.minimum(gaps, LARGEST_GAP), -1).astype(np.int64)

@@ -119,6 +119,7 @@ def sample_spherical_laplace(
     runs = whole(runs, "runs", most=MOST_NUMBERS // dimension)
     source = resolve_bits(bits)
     steps = draw_steps(dimension, runs, source)
+    # The steps of many runs repeat, so the exact powers are computed once per distinct step.
     kept, index = np.unique(steps, return_inverse=True)
     unit = 2 * exact**2 * shape_of(dimension)
     # From step to step: powers of their own would take a hundred times as long.
@@ -139,6 +140,7 @@ def draw_steps(dimension: int, runs: int, bits: BitSource) -> NDArray[np.int64]:
     lowest = least_step()
     while pending.size:
         drawn = _round_sums_up(shape_of(dimension), pending.size, bits)
+        # Below the lowest step the sum is drawn again: the law is that of a sum conditioned on being above it.
         kept = drawn > lowest
         if dimension % 2 == 0:
             # Coins that succeed with probability _ROOT^-above, exact.
@@ -158,6 +160,7 @@ def _round_sums_up(shape: int, count: int, bits: BitSource) -> NDArray[np.int64]
     """Find the least j with sum <= shape GRID_RATIO^j, for sums of exponentials; exact."""
     reals = UniformReals(bits.words(count * shape), bits)
     sums = np.maximum(reals.minus_log().reshape(count, shape).sum(axis=1), shape * 1e-9)  # drawn again anyway
+    # Floats guess the step; where their error leaves two candidates, exact bounds decide.
     places = np.log(sums / shape) / _LOG_RATIO
     error = (shape * MINUS_LOG_ERROR / sums + _FLOAT_ERROR * (1 + np.abs(places) * _LOG_RATIO)) / _LOG_RATIO
     steps: NDArray[np.int64] = np.ceil(places - error).astype(np.int64)
@@ -274,6 +277,7 @@ class RadialLaplacePath(ReleasePath):
         self._size = len(exact)
         rates = np.array([float(rung) for rung in self._ladder]) / float(amount)
         steps = np.zeros((len(rates), self._size))
+        # The top rung has the least noise; every step down adds an independent Gaussian mixture.
         steps[-1] = _draw_radial(self._size, rates[-1], 1, source)[0]
         spreads = np.sqrt(2 * _draw_mixing_sums(self._size, rates, source))
         hit = np.flatnonzero(spreads)
@@ -361,6 +365,7 @@ def _draw_mixing_sums(size: int, rates: Floats, bits: BitSource) -> Floats:
     while not places.size or places[-1] < length:
         more = np.cumsum(_draw_exponentials(int(length + 6 * math.sqrt(length)) + 8, bits))
         places = np.concatenate([places, more + (places[-1] if places.size else 0.0)])
+    # Places are measured down from the top rung in units of (size + 1) ln(rate).
     levels = rates[-1] * np.exp(-places[places < length] / (size + 1))
     sums = np.zeros(len(rates))
     rungs = np.clip(np.searchsorted(rates, levels, side="right") - 1, 0, len(rates) - 1)
@@ -377,6 +382,7 @@ def _draw_radial(size: int, rate: float, runs: int, bits: BitSource) -> Floats:
 
 
 def _draw_exponentials(count: int, bits: BitSource) -> Floats:
+    # The middle of the cell of each word: never 0, so the log is finite.
     return np.asarray(-np.log((bits.words(count).astype(float) + 0.5) * 2.0**-64))
 
 
