@@ -145,7 +145,7 @@ def evaluate(expression: Expression, batch: pa.RecordBatch, derived: Derived | N
     [2.0, nan, nan]
     """
     with np.errstate(all="ignore"):
-        found = _evaluate(expression, batch, derived or {})
+        found = _evaluate_node(expression, batch, derived or {})
     return Numbers(found.to_floats()) if isinstance(found, _Nulls) else found
 
 
@@ -184,11 +184,11 @@ def _stored_column(expression: Expression, batch: pa.RecordBatch, derived: Deriv
     return decode_column(batch.column(expression.name))
 
 
-def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> _Found:
+def _evaluate_node(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> _Found:
     """Evaluate by recursion; the bare NULL keeps its own type."""
     if isinstance(expression, ColumnName):
         if expression.name in derived:
-            return _evaluate(derived[expression.name], batch, derived)
+            return _evaluate_node(derived[expression.name], batch, derived)
         return read_column(batch.column(expression.name))
     if isinstance(expression, Literal):
         return _repeat_constant(expression.value, batch.num_rows)
@@ -201,7 +201,7 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Derived) -
     exact = _compare_exactly(expression, batch, derived) if name in _COMPARISONS else None
     if exact is not None:
         return exact
-    values = [_evaluate(each, batch, derived) for each in arguments]
+    values = [_evaluate_node(each, batch, derived) for each in arguments]
     if name in ("AND", "OR"):
         return reduce(_OPERATIONS[name], values)
     return _OPERATIONS[name](*values)
@@ -210,7 +210,7 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch, derived: Derived) -
 def _cells_of(expression: Expression, batch: pa.RecordBatch, derived: Derived) -> pa.Array:
     """Return an argument as a canonical column."""
     stored = _stored_column(expression, batch, derived)
-    return _evaluate(expression, batch, derived).to_column() if stored is None else stored
+    return _evaluate_node(expression, batch, derived).to_column() if stored is None else stored
 
 
 def _repeat_constant(value: Any, rows: int) -> _Found:
@@ -336,24 +336,24 @@ def _make_calendar_function(function: Callable[[Any], Any]) -> Callable[[_Found]
     return apply
 
 
-def _and(left: _Found, right: _Found) -> Truths:
+def _combine_and(left: _Found, right: _Found) -> Truths:
     a, b = _to_truths(left), _to_truths(right)
     surely_false = (a.known & ~a.true) | (b.known & ~b.true)
     return Truths(a.true & b.true & ~surely_false, (a.known & b.known) | surely_false)
 
 
-def _or(left: _Found, right: _Found) -> Truths:
+def _combine_or(left: _Found, right: _Found) -> Truths:
     a, b = _to_truths(left), _to_truths(right)
     surely = a.certain | b.certain
     return Truths(surely, (a.known & b.known) | surely)
 
 
-def _not(value: _Found) -> Truths:
+def _negate_truths(value: _Found) -> Truths:
     truths = _to_truths(value)
     return Truths(~truths.true, truths.known)
 
 
-def _coalesce(value: _Found, other: _Found) -> _Found:
+def _fill_missing(value: _Found, other: _Found) -> _Found:
     """Fill missing values with those of a second argument."""
     if isinstance(value, _Nulls) or isinstance(other, _Nulls):
         return other if isinstance(value, _Nulls) else value
@@ -400,11 +400,11 @@ _OPERATIONS: dict[str, Callable[..., _Found]] = {
     "floor": _make_arithmetic(np.floor),
     "ceil": _make_arithmetic(np.ceil),
     "round": _make_arithmetic(np.rint),
-    "AND": _and,
-    "OR": _or,
-    "NOT": _not,
+    "AND": _combine_and,
+    "OR": _combine_or,
+    "NOT": _negate_truths,
     "IS NULL": lambda value: Truths(value.missing, np.ones(len(value.missing), bool)),
-    "coalesce": _coalesce,
+    "coalesce": _fill_missing,
     "lower": _make_text_function(pc.ascii_lower),
     "upper": _make_text_function(pc.ascii_upper),
     "length": _make_text_function(pc.binary_length),

@@ -67,57 +67,57 @@ class Expression:
         """
         return iter(())
 
-    def _apply(self, name: str, *others: Any) -> Operation:
+    def _build_operation(self, name: str, *others: Any) -> Operation:
         """Build an operation with this expression as its first argument."""
         return Operation(name, (self, *(as_expression(other) for other in others)))
 
     def __add__(self, other: Any) -> Operation:
-        return self._apply("+", other)
+        return self._build_operation("+", other)
 
     def __radd__(self, other: Any) -> Operation:
-        return as_expression(other)._apply("+", self)
+        return as_expression(other)._build_operation("+", self)
 
     def __sub__(self, other: Any) -> Operation:
-        return self._apply("-", other)
+        return self._build_operation("-", other)
 
     def __rsub__(self, other: Any) -> Operation:
-        return as_expression(other)._apply("-", self)
+        return as_expression(other)._build_operation("-", self)
 
     def __mul__(self, other: Any) -> Operation:
-        return self._apply("*", other)
+        return self._build_operation("*", other)
 
     def __rmul__(self, other: Any) -> Operation:
-        return as_expression(other)._apply("*", self)
+        return as_expression(other)._build_operation("*", self)
 
     def __truediv__(self, other: Any) -> Operation:
-        return self._apply("/", other)
+        return self._build_operation("/", other)
 
     def __rtruediv__(self, other: Any) -> Operation:
-        return as_expression(other)._apply("/", self)
+        return as_expression(other)._build_operation("/", self)
 
     def __mod__(self, other: Any) -> Operation:
-        return self._apply("%", other)
+        return self._build_operation("%", other)
 
     def __neg__(self) -> Operation:
-        return Literal(0)._apply("-", self)
+        return Literal(0)._build_operation("-", self)
 
     def __eq__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._apply("=", other)
+        return self._build_operation("=", other)
 
     def __ne__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._apply("<>", other)
+        return self._build_operation("<>", other)
 
     def __lt__(self, other: Any) -> Operation:
-        return self._apply("<", other)
+        return self._build_operation("<", other)
 
     def __le__(self, other: Any) -> Operation:
-        return self._apply("<=", other)
+        return self._build_operation("<=", other)
 
     def __gt__(self, other: Any) -> Operation:
-        return self._apply(">", other)
+        return self._build_operation(">", other)
 
     def __ge__(self, other: Any) -> Operation:
-        return self._apply(">=", other)
+        return self._build_operation(">=", other)
 
     def __and__(self, other: Any) -> Operation:
         return self._extend_chain("AND", other)
@@ -129,10 +129,10 @@ class Expression:
         """Append to a chain of AND or OR, which is one operation of any length instead of a deep nest."""
         if isinstance(self, Operation) and self.name == name:
             return Operation(name, (*self.arguments, as_expression(other)))
-        return self._apply(name, other)
+        return self._build_operation(name, other)
 
     def __invert__(self) -> Operation:
-        return self._apply("NOT")
+        return self._build_operation("NOT")
 
     __hash__ = object.__hash__
 
@@ -161,7 +161,7 @@ class Expression:
         >>> col("city").isin(["Rome", "Oslo"])
         (city IN ('Rome', 'Oslo'))
         """
-        return self._apply("IN", *values)
+        return self._build_operation("IN", *values)
 
     def between(self, low: Any, high: Any) -> Operation:
         """Return a condition: the value lies between two others, both included.
@@ -198,7 +198,7 @@ class Expression:
         >>> col("age").is_missing()
         (age IS NULL)
         """
-        return self._apply("IS NULL")
+        return self._build_operation("IS NULL")
 
     def fill(self, value: Plain) -> Operation:
         """Replace missing values by a public constant.
@@ -218,7 +218,7 @@ class Expression:
         >>> col("age").fill(0)
         coalesce(age, 0)
         """
-        return self._apply("coalesce", value)
+        return self._build_operation("coalesce", value)
 
     def abs(self) -> Operation:
         """Compute the absolute value of a number.
@@ -233,7 +233,7 @@ class Expression:
         >>> col("x").abs()
         abs(x)
         """
-        return self._apply("abs")
+        return self._build_operation("abs")
 
     def floor(self) -> Operation:
         """Round a number down to an integer.
@@ -248,7 +248,7 @@ class Expression:
         >>> col("x").floor()
         floor(x)
         """
-        return self._apply("floor")
+        return self._build_operation("floor")
 
     def ceil(self) -> Operation:
         """Round a number up to an integer.
@@ -263,7 +263,7 @@ class Expression:
         >>> col("x").ceil()
         ceil(x)
         """
-        return self._apply("ceil")
+        return self._build_operation("ceil")
 
     def round(self) -> Operation:
         """Round a number to the nearest integer, halves to the even one.
@@ -278,7 +278,7 @@ class Expression:
         >>> col("x").round()
         round(x)
         """
-        return self._apply("round")
+        return self._build_operation("round")
 
     def lower(self) -> Operation:
         """Convert a text to lower case (ASCII letters only).
@@ -293,7 +293,7 @@ class Expression:
         >>> col("city").lower()
         lower(city)
         """
-        return self._apply("lower")
+        return self._build_operation("lower")
 
     def upper(self) -> Operation:
         """Convert a text to upper case (ASCII letters only).
@@ -308,7 +308,7 @@ class Expression:
         >>> col("city").upper()
         upper(city)
         """
-        return self._apply("upper")
+        return self._build_operation("upper")
 
     def length(self) -> Operation:
         """Count the bytes of a text.
@@ -323,7 +323,7 @@ class Expression:
         >>> col("city").length()
         length(city)
         """
-        return self._apply("length")
+        return self._build_operation("length")
 
     def starts_with(self, prefix: str) -> Operation:
         """Return a condition: a text begins with a constant.
@@ -343,7 +343,7 @@ class Expression:
         >>> col("city").starts_with("R")
         starts_with(city, 'R')
         """
-        return self._apply("starts_with", prefix)
+        return self._build_operation("starts_with", prefix)
 
     def contains(self, part: str) -> Operation:
         """Return a condition: a text contains a constant.
@@ -363,7 +363,7 @@ class Expression:
         >>> col("city").contains("om")
         contains(city, 'om')
         """
-        return self._apply("contains", part)
+        return self._build_operation("contains", part)
 
     def as_number(self) -> Operation:
         """Read the number that a text spells.
@@ -378,7 +378,7 @@ class Expression:
         >>> col("code").as_number()
         number(code)
         """
-        return self._apply("number")
+        return self._build_operation("number")
 
     def year(self) -> Operation:
         """Extract the year of a time (UTC).
@@ -393,7 +393,7 @@ class Expression:
         >>> col("when").year()
         year(when)
         """
-        return self._apply("year")
+        return self._build_operation("year")
 
     def month(self) -> Operation:
         """Extract the month of a time, 1 to 12 (UTC).
@@ -408,7 +408,7 @@ class Expression:
         >>> col("when").month()
         month(when)
         """
-        return self._apply("month")
+        return self._build_operation("month")
 
     def day(self) -> Operation:
         """Extract the day of the month, 1 to 31 (UTC).
@@ -423,7 +423,7 @@ class Expression:
         >>> col("when").day()
         day(when)
         """
-        return self._apply("day")
+        return self._build_operation("day")
 
     def hour(self) -> Operation:
         """Extract the hour of a time, 0 to 23 (UTC).
@@ -438,7 +438,7 @@ class Expression:
         >>> col("when").hour()
         hour(when)
         """
-        return self._apply("hour")
+        return self._build_operation("hour")
 
     def weekday(self) -> Operation:
         """Extract the day of the week, Monday 1 to Sunday 7 (UTC).
@@ -453,7 +453,7 @@ class Expression:
         >>> col("when").weekday()
         weekday(when)
         """
-        return self._apply("weekday")
+        return self._build_operation("weekday")
 
 
 class ColumnName(Expression):

@@ -99,15 +99,15 @@ class MomentLayout:
         total: NDArray[Any] = np.zeros(self.size, dtype=object)
         part = np.zeros(self.size, dtype=np.int64)
         for index, (features, target) in enumerate(rows.chunks(), start=1):
-            part += self._pack(features, target)
+            part += self._sum_chunk(features, target)
             if index % _FLUSH == 0:
                 total, part = total + part, np.zeros_like(part)
         total = total + part
         if self.coarse:
             total = (total + (1 << (self.coarse - 1))) >> self.coarse
-        return Sealed(_narrow(total, 2 * rows.rows), self.sensitivity)
+        return Sealed(_narrow_sums(total, 2 * rows.rows), self.sensitivity)
 
-    def _pack(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _sum_chunk(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         """Sum the moments of one chunk."""
         # Integers below 2^20 in chunks of 2^13 rows: every partial sum is an integer up to 2^53, exact in float64.
         gram = features.T @ features
@@ -171,16 +171,16 @@ class EuclideanLayout:
             gram = features.T @ features
             row, column = np.triu_indices(self.ball.dimension)
             total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
-        return Sealed(_narrow(total * self._weights().astype(object), 7 * rows.rows), self.sensitivity)
+        return Sealed(_narrow_sums(total * self._entry_weights().astype(object), 7 * rows.rows), self.sensitivity)
 
-    def _weights(self) -> NDArray[np.int64]:
+    def _entry_weights(self) -> NDArray[np.int64]:
         row, column = np.triu_indices(self.ball.dimension)
         return np.concatenate([np.where(row == column, 5, 7), np.full(self.ball.dimension, 5)])
 
     def unpack(self, values: NDArray[np.float64], rows: int) -> Moments:
         """Convert a released vector to means over this many rows."""
         width = self.ball.dimension
-        means = values / self._weights() * (_UNIT / rows)
+        means = values / self._entry_weights() * (_UNIT / rows)
         gram = np.zeros((width, width))
         gram[np.triu_indices(width)] = means[:-width]
         return Moments(gram + np.triu(gram, 1).T, means[-width:])
@@ -203,6 +203,6 @@ def measure_least_curvature(rows: UnitRows) -> Sealed:
     return Sealed(round(least * 2**GRID_BITS), Sensitivity(units, Norm.L2, Adjacency.REPLACE_ONE))
 
 
-def _narrow(total: NDArray[Any], weight: int) -> NDArray[Any]:
+def _narrow_sums(total: NDArray[Any], weight: int) -> NDArray[Any]:
     """Convert sums to int64 if that many products of grid numbers (a public count) cannot leave 62 bits."""
     return total.astype(np.int64) if weight * 4**GRID_BITS < 1 << 62 else total

@@ -106,7 +106,7 @@ class _Parser:
             return text.upper()
         return None
 
-    def _require(self, wanted: str) -> None:
+    def _require_token(self, wanted: str) -> None:
         if self._take_token(wanted) is None:
             self.refuse_text()
 
@@ -138,14 +138,14 @@ class _Parser:
             return Operation(_COMPARISONS[sign], (left, self._parse_sum()))
         if self._take_token("IS"):
             negated = self._take_token("NOT")
-            self._require("NULL")
+            self._require_token("NULL")
             return ~left.is_missing() if negated else left.is_missing()
         negated = self._take_token("NOT")
         if self._take_token("IN"):
             found: Expression = Operation("IN", (left, *self._parse_arguments(constants=True)))
         elif self._take_token("BETWEEN"):
             low = self._parse_sum()
-            self._require("AND")
+            self._require_token("AND")
             found = left.between(low, self._parse_sum())
         else:
             if negated:
@@ -192,7 +192,7 @@ class _Parser:
             return ColumnName(text[1:-1].replace('""', '"'))
         if text == "(":
             inside = self.parse_or()
-            self._require(")")
+            self._require_token(")")
             return inside
         if kind == "word":
             return self._parse_word(text)
@@ -217,11 +217,11 @@ class _Parser:
         return Operation(name, arguments)
 
     def _parse_arguments(self, *, constants: bool = False) -> tuple[Expression, ...]:
-        self._require("(")
+        self._require_token("(")
         found = [self.parse_or()]
         while self._take_token(","):
             found.append(self.parse_or())
-        self._require(")")
+        self._require_token(")")
         if constants and not all(isinstance(each, Literal) for each in found):
             self.refuse_text()
         return tuple(found)

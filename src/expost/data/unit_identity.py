@@ -168,9 +168,9 @@ def text_words(texts: pa.LargeStringArray, key: bytes) -> list[Words]:
     starts, lengths = offsets[:-1], np.diff(offsets)
     long = lengths >= _LONG
     if not long.any():
-        return _multilinear(starts, lengths, data, key)
+        return _hash_multilinear(starts, lengths, data, key)
     words = [np.empty(len(lengths), np.uint64) for _ in range(2)]
-    for word, short in zip(words, _multilinear(starts[~long], lengths[~long], data, key), strict=True):
+    for word, short in zip(words, _hash_multilinear(starts[~long], lengths[~long], data, key), strict=True):
         word[~long] = short
     long_key = hashlib.sha256(b"expost long text" + key).digest()
     for place in np.flatnonzero(long).tolist():  # each hashes 4096 bytes or more, so the loop itself costs little
@@ -180,7 +180,7 @@ def text_words(texts: pa.LargeStringArray, key: bytes) -> list[Words]:
     return words
 
 
-def _multilinear(starts: Words, lengths: Words, data: NDArray[np.uint8], key: bytes) -> list[Words]:
+def _hash_multilinear(starts: Words, lengths: Words, data: NDArray[np.uint8], key: bytes) -> list[Words]:
     """Compute four multilinear hashes per text and pack them into two words."""
     pieces = int(-(-lengths.max(initial=0) // 4))
     stream = hashlib.shake_256(b"expost unit words" + key).digest(8 * _LANES * (pieces + 2))

@@ -63,21 +63,21 @@ class Shards:
     def collect(self, engine: Engine, read: Callable[[pa.RecordBatch], Atoms], columns: Sequence[str]) -> Self:
         """Add what ``read`` returns for every batch. Reading and sorting run in the engine's threads."""
         with show_progress() as tick:
-            for part in engine.map(lambda batch: self._prepare(read(batch)), columns):
-                self._store(part)
+            for part in engine.map(lambda batch: self._prepare_part(read(batch)), columns):
+                self._store_part(part)
                 tick()
         return self
 
     def add(self, atoms: Atoms) -> None:
         """Add some rows."""
-        self._store(self._prepare(atoms))
+        self._store_part(self._prepare_part(atoms))
 
-    def _prepare(self, atoms: Atoms) -> Atoms | _Run:
+    def _prepare_part(self, atoms: Atoms) -> Atoms | _Run:
         """Narrow the steps, which stay below 2^32, and sort the rows by shard unless the table is small so far."""
         narrow = Atoms(atoms.words, atoms.cell, atoms.steps.astype(np.uint32))
         return narrow if self._small is not None else self._sort_by_shard(narrow)
 
-    def _store(self, part: Atoms | _Run) -> None:
+    def _store_part(self, part: Atoms | _Run) -> None:
         if self._small is not None and isinstance(part, Atoms):
             self._small.append(part)
             if sum(map(len, self._small)) <= _SMALL:
@@ -87,14 +87,14 @@ class Shards:
         self._runs.append(run)
         self._bytes += sum(array.nbytes for array in (*run.atoms.words, run.atoms.cell, run.atoms.steps))
         if self._bytes > self._limit:
-            self._spill()
+            self._spill_runs()
 
     def _sort_by_shard(self, atoms: Atoms) -> _Run:
         shard = (mix_words(atoms.words[0], self._key) >> np.uint64(64 - _BITS)).astype(np.uint8)
         ends = np.cumsum(np.bincount(shard, minlength=1 << _BITS))
         return _Run(atoms.take(np.argsort(shard, kind="stable")), ends)
 
-    def _spill(self) -> None:
+    def _spill_runs(self) -> None:
         """Append what is in memory to one file per shard."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="expost-")

@@ -46,10 +46,10 @@ class SqlLedger(Ledger):
         self._inherited: list[Engine] = []
         self._seen: LedgerEntry | None = None
         self._create = create
-        if not self._retry(lambda: self._inspect_tables(is_current)):
-            if not create and not self._retry(lambda: self._inspect_tables(is_begun)):
+        if not self._retry_passing(lambda: self._inspect_tables(is_current)):
+            if not create and not self._retry_passing(lambda: self._inspect_tables(is_begun)):
                 raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
-            self._retry(self._prepare_tables)
+            self._retry_passing(self._prepare_tables)
         self._create = False  # from now on a ledger that is gone is an error, not a reason to begin a new one
         self.verify()
 
@@ -84,12 +84,12 @@ class SqlLedger(Ledger):
         """Note outside the database that this entry is durable; nothing by default."""
 
     def _write(self, action: Callable[[LedgerPage], T]) -> T:
-        return self._retry(partial(self._transact, action, writing=True))
+        return self._retry_passing(partial(self._run_transaction, action, writing=True))
 
     def _read(self, action: Callable[[LedgerPage], T]) -> T:
-        return self._retry(partial(self._transact, action, writing=False))
+        return self._retry_passing(partial(self._run_transaction, action, writing=False))
 
-    def _retry(self, transaction: Callable[[], T]) -> T:
+    def _retry_passing(self, transaction: Callable[[], T]) -> T:
         """Run a transaction, again and again while others hold the lock, until patience ends."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         failures: tuple[type[Exception], ...] = (SQLAlchemyError, *self._failures)
@@ -101,7 +101,7 @@ class SqlLedger(Ledger):
                     raise self._explain_error(error) from None
             time.sleep(_PAUSE_SECONDS)
 
-    def _transact(self, action: Callable[[LedgerPage], T], *, writing: bool) -> T:
+    def _run_transaction(self, action: Callable[[LedgerPage], T], *, writing: bool) -> T:
         """Run ``action`` in one transaction, after checking that the ledger has not gone back."""
         # Both before the transaction starts: whatever it reads must be at least as new.
         seen, noted = self._seen, self._read_head()

@@ -262,7 +262,7 @@ class SessionBatch:
         # Finished sessions draw noise too, and their gaps are not shown.
         above = unfinished & (gaps >= 0).astype(bool)
         self.hits += above
-        self._refresh(above)
+        self._renew_barriers(above)
         shown = np.where(above, np.minimum(gaps, LARGEST_GAP), -1).astype(np.int64)
         return np.where(unfinished, above.astype(np.int8), np.int8(-1)), shown
 
@@ -273,7 +273,7 @@ class SessionBatch:
         if not reached.size:
             return None
         self.hits += 1
-        self._refresh(np.ones(1, dtype=bool))
+        self._renew_barriers(np.ones(1, dtype=bool))
         return int(reached[0]), int(min(gaps[reached[0]], LARGEST_GAP))
 
     def _draw_barrier(self, count: int) -> NDArray[Any]:
@@ -286,7 +286,7 @@ class SessionBatch:
         noise = self._sample(self._rule.query_scale, count, bits=self._bits)
         return add_exactly(add_exactly(queries, noise), -self._barrier)
 
-    def _refresh(self, above: NDArray[np.bool_]) -> None:
+    def _renew_barriers(self, above: NDArray[np.bool_]) -> None:
         """Draw the threshold of the next segment: the noise of the last one was used up by the hit."""
         fresh = self._draw_barrier(int(np.count_nonzero(above)))
         # Values beyond 62 bits are Python integers; an int64 array could not hold them.

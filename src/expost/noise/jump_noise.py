@@ -148,15 +148,15 @@ class JumpLine:
     def border(self, cell: int, start: int, length: int) -> Enclosure:
         """Bound the place where a cell begins, as seen from a whole number ``start``."""
         step, coordinate = divmod(cell, self.coordinates)
-        low, high = self._height(step, length)
+        low, high = self._bound_height(step, length)
         rest = self.coordinates - coordinate
         low, high = rest * low - (start << length), rest * high - (start << length)
         if coordinate == 0:
             return low, high
-        next_low, next_high = self._height(step + 1, length)
+        next_low, next_high = self._bound_height(step + 1, length)
         return low + coordinate * next_low, high + coordinate * next_high
 
-    def _height(self, step: int, length: int) -> Enclosure:
+    def _bound_height(self, step: int, length: int) -> Enclosure:
         """Bound -ln w between the top rung and the rung some steps below it."""
         if step == 0:
             return 0, 0
@@ -189,7 +189,7 @@ class _PoissonRows:
         self._inside = self._sums < length - self.error
         near = (self._sums <= length + self.error) & ~self._inside
         for row, column in np.argwhere(near).tolist():
-            self._inside[row, column] = not self._passes(row, column, lambda n: (length << n, length << n))
+            self._inside[row, column] = not self._is_beyond(row, column, lambda n: (length << n, length << n))
         self._sums += self._starts[:, None]
         self.places: NDArray[np.float64] = self._sums[self._inside]
 
@@ -199,7 +199,7 @@ class _PoissonRows:
         start = int(self._starts[row])
 
         def passes(cell: int) -> bool:
-            return self._passes(row, column, partial(line.border, cell, start))
+            return self._is_beyond(row, column, partial(line.border, cell, start))
 
         low, high, width = guess, guess + 1, 1
         while low > 0 and not passes(low):
@@ -211,7 +211,7 @@ class _PoissonRows:
             low, high = (middle, high) if passes(middle) else (low, middle)
         return low
 
-    def _passes(self, row: int, column: int, border: Real) -> bool:
+    def _is_beyond(self, row: int, column: int, border: Real) -> bool:
         """Decide whether a point lies beyond a border, both seen from the start of its row."""
         first = row * self._width
         whole, rest = divmod(column + 1, self._width)

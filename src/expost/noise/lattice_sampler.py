@@ -277,7 +277,7 @@ class _Rejection:
         while missing > 0:
             tries = np.zeros(int(missing * _TRIES) + 8, np.intp)
             proposed = draw_laplace(self._proposal.select(tries), bits)
-            kept.append(proposed[self._accepted(proposed, tries, bits)])
+            kept.append(proposed[self._flip_accepted(proposed, tries, bits)])
             missing -= len(kept[-1])
         return np.concatenate(kept)[: len(elements)]
 
@@ -290,10 +290,10 @@ class _Rejection:
             if proposed.dtype == object:
                 values = values.astype(object)
             values[pending] = proposed
-            pending = pending[~self._accepted(proposed, elements[pending], bits)]
+            pending = pending[~self._flip_accepted(proposed, elements[pending], bits)]
         return values
 
-    def _accepted(self, proposed: NDArray[Any], elements: NDArray[np.intp], bits: BitSource) -> NDArray[np.bool_]:
+    def _flip_accepted(self, proposed: NDArray[Any], elements: NDArray[np.intp], bits: BitSource) -> NDArray[np.bool_]:
         """Flip the coin of each proposal."""
         variance = self._variance.select(elements)
         every = slice(0, len(elements))
