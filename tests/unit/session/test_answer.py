@@ -27,7 +27,7 @@ SECRET = "row 4711"
 
 
 class Question:
-    """A query and its plan in one; it records what happened and in which order."""
+    """A query and its plan, which records what happened and in which order."""
 
     question = "how many"
     worst_case = PureLoss(0.5)
@@ -37,7 +37,7 @@ class Question:
         self.spent_at: dict[str, Any] = {}
 
     def plan(self, dataset: Any, context: PlanContext) -> "Question":
-        self._step("check")
+        self._step("plan")
         return self
 
     def measure(self, dataset: Any) -> Any:
@@ -76,7 +76,7 @@ def test_the_worst_case_is_charged_before_the_data_is_touched(ledger) -> None:
 
     ask(ledger, question)
 
-    assert question.spent_at == {"check": PureLoss(0), "measure": PureLoss(0.5), "climb": PureLoss(0.5)}
+    assert question.spent_at == {"plan": PureLoss(0), "measure": PureLoss(0.5), "climb": PureLoss(0.5)}
 
 
 def test_the_realised_bill_is_charged_when_the_answer_leaves(ledger) -> None:
@@ -121,7 +121,7 @@ def test_an_interrupted_run_stays_charged(ledger, monkeypatch) -> None:
 
 def test_a_senseless_request_costs_nothing(ledger) -> None:
     with pytest.raises(ZeroDivisionError):
-        ask(ledger, Question(ledger, broken="check"))
+        ask(ledger, Question(ledger, broken="plan"))
 
     assert ledger.spent(ACCOUNT) == PureLoss(0)
 
@@ -133,7 +133,7 @@ def test_a_worst_case_beyond_the_budget_is_refused_before_the_data_is_touched(le
     with pytest.raises(BudgetExceeded):
         ask(ledger, question)
 
-    assert list(question.spent_at) == ["check"]
+    assert list(question.spent_at) == ["plan"]
     assert ledger.spent(ACCOUNT) == PureLoss(0)
 
 
