@@ -390,8 +390,7 @@ class Release(Generic[T]):
     value: T
     receipt: Receipt
     interval: tuple[Any, Any] | None = None
-    _: KW_ONLY
-    climb: tuple[Step, ...] = ()
+    climb: tuple[Step, ...] = field(default=(), kw_only=True)
 
     def entered(self, ledger_entry: str) -> Release[T]:
         """Return this release with the id under which a ledger keeps its receipt.
@@ -408,7 +407,7 @@ class Release(Generic[T]):
         return replace(self, receipt=self.receipt.entered(ledger_entry))
 
     def plot(self, path: str | None = None) -> Any:
-        """Draw the climb (rung, interval, target); needs the extra ``plots``.
+        """Draw the climb (rung, interval, target).
 
         Parameters
         ----------
