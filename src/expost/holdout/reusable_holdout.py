@@ -299,9 +299,7 @@ class ReusableHoldout(BilledSession):
         self._check_open()
         for left, what in ((self.hits_left, "answers from the holdout"), (self.queries_left, "questions")):
             if not left:
-                raise BudgetExceeded(
-                    f"Cannot answer because there are no {what} left", do="Bring fresh rows for a new holdout"
-                )
+                raise BudgetExceeded(f"All {what} have been used", do="Bring fresh rows for a new holdout")
 
     def _measure_total(self, question: RowQuestion, *, columns: int | None = None) -> Any:
         """Return exact totals on the holdout. A question broken off there may depend on a row: it ends the session."""

@@ -51,7 +51,7 @@ _EPSILONS = np.linspace(0.005, 0.995, 199)  # the classical calibration of Gauss
 _WIDE_EPSILONS = np.concatenate([np.linspace(0.0, 3.0, 121), np.geomspace(3.1, 40.0, 60)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Certificates:
     """Predictions of a noisy classifier with the radii within which they provably stay, one per input.
 
@@ -257,7 +257,13 @@ def _certify_bounds(
     else:
         best, published = (f(lower, upper, sigma=sigma) for f in (laplace_radius, pixeldp_l1_radius))
     return Certificates(
-        top.astype(np.int64), best, published, lower, upper, means, "l2" if noise == "gaussian" else "l1"
+        prediction=top.astype(np.int64),
+        radius=best,
+        pixeldp_radius=published,
+        lower=lower,
+        upper=upper,
+        scores=means,
+        norm="l2" if noise == "gaussian" else "l1",
     )
 
 

@@ -33,7 +33,7 @@ _MOST_PEOPLE = 4000
 _SLACK = 1e-9  # floating-point error of scores and distances
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FairnessReport:
     """How differently people are treated, compared with how different they are.
 
@@ -54,8 +54,12 @@ class FairnessReport:
 
     Examples
     --------
-    >>> FairnessReport(True, 0, 45, -0.01, (3, 4), 2.5).holds
-    True
+    >>> people = np.linspace(0, 0.9, 10)[:, None]
+    >>> report = individual_fairness(
+    ...     lambda x: np.hstack([x, 1 - x]), people, metric=lambda a, b: np.abs(a - b.T), leniency=8
+    ... )
+    >>> report.holds, report.pairs
+    (True, 45)
     """
 
     holds: bool

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
 from expost.core import InvalidRequest, Loss, Measure, PureLoss, Receipt, Target
+from expost.data import Expression
+from expost.stats.table_query import By
 
-__all__ = ["PriceQuote", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
+__all__ = ["PriceQuote", "PriceTerms", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,37 @@ class PriceQuote:
         return f"{self.question}: at most {self.worst_case}, {guess}"
 
 
+class PriceTerms(TypedDict, total=False):
+    """The keyword arguments of ``Session.price``: those of all statistics, and of a fit. Each statistic takes some."""
+
+    within: float | str | None
+    rank_within: float | None
+    epsilon: float | Fraction | None
+    max_epsilon: float | Fraction | None
+    confidence: float | Fraction
+    delta: float | Fraction
+    by: By
+    where: str | Expression | None
+    bounds: Any
+    bounds_share: float | Fraction
+    keys_share: float | Fraction
+    smallest: float
+    largest: float
+    edges: Sequence[float]
+    levels: int
+    method: str
+    features: Sequence[str]
+    target: str
+    public_validation: Any
+
+
 def guess_bill(
     worst: Loss, target: Target | None, receipts: Iterable[Receipt], *, cap: Fraction, question: str
 ) -> Loss | None:
     """Guess the bill from receipts of the same question: noise, and so the tolerance, goes with one over epsilon.
 
     Receipts are public, so the guess is free. A query that is priced before it runs (below its cap) costs exactly
-    that; without a receipt there is no guess.
+    that. Without a receipt, return None.
     """
     if target is None or (
         isinstance(worst, PureLoss) and target.measure is Measure.ABSOLUTE_ERROR and worst.epsilon < cap

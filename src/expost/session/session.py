@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from expost.answer import answer, plan_query, question_in_part
 from expost.core import (
@@ -27,10 +27,18 @@ from expost.ledger.ledger_account import check_budget, check_name
 from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
-from expost.session.price_quote import PriceQuote, capture_fit, guess_bill, guess_fit_bill, public_fit_terms
+from expost.session.price_quote import (
+    PriceQuote,
+    PriceTerms,
+    capture_fit,
+    guess_bill,
+    guess_fit_bill,
+    public_fit_terms,
+)
 from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
+from expost.stats.query_terms import Column
 
 __all__ = ["Session"]
 
@@ -137,14 +145,9 @@ class Session(StatisticMethods):
         shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
         return ReleaseCache(self._ledger if shared else None)
 
-    @contextmanager
-    def _earlier_releases(self) -> Iterator[ReleaseCache | None]:
-        """Yield the cache to this thread alone, or None if nothing is kept."""
-        if self._cache is None:
-            yield None
-            return
-        with self._cache.take_turn() as cache:
-            yield cache
+    def _earlier_releases(self) -> AbstractContextManager[ReleaseCache | None]:
+        """Return a context in which the cache is this thread's alone; it gives None if nothing is kept."""
+        return nullcontext() if self._cache is None else self._cache.take_turn()
 
     # Parts -------------------------------------------------------------------------------------------------------
 
@@ -296,45 +299,38 @@ class Session(StatisticMethods):
         >>> abs(session.ask(stats.Count(epsilon=0.5)).value - 1000) < 100
         True
         """
-        return self._ask(query, request_id)
-
-    def _ask(self, query: Query, request_id: str | None = None) -> Release[Any]:
-        """Answer a query, continuing earlier releases; one by private keys in stages."""
         stages = getattr(query, "keys_first", None)
-        if stages is not None:
-            self._check_affordable(stages.worst_case)
-            released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
-            return released
-        with self._earlier_releases() as cache:
-            return self._answer(query, self.dataset, request_id, cache)
-
-    def _check_affordable(self, worst_case: Loss) -> None:
-        """Raise if all steps do not fit into the budget together: a first step alone would be paid in vain."""
+        if stages is None:
+            return self._ask(query, request_id=request_id)
         for account in self.accounts:
+            # All steps must fit into the budget together: otherwise the first would be paid in vain.
             left = self._ledger.remaining(account)
-            if left.definition == worst_case.definition and not worst_case.within(left):
+            if left.definition == stages.worst_case.definition and not stages.worst_case.within(left):
                 raise BudgetExceeded(
                     f"Expected a worst case of at most {left.text(down=True)} in account {account!r}",
-                    got=str(worst_case),
+                    got=str(stages.worst_case),
                     do="Ask for less, or have the owner raise the budget",
                 )
+        released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
+        return released
 
-    def _answer(
-        self, query: Query, data: Any, request_id: str | None = None, cache: ReleaseCache | None = None
-    ) -> Release[Any]:
-        """Answer a query about this session's rows; also the callback of a fit."""
-        release = answer(
-            query,
-            data,
-            ledger=self._ledger,
-            accounts=self.accounts,
-            released=cache,
-            bits=self._bits,
-            simulation=self._simulation,
-            request_id=request_id,
-            place=self._place,
-            protected=None if self._unit_known else self._protected,
-        )
+    def _ask(self, query: Query, source: Any = None, request_id: str | None = None) -> Release[Any]:
+        """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source."""
+        if source is None and getattr(query, "keys_first", None) is not None:
+            return self.ask(query, request_id=request_id)
+        with self._earlier_releases() if source is None else nullcontext() as cache:
+            release = answer(
+                query,
+                self.dataset if source is None else source,
+                ledger=self._ledger,
+                accounts=self.accounts,
+                released=cache,
+                bits=self._bits,
+                simulation=self._simulation,
+                request_id=request_id,
+                place=self._place,
+                protected=None if self._unit_known else self._protected,
+            )
         self._unit_known = True
         return release
 
@@ -371,9 +367,11 @@ class Session(StatisticMethods):
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         public = public_fit_terms(estimator, public_validation)
-        return estimator.fit_with(self._answer, self.dataset, features=features, target=target, **public)
+        return estimator.fit_with(self._ask, self.dataset, features=features, target=target, **public)
 
-    def price(self, statistic: Any, *subject: Any, **terms: Any) -> PriceQuote:
+    def price(
+        self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[PriceTerms]
+    ) -> PriceQuote:
         """Return what a query would cost: the worst case, and a guess from receipts that are public already.
 
         Nothing is spent and no row is read.
@@ -382,9 +380,9 @@ class Session(StatisticMethods):
         ----------
         statistic : str, Query or estimator
             A statistic's name, a query, or an unfitted estimator.
-        *subject : object
+        *subject : str, Expression, float or a sequence of these
             With a name: the positional arguments of the statistic, such as its column.
-        **terms : object
+        **terms : PriceTerms
             With a name: the keyword arguments of the statistic, such as ``within=3``. With an estimator: ``features=``,
             ``target=`` and perhaps ``public_validation=``.
 
@@ -410,9 +408,10 @@ class Session(StatisticMethods):
         Traceback (most recent call last):
         expost.core.errors.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
         """
+        given: dict[str, Any] = dict(terms)
         if hasattr(statistic, "fit_with"):
-            return self._price_fit(statistic, **terms)
-        query = self.build_query(statistic, *subject, **terms) if isinstance(statistic, str) else statistic
+            return self._price_fit(statistic, **given)
+        query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
         with self._earlier_releases() as cache:
             plan = plan_query(query, self.dataset, ledger=self._ledger, accounts=self.accounts, released=cache)
         question = question_in_part(query.question, self._place)
@@ -500,15 +499,13 @@ class Session(StatisticMethods):
         """
         return self._ledger.receipt(entry)
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None) -> Any:
         """Draw the budget over time; of several windows, the first.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options : object
-            Options of the picture.
 
         Returns
         -------
@@ -516,7 +513,7 @@ class Session(StatisticMethods):
         """
         account = self._about[0]
         entries, budget = self._ledger.history(account), self._ledger.budget(account)
-        return draw_picture("budget", entries, account=account, budget=budget, path=path, **options)
+        return draw_picture("budget", entries, account=account, budget=budget, path=path)
 
     def __enter__(self) -> Self:
         return self

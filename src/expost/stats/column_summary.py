@@ -194,7 +194,7 @@ class _ColumnSummary(ColumnQuery):
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in _STATISTICS]
         numbers, met = np.stack([reading.value, reading.low, reading.high]), np.repeat(result.met, len(_STATISTICS))
         columns = (*axis_names(design.axes), "column", "statistic")
-        return GroupRelease(Groups.from_arrays(columns, labels, numbers, levels, met), receipt)
+        return GroupRelease(Groups.from_arrays(columns, labels, numbers, levels=levels, met=met), receipt)
 
 
 @dataclass(frozen=True)

@@ -181,5 +181,5 @@ class Covariance(GradualQuery):
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in pairs]
         columns = (*axis_names(design.axes), "first", "second")
         return GroupRelease(
-            Groups.from_arrays(columns, labels, entries, levels, np.repeat(result.met, len(pairs))), receipt
+            Groups.from_arrays(columns, labels, entries, levels=levels, met=np.repeat(result.met, len(pairs))), receipt
         )

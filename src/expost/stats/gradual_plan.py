@@ -170,7 +170,9 @@ class GradualQuery(TableQuery):
         numbers = np.stack([reading.value, reading.low, reading.high])
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist()]
         labels = group_labels(design.axes)
-        return GroupRelease(Groups.from_arrays(axis_names(design.axes), labels, numbers, levels, result.met), receipt)
+        return GroupRelease(
+            Groups.from_arrays(axis_names(design.axes), labels, numbers, levels=levels, met=result.met), receipt
+        )
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> GradualPlan:
         """Plan the query: check earlier releases for a free answer, then price what is missing."""

@@ -105,7 +105,7 @@ class PickPlan(ABC):
         if not self.axes:
             return AnswerRelease(picks[0], receipt)
         pairs = zip(group_labels(self.axes), picks, strict=True)
-        rows = tuple(Group(label, value, None, None, self.level, True) for label, value in pairs)
+        rows = tuple(Group(label, value, low=None, high=None, epsilon=self.level, met=True) for label, value in pairs)
         return GroupRelease(Groups(axis_names(self.axes), rows), receipt)
 
 

@@ -239,7 +239,7 @@ class Quantiles(TreeQuery):
         levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in shares]
         names = (*axis_names(design.axes), "probability")
         return GroupRelease(
-            Groups.from_arrays(names, labels, numbers, levels, np.repeat(result.met, len(shares))), receipt
+            Groups.from_arrays(names, labels, numbers, levels=levels, met=np.repeat(result.met, len(shares))), receipt
         )
 
 

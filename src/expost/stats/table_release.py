@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -79,21 +79,19 @@ class AnswerRelease(TableRelease[T]):
         row = {"question": self.receipt.question, "value": value, "low": low, "high": high}
         return pa.Table.from_pylist([row | {"epsilon": paid, "met": self.receipt.outcome.met}])
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None) -> Any:
         """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options : object
-            Options of the picture.
 
         Returns
         -------
         figure
         """
-        return draw_picture("climb" if self.climb else "groups", self, path=path, **options)
+        return draw_picture("climb" if self.climb else "groups", self, path=path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,21 +115,19 @@ class MatrixRelease(TableRelease[Any]):
         }
         return pa.table(table | {name: m.ravel() for name, m in (("value", self.value), ("low", low), ("high", high))})
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None) -> Any:
         """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options : object
-            Options of the picture.
 
         Returns
         -------
         figure
         """
-        return draw_picture("groups", self, path=path, **options)
+        return draw_picture("groups", self, path=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +149,13 @@ class Group:
 
     Examples
     --------
-    >>> Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True).met
+    >>> Group("Rome", 3.0, low=1.0, high=5.0, epsilon=Fraction(1), met=True).met
     True
     """
 
     label: Any
     value: Any
+    _: KW_ONLY
     low: float | None
     high: float | None
     epsilon: Fraction
@@ -178,7 +175,7 @@ class Groups(Mapping[Any, Any]):
 
     Examples
     --------
-    >>> groups = Groups(("city",), (Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True),))
+    >>> groups = Groups(("city",), (Group("Rome", 3.0, low=1.0, high=5.0, epsilon=Fraction(1), met=True),))
     >>> groups["Rome"], list(groups)
     (3.0, ['Rome'])
     """
@@ -196,6 +193,7 @@ class Groups(Mapping[Any, Any]):
         columns: tuple[str, ...],
         labels: list[Any],
         numbers: NDArray[np.float64],
+        *,
         levels: list[Fraction],
         met: NDArray[np.bool_],
     ) -> Groups:
@@ -220,7 +218,7 @@ class Groups(Mapping[Any, Any]):
         """
         value, low, high = numbers.tolist()
         rows = zip(labels, value, low, high, levels, met.tolist(), strict=True)
-        return cls(columns, tuple(Group(*row) for row in rows))
+        return cls(columns, tuple(Group(t, v, low=a, high=b, epsilon=e, met=m) for t, v, a, b, e, m in rows))
 
     def __getitem__(self, label: Any) -> Any:
         return self._index[label]
@@ -259,7 +257,7 @@ class GroupRelease(TableRelease[Groups]):
     --------
     >>> from expost.core import PureGuarantee, PureLoss, Receipt
     >>> receipt = Receipt(question="count by city", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
-    >>> rome = Group("Rome", 3.0, 1.0, 5.0, Fraction(1), True)
+    >>> rome = Group("Rome", 3.0, low=1.0, high=5.0, epsilon=Fraction(1), met=True)
     >>> GroupRelease(Groups(("city",), (rome,)), receipt).to_arrow().column_names
     ['city', 'value', 'low', 'high', 'epsilon', 'met']
     """
@@ -283,21 +281,19 @@ class GroupRelease(TableRelease[Groups]):
             table[name] = [float(cell) if isinstance(cell, Fraction | np.floating) else cell for cell in cells]
         return pa.table(table)
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None) -> Any:
         """Draw the groups with error bars; to a PNG or SVG file if ``path`` is given.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options : object
-            Options of the picture.
 
         Returns
         -------
         figure
         """
-        return draw_picture("groups", self, path=path, **options)
+        return draw_picture("groups", self, path=path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -318,18 +314,16 @@ class HistogramRelease(GroupRelease):
         ends = pa.array([upper[low] for low in table.column(column).to_pylist()])
         return table.add_column(column + 1, f"{self.value.columns[-1]} to", ends)
 
-    def plot(self, path: str | None = None, **options: Any) -> Any:
+    def plot(self, path: str | None = None) -> Any:
         """Draw bars with error bars; to a PNG or SVG file if ``path`` is given.
 
         Parameters
         ----------
         path : str, optional
             A PNG or SVG file to write.
-        **options : object
-            Options of the picture.
 
         Returns
         -------
         figure
         """
-        return draw_picture("groups", self, path=path, edges=self.edges, **options)
+        return draw_picture("groups", self, path=path, edges=self.edges)

@@ -54,7 +54,7 @@ def test_nothing_is_said_once_the_budget_is_spent():
     holdout.ask(overfit)
     holdout.ask(overfit)
 
-    with pytest.raises(BudgetExceeded, match="no answers from the holdout left"):
+    with pytest.raises(BudgetExceeded, match="All answers from the holdout have been used"):
         holdout.ask(honest)
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_said_after_the_last_question():
     holdout.ask(honest)
     holdout.ask(honest)
 
-    with pytest.raises(BudgetExceeded, match="questions left"):
+    with pytest.raises(BudgetExceeded, match="All questions have been used"):
         holdout.ask(honest)
 
 

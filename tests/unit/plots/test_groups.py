@@ -13,7 +13,8 @@ RECEIPT = Receipt(question="count of rows by city", method="m", promise=PureGuar
 
 def release(count: int, *, met: bool = True) -> GroupRelease:
     rows = tuple(
-        Group(f"city {k}", 10.0 * k, 10.0 * k - 2, 10.0 * k + 3, Fraction(1), met or k > 0) for k in range(count)
+        Group(f"city {k}", 10.0 * k, low=10.0 * k - 2, high=10.0 * k + 3, epsilon=Fraction(1), met=met or k > 0)
+        for k in range(count)
     )
     return GroupRelease(Groups(("city",), rows), RECEIPT)
 

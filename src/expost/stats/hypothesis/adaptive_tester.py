@@ -190,7 +190,7 @@ class AdaptiveTester(SingleOwner):
     def run(
         self,
         test: str,
-        *subject: Any,
+        *subject: str | Sequence[float],
         epsilon: Number,
         equals: bool | float | str | None = None,
         null: Number | None = None,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from expost.core import Adjacency, InvalidRequest, Release, explain_arguments
 from expost.core.rational import probability, rational
@@ -211,7 +211,7 @@ class AnovaPlan(GroupMeansPlan):
 
 @explain_arguments
 def anova_test(
-    *groups: Any,
+    *groups: ArrayLike,
     bounds: tuple[float, float],
     adjacency: str | Adjacency = "replace-one",
     epsilon: Number | None = None,
