@@ -11,7 +11,6 @@ from typing import Any
 from expost.core import (
     EngineFailed,
     InvalidRequest,
-    Plan,
     PlanContext,
     Query,
     Release,
@@ -22,7 +21,7 @@ from expost.ledger import Ledger, Protected
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
-__all__ = ["answer", "plan_query", "question_in_part"]
+__all__ = ["answer", "question_in_part"]
 
 
 def answer(
@@ -86,7 +85,8 @@ def answer(
     expost.Session : plans, asks and keeps gradual releases.
     """
     source = resolve_randomness(bits, simulation)
-    plan = plan_query(query, dataset, ledger=ledger, accounts=accounts, released=released)
+    budgets = list(map(ledger.budget, accounts))
+    plan = query.plan(dataset, PlanContext(released, frozenset(budget.definition for budget in budgets)))
     question = question_in_part(plan.question, place)
     hold = ledger.hold(accounts, plan.worst_case, question=question, request_id=request_id, protected=protected)
     if hold.repeated:
@@ -105,12 +105,6 @@ def answer(
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
-
-
-def plan_query(query: Query, dataset: Any, *, ledger: Ledger, accounts: Sequence[str], released: Any = None) -> Plan:
-    """Plan a query for the accounts that will pay; reads public facts only and spends nothing."""
-    definitions = frozenset(ledger.budget(account).definition for account in accounts)
-    return query.plan(dataset, PlanContext(released, definitions))
 
 
 def question_in_part(question: str, place: str | None) -> str:

@@ -8,12 +8,13 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from expost.answer import answer, plan_query, question_in_part
+from expost.answer import answer, question_in_part
 from expost.core import (
     BudgetExceeded,
     Guarantee,
     InvalidRequest,
     Loss,
+    PlanContext,
     Query,
     Receipt,
     Release,
@@ -139,8 +140,7 @@ class Session(StatisticMethods):
         for other currencies, and only what every account of a later session has paid for is stored for it, which
         excludes simulations, tables that live in this process, and sessions that charge an analyst.
         """
-        definitions = {self._ledger.budget(account).definition for account in self.accounts}
-        if not definitions <= {"pure", "approx"}:
+        if not self._definitions() <= {"pure", "approx"}:
             return None
         shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
         return ReleaseCache(self._ledger if shared else None)
@@ -252,6 +252,10 @@ class Session(StatisticMethods):
             inner._whole, inner._parts = (self, step), {}
             self._parts[key] = inner
         return self._parts[key]
+
+    def _definitions(self) -> frozenset[str]:
+        """Return the privacy definitions of the accounts that pay."""
+        return frozenset(self._ledger.budget(account).definition for account in self.accounts)
 
     @property
     def _place(self) -> str | None:
@@ -413,7 +417,7 @@ class Session(StatisticMethods):
             return self._price_fit(statistic, **given)
         query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
         with self._earlier_releases() as cache:
-            plan = plan_query(query, self.dataset, ledger=self._ledger, accounts=self.accounts, released=cache)
+            plan = query.plan(self.dataset, PlanContext(cache, self._definitions()))
         question = question_in_part(query.question, self._place)
         target, cap = getattr(query, "target", None), self._epsilon_left()
         likely = guess_bill(plan.worst_case, target, self._receipts(), cap=cap, question=question)
@@ -425,7 +429,7 @@ class Session(StatisticMethods):
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
         query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
-        plan = plan_query(query, source, ledger=self._ledger, accounts=self.accounts)
+        plan = query.plan(source, PlanContext(definitions=self._definitions()))
         question = question_in_part(plan.question, self._place)
         return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._receipts(), question=question))
 
@@ -435,7 +439,9 @@ class Session(StatisticMethods):
         return (entry.receipt for entry in entries if entry.receipt is not None)
 
     def _epsilon_left(self) -> Fraction:
-        left = min(self._ledger.remaining(account).amounts().get("epsilon", Fraction(1)) for account in self.accounts)
+        left = min(
+            loss.amounts().get("epsilon", Fraction(1)) for loss in list(map(self._ledger.remaining, self.accounts))
+        )
         if left <= 0:
             raise InvalidRequest("The budget is used up", do="Raise the budget")
         return left

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.core import InvalidRequest, Plan, PlanContext
+from expost.core import InvalidRequest
 from expost.data import Clamp, Dataset
 from expost.data.sealed_form import CentredForm, ShareForm, SquareForm, TotalForm
 from expost.data.tally import Measured
@@ -90,11 +90,6 @@ class ColumnQuery(GradualQuery):
         """Return the question in public words."""
         stages = self.bounded_first
         return super().question if stages is None else stages.question
-
-    def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
-        """Plan the query; one with private bounds in two stages."""
-        stages = self.bounded_first
-        return super()._plan_public(dataset, context) if stages is None else stages.plan(dataset)
 
     @abstractmethod
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:

@@ -85,6 +85,8 @@ class Summary(TableQuery):
             raise InvalidRequest("Expected a list of columns", got=self.columns, do='Pass ["age", "income"]')
         if self.bounds is not None and not isinstance(self.bounds, Mapping):
             raise InvalidRequest("Expected bounds by column", got=self.bounds, do='Pass {"age": (0, 120)}')
+        if self.bounds is not None and any(isinstance(each, str) for each in self.bounds.values()):
+            raise InvalidRequest("A summary cannot find bounds privately", do="Ask for bounds first, then pass them")
         super().__post_init__()
         share, bounds = len(self.columns), self.bounds or {}
         parts = [
@@ -109,7 +111,7 @@ class Summary(TableQuery):
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> SummaryPlan:
         """Plan every column."""
-        return SummaryPlan(self, tuple(part._plan_public(dataset, context) for part in self.parts))  # type: ignore[misc]
+        return SummaryPlan(self, tuple(part._plan_public(dataset, context) for part in self.parts))
 
 
 @dataclass(frozen=True)

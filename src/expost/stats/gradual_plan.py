@@ -361,10 +361,25 @@ class GradualPlan:
 
     def climb(self, sealed: Sealed | GradualRelease, bits: BitSource | None = None) -> Release[Any]:
         """Return the most private answer that reaches the target, or the best one under the cap, marked as not met."""
-        result = self.check.answer
+        result, design, target = self.check.answer, self.design, self.query.accuracy.target
+        amount = Fraction(design.sensitivity.amount)
         if result is None:
             release = sealed if isinstance(sealed, GradualRelease) else GradualRelease(sealed)
-            result = self._climb_release(release, bits) if self.climbs else self._read_level(release, bits)
+            if not self.climbs or target is None:
+                result = self._read_level(release, bits)
+            elif design.reader.linear:
+                climb = RelativeClimb(
+                    target.tolerance,
+                    self.failure_probability,
+                    self.price,
+                    design.reader.unit,
+                    design.reader.slack,
+                    signed=design.reader.signed,
+                )
+                result = climb.run(release, amount, design.cells, bits)
+            else:
+                own = replace(target, failure_probability=self.failure_probability)
+                result = CheckpointClimb(design.reader, own, self.price).run(release, amount, design.cells, bits)
             release.record_answer(self.query.subject, self.query.accuracy.failure_probability, result)
             if self.check.cache is not None and self.check.key is not None:
                 self.check.cache.keep_release(self.check.key, release)
@@ -380,24 +395,6 @@ class GradualPlan:
         reading = design.reader.read(noisy, float(design.sensitivity.amount / path.ladder[rung]), level)
         met = np.ones(design.cells, bool)
         return ClimbResult(reading, np.full(design.cells, rung), met, path.ladder, paid=paid)
-
-    def _climb_release(self, release: GradualRelease, bits: BitSource | None) -> ClimbResult:
-        """Lower the noise until the target is reached or the cap is spent."""
-        design, target = self.design, self.query.accuracy.target
-        assert target is not None
-        reader, amount = design.reader, Fraction(design.sensitivity.amount)
-        if reader.linear:
-            climb = RelativeClimb(
-                target.tolerance,
-                self.failure_probability,
-                self.price,
-                reader.unit,
-                reader.slack,
-                signed=reader.signed,
-            )
-            return climb.run(release, amount, design.cells, bits)
-        target = replace(target, failure_probability=self.failure_probability)
-        return CheckpointClimb(reader, target, self.price).run(release, amount, design.cells, bits)
 
     def _write_receipt(self, result: ClimbResult) -> Receipt:
         asked, design, many = self.query.accuracy, self.design, len(result.ladder) > 1

@@ -12,6 +12,7 @@ from typing import Any
 from expost.core import InvalidRequest, Plan, PlanContext, Target
 from expost.data import Dataset, Expression
 from expost.data.axis import Axis, Categories
+from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys, private_keys_in
 from expost.stats.query_terms import AskedAccuracy, Level, read_list, statistic
 
@@ -97,6 +98,11 @@ class TableQuery(ABC):
         """Return the two stages of a query by private keys, or None if all groups are public."""
         return ByPrivateKeys(self) if private_keys_in(self.by) else None
 
+    @property
+    def bounded_first(self) -> PrivatelyBounded | None:
+        """Return the two stages of a query with private bounds, or None if its bounds are public."""
+        return None
+
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> Plan:
         """Fit the query to a dataset's public description and price it. Reads no rows.
 
@@ -119,15 +125,17 @@ class TableQuery(ABC):
         BudgetExceeded
             If the price is above ``max_epsilon``.
         """
-        stages = self.keys_first
+        stages = self.keys_first or self.bounded_first
         if stages is not None:
             return stages.plan(dataset)
         return self._plan_public(dataset, PlanContext() if context is None else context)
 
     def _group_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
         """Return the groups' axes: declared categories, or a list that was found."""
-        keys = self.group_keys
-        return tuple(key if isinstance(key, Categories) else dataset.axis(key) for key in keys)  # type: ignore[arg-type]
+        axes: list[Axis] = []
+        for key in self.group_keys:
+            axes.append(key if isinstance(key, Categories) else dataset.axis(key))  # type: ignore[arg-type]
+        return tuple(axes)
 
 
 def axis_names(axes: Sequence[Axis]) -> tuple[str, ...]:

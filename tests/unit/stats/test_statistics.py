@@ -311,3 +311,8 @@ def test_a_cap_beyond_all_need_does_not_break_a_climb(question):
 
     assert release.receipt.outcome.met
     assert release.receipt.bill.epsilon < 1_000
+
+
+def test_a_summary_refuses_private_bounds() -> None:
+    with pytest.raises(InvalidRequest, match="cannot find bounds privately"):
+        Summary(["age"], bounds={"age": "private"}, epsilon=1)
