@@ -140,7 +140,7 @@ class Session(StatisticMethods):
         for other currencies, and only what every account of a later session has paid for is stored for it, which
         excludes simulations, tables that live in this process, and sessions that charge an analyst.
         """
-        if not self._definitions() <= {"pure", "approx"}:
+        if not self._paying_definitions() <= {"pure", "approx"}:
             return None
         shared = self._ledger.durable and not (self._simulation or self.dataset.in_memory or self._also)
         return ReleaseCache(self._ledger if shared else None)
@@ -253,7 +253,7 @@ class Session(StatisticMethods):
             self._parts[key] = inner
         return self._parts[key]
 
-    def _definitions(self) -> frozenset[str]:
+    def _paying_definitions(self) -> frozenset[str]:
         """Return the privacy definitions of the accounts that pay."""
         return frozenset(self._ledger.budget(account).definition for account in self.accounts)
 
@@ -305,7 +305,7 @@ class Session(StatisticMethods):
         """
         stages = getattr(query, "keys_first", None)
         if stages is None:
-            return self._ask(query, request_id=request_id)
+            return self._answer_query(query, request_id=request_id)
         for account in self.accounts:
             # All steps must fit into the budget together: otherwise the first would be paid in vain.
             left = self._ledger.remaining(account)
@@ -318,7 +318,7 @@ class Session(StatisticMethods):
         released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
         return released
 
-    def _ask(self, query: Query, source: Any = None, request_id: str | None = None) -> Release[Any]:
+    def _answer_query(self, query: Query, source: Any = None, request_id: str | None = None) -> Release[Any]:
         """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source."""
         if source is None and getattr(query, "keys_first", None) is not None:
             return self.ask(query, request_id=request_id)
@@ -371,7 +371,7 @@ class Session(StatisticMethods):
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         public = public_fit_terms(estimator, public_validation)
-        return estimator.fit_with(self._ask, self.dataset, features=features, target=target, **public)
+        return estimator.fit_with(self._answer_query, self.dataset, features=features, target=target, **public)
 
     def price(
         self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[PriceTerms]
@@ -417,10 +417,10 @@ class Session(StatisticMethods):
             return self._price_fit(statistic, **given)
         query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
         with self._earlier_releases() as cache:
-            plan = query.plan(self.dataset, PlanContext(cache, self._definitions()))
+            plan = query.plan(self.dataset, PlanContext(cache, self._paying_definitions()))
         question = question_in_part(query.question, self._place)
         target, cap = getattr(query, "target", None), self._epsilon_left()
-        likely = guess_bill(plan.worst_case, target, self._receipts(), cap=cap, question=question)
+        likely = guess_bill(plan.worst_case, target, self._own_receipts(), cap=cap, question=question)
         return PriceQuote(question, plan.worst_case, likely)
 
     @explain_arguments
@@ -429,11 +429,11 @@ class Session(StatisticMethods):
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
         query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
-        plan = query.plan(source, PlanContext(definitions=self._definitions()))
+        plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
-        return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._receipts(), question=question))
+        return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))
 
-    def _receipts(self) -> Iterator[Receipt]:
+    def _own_receipts(self) -> Iterator[Receipt]:
         """Yield the receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
         entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
         return (entry.receipt for entry in entries if entry.receipt is not None)
@@ -537,7 +537,7 @@ class Session(StatisticMethods):
             whole, (kind, *words) = self._whole
             return _reopen_part, (whole, kind, tuple(words))
         analyst = self._also[0].removeprefix("analyst:") if self._also else None
-        return _reopen, (self.dataset, self._ledger.url, analyst)
+        return _reopen_session, (self.dataset, self._ledger.url, analyst)
 
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
@@ -576,7 +576,7 @@ def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss
     return losses[0].with_amounts({name: choose([one[name] for one in amounts]) for name in amounts[0]})
 
 
-def _reopen(dataset: Dataset, ledger: str, analyst: str | None) -> Session:
+def _reopen_session(dataset: Dataset, ledger: str, analyst: str | None) -> Session:
     return Session(dataset, ledger=ledger, analyst=analyst)
 
 

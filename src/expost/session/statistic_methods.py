@@ -61,14 +61,14 @@ class StatisticMethods(ABC):
     """One method per statistic. Each takes an accuracy (``within=``) or a privacy level (``epsilon=``)."""
 
     @abstractmethod
-    def _ask(self, query: Query) -> Release[Any]:
+    def _answer_query(self, query: Query) -> Release[Any]:
         """Answer any query."""
 
     @abstractmethod
     def _epsilon_left(self) -> Fraction:
         """Return the epsilon that a new query may still ask for."""
 
-    def _cap(self, within: object, max_epsilon: Level, by: By = None) -> Level:
+    def _find_cap(self, within: object, max_epsilon: Level, by: By = None) -> Level:
         """Return the cap of an accuracy: by default all that is left, less what private keys cost."""
         if within is None or max_epsilon is not None:
             return max_epsilon
@@ -96,7 +96,7 @@ class StatisticMethods(ABC):
             If the name or an argument is unknown; nothing is spent.
         """
         within = terms.get("within") if terms.get("within") is not None else terms.get("rank_within")
-        cap = self._cap(within, terms.get("max_epsilon"), terms.get("by"))
+        cap = self._find_cap(within, terms.get("max_epsilon"), terms.get("by"))
         return build_statistic(statistic, *subject, **(terms if cap is None else terms | {"max_epsilon": cap}))
 
     @explain_arguments
@@ -157,9 +157,9 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def count_distinct(
@@ -218,9 +218,9 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def count_by_private_keys(
@@ -287,10 +287,10 @@ class StatisticMethods(ABC):
             epsilon=epsilon,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon),
+            max_epsilon=self._find_cap(within, max_epsilon),
             keys_share=keys_share,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def sum(
@@ -364,13 +364,13 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
             bounds_share=bounds_share,
             smallest=smallest,
             largest=largest,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def mean(
@@ -444,13 +444,13 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
             bounds_share=bounds_share,
             smallest=smallest,
             largest=largest,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def variance(
@@ -524,13 +524,13 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
             bounds_share=bounds_share,
             smallest=smallest,
             largest=largest,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def std(
@@ -604,13 +604,13 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
             bounds_share=bounds_share,
             smallest=smallest,
             largest=largest,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def covariance(
@@ -677,10 +677,10 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def histogram(
@@ -747,9 +747,9 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def contingency_table(
@@ -808,9 +808,9 @@ class StatisticMethods(ABC):
             epsilon=epsilon,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon),
+            max_epsilon=self._find_cap(within, max_epsilon),
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def quantile(
@@ -891,12 +891,12 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within if within is not None else rank_within, max_epsilon, by),
+            max_epsilon=self._find_cap(within if within is not None else rank_within, max_epsilon, by),
             method=method,
             bounds=bounds,
             levels=levels,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def quantiles(
@@ -969,11 +969,11 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
             levels=levels,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def median(
@@ -1050,12 +1050,12 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within if within is not None else rank_within, max_epsilon, by),
+            max_epsilon=self._find_cap(within if within is not None else rank_within, max_epsilon, by),
             method=method,
             bounds=bounds,
             levels=levels,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def most_common(
@@ -1123,10 +1123,10 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             method=method,
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def top_k(
@@ -1194,9 +1194,9 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def bounds(
@@ -1250,7 +1250,7 @@ class StatisticMethods(ABC):
         query = stats.ApproximateBounds(
             column, epsilon=epsilon, confidence=confidence, smallest=smallest, largest=largest, where=where
         )
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def private_keys(
@@ -1298,7 +1298,7 @@ class StatisticMethods(ABC):
         ('Oslo', 'Rome')
         """
         query = stats.PrivateKeys(column, epsilon=epsilon, delta=delta, where=where)
-        return self._ask(query)
+        return self._answer_query(query)
 
     @explain_arguments
     def summary(
@@ -1364,7 +1364,7 @@ class StatisticMethods(ABC):
             by=by,
             where=where,
             confidence=confidence,
-            max_epsilon=self._cap(within, max_epsilon, by),
+            max_epsilon=self._find_cap(within, max_epsilon, by),
             bounds=bounds,
         )
-        return self._ask(query)
+        return self._answer_query(query)

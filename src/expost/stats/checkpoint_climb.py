@@ -162,10 +162,10 @@ class _Rungs:
         wide = rung_level(reserve, float(epsilon))
         found = self.read_cells(path.at(best_known), float(self.sensitivity / epsilon), wide)
         found = found if best is None else best.choose_cells(met, found)
-        steps = self._steps(path, top) if len(found.value) == 1 else ()
+        steps = self._collect_steps(path, top) if len(found.value) == 1 else ()
         return ClimbResult(found, np.where(met, rung, best_known), met, path.ladder, steps)
 
-    def _steps(self, path: DiscreteLaplacePath, top: int) -> tuple[Step, ...]:
+    def _collect_steps(self, path: DiscreteLaplacePath, top: int) -> tuple[Step, ...]:
         """Return the climb of a single cell with a single entry, for the picture."""
         first, levels = max(top + 1 - _STEPS_SHOWN, 0), path.ladder.rungs
         steps = []

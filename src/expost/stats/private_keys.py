@@ -151,7 +151,7 @@ class PrivateKeys:
             raise InvalidRequest("Private keys need add-remove adjacency", do="Use adjacency='add-remove'")
         if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
             raise InvalidRequest("Expected texts or numbers as private keys", got=self.column, do="Derive a text")
-        tally = self._tally(dataset, self._to_axis(dataset, ("",)))
+        tally = self._tally_rows(dataset, self._to_axis(dataset, ("",)))
         groups = dataset.max_groups_per_unit
         once = not dataset.unit.is_row and groups is not None
         limits = None if once else dataset.limits(tally)
@@ -163,7 +163,7 @@ class PrivateKeys:
         """Return keys that were shown as public categories."""
         return Categories.of(dataset.expression(self.column), keys)
 
-    def _tally(self, dataset: Dataset, axis: Axis) -> Tally:
+    def _tally_rows(self, dataset: Dataset, axis: Axis) -> Tally:
         """Return the tally of the rows of each key."""
         return dataset.tally(axes=(axis,), where=dataset.condition(self.where))
 
@@ -202,11 +202,11 @@ class KeyPlan:
     def measure(self, dataset: Dataset) -> FoundKeyCounts:
         """Count the keys that occur and return the exact counts, sealed, with their keys."""
         query, secret = self.query, draw_bounding_secret()
-        first = query._tally(dataset, query._to_axis(dataset, ("",)))
+        first = query._tally_rows(dataset, query._to_axis(dataset, ("",)))
         keys = dataset.find_keys(dataset.expression(query.column), first, secret=secret)
         under = Sensitivity(self.rows, adjacency=dataset.adjacency, unit=dataset.unit)
         sealed, found = dataset.measure_occupied(
-            query._tally(dataset, keys), secret=secret, under=under, once=self.once
+            query._tally_rows(dataset, keys), secret=secret, under=under, once=self.once
         )
         return FoundKeyCounts(sealed, keys.column.take(pa.array(found)))
 

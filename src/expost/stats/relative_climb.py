@@ -62,18 +62,21 @@ class RelativeClimb:
     def run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
         """Climb all cells of a sealed vector; rungs that were read before cost nothing."""
         if not self.slack:
-            return self._run(release, sensitivity, cells, bits)
+            return self._climb_cells(release, sensitivity, cells, bits)
         # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
         part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
         lowered = _three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED)))
-        found = replace(self, share=lowered)._run(release, sensitivity, cells, bits)
+        found = replace(self, share=lowered)._climb_cells(release, sensitivity, cells, bits)
         reached = found.reading.largest_error(relative=True) <= float(self.share) * (1 + 1e-12)
         return replace(found, met=found.met & reached)
 
-    def _run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
+    def _climb_cells(
+        self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None
+    ) -> ClimbResult:
+        """Climb all cells as if integers were the answers."""
         paid, pilot_cost, cap = release.paid, Fraction(0), self.cap
         if release.failure_parts is None:
-            release.failure_parts = (self._certified / cells,) * cells
+            release.failure_parts = (self.certified_failure / cells,) * cells
             if cells > 1 and release.sealed is not None:
                 most, cap = split_cap(self.cap)
                 pilot_cost, release.failure_parts = self._release_pilot(release.sealed, cells, most, cap, bits)
@@ -82,7 +85,20 @@ class RelativeClimb:
         rules = [relative_rule(self.share, level, signed=self.signed) for level in levels]
         table = StoppingTable.of(rules, path.ladder, sensitivity)
         rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, rules[0])
-        return replace(self._climb(path, table, rungs, release.read), pilot_cost=pilot_cost, paid=paid)
+        values: NDArray[Any] = path.block(0, max(rungs.stop, release.read + 1))
+        met, decided = table.stops(values, rungs)
+        top = int(decided.max())
+        rung = np.where(met, decided, max(top, release.read))
+        noisy = values[rung, np.arange(cells)]
+        met_ends = self._read_met(noisy, table.radii[rung, np.arange(cells)], rules)
+        missed_ends = self._read_missed(noisy, table.rates[rung], path.ladder[max(top, release.read)])
+        reading = CellReading(*(np.where(met, a, b) for a, b in zip(met_ends, missed_ends, strict=True)))
+        steps: tuple[Step, ...] = ()
+        if cells == 1:  # only the climb of a single cell is drawn
+            unit = float(self.unit)
+            shown = zip(path.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False)
+            steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
+        return ClimbResult(reading, rung, met, path.ladder, steps, pilot_cost=pilot_cost, paid=paid)
 
     def rungs_to_check(
         self, release: GradualRelease, ladder: Ladder, sensitivity: Fraction, cap: Fraction, rule: RelativeRule
@@ -102,12 +118,13 @@ class RelativeClimb:
     def scale_parts(self, parts: tuple[Fraction, ...]) -> list[Fraction]:
         """Scale the cells' parts of the failure probability to this query's: together never more than it."""
         if len(parts) == 1:
-            return [self._certified]
-        scale = min(self._certified / sum(parts), Fraction(1))
+            return [self.certified_failure]
+        scale = min(self.certified_failure / sum(parts), Fraction(1))
         return [_three_digits(part * scale) for part in parts] if scale < 1 else list(parts)
 
     @property
-    def _certified(self) -> Fraction:
+    def certified_failure(self) -> Fraction:
+        """Return the part of the failure probability that is left for cells that reach the target."""
         return self.failure_probability * (1 - _RESERVE)
 
     def _release_pilot(
@@ -116,10 +133,10 @@ class RelativeClimb:
         """Return the pilot's price and each cell's part of the failure probability."""
         sensitivity = Fraction(sealed.sensitivity.amount)
         ladder = relative_ladder(sensitivity, most)
-        rule = relative_rule(self.share, self._certified, signed=self.signed)
+        rule = relative_rule(self.share, self.certified_failure, signed=self.signed)
         noisy = rule.sizes(DiscreteLaplacePath(sealed, ladder, bits=bits).block(0, len(ladder)).astype(np.float64))
         noisy = np.maximum(noisy, 0.0)
-        share, failure, pilot_share = float(self.share), float(self._certified), float(PILOT_SHARE)
+        share, failure, pilot_share = float(self.share), float(self.certified_failure), float(PILOT_SHARE)
         # The smallest count that the cap can serve.
         reach = int(rule.least(rule.radii(np.array([float(cap / sensitivity)])))[0])
         for rung, level in enumerate(ladder):
@@ -131,27 +148,8 @@ class RelativeClimb:
                 continue  # most rungs end here, without a search for the rate
             if last or predicted_rate(guess, share, failure) * pilot_share * scale <= 1:
                 parts = failure_parts(np.maximum(guess - scale, guess / 2), share, failure)
-                return level, tuple(parts.level(cell, self._certified) for cell in range(cells))
+                return level, tuple(parts.level(cell, self.certified_failure) for cell in range(cells))
         raise AssertionError("a ladder has a last rung")
-
-    def _climb(self, path: DiscreteLaplacePath, table: StoppingTable, rungs: range, read: int) -> ClimbResult:
-        values: NDArray[Any] = path.block(0, max(rungs.stop, read + 1))
-        met, decided = table.stops(values, rungs)
-        top = int(decided.max())
-        rung = np.where(met, decided, max(top, read))
-        cells = np.arange(values.shape[1])
-        noisy, radii = values[rung, cells], table.radii[rung, cells]
-        met_ends = self._read_met(noisy, radii, table.rules)
-        missed_ends = self._read_missed(noisy, table.rates[rung], path.ladder[max(top, read)])
-        reading = CellReading(*(np.where(met, a, b) for a, b in zip(met_ends, missed_ends, strict=True)))
-        steps: tuple[Step, ...] = ()
-        if values.shape[1] == 1:  # only the climb of a single cell is drawn
-            unit, shown = (
-                float(self.unit),
-                zip(table.ladder, values[: top + 1, 0], table.radii[: top + 1, 0], strict=False),
-            )
-            steps = tuple(Step(e, float(v) * unit, float(v - r) * unit, float(v + r) * unit) for e, v, r in shown)
-        return ClimbResult(reading, rung, met, path.ladder, steps)
 
     def _read_met(self, noisy: NDArray[Any], radii: NDArray[np.int64], rules: list[RelativeRule]) -> tuple[Floats, ...]:
         """Return value, low and high of cells that reached the target."""

@@ -119,14 +119,14 @@ class PriceTerms:
 
     def price_exact(self, power_at: Callable[[float], float], basis: str) -> HypothesisPrice:
         """Find the smallest epsilon whose power, known exactly or from below, reaches the target."""
-        return self.fixed or self._priced(self._search(power_at), Outcome.CERTIFIED, basis)
+        return self.fixed or self._state_price(self._search_epsilon(power_at), Outcome.CERTIFIED, basis)
 
     def price_estimated(self, power_at: Callable[[float], float], assumption: str) -> HypothesisPrice:
         """Find the smallest epsilon for a power that is good to 0.02 under an assumption; the error is subtracted."""
         if self.fixed is not None:
             return self.fixed
-        found = self._search(lambda epsilon: power_at(epsilon) - _APPROXIMATION_ERROR)
-        return self._priced(found, Outcome.ESTIMATED, assumption)
+        found = self._search_epsilon(lambda epsilon: power_at(epsilon) - _APPROXIMATION_ERROR)
+        return self._state_price(found, Outcome.ESTIMATED, assumption)
 
     def price_proved(
         self, power_at: Callable[[float], float], bound_at: Callable[[float, float], float], *, basis: str
@@ -139,11 +139,11 @@ class PriceTerms:
         if self.fixed is not None:
             return self.fixed
         assert self.power is not None
-        found = self._search(power_at)
+        found = self._search_epsilon(power_at)
         for attempt in range(1, _ATTEMPTS):
             bound = bound_at(float(found), SIMULATION_FAILURE / 2**attempt)
             if bound >= self.power:
-                return self._priced(self._check_cap(found), Outcome.CERTIFIED, basis)
+                return self._state_price(self._check_cap(found), Outcome.CERTIFIED, basis)
             wanted = float(self.power) + power_at(float(found)) - bound  # compensates for the slack of the bound
             raised = _round_digits_up(float(found) * _RAISE)
             found = max(raised, smallest_epsilon(power_at, power=wanted) if wanted < _MOST_SOUGHT else raised)
@@ -151,12 +151,12 @@ class PriceTerms:
             "Expected a power that can be proved by simulation", got=float(self.power), do="Ask for a little less power"
         )
 
-    def _priced(self, epsilon: Fraction, outcome: Outcome, basis: str) -> HypothesisPrice:
+    def _state_price(self, epsilon: Fraction, outcome: Outcome, basis: str) -> HypothesisPrice:
         """Return a price found for the power and level asked for."""
         assert self.power is not None
         return HypothesisPrice(epsilon, outcome, basis, Target(Measure.POWER, self.power, self.level))
 
-    def _search(self, power_at: Callable[[float], float]) -> Fraction:
+    def _search_epsilon(self, power_at: Callable[[float], float]) -> Fraction:
         """Find the smallest epsilon under the cap."""
         assert self.power is not None
         return self._check_cap(smallest_epsilon(power_at, power=self.power))
