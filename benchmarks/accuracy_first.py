@@ -12,12 +12,15 @@ import argparse
 import json
 import math
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from rich.console import Console
@@ -26,7 +29,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression as PlainLogistic
 from threadpoolctl import threadpool_limits
 
-import tables
+from benchmarks import tables
 from expost.accuracy.paper2017 import Task
 from expost.core import Ladder
 from expost.data.row_source import read_rows

@@ -18,6 +18,7 @@ import json
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,14 +26,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
 import torch
 from torch import nn
 
+from benchmarks.mnist import DELTA, ROOT, ROWS, Run, least, order_of, reached
 from expost import TargetNotMet
 from expost.models.descent.training_schedule import Phase, Poisson, Schedule
 from expost.torch import train
-from mnist import DELTA, ROOT, ROWS, Run, least, order_of, reached
 
 BATCH, NOISE = 2048, 4.0
 STEPS, CAP = 600, 1.2  # of a run that is never told to stop

@@ -14,16 +14,19 @@ import argparse
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import expost
-import tables
+from benchmarks import tables
 
 RUNS = (("gradient", 100), ("newton", 10), ("newton", 20), ("newton", 40), ("newton", 100))
 EPSILONS = (0.1, 0.3, 1.0, 4.0)

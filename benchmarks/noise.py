@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import opendp.prelude as dp
-from tests.unit.noise.bitwise import bitwise_laplace
 
 from expost.noise import sample_gaussian, sample_geometric, sample_laplace, system_bits
 from expost.noise.gaussian_stream import gaussian_table
@@ -53,7 +52,6 @@ def samplers(count: int) -> dict[str, tuple[int, Callable[[], object]]]:
         f"discrete Laplace, scale {SCALE}": (count, lambda: sample_laplace(SCALE, count)),
         "discrete Laplace, scale 2^45": (count, lambda: sample_laplace(WIDE, count)),
         "discrete Laplace, a scale per element": (count, lambda: sample_laplace(scales)),
-        f"bitwise Laplace (reference), scale {SCALE}": (count, lambda: bitwise_laplace(SCALE, count)),
         f"geometric, scale {SCALE}": (count, lambda: sample_geometric(SCALE, count)),
         f"discrete Gaussian, sigma {SCALE}": (count, lambda: sample_gaussian(SCALE**2, count)),
         "discrete Gaussian, sigma 2^45": (count, lambda: sample_gaussian(WIDE**2, count)),

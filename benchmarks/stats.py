@@ -40,7 +40,7 @@ from expost.data.bounding import Limits
 from expost.data.engines import ParquetEngine
 from expost.data.exact_total import exact_sums
 from expost.data.tally import Measured, Tally
-from expost.noise import SeededBits, sample_laplace
+from expost.noise import SeededBits, sample_laplace, system_bits
 from expost.stats import Count, Mean, ReleaseCache, Sum
 from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
@@ -150,7 +150,7 @@ def private_totals(path: Path) -> None:
     question, dataset = Mean("value", epsilon=1, by="group"), events(path)
     plan = question.plan(dataset, PlanContext(ReleaseCache()))
     sealed = plan.measure(dataset)
-    plan.climb(sealed)
+    plan.climb(sealed, system_bits())
 
 
 def plain_totals(path: Path) -> None:
@@ -256,7 +256,7 @@ def child(path: Path) -> None:
     dataset = events(path)
     question = Sum("value", epsilon=1, by="group")
     plan = question.plan(dataset)
-    plan.climb(plan.measure(dataset))
+    plan.climb(plan.measure(dataset), system_bits())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = {
         "what": "sum by group, 1e8 rows",
@@ -312,7 +312,7 @@ def small_query(rounds: int) -> list[dict[str, object]]:
     def once() -> None:
         question = Count(within="10%", max_epsilon=5)
         plan = question.plan(dataset)
-        plan.climb(plan.measure(dataset))
+        plan.climb(plan.measure(dataset), system_bits())
 
     once()
     times = interleaved({"ours": once}, max(rounds, 20))
