@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from expost.audit.attack import attack
 from expost.audit.entries_stats import EQUAL, trials_pair
+from expost.audit.pair_attack import attack
 from expost.noise import SeededBits
 from expost.stats import (
     ContingencyTable,

@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import expost.audit
-from expost.audit.attack import Pair
 from expost.audit.output_law import LawPair
+from expost.audit.pair_attack import Pair
 from expost.audit.planted_fault import Noise
 from expost.core import InvalidRequest, MissingExtra
 

@@ -12,9 +12,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from expost.audit.attack import AttackFinding, Pair, attack
 from expost.audit.audit_registry import AuditEntry, all_entries
 from expost.audit.output_law import compare
+from expost.audit.pair_attack import AttackFinding, Pair, attack
 from expost.audit.planted_fault import planted
 from expost.audit.privacy_claim import unit_of
 from expost.core import InvalidRequest

@@ -5,7 +5,7 @@ independent runs, drawn by the kernels that every question uses. Stopping rules 
 all columns at once. A million climbs of a single relative count take a minute.
 
 ``measure_tightness`` looks at one rung (one bill) at a time: for the outcomes that were billed it, the log-likelihood ratio of
-the best event, as a lower confidence bound, against that bill. ``audit.attack`` takes the same pairs.
+the best event, as a lower confidence bound, against that bill. ``audit.attack`` accepts the same pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import relative_ladder, relative_rule
-from expost.audit.attack import AttackFinding, Outcomes, Pair, Sampler, at_least, at_most
+from expost.audit.pair_attack import AttackFinding, Outcomes, Pair, Sampler, at_least, at_most
 from expost.audit.privacy_claim import ExPost
 from expost.core import InvalidRequest, Ladder, PureGuarantee, Sealed, Sensitivity, Target
 from expost.data import Clamp

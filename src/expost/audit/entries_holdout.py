@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
+from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, LAPLACE
 from expost.audit.privacy_claim import ExPost
 from expost.holdout.holdout_plan import GRID, HoldoutPlan, NoiseLevel, Variant

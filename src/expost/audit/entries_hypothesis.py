@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from expost.audit.attack import Pair
 from expost.audit.audit_registry import AuditEntry
+from expost.audit.pair_attack import Pair
 from expost.audit.planted_fault import PATHS
 from expost.audit.replay_views import replay_pair
 from expost.core import PureGuarantee

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
-from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.fit_views import hypotheses_pair, path_pair, reduced_pair, rule_pair, tilt_pair
+from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, GAUSSIAN, GAUSSIAN_PATH, PATHS, REDUCED, SPHERICAL, TILTS, Noise
 from expost.audit.privacy_claim import ExPost
 from expost.core import (

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from expost.audit.attack import Outcomes, Pair, Sampler
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import (
     choice_law,
@@ -20,6 +19,7 @@ from expost.audit.noise_laws import (
     response_law,
 )
 from expost.audit.output_law import Law, LawPair
+from expost.audit.pair_attack import Outcomes, Pair, Sampler
 from expost.audit.planted_fault import CHOICES, GAUSSIAN, LAPLACE, PROPOSED, RECORDS, RESPONSE, SMOOTH, SPHERICAL
 from expost.audit.privacy_claim import Claim
 from expost.core import Adjacency, Guarantee, Norm, PureGuarantee, Sensitivity, approx, zcdp

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import laplace_path_law
 from expost.audit.output_law import Law, LawPair
+from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import GAUSSIAN_PATH, GAUSSIAN_STREAM, PATHS, RADIAL
 from expost.audit.privacy_claim import ExPost
 from expost.core import Ladder, Norm, Sealed, Sensitivity, epsilon, zcdp

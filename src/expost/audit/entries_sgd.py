@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
+from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import GAUSSIAN_STREAM, REDUCED
 from expost.audit.privacy_claim import ExPost
 from expost.audit.replay_views import stream_pair

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from expost.audit.attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.climb_simulator import simulated_pairs
+from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.audit.replay_views import replay_pair

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from expost.audit.attack import Outcomes, Pair, Sampler
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.noise_laws import above_threshold_law, reduced_law
 from expost.audit.output_law import Law, LawPair
+from expost.audit.pair_attack import Outcomes, Pair, Sampler
 from expost.audit.planted_fault import ABOVE_THRESHOLD, REDUCED
 from expost.audit.privacy_claim import ExPost
 from expost.core import Ladder, Sensitivity

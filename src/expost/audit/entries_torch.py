@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Sequence
 
-from expost.audit.attack import Pair
 from expost.audit.audit_registry import AuditEntry
+from expost.audit.pair_attack import Pair
 from expost.audit.planted_fault import GAUSSIAN_STREAM
 
 __all__ = ["entries"]

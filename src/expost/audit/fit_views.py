@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.attack import Features, Outcomes, Pair, Sampler
+from expost.audit.pair_attack import Features, Outcomes, Pair, Sampler
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.core import EngineFailed, Ladder, PureGuarantee, Sealed
 from expost.data.unit_ball import GRID_BITS, UnitRows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from expost.audit.attack import AttackFinding
+from expost.audit.pair_attack import AttackFinding
 from expost.core import InvalidRequest
 
 __all__ = ["Law", "LawPair", "compare"]

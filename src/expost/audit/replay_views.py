@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.attack import Features, Outcomes, Pair
+from expost.audit.pair_attack import Features, Outcomes, Pair
 from expost.audit.privacy_claim import Claim
 from expost.core import Ladder, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath

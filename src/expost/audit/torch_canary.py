@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from expost.audit.attack import Pair, Sampler, repeat
+from expost.audit.pair_attack import Pair, Sampler, repeat
 from expost.audit.replay_views import stream_pair
 from expost.core import ApproxGuarantee
 from expost.models.descent.training_query import TrainingPlan

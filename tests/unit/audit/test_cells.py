@@ -1,6 +1,6 @@
 import numpy as np
 
-from expost.audit.attack import _lowest_bit, partitions
+from expost.audit.pair_attack import _lowest_bit, partitions
 
 RNG = np.random.default_rng(1)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expost.audit.attack import at_least, at_most
+from expost.audit.pair_attack import at_least, at_most
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(1, 50), (17, 50), (50, 50), (3, 100_000)])

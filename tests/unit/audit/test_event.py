@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expost.audit.attack import Outcomes, Pair, find_events
+from expost.audit.pair_attack import Outcomes, Pair, find_events
 from expost.audit.privacy_claim import ExPost
 from expost.core import epsilon
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expost.audit.attack import Outcomes, repeat
+from expost.audit.pair_attack import Outcomes, repeat
 from expost.core import InvalidRequest
 from expost.noise import SeededBits
 
@@ -12,7 +12,7 @@ def test_one_number_a_run_becomes_a_column():
 
 
 def test_a_bill_a_run_is_required():
-    with pytest.raises(InvalidRequest, match="one bill a run"):
+    with pytest.raises(InvalidRequest, match="one bill per run"):
         Outcomes.of([1, 2, 3], [0.5])
 
 
