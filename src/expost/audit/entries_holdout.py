@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from expost.audit.audit_registry import AuditEntry
-from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.pair_attack import Outcomes, Pair, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, LAPLACE
 from expost.audit.privacy_claim import ExPost
+from expost.audit.threshold_views import session_pair
 from expost.holdout.holdout_plan import GRID, HoldoutPlan, NoiseLevel, Variant
 from expost.holdout.thresholdout_mechanism import Thresholdout
 from expost.noise.bits import BitSource
@@ -21,13 +23,15 @@ _RISE, _FALL = [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]  # all totals rise but the last,
 
 
 def entries() -> Iterable[AuditEntry]:
-    """Thresholdout in both variants; what is built on it asks the same session."""
+    """List Thresholdout in both variants; the wrappers around it use the same session."""
     wrappers = ("expost.holdout.ReusableHoldout", "expost.holdout.PrivateBoard")
-    return (AuditEntry("expost.holdout.Thresholdout", _pairs, also=wrappers, noise=(*ABOVE_THRESHOLD, *LAPLACE)),)
+    return (
+        AuditEntry("expost.holdout.Thresholdout", _session_pairs, also=wrappers, noise=(*ABOVE_THRESHOLD, *LAPLACE)),
+    )
 
 
 def small_plan(variant: Variant, *, hits: int = 1) -> HoldoutPlan:
-    """Return a holdout of one row, so that all of a row's influence shows; scales of a few rows' worth."""
+    """Plan a holdout of one row, so that the full influence of a row is visible, with noise of a few rows."""
     one_sided = variant == "improved"
     level = NoiseLevel(
         one_sided=one_sided,
@@ -49,14 +53,9 @@ def small_plan(variant: Variant, *, hits: int = 1) -> HoldoutPlan:
 
 
 def holdout_pair(name: str, mechanism: Thresholdout, left: Sequence[int], right: Sequence[int]) -> Pair:
-    """Sessions on two neighbouring holdouts, given by the means of the questions; the guess is always 0."""
-    return Pair(
-        name, ExPost(mechanism.plan.guarantee), _sessions(mechanism, left), _sessions(mechanism, right), slow=True
-    )
+    """Build a pair of sessions on two adjacent holdouts, given by the means of the questions; the guess is always 0."""
 
-
-def _sessions(mechanism: Thresholdout, means: Sequence[int]) -> Sampler:
-    def run(bits: BitSource) -> Outcomes:
+    def run_session(means: Sequence[int], bits: BitSource) -> Outcomes:
         session = mechanism.open(bits=bits)
         answers = [-1.0] * len(means)
         for place, mean in enumerate(means):
@@ -66,7 +65,8 @@ def _sessions(mechanism: Thresholdout, means: Sequence[int]) -> Sampler:
             answers[place] = -0.5 if answer is None else float(answer)
         return Outcomes.of([answers], [float(session.loss.epsilon)])
 
-    return repeat(run)
+    left_runs, right_runs = (repeat(partial(run_session, means)) for means in (left, right))
+    return Pair(name, ExPost(mechanism.plan.guarantee), left_runs, right_runs, slow=True)
 
 
 def threshold_pair(
@@ -77,25 +77,21 @@ def threshold_pair(
     *,
     run_instead: Thresholdout | None = None,
 ) -> Pair:
-    """Return the threshold test of a session alone, many runs at once; gaps in quarters of a row's influence.
+    """Build a pair of the threshold test of a session alone; gaps are in quarters of a row's influence.
 
     ``run_instead`` plants a fault: another mechanism runs under the claim and the bills of this one.
     """
-    rule, runner = mechanism.rule, (run_instead or mechanism).rule
-
-    def sampler(means: Sequence[int]) -> Sampler:
-        def runs(count: int, bits: BitSource) -> Outcomes:
-            answers, gaps = runner.simulate([mean * GRID for mean in means], runs=count, bits=bits)
-            bills = (answers == 1).sum(1) * float(rule.epsilon_threshold + rule.epsilon_query)
-            bills = bills + (answers[:, -1] == 0) * float(rule.epsilon_threshold)
-            return Outcomes.of(np.hstack([answers, np.clip(gaps // (GRID // 4), -1, 12)]), bills)
-
-        return runs
-
-    return Pair(name, ExPost(rule.guarantee), sampler(left), sampler(right))
+    return session_pair(
+        name,
+        mechanism.rule,
+        [mean * GRID for mean in left],
+        [mean * GRID for mean in right],
+        show_gaps=lambda gaps: np.clip(gaps // (GRID // 4), -1, 12),
+        run_instead=None if run_instead is None else run_instead.rule,
+    )
 
 
-def _pairs() -> Sequence[Pair]:
+def _session_pairs() -> Sequence[Pair]:
     analysed, improved = Thresholdout(small_plan("analysed")), Thresholdout(small_plan("improved"))
     twice = Thresholdout(small_plan("improved", hits=2))
     return (

@@ -1,4 +1,4 @@
-"""Attacks on the ways of fitting models: the parts of a fit many runs at once, whole fits fewer, one row replaced."""
+"""Attacks on fitted models when one row is replaced: parts of a fit in many runs at once, whole fits in fewer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
 from expost.audit.audit_registry import AuditEntry
-from expost.audit.fit_views import hypotheses_pair, path_pair, reduced_pair, rule_pair, tilt_pair
+from expost.audit.fit_views import hypotheses_pair, path_pair, tilt_pair
 from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, GAUSSIAN, GAUSSIAN_PATH, PATHS, REDUCED, SPHERICAL, TILTS, Noise
 from expost.audit.privacy_claim import ExPost
+from expost.audit.threshold_views import queries_around, reduced_pair, session_pair
 from expost.core import (
     Adjacency,
     Ladder,
@@ -69,164 +71,171 @@ _LEFT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, 1.0
 _RIGHT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, -1.0])
 _SIGNS = grid_labels((-1.0, 1.0))
 _DELTA = Fraction(1, 20)
-
-
-# Tables on which one row moves what is released as far as its bounds say; all other rows say nothing.
 _STRONG = 100.0  # a penalty under which minima stay where the loss is straight, and the Jacobian costs little
 _COIN = (Noise("expost.accuracy.black_box.sample_bernoulli", argument=0),)
 
 
 def entries() -> Iterable[AuditEntry]:
-    """One entry a way."""
+    """List one entry per fitting method."""
     climbs = (*PATHS, *ABOVE_THRESHOLD)
     return (
         AuditEntry("expost.models.linear.TiltedRisk", _tilted_risk, noise=TILTS),
         AuditEntry("expost.models.linear.ResidualCheck", _residual_check, noise=PATHS),
-        AuditEntry("expost.models.linear.TiltedClassifier", _classifiers, noise=TILTS),
+        AuditEntry("expost.models.linear.TiltedClassifier", _classifier_pairs, noise=TILTS),
         AuditEntry("expost.models.linear.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
         AuditEntry("expost.models.linear.CertifiedRidge", _certified_ridge, noise=PATHS),
         AuditEntry("expost.models.linear.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
         AuditEntry("expost.models.linear.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
-        AuditEntry("expost.models.linear.OutputFit", _outputs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
-        AuditEntry("expost.models.linear.GradientFit", _gradients, noise=climbs),
+        AuditEntry("expost.models.linear.OutputFit", _output_pairs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
+        AuditEntry("expost.models.linear.GradientFit", _gradient_pairs, noise=climbs),
         AuditEntry("expost.models.linear.NoiseReduction", _noise_reduction, noise=climbs),
-        AuditEntry("expost.models.linear.Doubling", _doubling, noise=PATHS),
-        AuditEntry("expost.models.linear.TheoryInversion", _theory, noise=PATHS),
-        AuditEntry("expost.models.linear.TestedFit", _tested, noise=(*TILTS, *REDUCED)),
-        AuditEntry("expost.models.linear.MonotoneFit", _monotone, noise=(*TILTS, *REDUCED)),
+        AuditEntry("expost.models.linear.Doubling", _doubling_pairs, noise=PATHS),
+        AuditEntry("expost.models.linear.TheoryInversion", _theory_pairs, noise=PATHS),
+        AuditEntry("expost.models.linear.TestedFit", _tested_pairs, noise=(*TILTS, *REDUCED)),
+        AuditEntry("expost.models.linear.MonotoneFit", _monotone_pairs, noise=(*TILTS, *REDUCED)),
         AuditEntry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
     )
 
 
-def request_pair(name: str, request: Plan, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS) -> Pair:
-    """Return a request on two neighbouring tables; outcomes are the coefficients, cut where they tell nothing more."""
+def request_pair(
+    name: str, request: Plan, *, left: Table = _LEFT, right: Table = _RIGHT, runs: int = _RUNS, billed: bool = True
+) -> Pair:
+    """Build a pair of whole fits on two adjacent tables; outcomes are the coefficients, cut where they show nothing more."""
     cap = request.worst_case.promise()
     claim = ExPost(cap) if isinstance(cap, PureGuarantee) else cap
-    return Pair(name, claim, _fits(request, left), _fits(request, right), slow=True, most_runs=runs)
 
-
-def _fits(request: Plan, table: Table) -> Sampler:
-    sealed = request.measure(read_rows(*table))
-
-    def run(bits: BitSource) -> Outcomes:
+    def run_fit(sealed: Any, bits: BitSource) -> Outcomes:
         release = request.climb(sealed, bits)
-        return Outcomes.of(np.clip(release.value.coefficients, -50, 50)[None], [release.receipt.epsilon])
+        coefficients = np.clip(release.value.coefficients, -50, 50)[None]
+        return Outcomes.of(coefficients, [release.receipt.epsilon] if billed else None)
 
-    return repeat(run)
+    left_runs, right_runs = (repeat(partial(run_fit, request.measure(read_rows(*table)))) for table in (left, right))
+    return Pair(name, claim, left_runs, right_runs, slow=True, most_runs=runs)
 
 
-def _problem(
+def _make_problem(
     *, max_epsilon: float = 8.0, penalty: float = 1.0, norm: Norm = Norm.L1, columns: int = 2, **aim: Any
 ) -> Problem:
+    """Pose a problem of four rows with a failure probability of 0.2."""
     goal = Aim.of(failure_probability=0.2, max_epsilon=max_epsilon, **aim)
     return Problem(UnitBall(columns, norm), 4, penalty, goal)
 
 
-def _one_speaks(columns: int, *, rows: int = 4) -> tuple[Table, Table]:
-    """Return two tables whose first row is (1, 0, ...) with a target of 1 or -1; the features of the others are 0."""
+def _one_row_tables(columns: int, *, rows: int = 4) -> tuple[Table, Table]:
+    """Make two tables whose first row is (1, 0, ...) with target 1 or -1; all other features are 0."""
     features = np.zeros((rows, columns))
     features[0, 0] = 1.0
     return tuple((features, np.r_[sign, np.ones(rows - 1)]) for sign in (1.0, -1.0))  # type: ignore[return-value]
 
 
-def _sides(build: Callable[[Any], UnitRows], tables: Sequence[Table]) -> Sides:
+def _read_sides(build: Callable[[Any], UnitRows], tables: Sequence[Table]) -> Sides:
+    """Read the two tables of a pair."""
     left, right = (build(read_rows(*table)) for table in tables)
     return left, right
 
 
-def _labelled(columns: int, norm: Norm = Norm.L1) -> Sides:
-    return _sides(lambda source: UnitRows(source, UnitBall(columns, norm), _SIGNS), _one_speaks(columns))
+def _labelled_rows(columns: int, norm: Norm = Norm.L1) -> Sides:
+    """Read the tables of ``_one_row_tables`` with labels as targets."""
+    return _read_sides(lambda source: UnitRows(source, UnitBall(columns, norm), _SIGNS), _one_row_tables(columns))
 
 
 # ------------------------------------------------------------------------------------------ objective perturbation
 
 
 def _tilted_risk() -> Sequence[Pair]:
-    def pair(name: str, loss: RowLoss, scale: float, *, penalty: float = _STRONG) -> Pair:
+    def build_pair(name: str, loss: RowLoss, scale: float, *, penalty: float = _STRONG) -> Pair:
         risk = TiltedRisk(loss, UnitBall(1), 4, penalty)
         grid = _SIGNS if scale == 1.0 else grid_numbers(1.0)
-        sides = _sides(lambda source: UnitRows(source, risk.ball, grid), _one_speaks(1))
+        sides = _read_sides(lambda source: UnitRows(source, risk.ball, grid), _one_row_tables(1))
         return tilt_pair(name, risk, Fraction(1), sides, target_scale=scale)
 
-    def whole(table: Table) -> Sampler:
+    def sample_fits(table: Table) -> Sampler:
         risk = TiltedRisk(LogisticLoss(), UnitBall(2), 4, 1.0)
         rows = UnitRows(read_rows(*table), risk.ball, _SIGNS)
         return repeat(lambda bits: risk.release(rows, Fraction(1), bits=bits))
 
     return (
-        pair("rounded hinge, a label flips", HuberHinge(), 1.0),
-        pair("logistic loss, a label flips", LogisticLoss(), 1.0, penalty=1.0),
-        pair("truncated square, a target flips", TruncatedSquare(1.0), 2.0**-GRID_BITS),
-        Pair("whole runs", PureGuarantee(Fraction(1)), whole(_LEFT), whole(_RIGHT), slow=True, most_runs=_RUNS),
+        build_pair("rounded hinge, a label flips", HuberHinge(), 1.0),
+        build_pair("logistic loss, a label flips", LogisticLoss(), 1.0, penalty=1.0),
+        build_pair("truncated square, a target flips", TruncatedSquare(1.0), 2.0**-GRID_BITS),
+        Pair(
+            "whole runs",
+            PureGuarantee(Fraction(1)),
+            sample_fits(_LEFT),
+            sample_fits(_RIGHT),
+            slow=True,
+            most_runs=_RUNS,
+        ),
     )
 
 
-def _classifiers() -> Sequence[Pair]:
-    """Each law of the tilt: coordinatewise, spherical, and Gaussian with a delta that a sample can see."""
+def _classifier_pairs() -> Sequence[Pair]:
+    """Attack each law of the tilt: coordinatewise, spherical, and Gaussian with a delta that a sample can see."""
 
-    def pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
-        problem = _problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
+    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
+        problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
         request = TiltedClassifier(problem, HuberHinge(), _SIGNS, delta=delta)
         claim = request.worst_case.promise()
-        return tilt_pair(name, request._risk, request.epsilon, _labelled(columns, norm), claim=claim)
+        return tilt_pair(name, request._risk, request.epsilon, _labelled_rows(columns, norm), claim=claim)
 
     return (
-        pair("Laplace tilt", 1, Norm.L1),
-        pair("spherical tilt", 2, Norm.L2),
-        pair("Gaussian tilt", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", TiltedClassifier(_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
+        build_pair("Laplace tilt", 1, Norm.L1),
+        build_pair("spherical tilt", 2, Norm.L2),
+        build_pair("Gaussian tilt", 2, Norm.L2, _DELTA),
+        request_pair("whole fits", TiltedClassifier(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
 def _tilted_ridge() -> Sequence[Pair]:
-    """Return the tilt at its share of the bill; the check has an entry of its own; then both."""
-    request = TiltedRidge(_problem(epsilon=1.0, columns=1, penalty=_STRONG))
-    sides = _sides(request.measure, _one_speaks(1))
+    """Attack the tilt at its share of the bill, then the whole fit; the residual check has a separate entry."""
+    request = TiltedRidge(_make_problem(epsilon=1.0, columns=1, penalty=_STRONG))
+    sides = _read_sides(request.measure, _one_row_tables(1))
     risk = request._risk(1.0)
     return (
         tilt_pair("its tilt", risk, request._epsilon, sides, target_scale=2.0**-GRID_BITS),
-        request_pair("whole fits", TiltedRidge(_problem(epsilon=1.0))),
+        request_pair("whole fits", TiltedRidge(_make_problem(epsilon=1.0))),
     )
 
 
-def _tested() -> Sequence[Pair]:
-    """Return a fit and a test at their own shares; then both: the replaced row is tested, and fitted unless rows are kept apart."""
+def _tested_pairs() -> Sequence[Pair]:
+    """Attack a fit and a test at their shares of the bill, then both; with validation rows the replaced row is only tested."""
 
     def request(validation: int) -> TestedFit:
         return TestedFit(
-            _problem(score=("accuracy", 0.9), max_epsilon=3.0), LogisticLoss(), _SIGNS, validation=validation
+            _make_problem(score=("accuracy", 0.9), max_epsilon=3.0), LogisticLoss(), _SIGNS, validation=validation
         )
 
     sharp = TestedFit(
-        _problem(score=("accuracy", 0.9), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
+        _make_problem(score=("accuracy", 0.9), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
     )
     return (
-        tilt_pair("its fits", sharp._risk, sharp._levels[-1], _labelled(1)),
-        reduced_pair("its tests", _last_levels(sharp._rule), ([0, 0, 1], [1, 1, 0])),
+        tilt_pair("its fits", sharp._risk, sharp._levels[-1], _labelled_rows(1)),
+        _last_tests_pair("its tests", sharp._rule, [0, 0, 1], [1, 1, 0]),
         request_pair("fitted and tested", request(0), runs=100),
         request_pair("tested only", request(2), runs=100),
     )
 
 
-def _last_levels(rule: Any, count: int = 3) -> Any:
-    """Return the same test with its last rungs alone."""
-    return replace(rule, ladder=Ladder(tuple(rule.ladder)[-count:]))
+def _last_tests_pair(name: str, rule: Any, left: Sequence[int], right: Sequence[int]) -> Pair:
+    """Build a pair of the last three rungs of a test, on queries around its threshold."""
+    last = replace(rule, ladder=Ladder(tuple(rule.ladder)[-3:]))
+    return reduced_pair(name, last, queries_around(last, left), queries_around(last, right))
 
 
-def _monotone() -> Sequence[Pair]:
-    """Return a row is added or removed; the declared number of rows stays."""
-    few = _problem(score=("log_loss", 0.65), max_epsilon=1.0)
+def _monotone_pairs() -> Sequence[Pair]:
+    """Attack fits when a row is removed; the declared number of rows stays the same."""
+    few = _make_problem(score=("log_loss", 0.65), max_epsilon=1.0)
     sharp = MonotoneFit(
-        _problem(score=("log_loss", 0.65), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
+        _make_problem(score=("log_loss", 0.65), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
     )
-    (with_row, target), _ = _one_speaks(1)
+    (with_row, target), _ = _one_row_tables(1)
     tables = (with_row, target), (with_row[1:], target[1:])
     fitted = [cast(Sides, sharp.measure(read_rows(*table)))[0] for table in tables]
     fewer = _LEFT[0][:3], _LEFT[1][:3]
     return (
         tilt_pair("its fits", sharp._risk, sharp._levels[-1], (fitted[0], fitted[1])),
-        reduced_pair("its tests", _last_levels(sharp._rule), ([0, 0, 0], [1, 1, 1])),
-        reduced_pair("its first test", _last_levels(sharp._rule), ([0, 0, 0], [1, 0, 0])),
+        _last_tests_pair("its tests", sharp._rule, [0, 0, 0], [1, 1, 1]),
+        _last_tests_pair("its first test", sharp._rule, [0, 0, 0], [1, 0, 0]),
         request_pair("a row is removed", MonotoneFit(few, LogisticLoss(), _SIGNS), right=fewer),
     )
 
@@ -245,7 +254,7 @@ _CORNERS = (
 
 
 def _certified_ridge() -> Sequence[Pair]:
-    request = CertifiedRidge(_problem(epsilon=1.0))
+    request = CertifiedRidge(_make_problem(epsilon=1.0))
     left, right = (request.measure(read_rows(*table)) for table in _CORNERS)
     return (
         path_pair(
@@ -256,144 +265,133 @@ def _certified_ridge() -> Sequence[Pair]:
 
 
 def _gaussian_ridge() -> Sequence[Pair]:
-    request = GaussianRidge(_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
+    request = GaussianRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     left, right = (request.measure(read_rows(*table)) for table in _FAR_APART)
     claim = ZeroConcentratedGuarantee(request._ladder.cap)
     return (
         path_pair("its moments", GaussianPath, (left, right), request._ladder, claim),
-        _rho_pair("whole fits", request),
+        request_pair("whole fits", request, billed=False),
     )
 
 
 def _adaptive_ridge() -> Sequence[Pair]:
-    """Return the smallest eigenvalue and the moments, each at its share of rho."""
-    request = AdaptiveRidge(_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
+    """Attack the moments at their share of rho, then the whole fit."""
+    request = AdaptiveRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     sides = [request.measure(read_rows(*table)) for table in _FAR_APART]
     both = sides[0][1], sides[1][1]
     most = request._rho * Fraction(9, 10)
     claim = ZeroConcentratedGuarantee(most)
     return (
         path_pair("its moments", GaussianPath, both, Ladder((most,)), claim),
-        _rho_pair("whole fits", request),
+        request_pair("whole fits", request, billed=False),
     )
-
-
-def _rho_pair(name: str, request: Plan) -> Pair:
-    """Whole fits billed in rho."""
-    cap = request.worst_case.promise()
-
-    def fits(table: Table) -> Sampler:
-        sealed = request.measure(read_rows(*table))
-        return repeat(lambda bits: np.clip(request.climb(sealed, bits).value.coefficients, -50, 50))
-
-    return Pair(name, cap, fits(_LEFT), fits(_RIGHT), slow=True, most_runs=_RUNS)
 
 
 # ------------------------------------------------------------------------------------------- output perturbation
 
 
-def _outputs() -> Sequence[Pair]:
-    def pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
-        problem = _problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
+def _output_pairs() -> Sequence[Pair]:
+    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
+        problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
         request = OutputFit(problem, HuberHinge(), _SIGNS, delta=delta)
-        left, right = (_noisy_minima(request, rows) for rows in _labelled(columns, norm))
+        left, right = (_noisy_minima(request, rows) for rows in _labelled_rows(columns, norm))
         return Pair(name, request.worst_case.promise(), left, right)
 
     return (
-        pair("Laplace noise", 1, Norm.L1),
-        pair("spherical noise", 2, Norm.L2),
-        pair("Gaussian noise", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", OutputFit(_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
+        build_pair("Laplace noise", 1, Norm.L1),
+        build_pair("spherical noise", 2, Norm.L2),
+        build_pair("Gaussian noise", 2, Norm.L2, _DELTA),
+        request_pair("whole fits", OutputFit(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
 def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
-    """Return a minimum under the fit's own noise, as often as there are runs."""
+    """Sample a minimum under the noise of the fit, once per run."""
     noise: Any = request._noise
     penalty = request._problem.penalty
     best = minimize_objective(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
     exact = np.rint(best / noise.valley.step).astype(np.int64)
 
-    def sampler(runs: int, bits: BitSource) -> Outcomes:
+    def sample_runs(runs: int, bits: BitSource) -> Outcomes:
         if isinstance(noise, SphericalOutput):
             spherical = SphericalLaplaceMechanism(request._epsilon)
             return Outcomes.of(spherical.simulate(exact, noise._sensitivity, runs=runs, bits=bits))
         if isinstance(noise, GaussianOutput):
             normal = noise._mechanism(request._epsilon)
             return Outcomes.of(normal.simulate(exact, noise._sensitivity, runs=runs, bits=bits))
-        copies = noise.release(_copied(exact, runs), request._epsilon, bits)
+        copies = noise.release(
+            lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE)),
+            request._epsilon,
+            bits,
+        )
         return Outcomes.of((copies / noise.valley.step).reshape(runs, -1))
 
-    return sampler
+    return sample_runs
 
 
-def _copied(exact: NDArray[np.int64], runs: int) -> Any:
-    return lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE))
-
-
-def _risks(loss: RowLoss, sides: Sides, penalty: float) -> tuple[SealedRisk, SealedRisk]:
-    left, right = (SealedRisk(rows, loss, penalty, target_scale=1.0) for rows in sides)
-    return left, right
-
-
-def _gradients() -> Sequence[Pair]:
-    """On more rows for whole fits, so that the test is cheap enough for an attack to tell its bill from a larger one."""
+def _gradient_pairs() -> Sequence[Pair]:
+    """Attack minima, the test and whole fits; 200 rows make the test cheap enough to distinguish its bill from a larger one."""
     many = 200
     aim = Aim.of(failure_probability=0.2, max_epsilon=2.0, excess_risk=0.5)
     request = GradientFit(Problem(UnitBall(2), many, 1.0, aim), LogisticLoss(), _SIGNS)
     left, right = ((np.vstack([np.tile(_FEATURES[:1], (many - 1, 1)), [1.0, 0.0]]), np.ones(many)) for _ in range(2))
     right[1][-1] = -1.0
-    sharp = GradientFit(_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS)
-    risks = _risks(HuberHinge(), _labelled(1), _STRONG)
+    sharp = GradientFit(
+        _make_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
+    )
+    one, other = (SealedRisk(rows, HuberHinge(), _STRONG, target_scale=1.0) for rows in _labelled_rows(1))
     return (
-        hypotheses_pair("its minima", risks, Fraction(1), sensitivity=sharp._minimum_sensitivity),
-        rule_pair("its test", _softened(request._plan.rule)),
+        hypotheses_pair("its minima", (one, other), Fraction(1), sensitivity=sharp._minimum_sensitivity),
+        _test_pair(request._plan.rule),
         request_pair("a label flips", request, left=left, right=right, runs=100),
     )
 
 
-def _softened(rule: Any) -> Any:
-    """Return the same test at an epsilon at which samples see the whole loss: 1 for the threshold and 1 for each query."""
-    return replace(rule, epsilon_threshold=Fraction(1), epsilon_query=Fraction(1))
+def _test_pair(rule: Any) -> Pair:
+    """Build a pair of a test at an epsilon at which samples see the whole loss: 1 for the threshold, 1 per query."""
+    soft = replace(rule, epsilon_threshold=Fraction(1), epsilon_query=Fraction(1))
+    # All queries rise but the last, which falls: the worst case.
+    return session_pair("its test", soft, queries_around(soft, [0] * 8 + [1]), queries_around(soft, [1] * 8 + [0]))
 
 
-def _paper(task: Task, cap: float, *, columns: int = 2, penalty: float = 1.0) -> PaperFit:
+def _paper_fit(task: Task, cap: float, *, columns: int = 2, penalty: float = 1.0) -> PaperFit:
+    """Set up one of the 2017 algorithms for an excess risk of 2."""
     labels = None if task.ridge else _SIGNS
-    return PaperFit(_problem(excess_risk=2.0, max_epsilon=cap, columns=columns, penalty=penalty), task, labels)
+    return PaperFit(_make_problem(excess_risk=2.0, max_epsilon=cap, columns=columns, penalty=penalty), task, labels)
 
 
 def _paper_minima(fit: PaperFit, level: Fraction) -> Pair:
-    """Minima under the noise of one level; the logistic loss is nearly straight where strong penalties keep them."""
-    rows = _labelled(fit.problem.ball.dimension)
+    """Build a pair of minima under the noise of one level; under strong penalties the logistic loss is nearly linear there."""
+    rows = _labelled_rows(fit.problem.ball.dimension)
     risks = fit.exact_risk(rows[0]), fit.exact_risk(rows[1])
     return hypotheses_pair("its minima", risks, level, sensitivity=fit.minimum_sensitivity())
 
 
 def _noise_reduction() -> Sequence[Pair]:
-    request = NoiseReduction(_paper(Task.LOGISTIC_OUTPUT, 60.0), rungs=8)
-    sharp = _paper(Task.LOGISTIC_OUTPUT, 60.0, columns=1, penalty=_STRONG)
+    request = NoiseReduction(_paper_fit(Task.LOGISTIC_OUTPUT, 60.0), rungs=8)
+    sharp = _paper_fit(Task.LOGISTIC_OUTPUT, 60.0, columns=1, penalty=_STRONG)
     return (
         _paper_minima(sharp, Fraction(2)),
         _paper_moments(),
-        rule_pair("its test", _softened(request._rule)),
+        _test_pair(request._rule),
         request_pair("whole fits", request),
     )
 
 
 def _paper_moments() -> Pair:
-    """Moments under the noise of one level."""
-    fit, level = _paper(Task.RIDGE_COVARIANCE, 40.0), Fraction(1)
+    """Build a pair of moments under the noise of one level."""
+    fit, level = _paper_fit(Task.RIDGE_COVARIANCE, 40.0), Fraction(1)
     left, right = (measure_moments(fit.measure(read_rows(*table)), full=False)[0] for table in _CORNERS)
     return path_pair("its moments", DiscreteLaplacePath, (left, right), Ladder((level,)), PureGuarantee(level))
 
 
-def _doubling() -> Sequence[Pair]:
-    return _paper_moments(), request_pair("whole fits", Doubling(_paper(Task.RIDGE_COVARIANCE, 40.0)))
+def _doubling_pairs() -> Sequence[Pair]:
+    return _paper_moments(), request_pair("whole fits", Doubling(_paper_fit(Task.RIDGE_COVARIANCE, 40.0)))
 
 
-def _theory() -> Sequence[Pair]:
-    request = TheoryInversion(_paper(Task.LOGISTIC_OUTPUT, 200.0))
-    sharp = _paper(Task.LOGISTIC_OUTPUT, 200.0, columns=1, penalty=_STRONG)
+def _theory_pairs() -> Sequence[Pair]:
+    request = TheoryInversion(_paper_fit(Task.LOGISTIC_OUTPUT, 200.0))
+    sharp = _paper_fit(Task.LOGISTIC_OUTPUT, 200.0, columns=1, penalty=_STRONG)
     return _paper_minima(sharp, Fraction(2)), _paper_moments(), request_pair("whole fits", request)
 
 
@@ -401,48 +399,38 @@ def _theory() -> Sequence[Pair]:
 
 
 def _black_box() -> Sequence[Pair]:
-    """Return a trainer that is exactly epsilon-DP and passes as rarely as that allows on one side."""
+    """Attack with a trainer that is exactly epsilon-DP and passes as rarely on one side as that allows."""
     ladder = BlackBoxLadder(Ladder.of([Fraction(1, 2), Fraction(1)]))
 
-    def sessions(passes: Callable[[Fraction], Fraction]) -> Sampler:
-        def trainer(level: Fraction, bits: BitSource | None) -> Attempt[None]:
+    def run_ladder(passes: Callable[[Fraction], Fraction], bits: BitSource) -> Outcomes:
+        def train_once(level: Fraction, bits: BitSource | None) -> Attempt[None]:
             return Attempt(None, float(sample_bernoulli(passes(level), bits=bits)))
 
-        def run(bits: BitSource) -> Outcomes:
-            result = ladder.run(trainer, score=1.0, bits=bits)
-            return Outcomes.of([-1 if result.rung is None else result.rung], [float(result.loss.epsilon)])
+        result = ladder.run(train_once, score=1.0, bits=bits)
+        return Outcomes.of([-1 if result.rung is None else result.rung], [float(result.loss.epsilon)])
 
-        return repeat(run)
-
-    def rarely(level: Fraction) -> Fraction:
-        return Fraction(9, 10) * Fraction(math.exp(-level))
-
-    left, right = sessions(lambda level: Fraction(9, 10)), sessions(rarely)
+    left = repeat(partial(run_ladder, lambda level: Fraction(9, 10)))
+    right = repeat(partial(run_ladder, lambda level: Fraction(9, 10) * Fraction(math.exp(-level))))
     claim = ExPost(PureGuarantee(ladder.guarantee.epsilon))
     return (Pair("passes often or rarely", claim, left, right, most_runs=8000),)
 
 
 def _residual_check() -> Sequence[Pair]:
-    """One row leaves the reach as far as it can; on the other side it does not leave it at all."""
+    """Attack with one row that exceeds the reach as far as it can, and on the other side not at all."""
     check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, leash=3.0)
     cap = Fraction(4)
 
-    def rows_of(target: float) -> UnitRows:
-        return UnitRows(read_rows(np.array([[1.0, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
+    def run_check(rows: UnitRows, bits: BitSource) -> Outcomes:
+        checked = check.climb(rows, scale=2.0, cap=cap, bits=bits)
+        return Outcomes.of([[checked.noisy, checked.enough]], [float(checked.epsilon)])
 
-    def checks(target: float) -> Sampler:
-        rows = rows_of(target)
-
-        def run(bits: BitSource) -> Outcomes:
-            checked = check.climb(rows, scale=2.0, cap=cap, bits=bits)
-            return Outcomes.of([[checked.noisy, checked.enough]], [float(checked.epsilon)])
-
-        return repeat(run)
-
-    sealed = check._measure(rows_of(-1.0)), check._measure(rows_of(1.0))
+    sides = [
+        UnitRows(read_rows(np.array([[1.0, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
+        for target in (-1.0, 1.0)
+    ]
+    left, right = (repeat(partial(run_check, rows)) for rows in sides)
+    sealed = check._measure(sides[0]), check._measure(sides[1])
     return (
         path_pair("its reading", DiscreteLaplacePath, sealed, Ladder((Fraction(1),)), PureGuarantee(Fraction(1))),
-        Pair(
-            "a residual of 3 or of 1", ExPost(PureGuarantee(cap)), checks(-1.0), checks(1.0), slow=True, most_runs=2000
-        ),
+        Pair("a residual of 3 or of 1", ExPost(PureGuarantee(cap)), left, right, slow=True, most_runs=2000),
     )

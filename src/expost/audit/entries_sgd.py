@@ -39,25 +39,25 @@ _CANARY = np.array([[1.0]])  # one that pulls as hard as it can
 
 
 def entries() -> Iterable[AuditEntry]:
-    """Whole trainings, and the private test that stops them."""
+    """List whole trainings, their steps, and the private test that stops them."""
     return (
         AuditEntry(
             "expost.models.descent.trainer.Trainer",
-            _trainings,
+            _training_pairs,
             also=("expost.models.descent.stopping_price.PriceList",),
             noise=GAUSSIAN_STREAM,
         ),
         AuditEntry(
             "expost.models.descent.stopping_test.ValidationTest",
-            _validations,
+            _validation_pairs,
             also=("expost.noise.rising_threshold.RenewedThreshold",),
             noise=REDUCED,
         ),
-        AuditEntry("expost.models.descent.linear_learner.NewtonLearner", _newton_steps, noise=GAUSSIAN_STREAM),
-        AuditEntry("expost.models.descent.tuning_plan.TuningPlan", _tunings, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.models.descent.linear_learner.NewtonLearner", _newton_pairs, noise=GAUSSIAN_STREAM),
+        AuditEntry("expost.models.descent.tuning_plan.TuningPlan", _tuning_pairs, noise=GAUSSIAN_STREAM),
         AuditEntry(
             "expost.models.descent.training_watch.Watching",
-            _watched_steps,
+            _watched_step_pairs,
             also=("expost.models.descent.training_watch.Watch",),
             noise=GAUSSIAN_STREAM,
         ),
@@ -75,22 +75,22 @@ def canary_pair(
     runs: int = _RUNS,
     solver: str = "gradient",
 ) -> Pair:
-    """Return a training with and without the canary among ``others``; it pulls the one weight, which is the outcome, up."""
-    request, claim = _training(batches, steps=steps, noise=noise, phases=phases, solver=solver)
-    without, with_canary, targets = _tables(others)
-    return Pair(
-        name,
-        claim,
-        _weights(request, with_canary, targets),
-        _weights(request, without, targets),
-        slow=True,
-        most_runs=runs,
-    )
+    """Build a pair of trainings with and without the canary among ``others``; the outcome is the one weight, which it pulls up."""
+    request, claim = _plan_training(batches, steps=steps, noise=noise, phases=phases, solver=solver)
+    rows = _PLAIN[:others]
+
+    def sample_weights(features: NDArray[np.float64]) -> Sampler:
+        table = request.measure((features, _targets(features, others)))
+        return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
+
+    left, right = sample_weights(np.vstack([rows, _CANARY])), sample_weights(rows)
+    return Pair(name, claim, left, right, slow=True, most_runs=runs)
 
 
-def _training(
+def _plan_training(
     batches: Batches, *, steps: int, noise: Fraction, phases: int = 1, solver: str = "gradient"
 ) -> tuple[TrainingPlan, ApproxGuarantee]:
+    """Plan the training of one weight, and state what it claims."""
     schedule = Schedule(batches, (Phase(steps, noise),) * phases)
     prices = schedule.prices(_DELTA, accountant="auto" if isinstance(batches, Full | Disjoint) else "rdp")
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
@@ -101,29 +101,30 @@ def _training(
     return request, claim
 
 
-def _tables(others: int = 2) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    without = _PLAIN[:others]
-    return without, np.vstack([without, _CANARY]), np.append(np.zeros(others), 1.0)
+def _targets(features: NDArray[np.float64], others: int = len(_PLAIN)) -> NDArray[np.float64]:
+    """Set the target of the canary, the row after the others, to 1 and theirs to 0."""
+    return np.append(np.zeros(others), 1.0)[: len(features)]
 
 
 def step_pair(name: str, *, noise: Fraction = Fraction(1), solver: str = "gradient") -> Pair:
-    """Return what one step on all rows releases, with and without the canary, many runs at once."""
-    request, claim = _training(Full(4), steps=1, noise=noise, solver=solver)
-    without, with_canary, targets = _tables()
+    """Build a pair of what one step on all rows releases, with and without the canary, many runs at once."""
+    request, claim = _plan_training(Full(4), steps=1, noise=noise, solver=solver)
 
-    def trained(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
-        table = request.measure((features, targets[: len(features)]))
+    def train_on(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+        table = request.measure((features, _targets(features)))
         return lambda bits: request.climb(table, bits)
 
-    return stream_pair(name, claim, trained(with_canary), trained(without))
+    return stream_pair(name, claim, train_on(np.vstack([_PLAIN, _CANARY])), train_on(_PLAIN))
 
 
-def _weights(request: TrainingPlan, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Sampler:
-    table = request.measure((features, targets[: len(features)]))
-    return repeat(lambda bits: float(request.climb(table, bits).value.coefficients[0, 0]))
+def _one_step_claim(noise: Fraction) -> ApproxGuarantee:
+    """Price one step on all rows."""
+    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
+    assert isinstance(claim, ApproxGuarantee)
+    return claim
 
 
-def _trainings() -> Sequence[Pair]:
+def _training_pairs() -> Sequence[Pair]:
     few = partial(canary_pair, runs=_FEW)
     return (
         step_pair("what one step releases"),
@@ -137,28 +138,27 @@ def _trainings() -> Sequence[Pair]:
 
 
 def newton_vector_pair(name: str, *, gradient: float, curvature: float, noise: Fraction = Fraction(1)) -> Pair:
-    """Return what one Newton step releases, seen along a direction: the weight of the gradient's entry and of the curvature's."""
-    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
-    assert isinstance(claim, ApproxGuarantee)
+    """Build a pair of one Newton step, projected on a direction: the weights of the gradient and of the curvature."""
     problem = LinearProblem(
         FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=DescentRule(1.0), solver="newton"
     )
 
-    def seen(features: NDArray[np.float64]) -> Sampler:
-        table = problem.table(features, np.append(np.zeros(len(_PLAIN)), 1.0)[: len(features)])
+    def sample_steps(features: NDArray[np.float64]) -> Sampler:
+        table = problem.table(features, _targets(features))
 
-        def run(bits: BitSource) -> float:
+        def run_step(bits: BitSource) -> float:
             learner = table.learner(slice(None), None)
             stream = GaussianStream(noise, learner.open(Phase(1, noise), 4.0), size=learner.size, bits=bits)
             noisy = stream.release(learner.measure(slice(None)))
             return float(noisy @ [gradient, curvature]) / float(stream.sensitivity.amount)
 
-        return repeat(run)
+        return repeat(run_step)
 
-    return Pair(name, claim, seen(np.vstack([_PLAIN, _CANARY])), seen(_PLAIN), slow=True, most_runs=_RUNS)
+    left, right = sample_steps(np.vstack([_PLAIN, _CANARY])), sample_steps(_PLAIN)
+    return Pair(name, _one_step_claim(noise), left, right, slow=True, most_runs=_RUNS)
 
 
-def _newton_steps() -> Sequence[Pair]:
+def _newton_pairs() -> Sequence[Pair]:
     few = partial(canary_pair, runs=_FEW, solver="newton")
     return (
         step_pair("what one Newton step releases", solver="newton"),
@@ -169,16 +169,13 @@ def _newton_steps() -> Sequence[Pair]:
 
 
 def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction = Fraction(1)) -> Pair:
-    """Return what one watched step releases, seen along a direction: the weight of the gradient and of the count of right rows."""
-    claim = Schedule(Full(4), (Phase(1, noise),)).prices(_DELTA).cap.promise()
-    assert isinstance(claim, ApproxGuarantee)
+    """Build a pair of one watched step, projected on a direction: the weights of the gradient and of the count of correct rows."""
     problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
 
-    def seen(features: NDArray[np.float64]) -> Sampler:
-        labels = np.append(np.zeros(len(_PLAIN), np.intp), 1)[: len(features)]
-        table = problem.table(features, labels)
+    def sample_steps(features: NDArray[np.float64]) -> Sampler:
+        table = problem.table(features, _targets(features).astype(np.intp))
 
-        def run(bits: BitSource) -> float:
+        def run_step(bits: BitSource) -> float:
             learner = table.learner(slice(None), None)
             watching = Watching(Watch(share=Fraction(1)), learner, Full(4), bits)
             phase = Phase(1, noise)
@@ -187,71 +184,65 @@ def watched_pair(name: str, *, gradient: float, number: float, noise: Fraction =
             watching.release_metrics()
             return float(gradient * step[0] + number * watching.released[0]) / float(joined.amount)
 
-        return repeat(run)
+        return repeat(run_step)
 
-    return Pair(name, claim, seen(np.vstack([_PLAIN, _CANARY])), seen(_PLAIN), slow=True, most_runs=_RUNS)
+    left, right = sample_steps(np.vstack([_PLAIN, _CANARY])), sample_steps(_PLAIN)
+    return Pair(name, _one_step_claim(noise), left, right, slow=True, most_runs=_RUNS)
 
 
-def _watched_step() -> Pair:
-    """Return the gradient and the count of one watched step, together; at weight 0 the canary is counted as right."""
-    claim = Schedule(Full(4), (Phase(1, Fraction(1)),)).prices(_DELTA).cap.promise()
+def _watched_step_pairs() -> Sequence[Pair]:
+    """Attack the gradient and the count of one watched step together; at weight 0 the canary is counted as correct."""
     problem = LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=0.1, rule=DescentRule(1.0))
 
-    def stepped(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+    def watch_step(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
         labels = np.zeros(len(features), np.intp)
         learner = problem.table(features, labels).learner(slice(None), None)
 
-        def step(bits: BitSource) -> None:
+        def run_step(bits: BitSource) -> None:
             watching = Watching(Watch(share=Fraction(1)), learner, Full(4), bits)
             joined = watching.open(Phase(1, Fraction(1)))
             GaussianStream(Fraction(1), joined, size=learner.size, bits=bits).release(learner.measure(slice(None)))
             watching.release_metrics()
 
-        return step
+        return run_step
 
-    return stream_pair("what one watched step releases", claim, stepped(np.vstack([_PLAIN, _CANARY])), stepped(_PLAIN))
-
-
-def _watched_steps() -> Sequence[Pair]:
+    left, right = watch_step(np.vstack([_PLAIN, _CANARY])), watch_step(_PLAIN)
     return (
-        _watched_step(),
+        stream_pair("what one watched step releases", _one_step_claim(Fraction(1)), left, right),
         watched_pair("a released gradient and count", gradient=-1.0, number=-1.0),
     )
 
 
-def _validations() -> Sequence[Pair]:
+def _validation_pairs() -> Sequence[Pair]:
     rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(2, 3), Fraction(1, 5)))
 
-    def pair(name: str, ladder: Ladder, with_row: tuple[int, int], without: tuple[int, int]) -> Pair:
-        # Sessions of the test's own rule, many at once.
+    def build_pair(name: str, ladder: Ladder, with_row: tuple[int, int], without: tuple[int, int]) -> Pair:
         threshold = ValidationTest(rule, ladder, failure_probability=Fraction(1, 5)).threshold
         share = threshold.threshold_share if isinstance(threshold, ReducedAboveThreshold) else 1
         bills = np.array([*map(float, ladder), float(ladder[1] * share)])  # -1, not stopped, is the last entry
 
-        def asked(queries: tuple[int, int]) -> Sampler:
-            def sampler(runs: int, bits: BitSource) -> Outcomes:
-                stopped = threshold.simulate(queries, runs=runs, bits=bits)
-                return Outcomes.of(np.minimum(stopped, 3), bills[stopped[:, 0]])
+        def sample_sessions(queries: tuple[int, int], runs: int, bits: BitSource) -> Outcomes:
+            stopped = threshold.simulate(queries, runs=runs, bits=bits)
+            return Outcomes.of(np.minimum(stopped, 3), bills[stopped[:, 0]])
 
-            return sampler
+        left, right = partial(sample_sessions, with_row), partial(sample_sessions, without)
+        return Pair(name, ExPost(PureGuarantee(ladder.cap)), left, right)
 
-        return Pair(name, ExPost(PureGuarantee(ladder.cap)), asked(with_row), asked(without))
-
-    # One more row: right at the first rung and wrong at the second, the other way round, or wrong at both, where answers
-    # "below" alone cost what they may.
+    # One more row: correct at the first rung and wrong at the second, the reverse, or wrong at both, where the answers
+    # "below" alone may use up the whole bill.
     gained, lost = rule.counted(1, 1), rule.counted(0, 1)
     fast, slow = Ladder.of([1, 2]), Ladder.of([Fraction(200 + rung, 100) for rung in range(4)])
     return (
-        pair("right, then wrong", fast, (gained, lost), (0, 0)),
-        pair("wrong, then right", fast, (lost, gained), (0, 0)),
-        pair("wrong, both times", fast, (0, 0), (-lost, -lost)),
-        pair("wrong, then right, noise kept", slow, (0, 0), (-lost, -gained)),
-        pair("wrong, both times, noise kept", slow, (0, 0), (-lost, -lost)),
+        build_pair("right, then wrong", fast, (gained, lost), (0, 0)),
+        build_pair("wrong, then right", fast, (lost, gained), (0, 0)),
+        build_pair("wrong, both times", fast, (0, 0), (-lost, -lost)),
+        build_pair("wrong, then right, noise kept", slow, (0, 0), (-lost, -gained)),
+        build_pair("wrong, both times, noise kept", slow, (0, 0), (-lost, -lost)),
     )
 
 
-def _tunings() -> Sequence[Pair]:
-    """Return two settings, of which one is deaf to the canary; what leaves is the setting, the level and the weight."""
+def _tuning_pairs() -> Sequence[Pair]:
+    """Attack the tuning of two settings, one of which hardly reacts to the canary; the outcome is the released weight."""
     rule = DescentRule(learning_rate=1.0, momentum=0.0, averaging=0.0)
     problems = [LinearProblem(FeatureGrid(1, intercept=False), Logistic(), clip=clip, rule=rule) for clip in (0.1, 1.0)]
     target = Target(Measure.ACCURACY, Fraction(1, 2), Fraction(1, 2))
@@ -268,18 +259,18 @@ def _tunings() -> Sequence[Pair]:
     )
     claim = request.worst_case.promise()
     assert isinstance(claim, ApproxGuarantee)
-    without, with_canary = _PLAIN, np.vstack([_PLAIN, _CANARY])
+    with_canary = np.vstack([_PLAIN, _CANARY])
 
-    def tuned(features: NDArray[np.float64]) -> Sampler:
+    def sample_tunings(features: NDArray[np.float64]) -> Sampler:
         tables = request.measure((features, np.array([0, 1, 1][: len(features)])))
 
-        def run(bits: BitSource) -> float:
+        def run_tuning(bits: BitSource) -> float:
             found = request.climb(tables, bits).value
             return -9.0 if found is None else float(np.clip(found.coefficients[0, 0], -8, 8))
 
-        return repeat(run)
+        return repeat(run_tuning)
 
-    def one_training(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
+    def train_once(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
         table = request.measure((features, np.array([0, 1, 1][: len(features)])))[0]
         every = np.arange(len(features))
         return lambda bits: request._train(table.learner(every, every), 0, level, bits)
@@ -287,6 +278,13 @@ def _tunings() -> Sequence[Pair]:
     level = request.ladder.levels[-1]
     attempt = ApproxGuarantee(level, request.ladder.delta)
     return (
-        stream_pair("what one training releases", attempt, one_training(with_canary), one_training(without)),
-        Pair("one of two settings", claim, tuned(with_canary), tuned(without), slow=True, most_runs=_RUNS),
+        stream_pair("what one training releases", attempt, train_once(with_canary), train_once(_PLAIN)),
+        Pair(
+            "one of two settings",
+            claim,
+            sample_tunings(with_canary),
+            sample_tunings(_PLAIN),
+            slow=True,
+            most_runs=_RUNS,
+        ),
     )

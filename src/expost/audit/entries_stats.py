@@ -1,4 +1,4 @@
-"""Attacks on the statistics: whole questions on tables of a few rows, one row or one unit added."""
+"""Attacks on the statistics: whole queries on tables of a few rows, with one row or one unit added."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.climb_simulator import simulated_pairs
-from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.pair_attack import Outcomes, Pair, repeat
 from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.audit.replay_views import replay_pair
@@ -44,16 +44,16 @@ __all__ = ["EQUAL", "entries", "question_pair", "trials_pair"]
 
 Build = Callable[..., Any]
 
-_NOISE = (*LAPLACE, *PATHS, *CHOICES, *RECORDS, *SMOOTH)  # whatever a question draws
-_RUNS = 150  # a question takes milliseconds, however small the table
-_TRIAL_RUNS = 3000  # a trial takes microseconds: groups of one question
-_FAR = 60.0  # released numbers beyond this tell nothing more on tables of a few rows
-_WIDTH = 6  # numbers of one outcome; what is not there is beyond all that is
+_NOISE = (*LAPLACE, *PATHS, *CHOICES, *RECORDS, *SMOOTH)  # whatever a query draws
+_RUNS = 150  # a query takes milliseconds, however small the table
+_TRIAL_RUNS = 3000  # a trial, one group of a query, takes microseconds
+_FAR = 60.0  # released numbers are clipped here: beyond it they reveal nothing more on tables of a few rows
+_WIDTH = 6  # numbers of one outcome; missing ones are set beyond the clipping range
 _KEYS = ("a", "b")
 # The added row is extreme in every column; the others sit where one more row moves the most.
 _ROWS = [{"who": 1, "key": "a", "x": 0, "y": 1}, {"who": 2, "key": "b", "x": 1, "y": 0}]
 _ADDED = {"who": 3, "key": "a", "x": 1, "y": 1}
-# Where a spread is asked for, so many equal rows that their number is known, and one that differs stands out.
+# For spreads: so many equal rows that their number is clear, and one that differs stands out.
 EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
 _MANY = 60 * _ROWS  # so many rows of each key that no noise hides it
 _TOP = 200  # the highest of so many steps is chosen rarely
@@ -62,22 +62,38 @@ _TRIAL = pa.field("trial", pa.int32())
 
 
 def entries() -> Iterable[AuditEntry]:
-    """One entry a statistic."""
+    """List one entry per statistic."""
     return (
-        AuditEntry("expost.stats.Count", _counts, noise=_NOISE),
-        AuditEntry("expost.stats.CountDistinct", _pairs(CountDistinct), noise=_NOISE),
-        AuditEntry("expost.stats.Histogram", _pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE),
-        AuditEntry("expost.stats.ContingencyTable", _tables, noise=_NOISE),
-        AuditEntry("expost.stats.TopK", _pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
-        AuditEntry("expost.stats.Sum", _pairs(partial(Sum, "x"), _climb(Sum, "x")), noise=_NOISE),
-        AuditEntry("expost.stats.Mean", _pairs(partial(Mean, "x")), noise=_NOISE),
-        AuditEntry("expost.stats.Variance", _pairs(partial(Variance, "x"), _looks, rows=EQUAL), noise=_NOISE),
-        AuditEntry("expost.stats.StandardDeviation", _pairs(partial(StandardDeviation, "x"), rows=EQUAL), noise=_NOISE),
-        AuditEntry("expost.stats.Covariance", _pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE),
-        AuditEntry("expost.stats.Summary", _pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
-        AuditEntry("expost.stats.Quantiles", _pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
-        AuditEntry("expost.stats.Quantile", _quantiles, noise=_NOISE),
-        AuditEntry("expost.stats.MostCommon", _pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
+        AuditEntry("expost.stats.Count", _count_pairs, noise=_NOISE),
+        AuditEntry("expost.stats.CountDistinct", _statistic_pairs(CountDistinct), noise=_NOISE),
+        AuditEntry(
+            "expost.stats.Histogram", _statistic_pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE
+        ),
+        AuditEntry("expost.stats.ContingencyTable", _table_pairs, noise=_NOISE),
+        AuditEntry("expost.stats.TopK", _statistic_pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
+        AuditEntry(
+            "expost.stats.Sum",
+            _statistic_pairs(partial(Sum, "x"), partial(Sum, "x", within="50%", max_epsilon=2)),
+            noise=_NOISE,
+        ),
+        AuditEntry("expost.stats.Mean", _statistic_pairs(partial(Mean, "x")), noise=_NOISE),
+        AuditEntry(
+            "expost.stats.Variance",
+            _statistic_pairs(partial(Variance, "x"), partial(Variance, "x", within=0.24, max_epsilon=4), rows=EQUAL),
+            noise=_NOISE,
+        ),
+        AuditEntry(
+            "expost.stats.StandardDeviation",
+            _statistic_pairs(partial(StandardDeviation, "x"), rows=EQUAL),
+            noise=_NOISE,
+        ),
+        AuditEntry(
+            "expost.stats.Covariance", _statistic_pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE
+        ),
+        AuditEntry("expost.stats.Summary", _statistic_pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
+        AuditEntry("expost.stats.Quantiles", _statistic_pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
+        AuditEntry("expost.stats.Quantile", _quantile_pairs, noise=_NOISE),
+        AuditEntry("expost.stats.MostCommon", _statistic_pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
         AuditEntry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
         AuditEntry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
         AuditEntry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
@@ -94,84 +110,67 @@ def trials_pair(
     billed: int | None = None,
     rows: Sequence[dict[str, Any]] = _ROWS,
 ) -> Pair:
-    """Thousands of independent runs at once: every trial is a group with the same few rows, or with one row more.
+    """Build a pair of thousands of runs at once: every trial is a group with the same few rows, or with one row more.
 
-    A row is in one group, so a group is answered with the noise that the question alone would have. ``billed`` plants a
-    fault: the runs spend ``epsilon``, but claim this.
+    A row is in one group, so each group is answered with the noise that the query alone would have. ``billed`` plants
+    a fault: the runs spend ``epsilon``, but claim this.
     """
-
-    def sampler(rows: Sequence[dict[str, Any]]) -> Sampler:
-        def run(runs: int, bits: BitSource) -> Outcomes:
-            few = pa.Table.from_pylist(list(rows), _SCHEMA)
-            all_rows = few.take(np.tile(np.arange(len(rows)), runs))
-            table = all_rows.append_column(_TRIAL, pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows))))
-            data = Dataset(
-                table,
-                bounds={"x": (0, 1), "y": (0, 1)},
-                categories={"key": _KEYS, "trial": list(range(runs))},
-            )
-            question = build(epsilon=epsilon, by="trial")
-            plan = question.plan(data)
-            release = plan.climb(plan.measure(data), bits)
-            return Outcomes.of(_by_trial(release, runs), np.full(runs, float(claimed)))
-
-        return run
-
     claimed = epsilon if billed is None else billed
+
+    def sample_trials(rows: Sequence[dict[str, Any]], runs: int, bits: BitSource) -> Outcomes:
+        few = pa.Table.from_pylist(list(rows), _SCHEMA)
+        all_rows = few.take(np.tile(np.arange(len(rows)), runs))
+        table = all_rows.append_column(_TRIAL, pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows))))
+        data = Dataset(table, bounds={"x": (0, 1), "y": (0, 1)}, categories={"key": _KEYS, "trial": list(range(runs))})
+        cells = np.fromiter(_answer_query(partial(build, epsilon=epsilon, by="trial"), data, bits).value.rows, object)
+        seen = [[number for cell in trial for number in _cell_numbers(cell)] for trial in np.array_split(cells, runs)]
+        shown = np.clip(np.round(np.array(seen, dtype=np.float64), 3), -_FAR, _FAR)
+        return Outcomes.of(shown, np.full(runs, float(claimed)))
+
     claim = ExPost(PureGuarantee(Fraction(claimed)))
-    return Pair(name, claim, sampler([*rows, _ADDED]), sampler(rows), most_runs=_TRIAL_RUNS)
+    left, right = partial(sample_trials, [*rows, _ADDED]), partial(sample_trials, rows)
+    return Pair(name, claim, left, right, most_runs=_TRIAL_RUNS)
 
 
-def _by_trial(release: Release[Any], runs: int) -> Any:
-    """Return what leaves of each trial: values and intervals, and which category they belong to where that is chosen."""
-    seen = [
-        [number for row in rows for number in _shown(row)]
-        for rows in np.array_split(_objects(release.value.rows), runs)
-    ]
-    return np.clip(np.round(np.array(seen, dtype=np.float64), 3), -_FAR, _FAR)
+def _answer_query(build: Build, dataset: Dataset, bits: BitSource) -> Release[Any]:
+    """Plan, measure and release one query."""
+    plan = build().plan(dataset)
+    release: Release[Any] = plan.climb(plan.measure(dataset), bits)
+    return release
 
 
-def _objects(rows: Sequence[Any]) -> Any:
-    """Return an array whose elements are the rows themselves."""
-    held = np.empty(len(rows), dtype=object)
-    held[:] = rows
-    return held
-
-
-def _shown(row: Any) -> list[float]:
-    keys = [_KEYS.index(part) for part in (row.label if isinstance(row.label, tuple) else ()) if part in _KEYS]
-    value = _KEYS.index(row.value) if isinstance(row.value, str) else row.value
-    return [float(value), *(float(end) for end in (row.low, row.high) if end is not None), *map(float, keys)]
+def _cell_numbers(cell: Any) -> list[float]:
+    """List what leaves of one cell: its value and interval, and its category where that is chosen."""
+    keys = [_KEYS.index(part) for part in (cell.label if isinstance(cell.label, tuple) else ()) if part in _KEYS]
+    value = _KEYS.index(cell.value) if isinstance(cell.value, str) else cell.value
+    return [float(value), *(float(end) for end in (cell.low, cell.high) if end is not None), *map(float, keys)]
 
 
 def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | None = None) -> Pair:
-    """Return a question on two neighbouring tables; an outcome is what leaves, and its bill."""
-    more, fewer = _dataset([*_ROWS, _ADDED], unit), _dataset(_ROWS, unit)
-    question = build()
-    plan = question.plan(more)
-    promise = claim or ExPost(PureGuarantee(plan.worst_case.amounts()["epsilon"]))
-    return Pair(name, promise, _runs(build, more), _runs(build, fewer), slow=True, most_runs=_RUNS)
+    """Build a pair of one query on two adjacent tables; an outcome is what leaves, and its bill."""
+    more, fewer = _build_dataset([*_ROWS, _ADDED], unit), _build_dataset(_ROWS, unit)
+    promise = claim or ExPost(PureGuarantee(build().plan(more).worst_case.amounts()["epsilon"]))
+
+    def run_query(dataset: Dataset, bits: BitSource) -> Outcomes:
+        release = _answer_query(build, dataset, bits)
+        numbers = np.array(_release_numbers(release), dtype=np.float64).ravel()
+        seen = np.full(_WIDTH, -_FAR - 1)
+        seen[: len(numbers)] = np.clip(np.round(numbers, 3), -_FAR, _FAR)
+        return Outcomes.of(seen[None], [release.receipt.epsilon])
+
+    left, right = (repeat(partial(run_query, dataset)) for dataset in (more, fewer))
+    return Pair(name, promise, left, right, slow=True, most_runs=_RUNS)
 
 
-def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _ROWS, added: Any = None) -> Pair:
-    """Return all noisy numbers that a question makes its answer of, before it does; a row more on the left."""
-    question = build()
-    more, fewer = ([*rows, _ADDED if added is None else added], rows)
-
-    def asked(table: Sequence[dict[str, Any]]) -> Callable[[BitSource], Any]:
-        def ask(bits: BitSource) -> Any:
-            question = build()
-            dataset = _dataset(table, "row")
-            plan = question.plan(dataset)
-            return plan.climb(plan.measure(dataset), bits)
-
-        return ask
-
-    plan = question.plan(_dataset(rows, "row"))
-    return replay_pair(name, plan.worst_case.promise(), asked(more), asked(fewer))
+def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _ROWS) -> Pair:
+    """Build a pair of all noisy numbers from which a query computes its answer; the left table has one row more."""
+    more, fewer = _build_dataset([*rows, _ADDED], "row"), _build_dataset(rows, "row")
+    claim = build().plan(fewer).worst_case.promise()
+    return replay_pair(name, claim, partial(_answer_query, build, more), partial(_answer_query, build, fewer))
 
 
-def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
+def _build_dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
+    """Describe a table of these rows."""
     limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": 1}
     return Dataset(
         pa.Table.from_pylist(list(rows), _SCHEMA),
@@ -182,25 +181,8 @@ def _dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
     )
 
 
-def _runs(build: Build, dataset: Dataset) -> Sampler:
-    def run(bits: BitSource) -> Outcomes:
-        question = build()
-        plan = question.plan(dataset)
-        release = plan.climb(plan.measure(dataset), bits)
-        return Outcomes.of(_seen(release)[None], [release.receipt.epsilon])
-
-    return repeat(run)
-
-
-def _seen(release: Release[Any]) -> Any:
-    """Return everything that leaves, as so many numbers: values, and for groups whether each is there and met its target."""
-    seen = np.full(_WIDTH, -_FAR - 1)
-    numbers = np.clip(np.round(np.array(_numbers(release), dtype=np.float64).ravel(), 3), -_FAR, _FAR)
-    seen[: len(numbers)] = numbers
-    return seen
-
-
-def _numbers(release: Release[Any]) -> Any:
+def _release_numbers(release: Release[Any]) -> Any:
+    """List everything that leaves as numbers: values, and for groups whether each is there and met its target."""
     value = release.value
     if isinstance(release, GroupRelease):
         rows = {str(row.label): row for row in release.value.rows}
@@ -213,12 +195,12 @@ def _numbers(release: Release[Any]) -> Any:
     return [_KEYS.index(value)] if isinstance(value, str) else value
 
 
-def _pairs(
+def _statistic_pairs(
     build: Build, *climbs: Build, rows: Sequence[dict[str, Any]] = _ROWS, noisy: bool = True
 ) -> Callable[[], Sequence[Pair]]:
-    """Many trials of one statistic, its noisy numbers where it has some, a few runs of it alone, and of its climbs."""
+    """Combine many trials of one statistic, its noisy numbers where it has some, and a few runs of it and of its climbs."""
 
-    def pairs() -> Sequence[Pair]:
+    def build_pairs() -> Sequence[Pair]:
         alone = [question_pair(f"one row more, {place + 1}", each) for place, each in enumerate(climbs)]
         released = [released_pair("its noisy numbers", partial(build, epsilon=1), rows=rows)] if noisy else []
         return [
@@ -228,10 +210,10 @@ def _pairs(
             *alone,
         ]
 
-    return pairs
+    return build_pairs
 
 
-def _tables() -> Sequence[Pair]:
+def _table_pairs() -> Sequence[Pair]:
     def build(*, epsilon: float, by: str) -> Any:
         return ContingencyTable([by, "key"], epsilon=epsilon)
 
@@ -251,17 +233,7 @@ def _privately_bounded() -> Sequence[Pair]:
     ]
 
 
-def _climb(kind: Callable[..., Any], *subject: Any) -> Build:
-    """Return the same statistic, climbing to a relative accuracy that it sometimes reaches."""
-    return partial(kind, *subject, within="50%", max_epsilon=2)
-
-
-def _looks() -> Any:
-    """Return a variance that climbs by looks, to an accuracy that it sometimes reaches."""
-    return Variance("x", within=0.24, max_epsilon=4)
-
-
-def _counts() -> Sequence[Pair]:
+def _count_pairs() -> Sequence[Pair]:
     return [
         trials_pair("one row more, many trials", Count),
         question_pair("one row more, climbing", partial(Count, within="50%", max_epsilon=2)),
@@ -269,29 +241,25 @@ def _counts() -> Sequence[Pair]:
             "one row more, groups climbing after a pilot", partial(Count, within="50%", by="key", max_epsilon=2)
         ),
         question_pair("one unit more", partial(Count, epsilon=1, by="key"), unit="who"),
-        *simulated_pairs()[:3],  # single relative counts, whose rungs many runs must reach before they say anything
+        *simulated_pairs()[:3],  # single relative counts: only many runs reach all of their rungs
     ]
 
 
-def _quantiles() -> Sequence[Pair]:
-    """Return a row just below the top of the bounds: one more at the top makes the top likelier and all else less likely."""
+def _quantile_pairs() -> Sequence[Pair]:
+    """Attack the choice itself, where one more row at the top makes the top likelier and all else less likely."""
+    plan: Any = Quantile("x", 0.5, epsilon=2).plan(
+        Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)})
+    )
+
+    def sample_choices(steps: Sequence[int], runs: int, bits: BitSource) -> Outcomes:
+        return Outcomes.of(plan.mechanism.simulate(steps, Sensitivity(1), runs=runs, bits=bits))
+
+    left, right = partial(sample_choices, [_TOP - 1, _TOP]), partial(sample_choices, [_TOP - 1])
     trials = [
         trials_pair(f"{method}, many trials", partial(Quantile, "x", 0.5, method=method))
         for method in ("exponential", "smooth")
     ]
-    return [_choice_pair("its choice", partial(Quantile, "x", 0.5, epsilon=2)), *trials]
-
-
-def _choice_pair(name: str, build: Build) -> Pair:
-    """Return the choice that a quantile makes, many runs at once, on the steps that it ranks."""
-    question = build()
-    plan = question.plan(Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)}))
-    mechanism = plan.mechanism
-
-    def chosen(steps: Sequence[int]) -> Sampler:
-        return lambda runs, bits: Outcomes.of(mechanism.simulate(steps, Sensitivity(1), runs=runs, bits=bits))
-
-    return Pair(name, plan.worst_case.promise(), chosen([_TOP - 1, _TOP]), chosen([_TOP - 1]))
+    return [Pair("its choice", plan.worst_case.promise(), left, right), *trials]
 
 
 def _private_keys() -> Sequence[Pair]:
@@ -305,13 +273,11 @@ def _counts_by_private_keys() -> Sequence[Pair]:
 
 
 def _by_private_keys() -> Sequence[Pair]:
-    def sums() -> Any:
-        return Sum("x", by=PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
-
-    return [released_pair("its noisy numbers", sums, rows=_MANY), _approx_pair("a key more, then sums", sums)]
+    build = partial(Sum, "x", by=PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
+    return [released_pair("its noisy numbers", build, rows=_MANY), _approx_pair("a key more, then sums", build)]
 
 
 def _approx_pair(name: str, build: Build) -> Pair:
-    question = build()
-    plan = question.plan(_dataset(_ROWS, "row"))
-    return question_pair(name, build, claim=plan.worst_case.promise())
+    """Build a pair of one query that claims (epsilon, delta), not its bill."""
+    claim = build().plan(_build_dataset(_ROWS, "row")).worst_case.promise()
+    return question_pair(name, build, claim=claim)

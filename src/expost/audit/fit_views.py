@@ -1,28 +1,28 @@
-"""What the parts of a fit release, for many runs at once: minima, moments and tests."""
+"""What the parts of a fit release, for many runs at once: minima and moments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.audit.pair_attack import Features, Outcomes, Pair, Sampler
-from expost.audit.privacy_claim import Claim, ExPost
+from expost.audit.pair_attack import Features, Outcomes, Pair
+from expost.audit.privacy_claim import Claim
 from expost.core import EngineFailed, Ladder, PureGuarantee, Sealed
 from expost.data.unit_ball import GRID_BITS, UnitRows
 from expost.models.linear.output_perturbation import OutputHypotheses
 from expost.models.linear.risk_minimum import SealedRisk
 from expost.models.linear.row_loss import RowLoss
 from expost.models.linear.tilted_risk import GaussianTilt, SphericalTilt, TiltedRisk
-from expost.noise import AboveThreshold, DiscreteLaplacePath, GaussianPath, ReducedAboveThreshold
-from expost.noise.bits import BitSource
+from expost.noise import DiscreteLaplacePath, GaussianPath
+from expost.noise.bits import BitSource, SeededBits
 from expost.noise.lattice import sealed_copies
 
-__all__ = ["ManyMinima", "hypotheses_pair", "path_pair", "reduced_pair", "rule_pair", "tilt_pair"]
+__all__ = ["ManyMinima", "hypotheses_pair", "path_pair", "tilt_pair"]
 
 Floats = NDArray[np.float64]
 
@@ -33,13 +33,12 @@ _AT_ONCE = 1 << 17  # tilts solved together
 
 @dataclass(frozen=True)
 class ManyMinima:
-    """Minimises mean loss + penalty / 2 |theta|^2 + tilt . theta for each row of a table of tilts.
+    """Minimizes mean loss + penalty / 2 |theta|^2 + tilt . theta for each row of a table of tilts.
 
     ``slopes(theta)`` is the change of variables the other way: the tilt whose minimum is theta. The density of the
-    minimum at theta is that of the tilt there, times the determinant of ``curvatures(theta)``.
+    minimum at theta is that of the tilt there, times the determinant of the curvature of the risk.
 
     >>> from expost.data.row_source import read_rows
-
     >>> from expost.data.unit_ball import UnitBall, grid_numbers
     >>> from expost.models.linear.row_loss import TruncatedSquare
     >>> rows = UnitRows(read_rows(np.array([[1.0]]), np.array([0.5])), UnitBall(1), grid_numbers(1.0))
@@ -53,28 +52,28 @@ class ManyMinima:
     target_scale: float = 1.0
 
     def __call__(self, tilts: Floats) -> Floats:
-        """Return the minimum of each tilt, one per row."""
+        """Minimize the risk under each tilt."""
         parts = np.split(tilts, np.arange(_AT_ONCE, len(tilts), _AT_ONCE))
-        return np.concatenate([self._solved(part) for part in parts])
+        return np.concatenate([self._solve_part(part) for part in parts])
 
     def slopes(self, theta: Floats) -> Floats:
-        """Minus the gradient of the risk without a tilt, at each row of theta."""
+        """Compute minus the gradient of the risk without a tilt, at each row of theta."""
         features, target, weight = self._table
         slope = self.loss.slope(theta @ features.T, target) * weight
         return np.asarray(-(slope @ features) - self.penalty * theta)
 
-    def _solved(self, tilts: Floats) -> Floats:
+    def _solve_part(self, tilts: Floats) -> Floats:
         theta = np.zeros_like(tilts)
         for _ in range(_STEPS):
             gradient = tilts - self.slopes(theta)
             left = np.flatnonzero(np.abs(gradient).max(axis=1) > _CLOSE * (1 + np.abs(tilts).max(axis=1)))
             if not len(left):
                 return theta
-            theta[left] = self._stepped(theta[left], gradient[left], tilts[left])
+            theta[left] = self._take_step(theta[left], gradient[left], tilts[left])
         raise EngineFailed("Expected the solver to converge", do="Ask for a larger regularization")
 
-    def _stepped(self, theta: Floats, gradient: Floats, tilts: Floats) -> Floats:
-        """Newton steps, each halved until the length of its gradient falls."""
+    def _take_step(self, theta: Floats, gradient: Floats, tilts: Floats) -> Floats:
+        """Take a Newton step for each tilt, halved until the length of its gradient falls."""
         features, target, weight = self._table
         bent = self.loss.curvature(theta @ features.T, target) * weight
         curvature = np.einsum("kr,ri,rj->kij", bent, features, features) + self.penalty * np.eye(theta.shape[1])
@@ -101,7 +100,6 @@ class ManyMinima:
 Sides = tuple[UnitRows, UnitRows]
 
 _EVERYWHERE = 1e300  # a ball that no hypothesis leaves
-_RISING = [0] * 8 + [1], [1] * 8 + [0]  # all queries rise but the last, which falls: the worst case
 
 
 def tilt_pair(
@@ -113,30 +111,27 @@ def tilt_pair(
     target_scale: float = 1.0,
     claim: Claim | None = None,
 ) -> Pair:
-    """Minima of a tilted risk on two neighbouring tables; the search sees how much likelier each tilt is."""
+    """Build a pair of minima of a tilted risk on two adjacent tables; its feature is the log-likelihood ratio of the tilt."""
     solvers = [ManyMinima(rows, risk.loss, risk.penalty, target_scale) for rows in sides]
 
-    def fits(minima: ManyMinima) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            return Outcomes.of(risk.simulate(minima, epsilon, runs=runs, bits=bits).round(9))
+    def sample_minima(minima: ManyMinima, runs: int, bits: BitSource) -> Outcomes:
+        return Outcomes.of(risk.simulate(minima, epsilon, runs=runs, bits=bits).round(9))
 
-        return sampler
-
-    left, right = map(fits, solvers)
-    return Pair(name, claim or PureGuarantee(epsilon), left, right, features=_likelihood(risk, *solvers))
+    left, right = (partial(sample_minima, minima) for minima in solvers)
+    return Pair(name, claim or PureGuarantee(epsilon), left, right, features=_tilt_likelihood(risk, *solvers))
 
 
-def _likelihood(risk: TiltedRisk, left: ManyMinima, right: ManyMinima) -> Features:
-    """Return how much longer the one tilt is than the other that lead to an outcome, in the norm in which tilts grow rare."""
+def _tilt_likelihood(risk: TiltedRisk, left: ManyMinima, right: ManyMinima) -> Features:
+    """Compare the lengths of the two tilts that lead to an outcome, in the norm of the tilt's density."""
     order, power = (
         (2, 1) if isinstance(risk.law, SphericalTilt) else (2, 2) if isinstance(risk.law, GaussianTilt) else (1, 1)
     )
 
-    def ratio(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compare_lengths(theta: NDArray[np.float64]) -> NDArray[np.float64]:
         ours, theirs = (np.linalg.norm(each.slopes(theta), ord=order, axis=1) ** power for each in (left, right))
         return np.asarray(theirs - ours)
 
-    return ratio
+    return compare_lengths
 
 
 def path_pair(
@@ -146,35 +141,27 @@ def path_pair(
     ladder: Ladder,
     claim: Claim,
 ) -> Pair:
-    """Return the first rung of a path of sealed numbers, as many copies of them as there are runs."""
+    """Build a pair of the first rung of a path of sealed numbers, with one copy of the numbers per run."""
 
-    def released(sealed: Sealed) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            rows = kind(sealed_copies(sealed, runs), ladder, bits=bits).at(0)
-            return Outcomes.of(np.asarray(rows, np.float64).reshape(runs, -1))
+    def sample_rung(sealed: Sealed, runs: int, bits: BitSource) -> Outcomes:
+        rows = kind(sealed_copies(sealed, runs), ladder, bits=bits).at(0)
+        return Outcomes.of(np.asarray(rows, np.float64).reshape(runs, -1))
 
-        return sampler
-
-    left, right = map(released, sides)
-    return Pair(name, claim, left, right, features=_nearer(kind, sides))
+    left, right = (partial(sample_rung, sealed) for sealed in sides)
+    return Pair(name, claim, left, right, features=_path_likelihood(kind, sides))
 
 
-def _nearer(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[Sealed, Sealed]) -> Features:
-    """Return how much likelier an outcome is on the left, from exact answers that the audit made itself."""
+def _path_likelihood(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[Sealed, Sealed]) -> Features:
+    """Compute how much likelier an outcome is on the left, from exact answers on tables of the audit."""
+    level = Fraction(10**6 if kind is GaussianPath else 100)  # a level at which hardly any noise is left
+    one, other = (np.asarray(kind(sealed, Ladder((level,)), bits=SeededBits(1)).at(0), np.float64) for sealed in sides)
     if kind is GaussianPath:
-        one, other = (_clear(kind, sealed, Fraction(10**6)) for sealed in sides)
         return lambda values: np.asarray((values - (one + other) / 2) @ (one - other))
-    one, other = (_clear(kind, sealed, Fraction(100)) for sealed in sides)
     return lambda values: np.asarray(np.abs(values - other).sum(axis=1) - np.abs(values - one).sum(axis=1))
 
 
-def _clear(kind: Any, sealed: Sealed, level: Fraction) -> NDArray[np.float64]:
-    """Return the sealed numbers under hardly any noise."""
-    return np.asarray(kind(sealed, Ladder((level,))).at(0), np.float64)
-
-
-class _Copies:
-    """A risk whose minimum is sealed so many times over."""
+class _CopiedRisk:
+    """A risk whose minimum is sealed several times over, once per run."""
 
     def __init__(self, risk: SealedRisk, copies: int) -> None:
         self._risk, self._copies, self.dimension = risk, copies, risk.dimension
@@ -184,53 +171,12 @@ class _Copies:
 
 
 def hypotheses_pair(name: str, risks: tuple[SealedRisk, SealedRisk], level: Fraction, *, sensitivity: float) -> Pair:
-    """Minima under the noise of one level of output perturbation."""
+    """Build a pair of minima under the noise of one level of output perturbation."""
 
-    def released(risk: SealedRisk) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            copies: Any = _Copies(risk, runs)
-            made = OutputHypotheses(copies, Ladder((level,)), sensitivity=sensitivity, radius=_EVERYWHERE, bits=bits)
-            return Outcomes.of(made.block(0, 1).reshape(runs, -1))
+    def sample_minima(risk: SealedRisk, runs: int, bits: BitSource) -> Outcomes:
+        copies: Any = _CopiedRisk(risk, runs)
+        made = OutputHypotheses(copies, Ladder((level,)), sensitivity=sensitivity, radius=_EVERYWHERE, bits=bits)
+        return Outcomes.of(made.block(0, 1).reshape(runs, -1))
 
-        return sampler
-
-    left, right = map(released, risks)
+    left, right = (partial(sample_minima, risk) for risk in risks)
     return Pair(name, PureGuarantee(level), left, right)
-
-
-def rule_pair(name: str, rule: AboveThreshold, *, lists: tuple[Sequence[int], Sequence[int]] = _RISING) -> Pair:
-    """Return the sessions of a test whose queries move by the whole sensitivity, in the worst directions."""
-    left, right = (_around(rule, each) for each in lists)
-
-    def sessions(queries: Sequence[int]) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            answers, _ = rule.simulate(queries, runs=runs, bits=bits)
-            hits, unfinished = (answers == 1).sum(axis=1), answers[:, -1] == 0
-            per_hit = float(rule.epsilon_threshold + rule.epsilon_query)
-            return Outcomes.of(answers, hits * per_hit + unfinished * float(rule.epsilon_threshold))
-
-        return sampler
-
-    return Pair(name, ExPost(rule.guarantee), sessions(left), sessions(right))
-
-
-def reduced_pair(name: str, rule: ReducedAboveThreshold, lists: tuple[Sequence[int], Sequence[int]]) -> Pair:
-    """Return the same for a test whose noise shrinks; as many queries as there are rungs."""
-    levels = np.array([float(rung) for rung in rule.ladder] + [float(rule.ladder.cap * rule.threshold_share)])
-    left, right = (_around(rule, each) for each in lists)
-
-    def sessions(queries: Sequence[int]) -> Sampler:
-        def sampler(runs: int, bits: BitSource) -> Outcomes:
-            stopped = rule.simulate(queries, runs=runs, bits=bits)
-            unit = int(rule.sensitivity.amount)
-            return Outcomes.of(np.minimum(stopped // np.array([1, unit]), 6), levels[stopped[:, 0]])
-
-        return sampler
-
-    return Pair(name, ExPost(rule.guarantee), sessions(left), sessions(right))
-
-
-def _around(rule: AboveThreshold | ReducedAboveThreshold, moves: Sequence[int]) -> list[int]:
-    """Queries one sensitivity below the threshold, each moved up by so many sensitivities."""
-    unit = int(rule.sensitivity.amount)
-    return [rule.threshold + (move - 1) * unit for move in moves]
