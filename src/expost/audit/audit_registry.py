@@ -6,6 +6,7 @@ class or function whose docstring has a line that begins with ``Guarantee:``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import pkgutil
@@ -32,17 +33,13 @@ __all__ = [
 ]
 
 
-def _none() -> Sequence[LawPair]:
-    return ()
-
-
 @dataclass(frozen=True)
 class AuditEntry:
     """A mechanism by its dotted name, with its worst-case pairs and, where they can be written out, its laws.
 
-    ``pairs`` and ``laws`` are called when the audit runs, so that listing the entries costs nothing. ``also`` names
-    further public objects that this entry attacks through the same code (an alias, a thin wrapper). ``noise`` is where the
-    mechanism decides how much noise it draws: planting faults there measures what the attack would notice.
+    ``pairs`` and ``laws`` are called when the audit runs, so that listing the entries is cheap. ``also`` names further
+    public objects that this entry attacks through the same code (an alias, a thin wrapper). ``noise`` lists the places
+    where the mechanism decides how much noise it draws; planting faults there measures what the attack detects.
 
     >>> AuditEntry("expost.noise.LaplaceMechanism", pairs=lambda: ()).short_name
     'noise.LaplaceMechanism'
@@ -50,13 +47,13 @@ class AuditEntry:
 
     mechanism: str
     pairs: Callable[[], Sequence[Pair]]
-    laws: Callable[[], Sequence[LawPair]] = _none
+    laws: Callable[[], Sequence[LawPair]] = tuple
     also: tuple[str, ...] = ()
     noise: tuple[Noise, ...] = ()
 
     @property
     def short_name(self) -> str:
-        """Return the first-level package and the mechanism's own name, whichever module defines it."""
+        """Shorten the name to the first-level package and the mechanism, whichever module defines it."""
         parts = self.mechanism.split(".")
         return f"{parts[1]}.{parts[-1]}"
 
@@ -71,7 +68,7 @@ _PREFIX = "entries_"
 
 
 def all_entries() -> tuple[AuditEntry, ...]:
-    """Return all registered entries, by name.
+    """List all registered entries, sorted by name.
 
     >>> any(entry.short_name == "noise.LaplaceMechanism" for entry in all_entries())
     True
@@ -84,39 +81,44 @@ def all_entries() -> tuple[AuditEntry, ...]:
     names = [entry.mechanism for entry in entries]
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
-        raise InvalidRequest("Expected one entry a mechanism", got=min(repeated), do="Join its pairs in one entry")
+        raise InvalidRequest("Expected one entry per mechanism", got=min(repeated), do="Join its pairs in one entry")
     return tuple(sorted(entries, key=lambda entry: entry.mechanism))
 
 
 def mechanisms(packages: Sequence[str] = AUDITED_PACKAGES) -> dict[str, Any]:
-    """Return all mechanisms of these packages by their shortest public name.
+    """Find all mechanisms of these packages, by their shortest public name.
 
     >>> "expost.noise.LaplaceMechanism" in mechanisms(["noise"])
     True
     """
     found: dict[str, Any] = {}
-    for name in packages:
-        package = importlib.import_module(f"expost.{name}")
-        for module in _modules(package):
-            found |= {_public_name(name, item, package): item for name, item in mechanisms_of(module)}
+    for package_name in packages:
+        package = importlib.import_module(f"expost.{package_name}")
+        modules = [package]
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            # Mechanisms of a module whose extra is missing cannot run here either.
+            with contextlib.suppress(MissingExtra):
+                modules.append(importlib.import_module(info.name))
+        for module in modules:
+            for name, item in mechanisms_of(module):
+                # The name in the package, where it is exported, is better than the module that defines it.
+                exported = getattr(package, name, None) is item
+                found[f"{package.__name__ if exported else item.__module__}.{name}"] = item
     return found
 
 
 def mechanisms_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the mechanisms that one module defines itself."""
+    """Yield the mechanisms that one module defines, not those that it imports."""
     for name, item in vars(module).items():
         public = not name.startswith("_") and getattr(item, "__module__", None) == module.__name__
-        if public and (inspect.isclass(item) or inspect.isfunction(item)) and _promises(item):
-            yield name, item
-
-
-def _promises(item: Any) -> bool:
-    """Return whether its own docstring has a line that begins with ``Guarantee:``."""
-    return any(line.strip().startswith("Guarantee:") for line in (item.__doc__ or "").splitlines())
+        if public and (inspect.isclass(item) or inspect.isfunction(item)):
+            lines = (item.__doc__ or "").splitlines()
+            if any(line.strip().startswith("Guarantee:") for line in lines):
+                yield name, item
 
 
 def missing(entries: Sequence[AuditEntry], found: Mapping[str, Any]) -> list[str]:
-    """Return the mechanisms that no entry attacks; an entry may use any dotted name that leads to the object.
+    """List the mechanisms that no entry attacks; an entry may use any dotted name of the object.
 
     >>> missing([], mechanisms_named("expost.noise.LaplaceMechanism"))
     ['expost.noise.LaplaceMechanism']
@@ -126,7 +128,7 @@ def missing(entries: Sequence[AuditEntry], found: Mapping[str, Any]) -> list[str
 
 
 def mechanisms_named(*names: str) -> dict[str, Any]:
-    """Objects by their dotted names.
+    """Look up objects by their dotted names.
 
     >>> mechanisms_named("expost.noise.LaplaceMechanism")["expost.noise.LaplaceMechanism"].__name__
     'LaplaceMechanism'
@@ -135,7 +137,7 @@ def mechanisms_named(*names: str) -> dict[str, Any]:
 
 
 def resolve(name: str) -> Any:
-    """Return the object a dotted name leads to.
+    """Look up the object that a dotted name refers to.
 
     >>> resolve("expost.noise.mechanism.LaplaceMechanism") is resolve("expost.noise.LaplaceMechanism")
     True
@@ -151,18 +153,3 @@ def resolve(name: str) -> Any:
         if item is not None:
             return item
     raise InvalidRequest("Expected the dotted name of a mechanism", got=name, do="Name a public class or function")
-
-
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    yield package
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        try:
-            yield importlib.import_module(module.name)
-        except MissingExtra:
-            continue  # its mechanisms cannot run here either
-
-
-def _public_name(name: str, item: Any, package: ModuleType) -> str:
-    """``expost.noise.Laplace`` rather than the file it is defined in, where the package exports it."""
-    exported = getattr(package, name, None) is item
-    return f"{package.__name__}.{name}" if exported else f"{item.__module__}.{name}"

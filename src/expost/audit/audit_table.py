@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -37,32 +37,31 @@ __all__ = [
     "strength_of",
 ]
 
-_FILE = "power.json"
+
+@cache
+def _read_power() -> dict[str, Any]:
+    """Read the measured power that is stored in the package."""
+    stored: dict[str, Any] = json.loads((resources.files("expost.audit") / "power.json").read_text())
+    return stored
 
 
 def measured_power(profile: str) -> dict[str, float]:
-    """Return the smallest planted fault that each entry caught at this profile: the missing share of the noise, 0 for none.
+    """Read the smallest planted fault that each entry detected at this profile: the missing share of the noise, 0 for none.
 
     >>> measured_power("full")["noise.LaplaceMechanism"] <= 0.1
     True
     """
-    found: dict[str, float] = _stored()["profiles"].get(profile, {})
+    found: dict[str, float] = _read_power()["profiles"].get(profile, {})
     return found
 
 
 def measured_on() -> str:
-    """Return the day of the measurement.
+    """Read the date of the measurement.
 
     >>> len(measured_on())
     10
     """
-    return str(_stored()["date"])
-
-
-@cache
-def _stored() -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads((resources.files("expost.audit") / _FILE).read_text())
-    return stored
+    return str(_read_power()["date"])
 
 
 _STRONG = 0.5  # of the claim: an attack that finds less is called weak
@@ -71,7 +70,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class AuditProfile:
-    """How many runs a side: for batched pairs, and for those that loop in Python; ``lift`` multiplies the caps of pairs.
+    """The number of runs per side, for batched pairs and for those that loop in Python; ``lift`` multiplies the caps of pairs.
 
     >>> PROFILES["quick"].runs
     100000
@@ -82,7 +81,7 @@ class AuditProfile:
     lift: int = 1
 
     def runs_of(self, pair: Pair) -> int:
-        """Return the runs a side of one pair."""
+        """Compute the number of runs per side of one pair."""
         runs = self.slow_runs if pair.slow else self.runs
         return runs if pair.most_runs is None else min(runs, self.lift * pair.most_runs)
 
@@ -91,7 +90,7 @@ PROFILES = {"quick": AuditProfile(100_000, 1_000), "full": AuditProfile(1_000_00
 
 
 class AuditVerdict(enum.Enum):
-    """How one mechanism fared, and how much the attack could have seen.
+    """The result for one mechanism, and how strong the attack was.
 
     >>> AuditVerdict.HOLDS.value
     'no violation found'
@@ -107,10 +106,10 @@ class AuditVerdict(enum.Enum):
 class AuditRow:
     """One mechanism: its claim, the largest loss found against it, and how hard it was attacked.
 
-    ``found`` and ``allowed`` are those of a violation if there is one, else of the sampled pair that came closest to
-    its claim. ``laws`` of the pairs were decided by their exact output law, the others by ``samples`` runs. ``catches`` is
-    the smallest share of missing noise that this attack was measured to notice (``expost.audit.planted_fault``), 0 if it noticed
-    none of the faults planted, ``None`` if none was planted at this profile.
+    ``found`` and ``allowed`` belong to a violation if there is one, otherwise to the sampled pair that came closest to
+    its claim. ``laws`` pairs were decided by their exact output law, the others by ``samples`` runs. ``catches`` is the
+    smallest share of missing noise that this attack detects (``expost.audit.planted_fault``), 0 if it detected none of
+    the planted faults, ``None`` if none was planted at this profile.
 
     >>> row = AuditRow("noise.Coin", "epsilon 1", "epsilon", 0.9, 1.0, pairs=2, laws=1, samples=1000, verdict=AuditVerdict.HOLDS)
     >>> row.text
@@ -137,14 +136,14 @@ class AuditRow:
 
     @property
     def fault(self) -> str:
-        """The smallest planted fault that was caught, in words."""
+        """The smallest planted fault that was detected, as text."""
         if self.catches is None:
             return "not measured"
         return f"{self.catches:.0%} less noise" if self.catches else "none of those planted"
 
     @property
     def judgement(self) -> str:
-        """The verdict in words; a weak one says what it would miss."""
+        """The verdict as text; a weak one names the faults it would miss."""
         if self.verdict is not AuditVerdict.WEAK:
             return str(self.verdict.value)
         missed = f"would miss less than {self.fault}" if self.catches else "would miss most faults"
@@ -152,7 +151,7 @@ class AuditRow:
 
 
 def strength_of(finding: AttackFinding) -> AuditVerdict:
-    """Return the verdict on the finding that decides a row.
+    """Judge the finding that decides a row.
 
     >>> strength_of(AttackFinding("pair", found=0.2, allowed=1.0)).value
     'weak'
@@ -176,7 +175,7 @@ def audit_table(
 
     All bounds of the table hold together with probability ``confidence``: a sound package shows a violation with
     probability at most 1 - ``confidence``. A seed makes the table reproducible; ``None`` draws fresh bits.
-    ``progress`` is told (done, total, name) before each mechanism.
+    ``progress`` is called with (done, total, name) before each mechanism.
 
     >>> from expost.audit.audit_registry import all_entries
     >>> laplace = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
@@ -211,47 +210,36 @@ def audit_entry(
 ) -> AuditRow:
     """Attack one mechanism; each of its sampled pairs errs with probability at most ``failure_probability``."""
     sampled = tuple(entry.pairs()) if pairs is None else pairs
-    judged = list(_judged(entry, sampled, profile, bits, failure_probability))
-    finding, claim, unit = max(judged, key=lambda item: (item[0].violated, not item[0].exact, item[0].share))
+    judged: list[tuple[AttackFinding, str, str]] = []  # with the claim and its unit
+    for pair in sampled:
+        finding = attack(pair, profile.runs_of(pair), bits=bits, failure_probability=failure_probability)
+        judged.append((finding, str(pair.claim), unit_of(pair.claim)))
+    for law in entry.laws():
+        finding = compare(law)
+        delta = f", delta {float(law.delta):.2g}" if law.delta else ""
+        judged.append((finding, f"epsilon {finding.allowed:.4g}{delta}", "epsilon"))
+    worst, claim, unit = max(judged, key=lambda item: (item[0].violated, not item[0].exact, item[0].share))
     return AuditRow(
         mechanism=entry.short_name,
         claim=claim,
         unit=unit,
-        found=finding.found,
-        allowed=finding.allowed,
+        found=worst.found,
+        allowed=worst.allowed,
         pairs=len(judged),
         laws=len(judged) - len(sampled),
         samples=sum(item.samples for item, _, _ in judged),
-        verdict=strength_of(finding),
+        verdict=strength_of(worst),
     )
 
 
-def _judged(
-    entry: AuditEntry, pairs: Sequence[Pair], profile: AuditProfile, bits: BitSource, risk: float
-) -> Iterator[tuple[AttackFinding, str, str]]:
-    for pair in pairs:
-        yield (
-            attack(pair, profile.runs_of(pair), bits=bits, failure_probability=risk),
-            str(pair.claim),
-            unit_of(pair.claim),
-        )
-    for law in entry.laws():
-        finding = compare(law)
-        yield (
-            finding,
-            f"epsilon {finding.allowed:.4g}" + (f", delta {float(law.delta):.2g}" * bool(law.delta)),
-            "epsilon",
-        )
-
-
 def bits_of(entry: AuditEntry, seed: int) -> SeededBits:
-    """Bits of its own for each mechanism, so that a new entry does not change the others' numbers."""
+    """Derive separate bits for each mechanism, so that a new entry does not change the numbers of the others."""
     digest = hashlib.sha256(f"{seed} {entry.mechanism}".encode()).digest()
     return SeededBits(int.from_bytes(digest, "big"))
 
 
 def profile_of(profile: str | AuditProfile) -> AuditProfile:
-    """Return the profile of this name, or the one given."""
+    """Look up a profile by name; a profile is returned unchanged."""
     if isinstance(profile, AuditProfile):
         return profile
     if profile not in PROFILES:
@@ -266,9 +254,9 @@ _TRIES = 200  # pairs of the whole table, which share its failure probability
 def smallest_fault(
     entry: AuditEntry, profile: str | AuditProfile = "quick", *, factors: Sequence[Fraction] = FACTORS
 ) -> float:
-    """Return the missing share of noise of the smallest planted fault that the entry's attack calls a violation; 0 if none is.
+    """Find the smallest planted fault that the entry's attack detects, as the missing share of noise; 0 if there is none.
 
-    Faults are tried from the smallest on, at the failure probability that the whole table leaves to a pair.
+    Faults are tried from the smallest on, at the failure probability that a pair has in the whole table.
 
     >>> from expost.audit.audit_registry import all_entries
     >>> (laplace,) = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
@@ -276,29 +264,19 @@ def smallest_fault(
     0.5
     """
     if not entry.noise:
-        raise InvalidRequest(
-            "Expected an entry that says where its noise is", got=entry.short_name, do="Declare noise="
-        )
+        raise InvalidRequest("Expected an entry that declares its noise", got=entry.short_name, do="Declare noise=")
     return next((float(1 - factor) for factor in factors if catches(entry, factor, profile)), 0.0)
 
 
 def catches(entry: AuditEntry, factor: Fraction, profile: str | AuditProfile = "quick") -> bool:
-    """Return whether the attack calls the mechanism broken when all of its noise is multiplied by this factor."""
-    settings = profile_of(profile)
+    """Return whether the attack reports a violation when all noise of the mechanism is multiplied by this factor."""
+    settings, bits = profile_of(profile), bits_of(entry, seed=0)
     with planted(entry.noise, factor):
-        return any(_violations(entry, settings))
-
-
-def _violations(entry: AuditEntry, profile: AuditProfile) -> Iterator[bool]:
-    bits = bits_of(entry, seed=0)
-    for pair in _telling(entry.pairs()):
-        yield attack(pair, profile.runs_of(pair), bits=bits, failure_probability=1e-3 / _TRIES).violated
-
-
-def _telling(pairs: Sequence[Pair]) -> Sequence[Pair]:
-    """Return the pairs that run in batches, those without a cap first; the others only where there is none of these.
-
-    Whole fits see far less in far more time: leaving them out can only understate what is caught.
-    """
-    batched = [pair for pair in pairs if not pair.slow]
-    return sorted(batched or pairs, key=lambda pair: pair.most_runs is not None)
+        pairs = entry.pairs()
+        # Whole fits see far less in far more time: leaving them out can only understate what is detected.
+        batched = [pair for pair in pairs if not pair.slow]
+        ordered = sorted(batched or pairs, key=lambda pair: pair.most_runs is not None)
+        return any(
+            attack(pair, settings.runs_of(pair), bits=bits, failure_probability=1e-3 / _TRIES).violated
+            for pair in ordered
+        )

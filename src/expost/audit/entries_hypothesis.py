@@ -31,8 +31,8 @@ __all__ = ["entries"]
 _CLAIM = PureGuarantee(Fraction(2))
 _PREFIX = "expost.stats.hypothesis."
 
-# Neighbours: one row is replaced, as badly as its bounds and categories allow; z stays, so that x moves the product's
-# centred parts alone.
+# Adjacent tables: one row is replaced, as badly as its bounds and categories allow. z stays, so that x moves only the
+# centered parts of the product.
 Columns = dict[str, list[Any]]
 
 _LEFT: Columns = {
@@ -52,34 +52,36 @@ _RIGHT: Columns = {
 
 
 def entries() -> Iterable[AuditEntry]:
-    """One entry a test; those that allow a private number of rows are attacked with it too."""
+    """List one entry per test; tests that allow a private number of rows are also attacked with one."""
     return (
-        _entry("BinomialTest", lambda: BinomialTest("s", equals=True, null=0.5, epsilon=2)),
-        _entry("MeanDifferenceTest", lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=2)),
-        _entry("AnovaTest", lambda: AnovaTest("x", by="g", epsilon=2)),
-        _entry("GoodnessOfFitTest", lambda: GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2)),
-        _entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
-        _entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2), private_size=False),
-        _entry("LinearCorrelationTest", lambda: LinearCorrelationTest("x", "z", epsilon=2), private_size=False),
-        _entry("SplitTest", lambda: SplitTest("correlation", "x", "y", epsilon=2, parts=1)),
+        _test_entry("BinomialTest", lambda: BinomialTest("s", equals=True, null=0.5, epsilon=2)),
+        _test_entry("MeanDifferenceTest", lambda: MeanDifferenceTest("x", by="g", groups=("a", "b"), epsilon=2)),
+        _test_entry("AnovaTest", lambda: AnovaTest("x", by="g", epsilon=2)),
+        _test_entry("GoodnessOfFitTest", lambda: GoodnessOfFitTest("g", [0.5, 0.5], epsilon=2)),
+        _test_entry("IndependenceTest", lambda: IndependenceTest("g", "s", epsilon=2)),
+        _test_entry("CorrelationTest", lambda: CorrelationTest("x", "y", epsilon=2), private_size=False),
+        _test_entry("LinearCorrelationTest", lambda: LinearCorrelationTest("x", "z", epsilon=2), private_size=False),
+        _test_entry("SplitTest", lambda: SplitTest("correlation", "x", "y", epsilon=2, parts=1)),
     )
 
 
-def _entry(name: str, build: Callable[[], Any], *, private_size: bool = True) -> AuditEntry:
-    def pairs() -> Sequence[Pair]:
-        found = [_pair("one row replaced", build, _LEFT, _RIGHT)]
+def _test_entry(name: str, build: Callable[[], Any], *, private_size: bool = True) -> AuditEntry:
+    """Build the entry of one test."""
+
+    def build_pairs() -> Sequence[Pair]:
+        found = [_table_pair("one row replaced", build, _LEFT, _RIGHT)]
         if private_size:
             fewer = {column: values[1:] for column, values in _RIGHT.items()}
-            found.append(_pair("one row removed", build, _RIGHT, fewer, public=False))
+            found.append(_table_pair("one row removed", build, _RIGHT, fewer, public=False))
         return found
 
-    return AuditEntry(_PREFIX + name, pairs, noise=PATHS)
+    return AuditEntry(_PREFIX + name, build_pairs, noise=PATHS)
 
 
-def _pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *, public: bool = True) -> Pair:
-    """Return all that a test puts under noise, on two neighbouring tables."""
+def _table_pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *, public: bool = True) -> Pair:
+    """Build a pair of everything that a test releases on two adjacent tables."""
 
-    def asked(columns: Columns) -> Callable[[BitSource], Any]:
+    def plan_release(columns: Columns) -> Callable[[BitSource], Any]:
         dataset = Dataset(
             pa.table(columns),
             adjacency="replace-one" if public else "add-remove",
@@ -90,4 +92,4 @@ def _pair(name: str, build: Callable[[], Any], left: Columns, right: Columns, *,
         plan = build().plan(dataset)
         return lambda bits: plan.release_numbers(plan.measure(dataset), bits)
 
-    return replay_pair(name, _CLAIM, asked(left), asked(right))
+    return replay_pair(name, _CLAIM, plan_release(left), plan_release(right))

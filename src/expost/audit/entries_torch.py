@@ -14,13 +14,15 @@ __all__ = ["entries"]
 
 
 def entries() -> Iterable[AuditEntry]:
-    """One entry, or none without the extra."""
+    """List one entry, or none without the extra."""
     return (
-        (AuditEntry("expost.torch.train", _pairs, noise=GAUSSIAN_STREAM),) if importlib.util.find_spec("torch") else ()
+        (AuditEntry("expost.torch.train", _module_pairs, noise=GAUSSIAN_STREAM),)
+        if importlib.util.find_spec("torch")
+        else ()
     )
 
 
-def _pairs() -> Sequence[Pair]:
-    # Loaded on demand: torch takes seconds to import.
+def _module_pairs() -> Sequence[Pair]:
+    # Loaded on demand, because importing torch takes seconds.
     found: Sequence[Pair] = importlib.import_module("expost.audit.torch_canary").pairs()
     return found

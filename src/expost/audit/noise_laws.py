@@ -31,40 +31,40 @@ Noise = Callable[[Any, int], Any]
 
 
 def laplace_mass(a: Any, k: int) -> Any:
-    """P(noise = k) for two-sided geometric noise."""
+    """Compute P(noise = k) for two-sided geometric noise."""
     return (1 - a) / (1 + a) * a ** abs(k)
 
 
 def laplace_reach(a: Any, k: int) -> Any:
-    """P(noise >= k) for two-sided geometric noise."""
+    """Compute P(noise >= k) for two-sided geometric noise."""
     return a**k / (1 + a) if k > 0 else 1 - a ** (1 - k) / (1 + a)
 
 
 def geometric_mass(a: Any, k: int) -> Any:
-    """P(noise = k) for one-sided geometric noise."""
+    """Compute P(noise = k) for one-sided geometric noise."""
     return (1 - a) * a**k if k >= 0 else 0 * a
 
 
 def geometric_reach(a: Any, k: int) -> Any:
-    """P(noise >= k) for one-sided geometric noise."""
+    """Compute P(noise >= k) for one-sided geometric noise."""
     return a**k if k > 0 else 1 + 0 * a
 
 
 def laplace_law(center: int, a: Any, ends: tuple[int, int]) -> Mass:
-    """Return a number plus two-sided noise, clamped to a range."""
+    """Enumerate a number plus two-sided noise, clamped to a range."""
     low, high = ends
     law = {k: laplace_mass(a, k - center) for k in range(low + 1, high)}
     return law | {low: 1 - laplace_reach(a, low + 1 - center), high: laplace_reach(a, high - center)}
 
 
 def choice_law(gaps: Sequence[int], a: Any) -> Mass:
-    """Return the exponential mechanism: candidate i in proportion to a^gap."""
+    """Enumerate the exponential mechanism: candidate i in proportion to a^gap."""
     weights = [a**gap for gap in gaps]
     return {index: weight / sum(weights) for index, weight in enumerate(weights)}
 
 
 def _count_law(chances: Sequence[Any]) -> list[Any]:
-    """Return the law of the number of heads among independent coins."""
+    """Enumerate the number of heads among independent coins."""
     law = [1]
     for p in chances:
         law = [(1 - p) * none + p * one for none, one in zip([*law, 0], [0, *law], strict=True)]
@@ -72,7 +72,7 @@ def _count_law(chances: Sequence[Any]) -> list[Any]:
 
 
 def permute_and_flip_law(gaps: Sequence[int], a: Any) -> Mass:
-    """Coins of probability a^gap in a random order; the first head wins."""
+    """Enumerate permute-and-flip: coins of probability a^gap in a random order; the first head wins."""
     chances = [a**gap for gap in gaps]
     law = {}
     for index, p in enumerate(chances):
@@ -82,31 +82,26 @@ def permute_and_flip_law(gaps: Sequence[int], a: Any) -> Mass:
 
 
 def noisy_max_law(scores: Sequence[int], a: Any, window: int) -> Mass:
-    """Return two-sided noise on each score, the largest wins, ties are split evenly; too low by a^window or so."""
+    """Enumerate noisy max: two-sided noise on each score, ties split evenly; entries are too low by about a^window."""
     law = dict.fromkeys(range(len(scores)), 0 * a)
     for top in range(min(scores) - window, max(scores) + window + 1):
         here = [laplace_mass(a, top - score) for score in scores]
         under = [1 - laplace_reach(a, top - score) for score in scores]
         for index, p in enumerate(here):
-            rest = [(u, h) for j, (u, h) in enumerate(zip(under, here, strict=True)) if j != index]
-            law[index] += p * _shared_win(rest)
+            ties = [1]  # the law of the number of rivals at the top, none above it
+            for rival, (below, at_top) in enumerate(zip(under, here, strict=True)):
+                if rival != index:
+                    ties = [below * none + at_top * one for none, one in zip([*ties, 0], [0, *ties], strict=True)]
+            law[index] += p * sum(share / (count + 1) for count, share in enumerate(ties))
     return law
-
-
-def _shared_win(rest: Sequence[tuple[Any, Any]]) -> Any:
-    """Return the chance to win against rivals that are under the top or at it."""
-    ties = [1]
-    for under, here in rest:
-        ties = [under * none + here * one for none, one in zip([*ties, 0], [0, *ties], strict=True)]
-    return sum(share / (count + 1) for count, share in enumerate(ties))
 
 
 def above_threshold_law(
     queries: Sequence[int], a: Any, b: Any, *, depth: int, hits: int = 1, two_sided: bool = False, gaps: int = 1
 ) -> Mass:
-    """Return the queries (and gaps) at which above-threshold at threshold 0 answers "above"; too low by a^depth or so.
+    """Enumerate the queries (and gaps) at which above-threshold at threshold 0 answers "above"; too low by about a^depth.
 
-    An outcome is a tuple of (query, gap); gaps from ``gaps`` - 1 on are lumped together.
+    An outcome is a tuple of (query, gap); gaps of at least ``gaps`` - 1 are merged.
     """
     law: Mass = {}
     for outcome, p in _first_hit(queries, a, b, depth, two_sided, gaps).items():
@@ -121,6 +116,7 @@ def above_threshold_law(
 
 
 def _first_hit(queries: Sequence[int], a: Any, b: Any, depth: int, two_sided: bool, gaps: int) -> Mass:
+    """Enumerate the first query answered "above" and its gap, or None."""
     mass, reach = (laplace_mass, laplace_reach) if two_sided else (geometric_mass, geometric_reach)
     law: Mass = dict.fromkeys([(t, g) for t in range(len(queries)) for g in range(gaps)], 0 * a)
     law[None] = 0 * a
@@ -136,47 +132,44 @@ def _first_hit(queries: Sequence[int], a: Any, b: Any, depth: int, two_sided: bo
 
 
 def reduced_law(queries: Sequence[int], decays: Sequence[Any], query_decays: Sequence[Any], *, depth: int) -> Mass:
-    """Return the query at which reduced above-threshold at threshold 0 stops, or None; the noise of a rung from the next."""
+    """Enumerate the query at which reduced above-threshold at threshold 0 stops, or None if it does not."""
     law: Mass = dict.fromkeys([*range(len(queries)), None], 0 * decays[0])
     steps = [(low / high) * (1 - high) / (1 - low) for high, low in pairwise(decays)]  # stay probabilities
 
-    def walk(rung: int, z: int, p: Any, noises: tuple[int, ...]) -> None:
+    def walk_down(rung: int, z: int, p: Any, noises: tuple[int, ...]) -> None:
         if rung < 0:
-            _play(law, queries, query_decays, p, noises)
+            for t, (query, b, noise) in enumerate(zip(queries, query_decays, noises, strict=True)):
+                hit = geometric_reach(b, noise - query)
+                law[t] += p * hit
+                p = p * (1 - hit)
+            law[None] += p
             return
+        # The noise of a rung is that of the next, more precise one, plus a jump.
         stay = steps[rung]
         for jump in range(depth - z + 1):
             weight = (1 - stay) * geometric_mass(decays[rung], jump) + (stay if jump == 0 else 0)
-            walk(rung - 1, z + jump, p * weight, (z + jump, *noises))
+            walk_down(rung - 1, z + jump, p * weight, (z + jump, *noises))
 
     top = len(queries) - 1
     for z in range(depth + 1):
-        walk(top - 1, z, geometric_mass(decays[top], z), (z,))
+        walk_down(top - 1, z, geometric_mass(decays[top], z), (z,))
     return law
 
 
-def _play(law: Mass, queries: Sequence[int], decays: Sequence[Any], p: Any, noises: Sequence[int]) -> None:
-    for t, (query, b, z) in enumerate(zip(queries, decays, noises, strict=True)):
-        hit = geometric_reach(b, z - query)
-        law[t] += p * hit
-        p = p * (1 - hit)
-    law[None] += p
-
-
 def response_law(truth: int, categories: int, a: Any) -> Mass:
-    """Randomised response: the truth in proportion to 1, each lie to a."""
+    """Enumerate randomized response: the truth in proportion to 1, each lie to a."""
     weights = [1 + 0 * a if answer == truth else a for answer in range(categories)]
     return {answer: weight / sum(weights) for answer, weight in enumerate(weights)}
 
 
 def proposed_law(distance: int, line: int, a: Any, answers: Mass) -> Mass:
-    """Propose-test-release: the answers if distance plus noise passes the line, else None."""
+    """Enumerate propose-test-release: the answers if distance plus noise exceeds the line, else None."""
     passed = laplace_reach(a, line + 1 - distance)
     return {answer: passed * p for answer, p in answers.items()} | {None: 1 - passed}
 
 
 def laplace_path_law(center: int, low: Any, high: Any, *, coarse: range, fine: range) -> Mass:
-    """Return two rungs of a gradual release of one integer, decays ``low`` > ``high``; pairs of values from the two ranges."""
+    """Enumerate two rungs of a gradual release of one integer, with decays ``low`` > ``high`` and values from two ranges."""
     stay = high / low * ((1 - low) / (1 - high)) ** 2  # docs/proofs/lattice-laplace.md
     law = {}
     for y in fine:

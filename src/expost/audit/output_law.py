@@ -33,17 +33,16 @@ class Law:
 
     @property
     def unlisted(self) -> Fraction:
-        """What the entries leave of 1."""
+        """Probability of the outcomes that are not listed."""
         return 1 - sum(self.mass.values(), Fraction(0))
 
 
 @dataclass(frozen=True)
 class LawPair:
-    """Two neighbouring inputs whose output laws are known, and how far they may differ.
+    """Two adjacent inputs whose output laws are known, and how far they may differ.
 
     ``ratio`` is e^epsilon as a rational, or for ex-post claims a function from the outcome to it. The noise of these
-    laws has a rational decay, so that no logarithm or exponential is ever rounded: the mechanism at the decay
-    ``a`` is the mechanism at epsilon = -ln a in its place.
+    laws has a rational decay ``a`` instead of epsilon = -ln a, so that no logarithm or exponential is rounded.
 
     >>> coin = Law({"heads": Fraction(1, 3), "tails": Fraction(2, 3)})
     >>> LawPair("coins", coin, coin, ratio=Fraction(1)).delta
@@ -57,12 +56,12 @@ class LawPair:
     delta: Fraction = Fraction(0)
 
     def allowed(self, outcome: Hashable) -> Fraction:
-        """Return the largest ratio that this outcome may have."""
+        """Look up the largest ratio that this outcome may have."""
         return self.ratio(outcome) if callable(self.ratio) else self.ratio
 
 
 def compare(pair: LawPair) -> AttackFinding:
-    """Return the worst loss between the two laws; the decision is exact, the numbers shown are floats.
+    """Compute the worst loss between the two laws; the decision is exact, the numbers shown are floats.
 
     >>> left = Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)})
     >>> right = Law({"heads": Fraction(1, 4), "tails": Fraction(3, 4)})
@@ -71,45 +70,49 @@ def compare(pair: LawPair) -> AttackFinding:
     >>> compare(LawPair("coins", left, right, ratio=Fraction(3, 2))).violated
     True
     """
-    ways = (pair.left, pair.right), (pair.right, pair.left)
-    findings = [_hockey_stick(pair, *way) if pair.delta else _worst_outcome(pair, *way) for way in ways]
+    findings = []
+    for ours, theirs in ((pair.left, pair.right), (pair.right, pair.left)):
+        if pair.delta:
+            findings.append(_compare_with_delta(pair, ours, theirs))
+        else:
+            findings += [_compare_outcome(pair, outcome, ours, theirs) for outcome, p in ours.mass.items() if p]
     return max(findings, key=lambda finding: finding.found - finding.allowed)
 
 
-def _worst_outcome(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
-    found = [_judge(pair, outcome, p, theirs, ours.error) for outcome, p in ours.mass.items() if p]
-    return max(found, key=lambda finding: finding.found - finding.allowed)
-
-
-def _judge(pair: LawPair, outcome: Hashable, p: Fraction, theirs: Law, error: Fraction) -> AttackFinding:
-    q, ratio = theirs.mass.get(outcome, Fraction(0)), pair.allowed(outcome)
-    limit, loss = _log(ratio), _log(p / q) if q else math.inf
+def _compare_outcome(pair: LawPair, outcome: Hashable, ours: Law, theirs: Law) -> AttackFinding:
+    """Compare the probabilities of one outcome, whose ratio must not exceed e^epsilon."""
+    p, q, ratio = ours.mass[outcome], theirs.mass.get(outcome, Fraction(0)), pair.allowed(outcome)
+    limit, loss = _log_fraction(ratio), _log_fraction(p / q) if q else math.inf
     if p > ratio * (q + theirs.error):
         return AttackFinding(pair.name, max(loss, math.nextafter(limit, math.inf)), limit, exact=True)
-    if p + error > ratio * q * (1 + _UNDECIDED):
+    if p + ours.error > ratio * q * (1 + _UNDECIDED):
         raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
     return AttackFinding(pair.name, min(loss, limit), limit, exact=True)
 
 
-def _hockey_stick(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
-    """For (epsilon, delta): what one law has in excess of e^epsilon times the other must stay within delta."""
+def _compare_with_delta(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
+    """Compare two laws for (epsilon, delta): the excess of one over e^epsilon times the other must stay within delta."""
     ratio = pair.allowed(None)
-    limit = _log(ratio)
-    if _excess(ours, theirs, ratio) > pair.delta + ratio * theirs.error * len(ours.mass):
+    limit = _log_fraction(ratio)
+    if _sum_excess(ours, theirs, ratio) > pair.delta + ratio * theirs.error * len(ours.mass):
         return AttackFinding(pair.name, math.nextafter(limit, math.inf), limit, exact=True)
-    if _excess(ours, theirs, ratio) + ours.unlisted > pair.delta * (1 + _UNDECIDED):
+    if _sum_excess(ours, theirs, ratio) + ours.unlisted > pair.delta * (1 + _UNDECIDED):
         raise InvalidRequest("Expected an enumeration fine enough to decide", do="Widen its window")
     low, high = 0.0, limit
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta else (low, middle)
+        low, high = (
+            (middle, high) if _sum_excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta else (low, middle)
+        )
     return AttackFinding(pair.name, low, limit, exact=True)
 
 
-def _excess(ours: Law, theirs: Law, ratio: Fraction) -> Fraction:
+def _sum_excess(ours: Law, theirs: Law, ratio: Fraction) -> Fraction:
+    """Sum what one law has in excess of ``ratio`` times the other (the hockey-stick divergence)."""
     terms = (p - ratio * theirs.mass.get(outcome, Fraction(0)) for outcome, p in ours.mass.items())
     return sum((term for term in terms if term > 0), Fraction(0))
 
 
-def _log(ratio: Fraction) -> float:
+def _log_fraction(ratio: Fraction) -> float:
+    """Take the logarithm of a fraction whose parts may be too large for floats."""
     return math.log(ratio.numerator) - math.log(ratio.denominator)

@@ -53,10 +53,20 @@ class Noise:
 
     @contextmanager
     def scaled(self, factor: Fraction) -> Iterator[None]:
-        """While this lasts, noise is drawn with its scale multiplied by the factor."""
+        """Multiply the scale of this noise by the factor, in this block."""
         owner, name = self.place
         kept = vars(owner)[name]
-        setattr(owner, name, self._changed(kept, factor**self.power))
+        times = factor**self.power
+        if isinstance(kept, property):
+            assert kept.fget is not None
+            changed: Any = property(self._scale_call(kept.fget, times))
+        elif isinstance(kept, cached_property):
+            changed = property(self._scale_call(kept.func, times))
+        elif isinstance(kept, classmethod):
+            changed = classmethod(self._scale_call(kept.__func__, times, skip=1))
+        else:
+            changed = self._scale_call(kept, times, skip=int(isinstance(owner, type)))
+        setattr(owner, name, changed)
         try:
             yield
         finally:
@@ -77,30 +87,21 @@ class Noise:
                 return owner, parts[-1]
         raise InvalidRequest("Expected the dotted name of what decides a noise", got=self.where, do="Name its module")
 
-    def _changed(self, kept: Any, times: Fraction) -> Any:
-        if isinstance(kept, property):
-            assert kept.fget is not None
-            return property(self._wrapped(kept.fget, times))
-        if isinstance(kept, cached_property):
-            return property(self._wrapped(kept.func, times))
-        if isinstance(kept, classmethod):
-            return classmethod(self._wrapped(kept.__func__, times, skip=1))
-        return self._wrapped(kept, times, skip=int(isinstance(self.place[0], type)))
+    def _scale_call(self, function: Callable[..., Any], times: Fraction, skip: int = 0) -> Callable[..., Any]:
+        """Wrap a function so that its result, or one of its arguments, is multiplied."""
 
-    def _wrapped(self, function: Callable[..., Any], times: Fraction, skip: int = 0) -> Callable[..., Any]:
+        def scale_value(value: Any) -> Any:
+            return value * float(times) if isinstance(value, float) else value * times
+
         @wraps(function)
-        def changed(*arguments: Any, **options: Any) -> Any:
+        def call_scaled(*arguments: Any, **options: Any) -> Any:
             if self.argument is None:
-                return _times(function(*arguments, **options), times)
+                return scale_value(function(*arguments, **options))
             place = self.argument + skip
-            moved = (*arguments[:place], _times(arguments[place], times), *arguments[place + 1 :])
+            moved = (*arguments[:place], scale_value(arguments[place]), *arguments[place + 1 :])
             return function(*moved, **options)
 
-        return changed
-
-
-def _times(value: Any, factor: Fraction) -> Any:
-    return value * float(factor) if isinstance(value, float) else value * factor
+        return call_scaled
 
 
 @contextmanager

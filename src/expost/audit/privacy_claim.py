@@ -1,4 +1,4 @@
-"""What a mechanism promises, and what two probabilities of one event say against it."""
+"""What a mechanism promises, and the loss that two probabilities of one event prove."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Claim = Guarantee | ExPost
 
 
 def limit_of(claim: Claim) -> float:
-    """Return the number a bound must not exceed, in the claim's own unit; for ex-post claims the cap.
+    """Read the number a bound must not exceed, in the unit of the claim; for ex-post claims the cap.
 
     >>> limit_of(PureGuarantee(0.5))
     0.5
@@ -63,7 +63,7 @@ def limit_of(claim: Claim) -> float:
 
 
 def unit_of(claim: Claim) -> str:
-    """Return the name of that number.
+    """Name the unit of the number that ``limit_of`` returns.
 
     >>> unit_of(ZeroConcentratedGuarantee(1))
     'rho'
@@ -81,22 +81,22 @@ def unit_of(claim: Claim) -> str:
 
 
 def bound_from_event(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> NDArray[Any]:
-    """Return the least privacy loss compatible with an event of probability >= ``likely`` here and <= ``rare`` there.
+    """Compute the least privacy loss compatible with an event of probability >= ``likely`` here and <= ``rare`` there.
 
-    Monotone in both numbers, so confidence bounds on them give a confidence bound on the loss. Zero where the event
-    says nothing.
+    It is monotone in both numbers, so confidence bounds on them give a confidence bound on the loss. It is zero where
+    the event shows no loss.
 
     >>> bound_from_event(PureGuarantee(1), np.array([0.5]), np.array([0.25])).round(4)
     array([0.6931])
     """
     p, q = np.asarray(likely, np.float64), np.maximum(np.asarray(rare, np.float64), 1e-300)
-    found = np.nan_to_num(_found(claim, p, q), nan=0.0, posinf=math.inf, neginf=0.0)
+    found = np.nan_to_num(_loss_from_event(claim, p, q), nan=0.0, posinf=math.inf, neginf=0.0)
     bound: NDArray[Any] = np.where(p > q, np.maximum(found, 0.0), 0.0)
     return bound
 
 
 def bound_from_cells(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> float:
-    """Return the same from several disjoint events together, for claims on a Renyi divergence; others know single events only.
+    """Compute the least privacy loss compatible with several disjoint events together, for claims on a Renyi divergence.
 
     The divergence is a sum over outcomes of p^order q^(1 - order), and one event's share of it is at least its own term
     (Jensen), which grows with p and falls with q: bounds on both sides of each event give a bound on the sum.
@@ -119,46 +119,36 @@ def bound_from_cells(claim: Claim, likely: NDArray[Any], rare: NDArray[Any]) -> 
     return max(float(np.max(total / limits)), 0.0)
 
 
-def _found(claim: Claim, p: NDArray[Any], q: NDArray[Any]) -> Any:
+def _loss_from_event(claim: Claim, p: NDArray[Any], q: NDArray[Any]) -> Any:
+    """Compute the loss before it is limited to events that are likelier here than there."""
     match claim:
         case PureGuarantee() | ExPost(PureGuarantee()):
-            return _log_ratio(p, q)
+            return np.log(np.maximum(p, 1e-300)) - np.log(q)
         case ApproxGuarantee(_, delta):
-            return _log_ratio(p - float(delta), q)  # P(S) <= e^epsilon Q(S) + delta
+            return np.log(np.maximum(p - float(delta), 1e-300)) - np.log(q)  # P(S) <= e^epsilon Q(S) + delta
         case ZeroConcentratedGuarantee():
-            return np.max(_renyi(p, q) / _ORDERS[:, None], axis=0)  # BS16, Definition 1.1, after post-processing
+            orders = _ORDERS[:, None]
+            return np.max(_event_divergence(p, q, orders) / orders, axis=0)  # BS16, Definition 1.1, post-processed
         case ExPost():
-            return np.max(_one_term_renyi(p, q) / _ORDERS[:, None], axis=0)
+            # A bill e promises E[exp((order - 1)(L - order e))] <= 1 over *all* outcomes. The other outcomes have other
+            # bills; dropping their terms only weakens the attack.
+            orders = _ORDERS[:, None]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                total = (orders * np.log(p) + (1 - orders) * np.log(q)) / (orders - 1)
+            return np.max(total / orders, axis=0)
         case GaussianGuarantee():
             return special.ndtri(np.clip(p, 1e-300, 1)) - special.ndtri(np.clip(q, 1e-300, 1))  # DRS22, Definition 4
         case RenyiGuarantee(curve):
             orders = np.array([[float(order)] for order, _ in curve])
             limits = np.array([[float(epsilon)] for _, epsilon in curve])
-            return np.max(_renyi(p, q, orders) / np.maximum(limits, 1e-300), axis=0)
+            return np.max(_event_divergence(p, q, orders) / np.maximum(limits, 1e-300), axis=0)
     raise InvalidRequest("Expected a known claim", got=type(claim).__name__, do="Pass a Guarantee or ExPost")
 
 
-def _log_ratio(p: NDArray[Any], q: NDArray[Any]) -> Any:
-    return np.log(np.maximum(p, 1e-300)) - np.log(q)
-
-
-def _renyi(p: NDArray[Any], q: NDArray[Any], orders: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return the Renyi divergence of the two coins that the event makes, one row an order (Mir17, Definition 3)."""
-    alpha = _ORDERS[:, None] if orders is None else orders
+def _event_divergence(p: NDArray[Any], q: NDArray[Any], orders: NDArray[Any]) -> NDArray[Any]:
+    """Compute the Renyi divergence of the two coins that the event makes, one row per order (Mir17, Definition 3)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        heads = alpha * np.log(p) + (1 - alpha) * np.log(q)
-        tails = alpha * np.log1p(-p) + (1 - alpha) * np.log1p(-np.minimum(q, 1 - 1e-16))
-        total: NDArray[Any] = np.logaddexp(heads, tails) / (alpha - 1)
-    return total
-
-
-def _one_term_renyi(p: NDArray[Any], q: NDArray[Any]) -> NDArray[Any]:
-    """Return the same with the event's own term alone.
-
-    An ex-post bill e promises E[exp((order - 1)(L - order e))] <= 1 over *all* outcomes; the other outcomes have other
-    bills, and dropping their terms only weakens the attack.
-    """
-    alpha = _ORDERS[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        total: NDArray[Any] = (alpha * np.log(p) + (1 - alpha) * np.log(q)) / (alpha - 1)
+        heads = orders * np.log(p) + (1 - orders) * np.log(q)
+        tails = orders * np.log1p(-p) + (1 - orders) * np.log1p(-np.minimum(q, 1 - 1e-16))
+        total: NDArray[Any] = np.logaddexp(heads, tails) / (orders - 1)
     return total

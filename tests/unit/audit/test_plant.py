@@ -58,7 +58,7 @@ def test_a_place_that_does_not_exist_is_refused():
 
 
 def test_power_needs_a_place_to_plant():
-    with pytest.raises(InvalidRequest, match="where its noise is"):
+    with pytest.raises(InvalidRequest, match="declares its noise"):
         smallest_fault(AuditEntry("expost.noise.NoisyMax", pairs=lambda: ()), AuditProfile(1000, 100))
 
 

@@ -24,5 +24,5 @@ def test_two_entries_for_one_mechanism_are_refused(monkeypatch):
             return [AuditEntry("expost.noise.NoisyMax", pairs=lambda: ())] * 2
 
     monkeypatch.setattr(audit_registry.importlib, "import_module", lambda name: Twice)
-    with pytest.raises(InvalidRequest, match="one entry a mechanism"):
+    with pytest.raises(InvalidRequest, match="one entry per mechanism"):
         all_entries()
