@@ -66,7 +66,7 @@ class Case:
         return Problem(UnitBall(self.width), self.rows, PENALTY, aim)
 
     def excess(self, thetas: np.ndarray) -> np.ndarray:
-        return self.risk._values(np.atleast_2d(thetas)) - self.risk._lowest
+        return self.risk._measure_risks(np.atleast_2d(thetas)) - self.risk._lowest
 
     def ours(self, tolerance: float, seeds: int) -> tuple[list[float], list[float], list[float]]:
         """Bills, excess risks and oracle levels of the default method."""
@@ -108,7 +108,7 @@ class Case:
         bills, oracles = [], []
         for seed in range(seeds):
             bills.append(request.climb(rows, SeededBits(seed)).receipt.terms["epsilon as the authors count"])
-            path = fit.hypotheses(rows, ladder, risk=self.risk, authors=True, bits=SeededBits(seed))
+            path = fit.draw_hypotheses(rows, ladder, risk=self.risk, authors=True, bits=SeededBits(seed))
             oracles.append(self._first_good_rung(path, ladder, tolerance))
         return float(np.mean(bills)), None if None in oracles else float(np.mean(oracles))
 

@@ -121,9 +121,9 @@ class Mnist:
         except TargetNotMet as missed:
             release = missed.release
         took = time.perf_counter() - begin
-        right = release.value.scores(self.x_test).argmax(1) == self.y_test
+        right = release.value.compute_scores(self.x_test).argmax(1) == self.y_test
         score, on_public = float(right[scored].mean()), float(right[self.public].mean())
-        on_training = float((release.value.scores(self.x).argmax(1) == self.y).mean())
+        on_training = float((release.value.compute_scores(self.x).argmax(1) == self.y).mean())
         run = Run(release.receipt.epsilon, score, on_public, on_training, release.receipt.outcome.met, took)
         print(f"MNIST {name:20} epsilon {run.epsilon:6.4f}   test accuracy {score:.4f}   {took:5.1f} s   "
               f"{release.receipt.outcome.value}", flush=True)  # fmt: skip

@@ -168,11 +168,11 @@ def steps_of(learner, steps: int, batch: int) -> Callable[[], None]:
     bits = system_bits()
     sensitivity = learner.open(Phase(steps, Fraction(1)), float(batch))
     stream = GaussianStream(1, sensitivity, size=learner.size, bits=bits)
-    batches = Poisson(Fraction(batch, ROWS), ROWS).draw(ROWS, bits)
+    batches = Poisson(Fraction(batch, ROWS), ROWS).draw_batch(ROWS, bits)
 
     def run() -> None:
         for _ in range(steps):
-            learner.descend(stream.release(learner.measure(next(batches))))
+            learner.take_step(stream.release(learner.measure(next(batches))))
 
     return run
 

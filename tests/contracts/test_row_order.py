@@ -292,7 +292,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
     """A training that dies in its third phase, and goes on with another table; which rows were held out, each time."""
     held: list[Counter] = []
     gathered: list[np.ndarray] = []
-    dealt, table_of, judge = training.sample_rows, training.TrainingPlan.measure, Trainer._judge
+    dealt, table_of, judge = training.sample_rows, training.TrainingPlan.measure, Trainer._judge_phase
 
     def measured(self: Any, dataset: Any) -> Any:
         found = table_of(self, dataset)
@@ -311,7 +311,7 @@ def resumed(table: pa.Table, later: pa.Table, folder: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(training, "sample_rows", sampled)
     monkeypatch.setattr(training.TrainingPlan, "measure", measured)
-    monkeypatch.setattr(Trainer, "_judge", dying)
+    monkeypatch.setattr(Trainer, "_judge_phase", dying)
     ledger = open_ledger(f"sqlite:///{folder}/book")
     ledger.open_account("dataset:t", approx(10, 1e-4))
     ledger.close()

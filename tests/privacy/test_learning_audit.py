@@ -35,14 +35,14 @@ def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
 
 
 def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
-    units = ResidualCheck._units.fget
-    monkeypatch.setattr(ResidualCheck, "_units", property(lambda self: units(self) // 50))
+    units = ResidualCheck._grid_units.fget
+    monkeypatch.setattr(ResidualCheck, "_grid_units", property(lambda self: units(self) // 50))
     measure = ResidualCheck._measure
 
     def unclipped(self, rows):
-        monkeypatch.setattr(ResidualCheck, "_units", property(units))
+        monkeypatch.setattr(ResidualCheck, "_grid_units", property(units))
         sealed = measure(self, rows)
-        monkeypatch.setattr(ResidualCheck, "_units", property(lambda self: units(self) // 50))
+        monkeypatch.setattr(ResidualCheck, "_grid_units", property(lambda self: units(self) // 50))
         return resealed(sealed, 50)
 
     monkeypatch.setattr(ResidualCheck, "_measure", unclipped)

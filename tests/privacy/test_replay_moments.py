@@ -74,7 +74,9 @@ def test_a_replaced_row_moves_a_score_by_at_most_its_sensitivity(measure: Measur
         theta = np.linspace(-2, 2, ball.dimension) if ball.dimension > 1 else np.array([2.0])
         query = ScoreQuery(measure, goal, ROWS, radius=math.sqrt(8 * ball.dimension))
         for first, second in _pairs(seed, ball.width):
-            one, other = (unseal(query.ask(_unit_rows(table, ball, measure), theta)) for table in (first, second))
+            one, other = (
+                unseal(query.seal_score(_unit_rows(table, ball, measure), theta)) for table in (first, second)
+            )
             assert abs(int(one) - int(other)) <= query.sensitivity.amount
 
 
@@ -84,7 +86,7 @@ def test_a_replaced_row_moves_the_explained_share_by_at_most_its_sensitivity(goa
     for seed, ball in enumerate(BALLS):
         theta = np.full(ball.dimension, 3.0)
         for first, second in _pairs(seed, ball.width):
-            one, other = (unseal(query.ask(_unit_rows(table, ball), theta)) for table in (first, second))
+            one, other = (unseal(query.seal_score(_unit_rows(table, ball), theta)) for table in (first, second))
             assert abs(int(one) - int(other)) <= query.sensitivity.amount
 
 
@@ -93,5 +95,5 @@ def test_a_replaced_row_moves_the_residual_sum_by_at_most_its_sensitivity(reach:
     for seed, ball in enumerate(BALLS):
         check = ResidualCheck(np.full(ball.dimension, 4.0), reach, ball.norm, leash=1.5)
         for first, second in _pairs(seed, ball.width):
-            one, other = (check._measure(_unit_rows(table, ball)) for table in (first, second))
+            one, other = (check._seal_contributions(_unit_rows(table, ball)) for table in (first, second))
             assert abs(int(unseal(one)) - int(unseal(other))) <= one.sensitivity.amount

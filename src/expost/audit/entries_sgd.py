@@ -228,9 +228,11 @@ def _validation_pairs() -> Sequence[Pair]:
         left, right = partial(sample_sessions, with_row), partial(sample_sessions, without)
         return Pair(name, ExPost(PureGuarantee(ladder.cap)), left, right)
 
-    # One more row: correct at the first rung and wrong at the second, the reverse, or wrong at both, where the answers
-    # "below" alone may use up the whole bill.
-    gained, lost = rule.counted(1, 1), rule.counted(0, 1)
+        return Pair(name, ExPost(PureGuarantee(ladder.cap)), asked(with_row), asked(without))
+
+    # One more row: right at the first rung and wrong at the second, the other way round, or wrong at both, where answers
+    # "below" alone cost what they may.
+    gained, lost = rule.sum_correct(1, 1), rule.sum_correct(0, 1)
     fast, slow = Ladder.of([1, 2]), Ladder.of([Fraction(200 + rung, 100) for rung in range(4)])
     return (
         build_pair("right, then wrong", fast, (gained, lost), (0, 0)),
@@ -273,7 +275,7 @@ def _tuning_pairs() -> Sequence[Pair]:
     def train_once(features: NDArray[np.float64]) -> Callable[[BitSource], Any]:
         table = request.measure((features, np.array([0, 1, 1][: len(features)])))[0]
         every = np.arange(len(features))
-        return lambda bits: request._train(table.learner(every, every), 0, level, bits)
+        return lambda bits: request._train_setting(table.learner(every, every), 0, level, bits)
 
     level = request.ladder.levels[-1]
     attempt = ApproxGuarantee(level, request.ladder.delta)

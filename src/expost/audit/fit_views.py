@@ -59,7 +59,7 @@ class ManyMinima:
     def slopes(self, theta: Floats) -> Floats:
         """Compute minus the gradient of the risk without a tilt, at each row of theta."""
         features, target, weight = self._table
-        slope = self.loss.slope(theta @ features.T, target) * weight
+        slope = self.loss.slope_at(theta @ features.T, target) * weight
         return np.asarray(-(slope @ features) - self.penalty * theta)
 
     def _solve_part(self, tilts: Floats) -> Floats:
@@ -75,7 +75,7 @@ class ManyMinima:
     def _take_step(self, theta: Floats, gradient: Floats, tilts: Floats) -> Floats:
         """Take a Newton step for each tilt, halved until the length of its gradient falls."""
         features, target, weight = self._table
-        bent = self.loss.curvature(theta @ features.T, target) * weight
+        bent = self.loss.curvature_at(theta @ features.T, target) * weight
         curvature = np.einsum("kr,ri,rj->kij", bent, features, features) + self.penalty * np.eye(theta.shape[1])
         direction = np.linalg.solve(curvature, gradient[..., None])[..., 0]
         size, length = np.ones((len(theta), 1)), np.linalg.norm(gradient, axis=1)

@@ -90,22 +90,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     simulation_seed: Any
     release_: Release[Any]
 
-    def _store(self, arguments: Mapping[str, Any]) -> None:
+    def _store_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Keep the arguments of the constructor, each under its own name."""
         self.__dict__ |= {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
 
     # Reading tables ---------------------------------------------------------------------------------------------------
 
-    def _refuse(self, unsupported: Mapping[str, Any]) -> None:
-        """Refuse weights and other arguments of ``fit`` that scikit-learn's estimators take."""
-        for name, value in unsupported.items():
-            if value is not None:
-                raise InvalidRequest(
-                    f"Expected no {name}",
-                    do="Leave it out: weights change how much one row can move the model, so they are not supported",
-                )
-
-    def _matrix(self, X: Any, *, fitting: bool = True) -> Any:
+    def _read_matrix(self, X: Any, *, fitting: bool = True) -> Any:
         """Return a table of numbers. Shape and column names are checked as scikit-learn does; values are private."""
         if isinstance(X, Dataset):
             raise InvalidRequest(
@@ -136,7 +127,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(names)
 
-    def _vector(self, y: Any) -> Any:
+    def _read_vector(self, y: Any) -> Any:
         """Return one target per row, its shape checked: a canonical Arrow column if it has a type, else an array."""
         if y is None:
             name = type(self).__name__
@@ -159,9 +150,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidRequest("Expected y to be one column of numbers or labels", do="Pass one target per row")
         return vector
 
-    def _told(self, y: Any, predicted: NDArray[Any]) -> Any:
+    def _read_true_targets(self, y: Any, predicted: NDArray[Any]) -> Any:
         """Return the targets that predictions are compared with, one for each."""
-        told = self._vector(y)
+        told = self._read_vector(y)
         if len(told) != len(predicted):
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
         return told
@@ -174,7 +165,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Paying -----------------------------------------------------------------------------------------------------------
 
-    def _pay(self, query: Any, data: Any, account: str) -> Release[Any]:
+    def _pay_for_query(self, query: Any, data: Any, account: str) -> Release[Any]:
         """Answer a query, with the ledger and the randomness that the arguments name."""
         seeded = self.simulation_seed is not None
         bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
@@ -182,19 +173,19 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         ledger = open_ledger_for(self.ledger, account, promise=plan.worst_case.promise())
         try:
             # The unit of a model is the row: read_rows refuses datasets of another one.
-            protected = Protected(ledger.root_of(account), self._neighbours, Unit.row())
+            protected = Protected(ledger.root_of(account), self._bill_adjacency, Unit.row())
             terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "protected": protected}
             with limit_threads():
-                return self._answer(query, data, terms | {"bits": bits, "simulation": seeded})
+                return self._answer_query(query, data, terms | {"bits": bits, "simulation": seeded})
         finally:
             ledger.close()
 
     @property
-    def _neighbours(self) -> Adjacency:
+    def _bill_adjacency(self) -> Adjacency:
         """Return the adjacency that the bill is about, as on the receipt."""
         raise NotImplementedError
 
-    def _answer(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+    def _answer_query(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
         """Answer a query on these terms; estimators that can resume a fit override it."""
         return answer(query, data, **terms)
 

@@ -49,7 +49,7 @@ class SharedRows:
     def table(self, problem: LinearProblem) -> LinearTable:
         """Return the rows as a problem reads them."""
         if problem.grid not in self._encoded:
-            self._encoded[problem.grid] = problem.grid.encode(self._features)
+            self._encoded[problem.grid] = problem.grid.encode_rows(self._features)
         return LinearTable(problem, self._encoded[problem.grid], self._targets)
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class OneOf(Generic[Model]):
     How many were tried, and which failed, costs nothing and is not revealed: the bill is at most about twice the level
     that succeeded. For the same reason ``TargetNotMet`` carries none of the models that failed. Every level is left
     with probability 1/2 before anything is tried at it, so one ladder in 2^levels tries nothing. A ladder that was
-    stopped cannot be resumed, so there is no checkpoint; it stays charged at its cap
+    stopped cannot be resumed, so no checkpoint is written; it stays charged at its cap
     (docs/proofs/black-box-ladder.md).
 
     A session pays for it like for any estimator: ``session.fit(OneOf(...), features=[...], target="column")``.
@@ -143,9 +143,9 @@ class OneOf(Generic[Model]):
         TargetNotMet
             No model reached the score.
         """
-        tried = self._tried()
+        tried = self._copy_models()
         account = tried[0]._account_of(X)
-        return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay(request, data, account))
+        return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay_for_query(request, data, account))
 
     def fit_with(
         self,
@@ -173,7 +173,7 @@ class OneOf(Generic[Model]):
         SGDClassifier or SGDRegressor
             One of the models, fitted.
         """
-        tried = self._tried()
+        tried = self._copy_models()
         tried[0]._check_unpaid()
         return self._fit_tried(tried, dataset, target, read_feature_names(features), pay)
 
@@ -185,38 +185,40 @@ class OneOf(Generic[Model]):
         features: tuple[str, ...] | None,
         pay: Callable[[Any, Any], Release[Any]],
     ) -> Model:
-        given = tried[0]._given(X, y, features)
+        given = tried[0]._read_given(X, y, features)
         for other in tried[1:]:
             other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}
-        problems = [model._problem(given, ladder=False) for model in tried]
+        problems = [model._build_problem(given, ladder=False) for model in tried]
         request = self._build_query(tried, given, problems)
         for (number, level), schedule in request.schedules.items():
             _check_trainable(number, problems[number], level, schedule)
         with limit_threads():
             release = pay(request, given.data)
         best = tried[[setting.name for setting in request.settings].index(release.receipt.terms["setting"])]
-        best._keep(release, None)
+        best._keep_release(release, None)
         return best
 
     def _build_query(self, tried: Sequence[Model], given: GivenRows, problems: Sequence[LinearProblem]) -> TuningPlan:
         first, share = tried[0], probability(self.validation_share, "validation_share")
-        orders = [model._order(given.width, given.rows) for model in tried]
-        aim = orders[0].aim()
+        orders = [model._build_order(given.width, given.rows) for model in tried]
+        aim = orders[0].build_target()
         cap, delta = rational(self.max_epsilon, "max_epsilon"), probability(self.delta, "delta")
         return TuningPlan(
             question=f"train one of {len(tried)} {type(first).__name__}",
-            settings=tuple(_setting(*each, share) for each in zip(range(len(tried)), orders, problems, strict=True)),
-            ladder=doubling_ladder(cap, delta, levels=self._levels(), fallback=self.fallback is not None),
+            settings=tuple(
+                _build_setting(*each, share) for each in zip(range(len(tried)), orders, problems, strict=True)
+            ),
+            ladder=doubling_ladder(cap, delta, levels=self._check_levels(), fallback=self.fallback is not None),
             target=aim,
-            rule=first._rule(aim),
+            rule=first._build_rule(aim),
             validation_share=share,
             accountant=first.accountant,
             read=lambda data: SharedRows(*given.gathered(data)),
-            fallback=self._fallback(len(tried)),
+            fallback=self._check_fallback(len(tried)),
             progress=RichProgress if first.progress else None,
         )
 
-    def _tried(self) -> list[Model]:
+    def _copy_models(self) -> list[Model]:
         """Return copies of the models, each with the score to reach."""
         if isinstance(self.models, str) or not isinstance(self.models, Sequence) or not self.models:
             raise InvalidRequest("Expected a list of models to choose from", do="Pass [SGDClassifier(...), ...]")
@@ -239,14 +241,14 @@ class OneOf(Generic[Model]):
         asked = {name: getattr(self, name) for name in ("score", "max_epsilon", "delta", "failure_probability")}
         return [clone(model).set_params(steps=_attempt_steps(model), **asked) for model in self.models]
 
-    def _levels(self) -> int:
+    def _check_levels(self) -> int:
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 1 <= self.levels <= _MOST_LEVELS:
             raise InvalidRequest(
                 f"Expected levels to be a whole number from 1 to {_MOST_LEVELS}", got=self.levels, do="Pass e.g. 5"
             )
         return self.levels
 
-    def _fallback(self, models: int) -> int:
+    def _check_fallback(self, models: int) -> int:
         number = 0 if self.fallback is None else self.fallback
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < models:
             raise InvalidRequest(
@@ -360,7 +362,7 @@ def _as_lists(value: Any) -> Any:
     return [_as_lists(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _setting(number: int, order: TrainingOrder, problem: LinearProblem, share: Fraction) -> TuningSetting:
+def _build_setting(number: int, order: TrainingOrder, problem: LinearProblem, share: Fraction) -> TuningSetting:
     return TuningSetting(
         name=f"model {number}",
         table=lambda rows: rows.table(problem),

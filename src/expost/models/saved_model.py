@@ -176,7 +176,7 @@ def _gradient_fields(model: PrivateGradientModel) -> dict[str, Any]:
     scores: LinearScores = model.release_.value
     fields: dict[str, Any] = {"intercepts": scores.intercepts.tolist()}
     if isinstance(model, SGDRegressor):
-        fields["target_bounds"] = list(model._bounds())
+        fields["target_bounds"] = list(model._read_bounds())
     if scores.reading is None:
         missing = model._missing  # None where a missing value counts as zero in every column
         return fields | {"missing": None if np.ndim(missing) == 0 else [float(each) for each in missing]}
@@ -201,34 +201,34 @@ def _restore_model(document: dict[str, Any]) -> SavedModel:
     kind, names, classes = _KINDS[document["estimator"]], document["features"], document["classes"]
     model: Any = kind()
     if names is not None:
-        _expect(isinstance(names, list) and all(isinstance(name, str) for name in names))
-    _expect((classes is not None) == issubclass(kind, ClassifierMixin))
+        _check_file(isinstance(names, list) and all(isinstance(name, str) for name in names))
+    _check_file((classes is not None) == issubclass(kind, ClassifierMixin))
     if classes is not None:
-        _expect(isinstance(classes, list) and len(classes) > 1)
-        _expect(all(isinstance(each, str | int | float) for each in classes))
+        _check_file(isinstance(classes, list) and len(classes) > 1)
+        _check_file(all(isinstance(each, str | int | float) for each in classes))
         array = np.asarray(classes)
         # An array of one type would make text of numbers that stand next to text.
         model.classes_ = array if array.tolist() == classes else np.array(classes, dtype=object)
     restore = _restore_gradient if issubclass(kind, PrivateGradientModel) else _restore_linear
     restore(model, document, Receipt.from_dict(document["receipt"]))
-    _expect(names is None or len(names) == model.n_features_in_)
+    _check_file(names is None or len(names) == model.n_features_in_)
     remember_columns(model, names, model.n_features_in_)
     return model  # type: ignore[no-any-return]
 
 
 def _restore_linear(model: Any, document: dict[str, Any], receipt: Receipt) -> None:
     coefficients = _read_numbers(document["coefficients"], dimensions=1)
-    _expect(document["classes"] is None or len(document["classes"]) == 2)
+    _check_file(document["classes"] is None or len(document["classes"]) == 2)
     model.n_features_in_ = len(coefficients)
     reading = None
     if document["format"] == _FORMAT:
         terms = document["reading"]
         norm, (lows, highs) = Norm(terms["norm"]), _read_ends(terms, model.n_features_in_)
-        _expect(norm in (Norm.L1, Norm.L2))
+        _check_file(norm in (Norm.L1, Norm.L2))
         bound, intercept = _read_positive(terms["bound"]), _read_flag(terms["intercept"])
         ball = UnitBall(model.n_features_in_, norm, bound, lows, highs, intercept)
         theta = _read_numbers(terms["coefficients"], dimensions=1)
-        _expect(len(theta) == ball.dimension)
+        _check_file(len(theta) == ball.dimension)
         reading = UnitReading(ball, theta, _read_interval(terms["target_bounds"]))
     elif "lows" in document:
         model._saved_lows = document["lows"]
@@ -240,7 +240,7 @@ def _restore_linear(model: Any, document: dict[str, Any], receipt: Receipt) -> N
         limit = document["limit"]
         document = document | {"limits": None if limit is None else [-limit, limit]}
     limits = None if document["limits"] is None else _read_interval(document["limits"])
-    model._keep(Release(LinearModel(coefficients, constant, limits, reading), receipt))
+    model._keep_release(Release(LinearModel(coefficients, constant, limits, reading), receipt))
 
 
 def _restore_gradient(model: Any, document: dict[str, Any], receipt: Receipt) -> None:
@@ -248,26 +248,26 @@ def _restore_gradient(model: Any, document: dict[str, Any], receipt: Receipt) ->
     intercepts = _read_numbers(document["intercepts"], dimensions=1)
     outputs, model.n_features_in_ = coefficients.shape
     classes = len(model.classes_) if hasattr(model, "classes_") else 1
-    _expect(len(intercepts) == outputs == (1 if classes == 2 else classes))  # two classes share one score
+    _check_file(len(intercepts) == outputs == (1 if classes == 2 else classes))  # two classes share one score
     reading = None
     if document["format"] == _FORMAT:
         terms, width = document["reading"], model.n_features_in_
         lows, highs = _read_ends(terms, width)
         grid = FeatureGrid(width, _read_positive(terms["bound"]), _read_flag(terms["intercept"]), lows, highs)
         weights = _read_numbers(terms["weights"], dimensions=2)
-        _expect(weights.shape == (outputs, grid.columns))
+        _check_file(weights.shape == (outputs, grid.columns))
         reading = GridReading(grid, weights)
     elif document["missing"] is not None:
         model._missing = _read_numbers(document["missing"], dimensions=1)
-        _expect(len(model._missing) == model.n_features_in_)
+        _check_file(len(model._missing) == model.n_features_in_)
     if isinstance(model, SGDRegressor):
         model.target_bounds = _read_interval(document["target_bounds"])
-    model._keep(Release(LinearScores(coefficients, intercepts, reading), receipt), None)
+    model._keep_release(Release(LinearScores(coefficients, intercepts, reading), receipt), None)
 
 
 def _read_numbers(values: Any, *, dimensions: int) -> NDArray[np.float64]:
     array = np.asarray(values)
-    _expect(
+    _check_file(
         array.ndim == dimensions and array.size > 0 and array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
     )
     return array.astype(np.float64)
@@ -275,27 +275,27 @@ def _read_numbers(values: Any, *, dimensions: int) -> NDArray[np.float64]:
 
 def _read_positive(value: Any) -> float:
     number = float(_read_numbers(value, dimensions=0))
-    _expect(number > 0)
+    _check_file(number > 0)
     return number
 
 
 def _read_flag(value: Any) -> bool:
-    _expect(isinstance(value, bool))
+    _check_file(isinstance(value, bool))
     return bool(value)
 
 
 def _read_interval(pair: Any) -> tuple[float, float]:
-    _expect(isinstance(pair, list) and is_interval(pair))
+    _check_file(isinstance(pair, list) and is_interval(pair))
     return float(pair[0]), float(pair[1])
 
 
 def _read_ends(terms: dict[str, Any], width: int) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
     lows, highs = terms["lows"], terms["highs"]
-    _expect((lows is None) == (highs is None))
+    _check_file((lows is None) == (highs is None))
     return read_column_bounds(None if lows is None else list(zip(lows, highs, strict=True)), width, None)
 
 
-def _expect(holds: bool) -> None:
+def _check_file(holds: bool) -> None:
     """Raise ``ValueError`` where a file is not what save_model writes."""
     if not holds:
         raise ValueError("not what save_model writes")

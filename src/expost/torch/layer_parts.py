@@ -67,7 +67,7 @@ class Tapped:
         self._model, self._layers = model, layers
         self._taps: list[_Tap] | None = None
         for module in layers:
-            module.register_forward_hook(self._record)
+            module.register_forward_hook(self._record_input)
 
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         """Run forward, then back to the layers' outputs."""
@@ -77,10 +77,10 @@ class Tapped:
             outputs = self._model(inputs)
         finally:
             self._taps = None
-        errors = torch.autograd.grad(outputs, [edge for _, _, edge in taps], loss.errors(outputs, targets))
+        errors = torch.autograd.grad(outputs, [edge for _, _, edge in taps], loss.output_errors(outputs, targets))
         return [Seen(layer, given.detach(), error) for (layer, given, _), error in zip(taps, errors, strict=True)]
 
-    def _record(self, module: nn.Module, given: Any, output: Tensor) -> Tensor | None:
+    def _record_input(self, module: nn.Module, given: Any, output: Tensor) -> Tensor | None:
         if self._taps is None:
             return None
         self._taps.append((self._layers[module], given[0], get_gradient_edge(output)))
@@ -104,7 +104,7 @@ class Chain:
     """A pass through a sequence of linear layers and simple activations: faster than autograd for small layers.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
-    >>> Chain.supports(model), Chain.supports(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
+    >>> Chain.supports_model(model), Chain.supports_model(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
     (True, False)
     """
 
@@ -114,7 +114,7 @@ class Chain:
         self._before, self._modules, self._layers = modules[:first], modules[first:], layers
 
     @staticmethod
-    def supports(model: nn.Module) -> bool:
+    def supports_model(model: nn.Module) -> bool:
         """Return whether the model is a sequence of known modules without hooks or a replaced ``forward``."""
         if type(model) is not nn.Sequential or not all(type(module) in _BACK for module in model):
             return False
@@ -135,7 +135,7 @@ class Chain:
         values = [inputs]
         for module in self._modules:
             values.append(module.forward(values[-1]))
-        errors = [loss.errors(values[-1], targets)]
+        errors = [loss.output_errors(values[-1], targets)]
         for place in range(len(self._modules) - 1, 0, -1):
             module = self._modules[place]
             errors.append(_BACK[type(module)](module, errors[-1], values[place], values[place + 1]))
@@ -149,11 +149,11 @@ class Chain:
 class GradientPart(Protocol):
     """The gradients of some parameters in a batch."""
 
-    def squares(self) -> Tensor:
+    def row_squares(self) -> Tensor:
         """Return the squared norm of each row's gradient in this part."""
         ...
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Replace the other rows by zeros: a factor of zero would leave NaN as it is."""
         ...
 
@@ -177,13 +177,13 @@ class FlatLayer:
         self._weight, self._bias = seen.layer.weight, seen.layer.bias
         self._given, self._error = _at_least_single(seen.given), _at_least_single(seen.error)
 
-    def squares(self) -> Tensor:
+    def row_squares(self) -> Tensor:
         """Return the squared norms; a bias is the weight of a constant input of one."""
         given = self._given if self._weight is not None else self._given[:, :0]
         one = 0.0 if self._bias is None else 1.0
         return _squared_lengths(given, one).mul_(_squared_lengths(self._error))
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Replace the other rows by zeros."""
         self._given, self._error = _zero_others(self._given, rows), _zero_others(self._error, rows)
 
@@ -193,7 +193,7 @@ class FlatLayer:
         if self._weight is not None:
             sums.put_products(self._weight, scaled, self._given)
         if self._bias is not None:
-            sums.put(self._bias, scaled)
+            sums.put_rows(self._bias, scaled)
 
 
 class PlacedLayer:
@@ -213,12 +213,12 @@ class PlacedLayer:
         self._rows = torch.bmm(error.transpose(1, 2), _at_least_single(given))
         self._errors = error.sum(1)
 
-    def squares(self) -> Tensor:
+    def row_squares(self) -> Tensor:
         """Return the squared norms of weights and biases that are trained."""
         weight, bias = self._rows.square().sum((1, 2)), self._errors.square().sum(1)
         return weight * float(self._weight is not None) + bias * float(self._bias is not None)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Replace the other rows by zeros."""
         self._rows, self._errors = _zero_others(self._rows, rows), _zero_others(self._errors, rows)
 
@@ -236,11 +236,11 @@ class RowsPart:
     def __init__(self, place: slice, rows: Tensor) -> None:
         self._place, self._rows = place, _at_least_single(rows)
 
-    def squares(self) -> Tensor:
+    def row_squares(self) -> Tensor:
         """Return the squared norms, added by pairs."""
         return self._rows.square().sum(1)
 
-    def keep(self, rows: Tensor) -> None:
+    def keep_rows(self, rows: Tensor) -> None:
         """Replace the other rows by zeros."""
         self._rows = _zero_others(self._rows, rows)
 
@@ -254,7 +254,7 @@ class Sums:
 
     >>> sums = Sums([slice(0, 2), slice(2, 3)], None, torch.device("cpu"))
     >>> sums.put_products(slice(0, 2), torch.ones(4, 1), torch.ones(4, 2))
-    >>> sums.whole()
+    >>> sums.whole_sum()
     tensor([4., 4., 0.], dtype=torch.float64)
     """
 
@@ -265,7 +265,7 @@ class Sums:
 
     def put_products(self, place: slice, left: Tensor, right: Tensor) -> None:
         """Put the sum over rows of outer products of left and right, a stretch at a time."""
-        out = self._reserve(place).view(-1, right.shape[1])
+        out = self._reserve_space(place).view(-1, right.shape[1])
         if right.dtype is not self.kind:
             left, right = left.to(self.kind), right.to(self.kind)
         if self._stretch is None or self._stretch >= len(right):
@@ -275,19 +275,19 @@ class Sums:
         for some, others in zip(torch.split(left, self._stretch), torch.split(right, self._stretch), strict=True):
             out += some.T @ others
 
-    def put(self, place: slice, rows: Tensor) -> None:
+    def put_rows(self, place: slice, rows: Tensor) -> None:
         """Put the sum over rows, a stretch at a time."""
-        out = self._reserve(place)
+        out = self._reserve_space(place)
         if self._stretch is None or self._stretch >= len(rows):
             torch.sum(rows, 0, out=out)
             return
         torch.sum(torch.stack([part.sum(0) for part in torch.split(rows, self._stretch)]), 0, out=out)
 
-    def _reserve(self, place: slice) -> Tensor:
+    def _reserve_space(self, place: slice) -> Tensor:
         self._missing.pop(place.start, None)
         return self._flat[place]
 
-    def whole(self) -> Tensor:
+    def whole_sum(self) -> Tensor:
         """Return all sums; zeros, not uninitialized memory, for a layer that was not used."""
         for place in self._missing.values():
             self._flat[place] = 0.0

@@ -56,7 +56,7 @@ class ModuleProblem:
     def table(self, rows: NetworkRows) -> ModuleTable:
         """Return the rows with a way to compute their gradients, which is checked on synthetic values."""
         tap = LossTap(self.loss)
-        inputs, targets = (self.convert(part) for part in rows.shapes())
+        inputs, targets = (self.convert_values(part) for part in rows.empty_batch())
         example, outputs = find_example(self.worker, tap, inputs, targets)
         has_classes = targets.dim() == 1 and not targets.is_floating_point() and outputs.dim() == 2
         filler = tuple(part.repeat(_BLOCK, *[1] * (part.dim() - 1))[:_BLOCK] for part in example)
@@ -64,9 +64,9 @@ class ModuleProblem:
         classes = outputs.shape[1] if has_classes else 0
         return ModuleTable(self, rows, gradients, tap, classes, (filler[0], filler[1]))
 
-    def convert(self, values: Tensor) -> Tensor:
+    def convert_values(self, values: Tensor) -> Tensor:
         """Convert numbers to the model's type and device, and class indices to integers."""
-        return values.to(self.device, self._kind if values.is_floating_point() else torch.long)
+        return values.to(self.device, self._float_type if values.is_floating_point() else torch.long)
 
     @cached_property
     def worker(self) -> nn.Module:
@@ -84,14 +84,14 @@ class ModuleProblem:
                 module.register_forward_pre_hook(_clamp_indices)
         return worker
 
-    def begin(self) -> None:
+    def begin_training(self) -> None:
         """Copy the model's weights to the worker: nothing of an earlier training is left in them."""
         with torch.no_grad():
             for mine, given in zip(self.worker.parameters(), self.model.parameters(), strict=True):
                 mine.copy_(given)
 
     @cached_property
-    def _kind(self) -> torch.dtype:
+    def _float_type(self) -> torch.dtype:
         return next(self.model.parameters()).dtype
 
 
@@ -109,10 +109,10 @@ class ModuleTable:
     classes: int
     filler: Batch
 
-    def batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
+    def take_batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
         """Return some rows as the model takes them, followed by synthetic ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = map(self.problem.convert, rows.take(index, spare=missing))
+        inputs, targets = map(self.problem.convert, rows.take_rows(index, spare=missing))
         for part, filler in zip((inputs, targets), self.filler, strict=True):
             part[len(index) :] = filler[:missing]
         return inputs, targets
@@ -125,11 +125,11 @@ class ModuleTable:
         index = np.arange(len(self.rows)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
 
-    def contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
+    def yield_contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
         """Yield inputs and targets as numbers, all rows once."""
         for start in range(0, len(self.rows), _CONTENTS):
             index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
-            yield tuple(column for part in self.rows.take(index) for column in _as_floats(part))
+            yield tuple(column for part in self.rows.take_rows(index) for column in _as_floats(part))
 
 
 class ModuleLearner:
@@ -145,7 +145,7 @@ class ModuleLearner:
         problem = table.problem
         self._problem, self._table = problem, table
         self._training, self._validation = training, validation
-        problem.begin()
+        problem.begin_training()
         self._parameters = [parameter for parameter in problem.worker.parameters() if parameter.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)
@@ -204,14 +204,14 @@ class ModuleLearner:
         return Sealed(total.round_().to(kind).cpu().numpy(), self._sensitivity)
 
     def _sum_rows(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
-        inputs, targets = self._table.batch(self._table.rows, chosen)
-        observer = partial(self._count, len(chosen)) if self._height else None
+        inputs, targets = self._table.take_batch(self._table.rows, chosen)
+        observer = partial(self._count_metrics, len(chosen)) if self._height else None
         with self._table.tap.shown_to(observer):
             return self._table.gradients.total(
                 inputs, targets, self._problem.clip, stretch=stretch, unit=self._unit, rows=len(chosen)
             )
 
-    def _count(self, rows: int, *seen: Tensor) -> None:
+    def _count_metrics(self, rows: int, *seen: Tensor) -> None:
         """Add the metrics of the rows that count, not of the filler, to the tally."""
         outputs, targets, losses = (part[:rows] for part in seen)
         right = (outputs.argmax(1) == targets).double() * 2 - 1
@@ -225,15 +225,15 @@ class ModuleLearner:
         classes = self._table.classes
         return (2, math.log(classes)) if self._problem.watched and classes > 1 else (0, None)
 
-    def watch(self, height: int) -> None:
+    def start_watch(self, height: int) -> None:
         """Count metrics from the next measurement on, each row up to ``height``."""
         self._height = height
 
-    def watched(self) -> Sealed:
+    def read_watch(self) -> Sealed:
         """Return the sealed metrics of the rows measured last."""
         return self._tally.sealed()
 
-    def descend(self, noisy: NDArray[Any]) -> None:
+    def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one step of the optimizer along the released sum over its expected number of rows."""
         self._mean.copy_(torch.from_numpy(noisy)).mul_(self._scale)
         for parameter, part in zip(self._parameters, self._gradients, strict=True):
@@ -268,14 +268,14 @@ class ModuleLearner:
             try:
                 for start in range(0, len(index), _CHUNK):
                     part = index[start : start + _CHUNK]
-                    inputs, targets = self._table.batch(rows, part)
+                    inputs, targets = self._table.take_batch(rows, part)
                     right += int((worker(inputs).argmax(1) == targets)[: len(part)].sum())
             finally:
                 _copy_weights(kept, self._parameters)
                 worker.train()
-        return rule.counted(right, len(index))
+        return rule.sum_correct(right, len(index))
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def copy_state(self) -> dict[str, NDArray[Any]]:
         """Return weights, averages and the optimizer's memory, all post-processing of released sums."""
         found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
         for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
@@ -288,7 +288,7 @@ class ModuleLearner:
                 )
         return found
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
         if any(f"weights/{number}" not in state for number in range(len(self._parameters))):
             raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
@@ -306,7 +306,7 @@ class ModuleLearner:
         memories["state"] = found
         self._optimizer.load_state_dict(memories)
 
-    def result(self) -> nn.Module:
+    def build_result(self) -> nn.Module:
         """Return the caller's model with the averaged weights, in evaluation mode; everything else in it is unchanged."""
         released = [parameter for parameter in self._problem.model.parameters() if parameter.requires_grad]
         with torch.no_grad():

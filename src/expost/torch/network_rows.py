@@ -23,11 +23,11 @@ class NetworkRows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
+    def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows, followed by space for ``spare`` more; no rows make a batch of length zero."""
         ...
 
-    def shapes(self) -> Batch:
+    def empty_batch(self) -> Batch:
         """Return an empty batch, which has shapes and types only."""
         ...
 
@@ -50,7 +50,7 @@ class TensorRows(SingleOwner):
     def __len__(self) -> int:
         return len(self._inputs)
 
-    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
+    def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows, copied once."""
         chosen = torch.from_numpy(np.ascontiguousarray(index))
         taken = []
@@ -60,7 +60,7 @@ class TensorRows(SingleOwner):
             taken.append(found)
         return taken[0], taken[1]
 
-    def shapes(self) -> Batch:
+    def empty_batch(self) -> Batch:
         """Return an empty batch."""
         return self._inputs[:0], self._targets[:0]
 
@@ -80,13 +80,13 @@ class DatasetRows:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
+    def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows."""
-        found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.shapes()
+        found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.empty_batch()
         inputs, targets = (torch.cat([part, part.new_empty(spare, *part.shape[1:])]) for part in found)
         return inputs, targets
 
-    def shapes(self) -> Batch:
+    def empty_batch(self) -> Batch:
         """Return an empty batch with the shapes of the first row."""
         if self._empty is None:
             inputs, targets = self._collate([self._dataset[0]])
@@ -101,7 +101,7 @@ class TypedRows:
     """Rows converted to given types.
 
     >>> rows = TypedRows(TensorRows(torch.ones(3, 2).long(), torch.ones(3)), torch.float32, torch.long)
-    >>> [part.dtype for part in rows.take(np.arange(2))]
+    >>> [part.dtype for part in rows.take_rows(np.arange(2))]
     [torch.float32, torch.int64]
     """
 
@@ -111,15 +111,15 @@ class TypedRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def take(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
+    def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows."""
-        taken = self._rows.take(index, spare=spare)
+        taken = self._rows.take_rows(index, spare=spare)
         inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
         return inputs, targets
 
-    def shapes(self) -> Batch:
+    def empty_batch(self) -> Batch:
         """Return an empty batch."""
-        return self.take(np.arange(0))
+        return self.take_rows(np.arange(0))
 
 
 def read_rows(data: Any) -> NetworkRows:

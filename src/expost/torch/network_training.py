@@ -229,10 +229,10 @@ def train(
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,
     )
-    return _pay(query, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
+    return _pay_for_training(query, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
 
 
-def _pay(
+def _pay_for_training(
     query: TrainingQuery, data: Any, url: str | None, account: str, checkpoint: str | None, seed: int | None
 ) -> Release[nn.Module]:
     """Run the query under a charge."""
@@ -365,7 +365,7 @@ def _read_public(table: ModuleTable, data: Any) -> NetworkRows:
     rows: NetworkRows | None = None
     try:
         found = read_rows(data)
-        (inputs, targets), (known, classes) = found.shapes(), table.rows.shapes()
+        (inputs, targets), (known, classes) = found.empty_batch(), table.rows.empty_batch()
         if inputs.shape[1:] == known.shape[1:] and targets.shape == classes.shape:
             rows = TypedRows(found, known.dtype, classes.dtype)
     except Exception:

@@ -46,7 +46,7 @@ def find_example(
     modes = [(module, module.training) for module in model.modules()]
     model.eval()  # modules that remember rows in training must not remember these
     try:
-        for synthetic in product(_candidates(inputs), _candidates(targets)):
+        for synthetic in product(_synthetic_batches(inputs), _synthetic_batches(targets)):
             try:
                 with torch.no_grad():
                     outputs = model(synthetic[0])
@@ -65,7 +65,7 @@ def find_example(
     )
 
 
-def _candidates(empty: Tensor) -> Iterator[Tensor]:
+def _synthetic_batches(empty: Tensor) -> Iterator[Tensor]:
     """Yield synthetic batches: rows that differ, then zeros."""
     shape = (_ROWS, *empty.shape[1:])
     zeros = torch.zeros(shape, dtype=empty.dtype, device=empty.device)
@@ -94,7 +94,7 @@ def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, T
     """
     numbers = [(part, part.detach().clone()) for part in (*model.parameters(), *model.buffers())]
     try:
-        with _mode(model, training=True):
+        with _switch_mode(model, training=True):
             gradients = _find_agreeing(model, loss, example)
         changed = not all(torch.equal(now, before) for now, before in numbers)
         # Embeddings with max_norm rescale entries when they are read: that depends on rows, without any noise.
@@ -107,7 +107,7 @@ def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, T
                 " take Opacus's layers (DPLSTM, DPMultiheadAttention) for recurrent ones and for attention",
             )
         for training in (True, False):
-            with _mode(model, training=training):
+            with _switch_mode(model, training=training):
                 _check_independence(model, loss, example)
     finally:
         with torch.no_grad():  # synthetic rows leave no trace
@@ -123,8 +123,8 @@ def _find_agreeing(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, T
         lengths = torch.tensor([0.3, 5.0, 1.0, 8.0], dtype=inputs.dtype, device=inputs.device)
         stretched = inputs * lengths.repeat(len(inputs))[: len(inputs)].view(-1, *[1] * (inputs.dim() - 1))
     try:
-        found = SummedLayers(model, loss) if SummedLayers.supports(model) else SampledGradients(model, loss)
-        agrees = all(_agrees(found, model, loss, rows, example[1]) for rows in (inputs, stretched))
+        found = SummedLayers(model, loss) if SummedLayers.supports_model(model) else SampledGradients(model, loss)
+        agrees = all(_agrees_rowwise(found, model, loss, rows, example[1]) for rows in (inputs, stretched))
     except ExpostError:
         raise
     except Exception:
@@ -132,7 +132,7 @@ def _find_agreeing(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, T
     return found if agrees else None
 
 
-def _agrees(ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> bool:
+def _agrees_rowwise(ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> bool:
     """Return whether clipped sums equal those of gradients taken one row at a time."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     expected = []
@@ -160,14 +160,14 @@ def _check_independence(model: nn.Module, loss: NetworkLoss, example: tuple[Tens
     """Raise unless the losses of all rows but the first ignore what the first is and whether it is there."""
     targets = _repeat_rows(example[1])
     for inputs in _trial_batches(_repeat_rows(example[0])):
-        losses = _losses(model, loss, inputs, targets)
+        losses = _row_losses(model, loss, inputs, targets)
         before, chance = kept_state(model), torch.get_rng_state()
         floating = inputs.is_floating_point()
         firsts = (-_HUGE * inputs[3], inputs[3] * torch.nan, inputs[3] * 0) if floating else (inputs[3], inputs[4])
-        others = [_losses(model, loss, torch.cat([row[None], inputs[1:]]), targets)[1:] for row in firsts]
-        others.append(_losses(model, loss, inputs[1:], targets[1:]))
-        alike = all(_close(losses[1:], found) for found in others)
-        if not alike or not _close(losses[1:4], _losses(model, loss, inputs[1:4], targets[1:4])):
+        others = [_row_losses(model, loss, torch.cat([row[None], inputs[1:]]), targets)[1:] for row in firsts]
+        others.append(_row_losses(model, loss, inputs[1:], targets[1:]))
+        alike = all(_all_close(losses[1:], found) for found in others)
+        if not alike or not _all_close(losses[1:4], _row_losses(model, loss, inputs[1:4], targets[1:4])):
             raise InvalidRequest(
                 "Expected a model and a loss whose rows are independent, whatever is in them",
                 do="Take no numbers from a whole batch, such as its mean or its largest value",
@@ -184,7 +184,7 @@ def _check_independence(model: nn.Module, loss: NetworkLoss, example: tuple[Tens
             )
 
 
-def _losses(model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> Tensor:
+def _row_losses(model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             return loss(model(inputs), targets).double()
@@ -197,7 +197,7 @@ def _losses(model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor
         ) from None
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def _all_close(found: Tensor, expected: Tensor) -> bool:
     return bool(torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True))
 
 
@@ -219,7 +219,7 @@ def _repeat_rows(example: Tensor) -> Tensor:
 
 
 @contextmanager
-def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+def _switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Put the model in training or evaluation mode, with dropout alone switched off, during this context."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
@@ -243,7 +243,7 @@ class KeptState:
     value: Any
     version: Any
 
-    def same(self, other: KeptState) -> bool:
+    def is_same(self, other: KeptState) -> bool:
         """Return whether the thing was neither replaced nor written to."""
         if isinstance(self.value, _PLAIN) and type(self.value) is type(other.value):
             return repr(self.value) == repr(other.value)  # NaN equals NaN
@@ -262,15 +262,15 @@ def kept_state(model: nn.Module) -> list[KeptState]:
     attributes = [
         value for module in model.modules() for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES
     ]
-    return [kept for value in (*attributes, *model.buffers()) for kept in _walk(value, _DEEPEST)]
+    return [kept for value in (*attributes, *model.buffers()) for kept in _walk_parts(value, _DEEPEST)]
 
 
 def same_state(before: list[KeptState], after: list[KeptState]) -> bool:
     """Return whether a model keeps what it kept before, and nothing else."""
-    return len(before) == len(after) and all(a.same(b) for a, b in zip(before, after, strict=True))
+    return len(before) == len(after) and all(a.is_same(b) for a, b in zip(before, after, strict=True))
 
 
-def _walk(value: Any, depth: int) -> Iterator[KeptState]:
+def _walk_parts(value: Any, depth: int) -> Iterator[KeptState]:
     """Yield a thing and its parts, down to a depth."""
     version = (
         value._version if isinstance(value, Tensor) else value.tobytes() if isinstance(value, np.ndarray) else None
@@ -286,4 +286,4 @@ def _walk(value: Any, depth: int) -> Iterator[KeptState]:
     else:
         parts = getattr(value, "__dict__", {}).values()
     for part in parts:
-        yield from _walk(part, depth - 1)
+        yield from _walk_parts(part, depth - 1)

@@ -49,8 +49,8 @@ class ClippedRows(ABC):
         rows: int | None = None,
     ) -> Tensor:
         """Return the sum over some rows: all norms first, then each part's sum with the factors they lead to."""
-        parts = self._parts(inputs, targets, slice(rows))
-        pieces = [part.squares() for part in parts]
+        parts = self._row_parts(inputs, targets, slice(rows))
+        pieces = [part.row_squares() for part in parts]
         squares = sum(pieces[1:], pieces[0])
         finite = None if math.isfinite(squares.sum().item()) else squares.isfinite()
         # A norm of zero gives an infinite quotient, which is cut to the unit like that of any row within the clip.
@@ -61,12 +61,12 @@ class ClippedRows(ABC):
         column = factors.to(sums.kind)[:, None]
         for part in parts:
             if finite is not None:
-                part.keep(finite)
+                part.keep_rows(finite)
             part.add_to(sums, column)
-        return sums.whole()
+        return sums.whole_sum()
 
     @abstractmethod
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         """Return the gradients of the rows that count, parameter by parameter or layer by layer."""
 
 
@@ -86,12 +86,12 @@ class SummedLayers(ClippedRows):
         }
         self._passes: Passes = (
             Chain(model, layers)
-            if isinstance(model, nn.Sequential) and Chain.supports(model)
+            if isinstance(model, nn.Sequential) and Chain.supports_model(model)
             else Tapped(model, layers)
         )
 
     @staticmethod
-    def supports(model: nn.Module) -> bool:
+    def supports_model(model: nn.Module) -> bool:
         """Return whether every parameter that is trained belongs to one of these layers, and to one only."""
         layers = [module for module in model.modules() if type(module) in _BY_HAND]  # subclasses may do more
         owned = [id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)]
@@ -102,7 +102,7 @@ class SummedLayers(ClippedRows):
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         seen = self._passes(inputs, targets, self._loss)
         _check_lengths([each.given for each in seen], inputs)
         return make_parts([Seen(layer, given[counted], error[counted]) for layer, given, error in seen])
@@ -118,7 +118,7 @@ class SampledGradients(ClippedRows):
         except ModuleNotFoundError:
             raise MissingExtra("torch", package="opacus") from None
 
-    def _parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore", message="Full backward hook is firing"

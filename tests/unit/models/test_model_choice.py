@@ -128,7 +128,7 @@ def test_a_fallback_is_trained_at_the_highest_level_and_billed_at_the_cap() -> N
 
     receipt, kept = raised.value.receipt, raised.value.release.value
     assert receipt.terms["setting"] == "model 1"
-    assert np.mean((kept.scores(X)[:, 0] > 0) == Y) > 0.85
+    assert np.mean((kept.compute_scores(X)[:, 0] > 0) == Y) > 0.85
     assert receipt.bill.epsilon == receipt.promise.epsilon <= 4
     assert receipt.bill.delta == receipt.promise.delta == Fraction(1, 10**6)
 
@@ -154,7 +154,7 @@ def test_newton_and_gradient_steps_can_be_weighed_against_each_other() -> None:
 
 def test_an_attempt_takes_the_steps_of_a_training_without_a_target() -> None:
     for solver, steps in (("gradient", 100), ("newton", 40)):
-        (tried,) = OneOf(models(steps=None, solver=solver)[:1], score=("accuracy", 0.9))._tried()
+        (tried,) = OneOf(models(steps=None, solver=solver)[:1], score=("accuracy", 0.9))._copy_models()
         assert tried.steps == steps
 
 
@@ -162,7 +162,7 @@ def test_an_interrupted_choice_stays_charged_at_its_cap(tmp_path: Path, monkeypa
     path = str(tmp_path / "t.ledger")
     with open_ledger(path) as ledger:
         ledger.open_account("dataset:table", approx(4, 1e-6))
-    monkeypatch.setattr(LinearLearner, "descend", interrupt)
+    monkeypatch.setattr(LinearLearner, "take_step", interrupt)
     choice = OneOf(models(ledger=path), score=("accuracy", 0.999), max_epsilon=4.0)
     with pytest.raises(KeyboardInterrupt):
         choice.fit(X, Y)
@@ -195,7 +195,7 @@ BOUNDED = [(-3, 3), (-3, 3)]
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_are_encoded_once_a_grid_and_whatever_is_tried(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[FeatureGrid] = []
-    encode, attempts = FeatureGrid.encode, []
+    encode, attempts = FeatureGrid.encode_rows, []
     learner = LinearTable.learner
 
     def counted(grid: FeatureGrid, features: Any) -> Any:
@@ -208,7 +208,7 @@ def test_rows_are_encoded_once_a_grid_and_whatever_is_tried(seed: int, monkeypat
         attempts.extend([training] * (validation is not None))
         return learner(table, training, validation)
 
-    monkeypatch.setattr(FeatureGrid, "encode", counted)
+    monkeypatch.setattr(FeatureGrid, "encode_rows", counted)
     monkeypatch.setattr(LinearTable, "learner", tried)
     settings = [*models(simulation_seed=seed), *models(simulation_seed=seed, bounds=BOUNDED, feature_bound=None)]
     with contextlib.suppress(TargetNotMet):
@@ -219,10 +219,10 @@ def test_rows_are_encoded_once_a_grid_and_whatever_is_tried(seed: int, monkeypat
 
 def test_shared_rows_are_those_of_each_problem_alone() -> None:
     shared = SharedRows(X, Y)
-    given = models()[0]._given(X, Y)
+    given = models()[0]._read_given(X, Y)
     for model in (*models(), *models(bounds=BOUNDED), *models(fit_intercept=False)):
-        model._given(X, Y)
-        problem = model._problem(given, ladder=False)
+        model._read_given(X, Y)
+        problem = model._build_problem(given, ladder=False)
         ours, alone = shared.table(problem), problem.table(X, Y)
         assert ours.problem is problem
         np.testing.assert_array_equal(ours.features.integers(), alone.features.integers())

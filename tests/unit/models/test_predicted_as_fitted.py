@@ -47,14 +47,14 @@ COMMON = {"bounds": BOUNDS, "fit_intercept": True, "regularization": 1e-4, "max_
 def told(monkeypatch):
     """What each private test was asked: the query and its exact integer."""
     seen = []
-    ask = ScoreQuery.ask
+    ask = ScoreQuery.seal_score
 
     def spied(self, rows, theta, *, minus=0):
         sealed = ask(self, rows, theta, minus=minus)
         seen.append((self, unseal(sealed) + minus))
         return sealed
 
-    monkeypatch.setattr(ScoreQuery, "ask", spied)
+    monkeypatch.setattr(ScoreQuery, "seal_score", spied)
     return seen
 
 
@@ -163,8 +163,8 @@ def test_the_accuracy_that_a_training_tested_is_that_of_its_predictions(monkeypa
     assert model.receipt_.outcome is Outcome.TESTED
     for each in (model, expost.load_model(tmp_path / "model.json")):
         reading = each.release_.value.reading
-        integers = reading.grid.encode(TABLE)
-        exact = rule.total(Logistic(), reading.scores(TABLE).T, np.where(labels == 7, -1, labels))
+        integers = reading.grid.encode_rows(TABLE)
+        exact = rule.total(Logistic(), reading.compute_scores(TABLE).T, np.where(labels == 7, -1, labels))
         assert len(integers) == len(TABLE)
         share = (exact + rule.pass_mark * len(TABLE)) / rule.span / len(TABLE)
         assert each.score(TABLE, labels) == pytest.approx(share, abs=1e-12)
@@ -182,7 +182,7 @@ def test_the_error_that_a_training_tested_is_that_of_its_predictions(tmp_path):
 
     for each in (model, expost.load_model(tmp_path / "model.json")):
         predicted = each.predict(TABLE)
-        total = rule.total(Squared(), each.release_.value.reading.scores(TABLE).T, cut / 0.5)
+        total = rule.total(Squared(), each.release_.value.reading.compute_scores(TABLE).T, cut / 0.5)
         tested = (rule.pass_mark * len(TABLE) - total) / rule.span  # in units of the largest squared error
         error = float(((predicted - cut) ** 2).sum())
         assert np.abs(predicted).max() <= 0.5
@@ -222,12 +222,12 @@ def test_scores_of_any_cells_are_finite_within_the_bounds_and_the_same_in_any_ta
     grid = GridReading(FeatureGrid(3, 2.0, intercept, lows, highs), weights[None])
 
     for reading, largest in ((unit, np.abs(weights).max()), (grid, 3 * np.linalg.norm(weights))):
-        scores = reading.scores(rows)
+        scores = reading.compute_scores(rows)
         assert np.isfinite(scores).all()
         assert np.abs(scores).max() <= largest
-        np.testing.assert_allclose(scores[2:3], reading.scores(rows[2:3]), rtol=1e-12)
+        np.testing.assert_allclose(scores[2:3], reading.compute_scores(rows[2:3]), rtol=1e-12)
         sparse = scipy.sparse.csr_array(np.nan_to_num(rows, nan=0.5))
-        np.testing.assert_allclose(reading.scores(sparse), reading.scores(sparse.toarray()), rtol=1e-12)
+        np.testing.assert_allclose(reading.compute_scores(sparse), reading.compute_scores(sparse.toarray()), rtol=1e-12)
 
 
 def test_known_labels_and_scores_agree_for_text_and_missing_labels():

@@ -281,7 +281,7 @@ def test_a_checkpoint_is_used_and_removed(tmp_path: Path) -> None:
 
 
 def stop_at_step(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, original = [], LinearLearner.descend
+    steps, original = [], LinearLearner.take_step
 
     def descend(self: Any, noisy: Any) -> None:
         steps.append(1)
@@ -289,7 +289,7 @@ def stop_at_step(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         original(self, noisy)
 
-    monkeypatch.setattr(LinearLearner, "descend", descend)
+    monkeypatch.setattr(LinearLearner, "take_step", descend)
 
 
 @pytest.mark.parametrize("resumable", [False, True])

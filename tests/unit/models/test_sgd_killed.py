@@ -38,13 +38,13 @@ def killed(folder: Path, at: int, **changes: Any) -> None:
         from pathlib import Path
         from expost.models.descent.linear_learner import NewtonLearner
         from tests.unit.models.test_sgd_killed import model, table
-        steps, original = [], NewtonLearner.descend
+        steps, original = [], NewtonLearner.take_step
         def dying(self, noisy):
             steps.append(1)
             if len(steps) == {at}:
                 os.kill(os.getpid(), signal.SIGKILL)
             original(self, noisy)
-        NewtonLearner.descend = dying
+        NewtonLearner.take_step = dying
         model(Path({str(folder)!r}), **{changes!r}).fit(*table())
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])}
@@ -106,13 +106,13 @@ def test_the_curvature_of_before_the_kill_is_used_after_it(left: Path, monkeypat
         before = float(kept["curvature precision"][0])
     seen: list[float] = []
     learner = sys.modules["expost.models.descent.linear_learner"].NewtonLearner
-    original = learner.descend
+    original = learner.take_step
 
     def descend(self: Any, noisy: Any) -> None:
         original(self, noisy)
         seen.append(self._precision)
 
-    monkeypatch.setattr(learner, "descend", descend)
+    monkeypatch.setattr(learner, "take_step", descend)
     model(left).fit(*table())
 
     assert len(seen) == STEPS - KILLED_AT - 1  # 20 steps were kept, 2 are lost

@@ -94,4 +94,4 @@ def test_fewer_newton_steps_than_gradient_steps_are_taken_if_nobody_says() -> No
         assert model.receipt_.terms["steps run"] == steps
         assert model.receipt_.bill == model.price().cap
     aimed = SGDClassifier(classes=[0, 1], solver="newton", score=("accuracy", 0.9), **terms(steps=None, epsilon=None))
-    assert aimed._order(4, None).steps == 100
+    assert aimed._build_order(4, None).steps == 100

@@ -108,7 +108,7 @@ def test_a_crash_stays_charged_and_a_restart_goes_on_under_the_same_hold(
         descend(self, noisy)
 
     with monkeypatch.context() as planted:
-        planted.setattr(ModuleLearner, "descend", crashing)
+        planted.setattr(ModuleLearner, "take_step", crashing)
         with pytest.raises(EngineFailed):
             train(torch.nn.Linear(1, 2), data, **terms)  # type: ignore[arg-type]
     assert left() < 0.05

@@ -30,7 +30,7 @@ def test_the_derivative_in_closed_form_is_that_of_autograd(kind: Any) -> None:
         torch.tensor(LABELS),
     )
 
-    found = LossTap(loss).errors(outputs, targets)
+    found = LossTap(loss).output_errors(outputs, targets)
 
     assert loss.is_plain(outputs, targets)
     assert found.dtype == kind
@@ -47,7 +47,7 @@ def test_odd_outputs_of_a_row_are_odd_errors_of_that_row_alone(value: float) -> 
     )
     outputs[1, 2] = value
 
-    found, expected = loss.errors(outputs, targets), by_autograd(loss, outputs, targets)
+    found, expected = loss.output_errors(outputs, targets), by_autograd(loss, outputs, targets)
 
     assert torch.equal(found.isfinite(), expected.isfinite())
     assert torch.allclose(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
@@ -66,7 +66,7 @@ def test_losses_with_settings_are_left_to_autograd(inner: Any) -> None:
     loss, outputs, targets = KnownLabels(inner), outputs_like(torch.float32), torch.tensor(LABELS)
 
     assert not loss.is_plain(outputs, targets)
-    assert torch.equal(LossTap(loss).errors(outputs, targets), by_autograd(loss, outputs, targets))
+    assert torch.equal(LossTap(loss).output_errors(outputs, targets), by_autograd(loss, outputs, targets))
 
 
 def test_half_precision_and_probabilities_are_left_to_autograd() -> None:
@@ -76,7 +76,7 @@ def test_half_precision_and_probabilities_are_left_to_autograd() -> None:
     assert not loss.is_plain(outputs_like(torch.bfloat16), torch.tensor(LABELS))
     assert not loss.is_plain(outputs_like(torch.float32), shares)
     assert torch.equal(
-        LossTap(loss).errors(outputs_like(torch.float32), shares),
+        LossTap(loss).output_errors(outputs_like(torch.float32), shares),
         by_autograd(loss, outputs_like(torch.float32), shares),
     )
 
@@ -87,8 +87,8 @@ def test_an_onlooker_sees_the_losses_once(inner: Any) -> None:
     tap = LossTap(loss)
 
     with tap.shown_to(lambda *shown: seen.append(shown)):
-        tap.errors(outputs, targets)
-    tap.errors(outputs, targets)
+        tap.output_errors(outputs, targets)
+    tap.output_errors(outputs, targets)
 
     assert len(seen) == 1
     assert torch.equal(seen[0][2], loss(outputs, targets)) and not seen[0][2].requires_grad

@@ -203,7 +203,7 @@ def test_nothing_but_weights_comes_back_from_a_stopped_step() -> None:
     with pytest.raises(KeyboardInterrupt):
         learner.measure(slice(None))
 
-    released = learner.result()
+    released = learner.build_result()
     assert released is model
     for module in released.modules():
         assert not vars(module).keys() - vars(type(module)(*_SHAPES[type(module)])).keys()
@@ -372,10 +372,10 @@ def test_an_empty_batch_is_watched_like_any_other(model: Any) -> None:
 def test_an_unknown_label_counts_as_knowing_nothing() -> None:
     learner = learner_of(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([77, -1]), watched=True)
     learner.open(Phase(1, Fraction(2)), 2.0)
-    learner.watch(100)
+    learner.start_watch(100)
     learner.measure(np.arange(2))
 
-    assert unseal(learner.watched()).tolist() == [-200, 0]
+    assert unseal(learner.read_watch()).tolist() == [-200, 0]
 
 
 def test_a_training_begins_where_the_model_is_whatever_was_trained_before() -> None:
@@ -388,7 +388,7 @@ def test_a_training_begins_where_the_model_is_whatever_was_trained_before() -> N
     table = problem.table(read_rows((torch.ones(4, 2), torch.zeros(4, dtype=torch.long))))
     first = table.learner(slice(None), None)
     first.open(Phase(1, Fraction(1)), 4.0)
-    first.descend(np.full(first.size, 1000))
+    first.take_step(np.full(first.size, 1000))
     assert not torch.equal(problem.worker.weight, begun)
 
     table.learner(slice(None), None)

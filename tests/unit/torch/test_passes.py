@@ -60,7 +60,7 @@ def test_a_chain_sees_to_the_last_bit_what_autograd_sees(make: Any) -> None:
     model, (inputs, targets) = make(), batch(2, 4)
     layers, loss = layers_of(model), LossTap(_cross_entropy)
 
-    assert Chain.supports(model)
+    assert Chain.supports_model(model)
     chained = Chain(model, layers)(inputs.clone(), targets, loss)
     tapped = Tapped(model, layers)(inputs.clone(), targets, loss)
 
@@ -107,7 +107,7 @@ def test_a_model_that_does_more_goes_through_autograd(make: Any) -> None:
 
     ours = SummedLayers(model, _cross_entropy).total(inputs, targets, 0.5)
 
-    assert not Chain.supports(model)
+    assert not Chain.supports_model(model)
     assert torch.allclose(ours, by_hand(model, inputs, targets, 0.5), rtol=1e-3, atol=1e-4)
 
 

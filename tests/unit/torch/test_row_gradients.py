@@ -331,7 +331,7 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
     def walked(learner: object, steps: list[np.ndarray]) -> object:
         learner.open(Phase(1, 2), 5.0)
         for noise in steps:
-            learner.descend(noise)
+            learner.take_step(noise)
         return learner
 
     model, twin = mlp(), mlp()
@@ -339,13 +339,13 @@ def test_a_restored_learner_goes_on_as_if_nothing_had_happened() -> None:
     straight = walked(problem(model).table(TensorRows(*batch(5))).learner(slice(None), None), noises)
     first = walked(problem(twin).table(TensorRows(*batch(5))).learner(slice(None), None), noises[:3])
     second = problem(mlp()).table(TensorRows(*batch(5))).learner(slice(None), None)
-    second.restore(first.state())
+    second.restore_state(first.copy_state())
     walked(second, noises[3:])
 
-    for one, two in zip(straight.result().parameters(), second.result().parameters(), strict=True):
+    for one, two in zip(straight.build_result().parameters(), second.build_result().parameters(), strict=True):
         assert torch.allclose(one, two)
     with pytest.raises(InvalidRequest, match="checkpoint"):
-        second.restore({})
+        second.restore_state({})
 
 
 def test_the_score_is_taken_at_the_averaged_weights() -> None:
@@ -360,9 +360,9 @@ def test_the_score_is_taken_at_the_averaged_weights() -> None:
 
     score = unseal(learner.score(rule, 3))
     inputs, targets = batch(30)
-    right = int((learner.result()(inputs[10:]).argmax(1) == targets[10:]).sum())
+    right = int((learner.build_result()(inputs[10:]).argmax(1) == targets[10:]).sum())
 
-    assert score == rule.counted(right, 20) - 3
+    assert score == rule.sum_correct(right, 20) - 3
 
 
 def test_rows_come_from_arrays_datasets_and_loaders() -> None:
@@ -386,8 +386,8 @@ def test_rows_come_from_arrays_datasets_and_loaders() -> None:
     ):
         rows = read_rows(data)
         assert len(rows) == 9
-        assert torch.equal(rows.take(index)[0], inputs[[3, 1]])
-        assert len(rows.take(np.array([], np.intp))[1]) == 0
+        assert torch.equal(rows.take_rows(index)[0], inputs[[3, 1]])
+        assert len(rows.take_rows(np.array([], np.intp))[1]) == 0
         assert "private" in repr(rows)
     with pytest.raises(InvalidRequest):
         read_rows(7)

@@ -50,7 +50,7 @@ class Interrupted(Exception):
 def resumed(kind, later, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Counter], str]:
     held: list[Counter] = []
     now: list[torch.Tensor] = []
-    dealt, judge = training.sample_rows, Trainer._judge
+    dealt, judge = training.sample_rows, Trainer._judge_phase
 
     def sampled(*given, **terms):
         places = dealt(*given, **terms)
@@ -63,7 +63,7 @@ def resumed(kind, later, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
             raise Interrupted
 
     monkeypatch.setattr(training, "sample_rows", sampled)
-    monkeypatch.setattr(Trainer, "_judge", dying)
+    monkeypatch.setattr(Trainer, "_judge_phase", dying)
     url = f"sqlite:///{folder}/book"
     ledger = open_ledger(url)
     ledger.open_account("dataset:t", approx(10, 1e-4))

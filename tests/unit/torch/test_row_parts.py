@@ -35,7 +35,7 @@ def test_layers_have_the_squares_of_their_outer_products(widths: tuple[int, ...]
         product = torch.einsum("ij,ik->ijk", error.double(), given.double())
         exact += product.square().sum((1, 2)) + (error.double().square().sum(1) if place % 2 else 0)
 
-    squares = sum(part.squares() for part in make_parts(seen))
+    squares = sum(part.row_squares() for part in make_parts(seen))
 
     assert float((squares / exact - 1).abs().max()) < 2.0**-13
 
@@ -51,4 +51,4 @@ def test_sums_have_zeros_where_nothing_was_put() -> None:
     sums = Sums([slice(0, 4), slice(4, 6), slice(6, 9)], 2, torch.device("cpu"))
     sums.put_products(slice(4, 6), torch.tensor([[1.0], [2.0], [3.0]]), torch.ones(3, 2))
 
-    assert sums.whole().tolist() == [0, 0, 0, 0, 6, 6, 0, 0, 0]
+    assert sums.whole_sum().tolist() == [0, 0, 0, 0, 6, 6, 0, 0, 0]

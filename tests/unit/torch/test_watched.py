@@ -57,13 +57,13 @@ def test_what_is_counted_is_the_batch_that_was_measured(rows: Any) -> None:
     learner = problem.table(read_rows((inputs, labels))).learner(slice(None), None)
 
     height = Watch().height(learner.open(Phase(1, Fraction(2)), 3000.0))
-    learner.watch(height)
+    learner.start_watch(height)
     chosen = np.arange(0, 3000, 2)
     learner.measure(chosen)
     with torch.no_grad():
         right = (model(inputs[chosen]).argmax(1) == labels[chosen]).sum().item()
-    assert unseal(learner.watched())[0] == height * (2 * right - len(chosen))
-    assert np.abs(unseal(learner.watched())).max() <= height * len(chosen)
+    assert unseal(learner.read_watch())[0] == height * (2 * right - len(chosen))
+    assert np.abs(unseal(learner.read_watch())).max() <= height * len(chosen)
 
     learner.measure(np.arange(0))
-    assert unseal(learner.watched()).tolist() == [0, 0]
+    assert unseal(learner.read_watch()).tolist() == [0, 0]

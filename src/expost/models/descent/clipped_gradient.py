@@ -56,7 +56,7 @@ class ClippedGradient:
     >>> grid = FeatureGrid(width=2)
     >>> from expost.models.descent.score_head import Logistic
     >>> rule = ClippedGradient(grid, Logistic(), clip=0.5, noise_multiplier=1.0)
-    >>> rule.measure(grid.encode(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
+    >>> rule.measure(grid.encode_rows(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
     <sealed exact answer>
     """
 
@@ -77,20 +77,20 @@ class ClippedGradient:
     def residual_unit(self) -> float:
         """Return the lattice units of a residual of 1, as fine as the noise sampler's range allows."""
         finest = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0) / (self.clip * self.grid.unit)
-        if self._short:
-            largest = _LARGEST_NARROW if self._narrow else _LARGEST_SHORT
+        if self._uses_digits:
+            largest = _LARGEST_NARROW if self._uses_int32 else _LARGEST_SHORT
             return min(finest, largest / (self.clip * self.grid.unit), _FINEST)
         return min(2.0 ** math.floor(math.log2(finest)), _FINEST)
 
     @cached_property
-    def _short(self) -> bool:
+    def _uses_digits(self) -> bool:
         """Return whether sums are taken in float32, by digits: faster for wide models, on a coarser lattice."""
         return self.grid.columns >= _WIDE and self.head.outputs >= _MANY
 
     @cached_property
-    def _narrow(self) -> bool:
+    def _uses_int32(self) -> bool:
         """Return whether sums are kept in 32 bits: faster for small batches, on a lattice where they nearly always fit."""
-        return self._short and self.expected_rows + 8 * math.sqrt(self.expected_rows) <= _FEW_ROWS
+        return self._uses_digits and self.expected_rows + 8 * math.sqrt(self.expected_rows) <= _FEW_ROWS
 
     @cached_property
     def unit(self) -> float:
@@ -117,22 +117,22 @@ class ClippedGradient:
         watcher: Watcher | None = None,
     ) -> Sealed:
         """Return the sealed sum over the rows in ``index``, one integer per weight, flat."""
-        rounded = _RoundedWeights.of(weights, self.grid, coarse=self._short)
+        rounded = _RoundedWeights.of(weights, self.grid, coarse=self._uses_digits)
 
         def sums() -> Iterator[NDArray[Any]]:
-            for part in _chunks(index, len(rows), self.grid.columns):
+            for part in _cut_index(index, len(rows), self.grid.columns):
                 singles, inverses = rows.take_singles(part)
-                scores, wanted = rounded.scores(singles), targets[part]
+                scores, wanted = rounded.compute_scores(singles), targets[part]
                 if watcher is not None:
                     watcher(scores.astype(np.float64), wanted)
-                residuals = self.clip_residuals(self.head.residuals(scores, wanted), inverses)
-                yield _sum_by_digits(residuals, singles) if self._short else _sum_products(residuals, singles)
+                residuals = self.clip_residuals(self.head.compute_residuals(scores, wanted), inverses)
+                yield _sum_by_digits(residuals, singles) if self._uses_digits else _sum_products(residuals, singles)
 
         total = _add_up(sums())
-        if self._narrow and total.dtype == np.int64:
+        if self._uses_int32 and total.dtype == np.int64:
             # A batch much larger than expected. Clipping entries brings no two sums further apart.
             np.clip(total, 1 - SHORT, SHORT - 1, out=total)
-        return Sealed(total.astype(np.int32 if self._narrow else np.int64, copy=False).ravel(), self.sensitivity)
+        return Sealed(total.astype(np.int32 if self._uses_int32 else np.int64, copy=False).ravel(), self.sensitivity)
 
     def clip_residuals(self, residuals: Reals, inverses: Floats) -> Reals:
         """Scale residuals to lattice units so that each row's gradient is within the sensitivity, and round them.
@@ -189,7 +189,7 @@ class CurvedGradient:
     >>> rule = CurvedGradient(grid, Logistic(), clip=0.5, noise_multiplier=1.0)
     >>> rule.size
     9
-    >>> rule.measure(grid.encode(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
+    >>> rule.measure(grid.encode_rows(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
     <sealed exact answer>
     """
 
@@ -248,14 +248,14 @@ class CurvedGradient:
         """Return the sealed sum over the rows in ``index``: the gradient, then the triangle row by row."""
         columns = self.grid.columns
         slope, bend = np.zeros(columns, np.int64), np.zeros((columns, columns), np.int64)
-        for part in _chunks(index, len(rows), columns):
-            features, inverses = rows.take(part)
+        for part in _cut_index(index, len(rows), columns):
+            features, inverses = rows.take_rows(part)
             scores, wanted = grid_scores(rows.integers()[part], weights, self.grid), targets[part]
             if watcher is not None:
                 watcher(scores, wanted)
-            residuals = self.gradient.clip_residuals(self.head.residuals(scores, wanted), inverses)
+            residuals = self.gradient.clip_residuals(self.head.compute_residuals(scores, wanted), inverses)
             slope += (residuals[0] @ features).astype(np.int64)
-            scaled = self._clip_rows(features, self.head.curvatures(scores, wanted)[0])
+            scaled = self._clip_rows(features, self.head.compute_curvatures(scores, wanted)[0])
             bend += (scaled.T @ scaled).astype(np.int64)
         return Sealed(np.concatenate([slope, bend[np.triu_indices(columns)]]), self.sensitivity)
 
@@ -277,7 +277,7 @@ class CurvedGradient:
 
 def grid_scores(integers: NDArray[np.int16], weights: Floats, grid: FeatureGrid) -> Floats:
     """Return the scores (outputs x rows) of encoded rows, the same for private tests and for predictions."""
-    return np.asarray(_RoundedWeights.of(weights, grid).scores(integers.astype(np.float32)), np.float64)
+    return np.asarray(_RoundedWeights.of(weights, grid).compute_scores(integers.astype(np.float32)), np.float64)
 
 
 class _RoundedWeights(NamedTuple):
@@ -312,7 +312,7 @@ class _RoundedWeights(NamedTuple):
         pieces[1] = np.rint(left, out=left)
         return cls(pieces.reshape(-1, grid.columns), gap, 2.0**-gap / factor / grid.unit)
 
-    def scores(self, singles: NDArray[np.float32]) -> Reals:
+    def compute_scores(self, singles: NDArray[np.float32]) -> Reals:
         """Return the scores (outputs x rows) of encoded rows, in float32 if they are coarse."""
         # Faster than the product of the transposes, although that has the wanted layout.
         products = np.ascontiguousarray((singles @ self.pieces.T).T)
@@ -363,7 +363,7 @@ def _add_up(sums: Iterator[NDArray[Any]]) -> NDArray[Any]:
     return total
 
 
-def _chunks(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
+def _cut_index(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
     """Cut an index into chunks; an empty index is one empty chunk, so that an empty batch takes the same path."""
     step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):

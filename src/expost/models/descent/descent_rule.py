@@ -113,7 +113,7 @@ class Descent:
     """Weights during a training.
 
     >>> walk = Descent(DescentRule(1.0, momentum=0.0, averaging=0.0), np.zeros(2))
-    >>> walk.apply(np.array([1.0, -1.0]), Stride(rate=1.0))
+    >>> walk.apply_gradient(np.array([1.0, -1.0]), Stride(rate=1.0))
     >>> walk.result.tolist()
     [-1.0, 1.0]
     """
@@ -126,7 +126,7 @@ class Descent:
         self._precision = 0.0
         self._steps = 0.0  # in units of the last step's precision if steps are weighted
 
-    def apply(self, gradient: Floats, stride: Stride) -> None:
+    def apply_gradient(self, gradient: Floats, stride: Stride) -> None:
         """Take one step against a noisy mean gradient."""
         rule = self.rule
         if stride.precision is not None:
@@ -158,12 +158,12 @@ class Descent:
         """Return the averaged weights."""
         return self._average.copy() if self.rule.averaging else self.weights.copy()
 
-    def state(self) -> dict[str, NDArray[np.float64]]:
+    def copy_state(self) -> dict[str, NDArray[np.float64]]:
         """Return what a checkpoint must keep; all of it is post-processing of noisy gradients."""
         steps = np.array([self._steps, self._precision], np.float64)
         return {"weights": self.weights, "velocity": self._velocity, "average": self._average, "steps": steps}
 
-    def restore(self, state: Mapping[str, NDArray[np.float64]]) -> None:
+    def restore_state(self, state: Mapping[str, NDArray[np.float64]]) -> None:
         """Continue from a state."""
         if any(name not in state for name in _STATE) or state["weights"].shape != self.weights.shape:
             raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")

@@ -33,7 +33,7 @@ class FeatureGrid:
     clipped to them and mapped to [-1, 1].
 
     >>> grid = FeatureGrid(width=2, bound=1.0)
-    >>> rows = grid.encode(np.array([[0.6, 0.8], [30.0, 40.0]]))
+    >>> rows = grid.encode_rows(np.array([[0.6, 0.8], [30.0, 40.0]]))
     >>> rows.integers()[:, :2].tolist()
     [[2457, 3275], [2457, 3275]]
     """
@@ -76,17 +76,17 @@ class FeatureGrid:
         """Return the largest squared length of an encoded row, exactly."""
         return (1 << 2 * _BITS) + (self.constant**2 if self.intercept else 0)
 
-    def encode(self, features: Any) -> GridRows:
+    def encode_rows(self, features: Any) -> GridRows:
         """Convert raw rows to integers, with their lengths."""
         values = np.empty((features.shape[0], self.columns), np.int16)
         for part in _split_rows(features.shape[0], self.width):
             block = features[part]
-            values[part, : self.width] = self._round(block.toarray() if hasattr(block, "toarray") else block)
+            values[part, : self.width] = self._round_rows(block.toarray() if hasattr(block, "toarray") else block)
         if self.intercept:
             values[:, -1] = self.constant
         return GridRows(values, 1 / np.sqrt(np.maximum(_square_lengths(values), 1.0)))
 
-    def _round(self, raw: Any) -> NDArray[np.float64]:
+    def _round_rows(self, raw: Any) -> NDArray[np.float64]:
         """Clip rows to the bound and round them to integers."""
         values = np.asarray(raw, np.float64)
         if self.lows is not None and self.highs is not None:
@@ -150,7 +150,7 @@ class GridRows(SingleOwner):
         """Return all rows."""
         return self._values
 
-    def take(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def take_rows(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return some rows as integers in float64, and one over their lengths."""
         if isinstance(index, slice):
             return self._values[index].astype(np.float64), self._inverses[index]

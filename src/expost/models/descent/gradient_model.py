@@ -148,8 +148,8 @@ class PrivateGradientModel(PrivateEstimator):
             The data source failed; the worst case stays charged.
         """
         account = self._account_of(X)
-        given = self._given(X, y)
-        return self._fit_given(given, lambda query, data: self._pay(query, data, account), public_validation)
+        given = self._read_given(X, y)
+        return self._fit_given(given, lambda query, data: self._pay_for_query(query, data, account), public_validation)
 
     def fit_with(
         self,
@@ -181,7 +181,7 @@ class PrivateGradientModel(PrivateEstimator):
             The fitted model.
         """
         self._check_unpaid()
-        return self._fit_given(self._given(dataset, target, read_feature_names(features)), pay, public_validation)
+        return self._fit_given(self._read_given(dataset, target, read_feature_names(features)), pay, public_validation)
 
     def _check_unpaid(self) -> None:
         """Refuse a ledger of the model's own where a session pays."""
@@ -190,11 +190,11 @@ class PrivateGradientModel(PrivateEstimator):
 
     def _fit_given(self, given: GivenRows, pay: Callable[[Query, Any], Release[Any]], public: Any) -> Self:
         """Build the query, let it be paid for, and keep what was released."""
-        order = replace(self._order(given.width, given.rows), public_test=public is not None)
+        order = replace(self._build_order(given.width, given.rows), public_test=public is not None)
         course = order.plan_course()
-        problem = self._problem(given, ladder=len(course.schedule.phases) > 1)
+        problem = self._build_problem(given, ladder=len(course.schedule.phases) > 1)
         problem.check(course.schedule)
-        rule = None if course.target is None else self._rule(course.target)
+        rule = None if course.target is None else self._build_rule(course.target)
         query = TrainingQuery(
             question=f"train {type(self).__name__}",
             course=course,
@@ -211,7 +211,7 @@ class PrivateGradientModel(PrivateEstimator):
                 "averaging": problem.rule.averaging,
                 "regularization": problem.rule.regularization,
                 # A checkpoint is continued only if everything that a step depends on, besides rows and noise, is equal.
-                "settings": hash_settings({"problem": repr(problem), "labels": self._labels()}),
+                "settings": hash_settings({"problem": repr(problem), "labels": self._describe_labels()}),
             },
             progress=RichProgress if _check_flag(self.progress, "progress") else None,
             watch=Watch(scale=self._score_unit()) if self.progress else None,
@@ -221,16 +221,16 @@ class PrivateGradientModel(PrivateEstimator):
                 release = pay(query, given.data)
         except TargetNotMet as missed:
             if "stopped" in missed.receipt.terms:  # the person who stopped it wants the model so far
-                self._keep(missed.release, course)
+                self._keep_release(missed.release, course)
             raise
-        self._keep(release, course)
+        self._keep_release(release, course)
         return self
 
-    def _given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
+    def _read_given(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> GivenRows:
         """Collect the rows and what is public about them. Shapes are checked, values are not: they are private."""
         if isinstance(X, Dataset):
             return self._given_dataset(X, y, features)
-        matrix, targets = self._matrix(X), self._targets(self._vector(y))
+        matrix, targets = self._read_matrix(X), self._encode_targets(self._read_vector(y))
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one target for each row", do="Pass a vector as long as the table")
         return GivenRows(
@@ -245,11 +245,11 @@ class PrivateGradientModel(PrivateEstimator):
                 got=OBSERVED,
                 do="Pass classes=[...], the public ones",
             )
-        declared = self._order(1, None).rows
+        declared = self._build_order(1, None).rows
         source = read_rows(dataset, target, names=features, declared_rows=declared)
         remember_columns(self, source.names, source.width)
         # An empty column of the declared kind: classes are fixed from public facts, before any row is read.
-        no_targets = self._targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
+        no_targets = self._encode_targets(pa.nulls(0, _STORED.get(dataset.schema.kind(target), pa.float64())))
         classes = self._public_classes()
         if classes is not None:
             source = read_rows(dataset, target, names=features, declared_rows=declared, classes=classes)
@@ -259,7 +259,7 @@ class PrivateGradientModel(PrivateEstimator):
             parts = list(rows.read())
             matrix = np.concatenate([np.zeros((0, rows.width)), *(np.asarray(part, np.float64) for part, _ in parts)])
             labels = np.concatenate([labels for _, labels in parts]) if parts else no_targets
-            return matrix, self._targets(labels) if classes is None else labels
+            return matrix, self._encode_targets(labels) if classes is None else labels
 
         return GivenRows(source, gather, source.width, names=source.names)
 
@@ -267,7 +267,10 @@ class PrivateGradientModel(PrivateEstimator):
         """Return the test on public rows, read as the private ones are."""
         if not isinstance(public, tuple | list) or len(public) != 2:
             raise InvalidRequest("Expected public_validation to be a pair", do="Pass (features, targets)")
-        matrix, targets = self._matrix(public[0], fitting=False), self._public_targets(self._vector(public[1]))
+        matrix, targets = (
+            self._read_matrix(public[0], fitting=False),
+            self._public_targets(self._read_vector(public[1])),
+        )
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one public target for each public row", do="Pass a vector as long")
         return PublicTest(rule, (matrix, targets), len(targets))
@@ -287,9 +290,9 @@ class PrivateGradientModel(PrivateEstimator):
         """
         if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
             raise InvalidRequest("Expected width to be a whole number >= 1", got=width, do="Pass a public number")
-        return self._order(int(width), None).plan_course().prices
+        return self._build_order(int(width), None).plan_course().prices
 
-    def _rule(self, target: Target) -> ScoreRule:
+    def _build_rule(self, target: Target) -> ScoreRule:
         """Return how the target is counted on rows."""
         if target.measure is not self._measure:
             raise InvalidRequest(
@@ -300,17 +303,17 @@ class PrivateGradientModel(PrivateEstimator):
         return ScoreRule.of(target, scale=self._score_unit())
 
     @property
-    def _neighbours(self) -> Adjacency:
+    def _bill_adjacency(self) -> Adjacency:
         return Adjacency.ADD_REMOVE
 
-    def _answer(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+    def _answer_query(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
         if self.checkpoint is None or not isinstance(query, TrainingQuery):
             return answer(query, data, **terms)
         return train_resumably(query, data, checkpoint=Checkpoint(self.checkpoint), **terms)
 
     # Reading the arguments ----------------------------------------------------------------------------------------
 
-    def _order(self, width: int, found_rows: int | None) -> TrainingOrder:
+    def _build_order(self, width: int, found_rows: int | None) -> TrainingOrder:
         """Return the public terms of the training."""
         rows, score = self.rows, self.__dict__["score"]
         if isinstance(rows, str) and rows == OBSERVED:
@@ -344,7 +347,7 @@ class PrivateGradientModel(PrivateEstimator):
             width=width,
         )
 
-    def _problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
+    def _build_problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
         """Return the public side of the model; ``ladder`` if the noise of its phases falls."""
         lows, highs = read_column_bounds(self.bounds, given.width, given.names)
         bound = math.sqrt(given.width) if lows is not None else 1.0
@@ -352,7 +355,7 @@ class PrivateGradientModel(PrivateEstimator):
             bound = float(rational(self.feature_bound, "feature_bound"))
         grid = FeatureGrid(given.width, bound, _check_flag(self.fit_intercept, "fit_intercept"), lows, highs)
         clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
-        head = self._head()
+        head = self._build_head()
         rate = None if self.learning_rate is None else float(rational(self.learning_rate, "learning_rate"))
         momentum, penalty, averaging = (
             float(rational(getattr(self, name), name, positive=False))
@@ -366,20 +369,20 @@ class PrivateGradientModel(PrivateEstimator):
 
     # What the subclasses define -----------------------------------------------------------------------------------
 
-    def _head(self) -> Head:
+    def _build_head(self) -> Head:
         raise NotImplementedError
 
-    def _labels(self) -> Any:
+    def _describe_labels(self) -> Any:
         """Return how targets become numbers, in public terms."""
         raise NotImplementedError
 
-    def _targets(self, y: Any) -> NDArray[Any]:
+    def _encode_targets(self, y: Any) -> NDArray[Any]:
         """Convert targets to numbers."""
         raise NotImplementedError
 
     def _public_targets(self, y: Any) -> NDArray[Any]:
         """Convert public targets to numbers; unlike private ones they may be refused by value."""
-        return self._targets(y)
+        return self._encode_targets(y)
 
     def _public_classes(self) -> NDArray[Any] | None:
         """Return the classes among which targets are coded; None where targets are numbers."""
@@ -395,16 +398,18 @@ class PrivateGradientModel(PrivateEstimator):
     intercept_: Any
     _missing: Any = 0.0  # replaces missing values in a file of an earlier version
 
-    def _keep(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
+    def _keep_release(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
         """Keep a release as the fitted model."""
         self.release_, self.prices_ = release, None if course is None else course.prices
         self.coef_, self.intercept_ = release.value.coefficients, release.value.intercepts
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _score_rows(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of rows read as in training: clipped to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
-        matrix, model = self._matrix(X, fitting=False), self.release_.value
-        scores: NDArray[np.float64] = model.scores(matrix if model.reading else fill_missing(matrix, self._missing))
+        matrix, model = self._read_matrix(X, fitting=False), self.release_.value
+        scores: NDArray[np.float64] = model.compute_scores(
+            matrix if model.reading else fill_missing(matrix, self._missing)
+        )
         return scores
 
 

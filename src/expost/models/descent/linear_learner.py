@@ -53,18 +53,18 @@ class GridReading:
     Rows are clipped to the public bounds, missing values filled and the rest rounded exactly as in the training. So an
     accuracy that was tested on rows is the accuracy of the predictions for them.
 
-    >>> GridReading(FeatureGrid(1, intercept=False), np.array([[2.0]])).scores(np.array([[0.5], [1e9]])).round(1).tolist()
+    >>> GridReading(FeatureGrid(1, intercept=False), np.array([[2.0]])).compute_scores(np.array([[0.5], [1e9]])).round(1).tolist()
     [[1.0], [2.0]]
     """
 
     grid: FeatureGrid
     weights: Floats
 
-    def scores(self, features: Any) -> Floats:
+    def compute_scores(self, features: Any) -> Floats:
         """Return the scores of raw rows (rows x outputs)."""
         scores = np.empty((features.shape[0], len(self.weights)))
         for start in range(0, len(scores), _CHUNK):
-            rows = self.grid.encode(features[start : start + _CHUNK]).integers()
+            rows = self.grid.encode_rows(features[start : start + _CHUNK]).integers()
             scores[start : start + _CHUNK] = grid_scores(rows, self.weights, self.grid).T
         return scores
 
@@ -76,7 +76,7 @@ class LinearScores:
     The coefficients are valid for rows within the public bounds. ``scores`` reads rows as the training did, where
     ``reading`` is known.
 
-    >>> LinearScores(np.array([[1.0, 2.0]]), np.array([0.5])).scores(np.array([[1.0, 1.0]])).tolist()
+    >>> LinearScores(np.array([[1.0, 2.0]]), np.array([0.5])).compute_scores(np.array([[1.0, 1.0]])).tolist()
     [[3.5]]
     """
 
@@ -84,10 +84,10 @@ class LinearScores:
     intercepts: Floats
     reading: GridReading | None = None
 
-    def scores(self, features: Any) -> Floats:
+    def compute_scores(self, features: Any) -> Floats:
         """Return the scores of raw rows (rows x outputs)."""
         if self.reading is not None:
-            return self.reading.scores(features)
+            return self.reading.compute_scores(features)
         return np.asarray(features @ self.coefficients.T + self.intercepts)
 
     def __repr__(self) -> str:
@@ -157,11 +157,11 @@ class LinearLearner:
         """Return the number of metrics released per batch, and the loss of a constant classifier."""
         return count_metrics(self._head)
 
-    def watch(self, height: int) -> None:
+    def start_watch(self, height: int) -> None:
         """Count metrics from the next measurement on, each row up to ``height``."""
         self._height = height
 
-    def watched(self) -> Sealed:
+    def read_watch(self) -> Sealed:
         """Return the sealed metrics of the rows measured last."""
         return self._tally.sealed()
 
@@ -172,11 +172,11 @@ class LinearLearner:
         tally = self._tally = WatchTally(self._height, self.watchable[0])
         return lambda scores, targets: tally.add(row_numbers(self._head, scores, targets))
 
-    def descend(self, noisy: NDArray[Any]) -> None:
+    def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one step along the released sum over its expected number of rows."""
         gradient = noisy.reshape(self._descent.weights.shape).astype(np.float64)
         gradient *= self._scale
-        self._descent.apply(gradient, self._stride)
+        self._descent.apply_gradient(gradient, self._stride)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         """Return the sealed score of the validation rows at the averaged weights, less a public margin."""
@@ -191,17 +191,17 @@ class LinearLearner:
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
         """Return the score of public rows, raw as the released model will receive them."""
         features, targets = rows
-        return rule.total(self._head, self.result().scores(features).T, targets)
+        return rule.total(self._head, self.build_result().compute_scores(features).T, targets)
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def copy_state(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint must keep."""
-        return self._descent.state()
+        return self._descent.copy_state()
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
-        self._descent.restore(state)
+        self._descent.restore_state(state)
 
-    def result(self) -> LinearScores:
+    def build_result(self) -> LinearScores:
         """Return the model with coefficients for raw rows."""
         weights = np.array(self._descent.result)
         return LinearScores(*self._grid.raw_weights(weights), GridReading(self._grid, weights))
@@ -223,7 +223,7 @@ class NewtonLearner(LinearLearner):
 
     >>> from expost.models.descent.score_head import Logistic
     >>> grid = FeatureGrid(2)
-    >>> rows = (grid.encode(np.eye(2)), np.array([0, 1]))
+    >>> rows = (grid.encode_rows(np.eye(2)), np.array([0, 1]))
     >>> NewtonLearner(grid, Logistic(), clip=1.0, rule=DescentRule(), training=rows).size
     9
     """
@@ -266,7 +266,7 @@ class NewtonLearner(LinearLearner):
         rows, targets = self._training
         return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
 
-    def descend(self, noisy: NDArray[Any]) -> None:
+    def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one damped Newton step from the released sums over their expected number of rows."""
         assert self._curved is not None
         slope, bend = self._curved.split(noisy)
@@ -283,17 +283,19 @@ class NewtonLearner(LinearLearner):
         values, vectors = np.linalg.eigh(self._curvature)
         steepness = np.maximum(np.maximum(values, 0.0) + self._regularization, max(hidden, shaken))
         quotient: Floats = vectors @ ((vectors.T @ slope) / steepness)
-        self._descent.apply(quotient[None, :], self._damping)
+        self._descent.apply_gradient(quotient[None, :], self._damping)
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def copy_state(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint must keep: the weights' state and the curvature so far, all post-processing."""
-        return super().state() | dict(zip(_NEWTON_STATE, (self._curvature, np.array([self._precision])), strict=True))
+        return super().copy_state() | dict(
+            zip(_NEWTON_STATE, (self._curvature, np.array([self._precision])), strict=True)
+        )
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
         if any(name not in state for name in _NEWTON_STATE) or state[_NEWTON_STATE[0]].shape != self._curvature.shape:
             raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
-        super().restore(state)
+        super().restore_state(state)
         self._curvature = np.array(state[_NEWTON_STATE[0]])
         self._precision = float(state[_NEWTON_STATE[1]][0])
 
@@ -348,7 +350,7 @@ class LinearProblem:
 
     def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
         """Encode rows."""
-        return LinearTable(self, self.grid.encode(features), targets)
+        return LinearTable(self, self.grid.encode_rows(features), targets)
 
 
 @dataclass(frozen=True)
@@ -370,15 +372,15 @@ class LinearTable:
             problem.head,
             clip=problem.clip,
             rule=problem.rule,
-            training=self._part(training),
-            validation=None if validation is None else self._part(validation),
+            training=self._take_part(training),
+            validation=None if validation is None else self._take_part(validation),
         )
 
-    def contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def yield_contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield the encoded rows and their targets."""
         yield self.features.integers(), self.targets
 
-    def _part(self, index: NDArray[np.intp] | slice) -> GridTable:
+    def _take_part(self, index: NDArray[np.intp] | slice) -> GridTable:
         if isinstance(index, slice):
             return self.features, self.targets
         return self.features.subset(index), self.targets[index]

@@ -69,11 +69,11 @@ class Head(Protocol):
         """Return a bound on the second derivative of the loss in any direction of the scores."""
         ...
 
-    def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the residuals of scores (outputs x rows) and targets (rows)."""
         ...
 
-    def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which rows are predicted correctly; regression heads refuse."""
         ...
 
@@ -82,7 +82,7 @@ class Head(Protocol):
 class CurvedHead(Head, Protocol):
     """A head of one score with a known second derivative, which is elementwise too."""
 
-    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the second derivatives by the score, between 0 and ``curvature``, shaped like the scores."""
         ...
 
@@ -91,7 +91,7 @@ class CurvedHead(Head, Protocol):
 class Softmax:
     """Cross-entropy over several classes.
 
-    >>> Softmax(3).residuals(np.zeros((3, 1)), np.array([1])).round(2).ravel().tolist()
+    >>> Softmax(3).compute_residuals(np.zeros((3, 1)), np.array([1])).round(2).ravel().tolist()
     [0.33, -0.67, 0.33]
     """
 
@@ -112,7 +112,7 @@ class Softmax:
         """Return 1/2, which bounds the Hessian of the cross-entropy (Boe92, Theorem 1)."""
         return 0.5
 
-    def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the probabilities minus the indicator of the label."""
         odds: Floats = scores - np.maximum.reduce(scores, axis=0)
         np.exp(odds, out=odds)
@@ -121,7 +121,7 @@ class Softmax:
         odds -= self._class_column == targets
         return odds
 
-    def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Return whether the largest score is the label's."""
         right: NDArray[np.bool_] = scores.argmax(axis=0) == targets
         return right
@@ -131,7 +131,7 @@ class Softmax:
 class Logistic:
     """Logistic loss of one score; label 1 is the second class.
 
-    >>> Logistic().residuals(np.zeros((1, 2)), np.array([0, 1])).tolist()
+    >>> Logistic().compute_residuals(np.zeros((1, 2)), np.array([0, 1])).tolist()
     [[0.5, -0.5]]
     """
 
@@ -139,19 +139,19 @@ class Logistic:
     outputs: int = 1
     curvature: float = 0.25
 
-    def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the probability of the second class minus the label."""
         small = np.exp(-np.abs(scores))  # in (0, 1]: cannot overflow
         chance = np.where(scores >= 0, 1.0, small) / (1.0 + small)
         return np.where(targets >= 0, chance - targets, 0.0)
 
-    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the probability of one class times that of the other."""
         small = np.exp(-np.abs(scores))
         # Cut at 1/4, which rounding may exceed: the sensitivity of the curvature relies on this bound.
         return np.where(targets >= 0, np.minimum(small / (1.0 + small) ** 2, self.curvature), 0.0)
 
-    def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Return whether the score has the sign of the label."""
         right: NDArray[np.bool_] = (scores[0] > 0).astype(targets.dtype) == targets
         return right
@@ -161,7 +161,7 @@ class Logistic:
 class Squared:
     """Half the squared error.
 
-    >>> Squared().residuals(np.array([[3.0]]), np.array([1.0])).tolist()
+    >>> Squared().compute_residuals(np.array([[3.0]]), np.array([1.0])).tolist()
     [[2.0]]
     """
 
@@ -169,16 +169,16 @@ class Squared:
     outputs: int = 1
     curvature: float = 1.0
 
-    def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the errors."""
         errors: Floats = scores - targets
         return errors
 
-    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return ones."""
         return np.ones_like(scores)
 
-    def correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Raise: a regression has no correct predictions."""
         raise InvalidRequest("Expected a classifier for an accuracy", do='Pass score=("rmse", 0.1)')
 
@@ -187,19 +187,19 @@ class Squared:
 class Huber(Squared):
     """Squared error up to a public width, linear beyond.
 
-    >>> Huber(width=0.5).residuals(np.array([[3.0]]), np.array([1.0])).tolist()
+    >>> Huber(width=0.5).compute_residuals(np.array([[3.0]]), np.array([1.0])).tolist()
     [[0.5]]
     """
 
     name: str = "huber"
     width: float = 1.0
 
-    def residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the errors, cut at the width."""
         errors: Floats = np.clip(scores - targets, -self.width, self.width)
         return errors
 
-    def curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+    def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return one where the loss is squared, else zero."""
         return np.where(np.abs(scores - targets) <= self.width, 1.0, 0.0)
 
@@ -224,7 +224,7 @@ def row_numbers(head: Head, scores: Floats, targets: NDArray[Any]) -> Floats:
         highest = scores.max(axis=0)
         spread = np.log(row_sums(np.exp(scores - highest)))
         losses = np.asarray(spread + highest - scores[np.maximum(targets, 0), np.arange(scores.shape[1])])
-    right = np.where(head.correct(scores, targets), 1.0, -1.0)
+    right = np.where(head.find_correct(scores, targets), 1.0, -1.0)
     losses = np.where(targets >= 0, losses, constant_loss)
     return np.stack([right, np.clip(1 - losses / constant_loss, -1.0, 1.0)])
 

@@ -157,12 +157,12 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         progress: bool = False,
         simulation_seed: int | None = None,
     ) -> None:
-        self._store(locals())
+        self._store_arguments(locals())
 
     _measure = Measure.ACCURACY
     classes: Any
 
-    def _targets(self, labels: Any) -> NDArray[np.intp]:
+    def _encode_targets(self, labels: Any) -> NDArray[np.intp]:
         if self.classes is None:
             raise InvalidRequest(
                 "Expected the classes as public knowledge",
@@ -192,10 +192,10 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
             raise InvalidRequest("Expected public labels among the classes", do="Name all classes, or drop those rows")
         return numbers
 
-    def _labels(self) -> Any:
+    def _describe_labels(self) -> Any:
         return self.classes_.tolist()
 
-    def _head(self) -> Head:
+    def _build_head(self) -> Head:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -211,7 +211,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         ndarray
             One score per class and row; for two classes one per row, positive for the second class.
         """
-        scores = self._scores(X)
+        scores = self._score_rows(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -227,7 +227,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         ndarray
             One class per row.
         """
-        scores = self._scores(X)
+        scores = self._score_rows(X)
         predicted: NDArray[Any] = self.classes_[self._choose_class(scores)]
         return predicted
 
@@ -244,7 +244,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         ndarray
             Rows x classes, in the order of ``classes_``.
         """
-        scores = self._scores(X)
+        scores = self._score_rows(X)
         if len(self.classes_) > 2:
             return np.asarray(softmax(scores, axis=1))
         second = expit(scores[:, 0])
@@ -273,8 +273,8 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         float
             The accuracy.
         """
-        scores = self._scores(X)
-        right = self._choose_class(scores) == label_numbers(self._told(y, scores), self.classes_)
+        scores = self._score_rows(X)
+        right = self._choose_class(scores) == label_numbers(self._read_true_targets(y, scores), self.classes_)
         return float(np.average(right, weights=sample_weight))
 
     score = ScoreParameter(_score_accuracy)
@@ -413,17 +413,17 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         progress: bool = False,
         simulation_seed: int | None = None,
     ) -> None:
-        self._store(locals())
+        self._store_arguments(locals())
 
     _measure = Measure.RMSE
     target_bounds: Any
     loss: str
     huber_width: Any
 
-    def _targets(self, numbers: Any) -> NDArray[np.float64]:
-        return target_numbers(numbers, *self._bounds())
+    def _encode_targets(self, numbers: Any) -> NDArray[np.float64]:
+        return target_numbers(numbers, *self._read_bounds())
 
-    def _bounds(self) -> tuple[float, float]:
+    def _read_bounds(self) -> tuple[float, float]:
         """Return the public bounds of the target."""
         bounds = self.target_bounds
         if isinstance(bounds, int | float | np.number) and not isinstance(bounds, bool):
@@ -435,23 +435,23 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         low, high = bounds
         return float(low), float(high)
 
-    def _labels(self) -> Any:
-        return self._bounds()
+    def _describe_labels(self) -> Any:
+        return self._read_bounds()
 
     def _score_unit(self) -> float:
-        low, high = self._bounds()
+        low, high = self._read_bounds()
         return (high - low) / 2
 
-    def _head(self) -> Head:
+    def _build_head(self) -> Head:
         if self.loss == "squared":
             return Squared()
         if self.loss == "huber":
             return Huber(width=float(rational(self.huber_width, "huber_width")))
         raise InvalidRequest("Expected loss to be squared or huber", got=self.loss, do="Name one of them")
 
-    def _keep(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
-        super()._keep(release, course)
-        low, high = self._bounds()
+    def _keep_release(self, release: Release[LinearScores], course: TrainingCourse | None) -> None:
+        super()._keep_release(release, course)
+        low, high = self._read_bounds()
         half, middle = (high - low) / 2, (high + low) / 2
         self.coef_ = release.value.coefficients[0] * half
         self.intercept_ = float(release.value.intercepts[0] * half + middle)
@@ -469,8 +469,8 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         ndarray
             One number per row.
         """
-        low, high = self._bounds()
-        return np.clip(self._scores(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
+        low, high = self._read_bounds()
+        return np.clip(self._score_rows(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
 
     def _score_r2(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the predictions. Rows and targets are clipped and filled as in training.
@@ -489,8 +489,8 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         float
             R^2.
         """
-        predicted, (low, high) = self.predict(X), self._bounds()
-        told = target_numbers(self._told(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
+        predicted, (low, high) = self.predict(X), self._read_bounds()
+        told = target_numbers(self._read_true_targets(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
         return float(r2_score(told, predicted, sample_weight=sample_weight))
 
     score = ScoreParameter(_score_r2)

@@ -60,7 +60,7 @@ class PriceList:
 
     Examples
     --------
-    >>> PriceList((Fraction(1, 10), Fraction(1, 2)), Fraction(1, 10**6), "pld").bill(0)
+    >>> PriceList((Fraction(1, 10), Fraction(1, 2)), Fraction(1, 10**6), "pld").bill_at(0)
     ApproxLoss(epsilon=Fraction(1, 10), delta=Fraction(1, 1000000))
     """
 
@@ -69,14 +69,14 @@ class PriceList:
     accountant: str
     shares: tuple[Fraction, ...] = ()
 
-    def bill(self, phase: int) -> ApproxLoss:
+    def bill_at(self, phase: int) -> ApproxLoss:
         """Return the cost of stopping after this phase."""
         return ApproxLoss(self.epsilons[phase], self.delta)
 
     @property
     def cap(self) -> ApproxLoss:
         """Return the cost of the whole training."""
-        return self.bill(-1)
+        return self.bill_at(-1)
 
 
 def check_accountant(name: object) -> None:
@@ -105,7 +105,7 @@ def price_stops(
     >>> [round(float(epsilon), 3) for epsilon in prices.epsilons]
     [0.685, 0.959]
     """
-    found = _price(_Stops(tuple(phases), delta, accountant, bins, expected))
+    found = _price_stops(_Stops(tuple(phases), delta, accountant, bins, expected))
     if not all(map(math.isfinite, found.epsilons)):
         raise InvalidRequest(
             "Expected steps, noise and delta that the accountant can price",
@@ -134,7 +134,7 @@ def price_last_stop(
     >>> round(price_last_stop([Repeat(GaussianEvent(20), 10)] * 2, Fraction(1, 10**6)), 3)
     0.96
     """
-    return _price(_Stops(tuple(phases), delta, accountant, bins, expected, every=False)).epsilons[-1]
+    return _price_stops(_Stops(tuple(phases), delta, accountant, bins, expected, every=False)).epsilons[-1]
 
 
 class _Stop(Protocol):
@@ -182,7 +182,7 @@ class _Prices:
     shares: tuple[Fraction, ...] = ()
 
 
-def _price(stops: _Stops) -> _Prices:
+def _price_stops(stops: _Stops) -> _Prices:
     """Choose an accountant, by public numbers alone, and price the stops."""
     check_accountant(stops.accountant)
     if stops.accountant == "rdp":
@@ -208,7 +208,7 @@ def _price_gaussian(stops: _Stops) -> _Prices:
     if len(totals) == 1 or not _has_convolution() or not max(safe.epsilons) <= _LARGEST:
         return safe
     # Only the overlap is read from these distributions, so each phase may have its own bin width.
-    widths = map(_load("loss_distribution").stage_width, accumulate(safe.epsilons, max))
+    widths = map(_load_loss_distribution().stage_width, accumulate(safe.epsilons, max))
     parts = _loss_distributions(zip(stops.steps, widths, strict=True))
     return safe if parts is None else _price_with_overlap(stops, totals, parts, safe)
 
@@ -263,7 +263,7 @@ def _price_by_convolution(stops: _Stops) -> tuple[_Prices, bool]:
 def _loss_distributions(phases: Iterable[tuple[Scenario, float]]) -> list[Any] | None:
     """Return the loss distribution of each (phase, bin width); None if there are too many steps or floats overflow."""
     wanted = list(phases)
-    total = _load("loss_distribution").sum_loss_distribution
+    total = _load_loss_distribution().sum_loss_distribution
     found = {(phase, width): total(phase, interval=width) for phase, width in dict.fromkeys(wanted)}
     return None if None in found.values() else [found[one] for one in wanted]
 
@@ -281,7 +281,7 @@ def _price_with_overlap(stops: _Stops, totals: Sequence[_Stop], parts: Sequence[
             tried[size] = _price_at(stops.shares(size), totals, safe.accountant)
         return np.array(tried[size].epsilons)
 
-    losses = _load("loss_distribution").StoppedLosses(parts, bills(1.0))
+    losses = _load_loss_distribution().StoppedLosses(parts, bills(1.0))
     most = float(stops.delta / max(stops.shares()))  # the largest share is delta itself
     return tried[losses.overlap(bills, float_down(stops.delta), most=most)]
 
@@ -300,9 +300,9 @@ def _merge_steps(phases: Sequence[Scenario]) -> Scenario:
     return Scenario(tuple(counts.items()))
 
 
-def _load(name: str) -> Any:
-    """Import a module of ``expost.accounting`` on demand: the optional package behind it takes a second to import."""
-    return importlib.import_module(f"expost.accounting.{name}")
+def _load_loss_distribution() -> Any:
+    """Import the module on demand: the optional package behind it takes a second to import."""
+    return importlib.import_module("expost.accounting.loss_distribution")
 
 
 def _has_convolution() -> bool:

@@ -65,13 +65,13 @@ class ScoreRule:
     def total(self, head: Head, scores: NDArray[np.float64], targets: NDArray[Any]) -> int:
         """Return the exact sum over rows."""
         if self.measure is Measure.ACCURACY:
-            return self.counted(int(np.count_nonzero(head.correct(scores, targets))), len(targets))
+            return self.sum_correct(int(np.count_nonzero(head.find_correct(scores, targets))), len(targets))
         # Predictions are clipped to the target's bounds, here and in ``predict``; so no error is larger than 2.
         errors = np.abs(np.clip(scores[0], -1.0, 1.0) - targets)
         lost = np.ceil(errors * errors * (_ERROR_UNITS / LARGEST_ERROR**2)).clip(max=self.span)
         return int(self.pass_mark * len(targets) - lost.sum())
 
-    def counted(self, right: int, rows: int) -> int:
+    def sum_correct(self, right: int, rows: int) -> int:
         """Return the sum when ``right`` of the rows are predicted correctly."""
         return self.span * right - self.pass_mark * rows
 
@@ -93,7 +93,7 @@ class ValidationTest:
 
     >>> rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(9, 10), Fraction(1, 10)))
     >>> test = ValidationTest(rule, Ladder.of([0.5, 1, 2]), failure_probability=Fraction(1, 10))
-    >>> [test.margin(rung) for rung in range(3)]
+    >>> [test.margin_at(rung) for rung in range(3)]
     [56, 25, 13]
     """
 
@@ -124,18 +124,18 @@ class ValidationTest:
         middle = len(self._ladder) // 2
         return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
 
-    def margin(self, rung: int) -> int:
+    def margin_at(self, rung: int) -> int:
         """Return how far above the mark a score must be, in the rule's units, so that one just below rarely passes."""
         return self.threshold.false_alarm_margin(self._failure_share, rung=rung)
 
-    def ask(self, sealed: Sealed, rung: int) -> Crossing:
+    def test_score(self, sealed: Sealed, rung: int) -> Crossing:
         """Test whether a score, less its margin, is above; every rung once, and rungs rise."""
-        if not self._last < rung < len(self._ladder):
+        if not self._last_rung < rung < len(self._ladder):
             raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
         return self._session.ask(sealed, rung=rung)
 
     @property
-    def _last(self) -> int:
+    def _last_rung(self) -> int:
         """Return the rung asked last, by this test or the one that it continues; -1 before the first."""
         return max(self._first - 1, self._session.last)
 
@@ -146,15 +146,15 @@ class ValidationTest:
         Answers "below" with kept noise cost less. They are billed in full, so that the bill does not depend on whether
         an answer was lost in a crash.
         """
-        return self._ladder[self._last] if self._last >= 0 else Fraction(0)
+        return self._ladder[self._last_rung] if self._last_rung >= 0 else Fraction(0)
 
-    def estimate(self, gap: int, rung: int) -> float:
+    def estimate_excess(self, gap: int, rung: int) -> float:
         """Estimate the score's excess over the mark, in the rule's units, from the released gap."""
         # Given that the test passed, the threshold noise was low and the query noise high, each by about its scale.
         t, q = float(self.threshold.threshold_scale(rung)), float(self.threshold.query_scale(rung))
-        return gap + self.margin(rung) + t - q
+        return gap + self.margin_at(rung) + t - q
 
-    def accuracy(self, gap: int, rung: int, rows: float) -> float | None:
+    def estimate_accuracy(self, gap: int, rung: int, rows: float) -> float | None:
         """Estimate the accuracy from the released gap, for a public number of validation rows; None for an rmse.
 
         There is none either where an interrupted test continues with much more noise: its noise, given that it passed,
@@ -162,7 +162,7 @@ class ValidationTest:
         """
         if self.rule.measure is not Measure.ACCURACY or self._blurred:
             return None
-        return min(1.0, (self.rule.pass_mark + self.estimate(gap, rung) / rows) / self.rule.span)
+        return min(1.0, (self.rule.pass_mark + self.estimate_excess(gap, rung) / rows) / self.rule.span)
 
 
 # What a trainer asks ---------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ class StopTest(Protocol):
         """Return what the answers so far cost a row that is tested."""
         ...
 
-    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Test the model of this phase."""
         ...
 
-    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+    def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the answer of a training that was interrupted after it passed."""
         ...
 
@@ -234,15 +234,15 @@ class PrivateTest:
         """Return what the answers so far cost a validation row."""
         return self._test.spent
 
-    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Ask one private question. The gap is released with "above", so estimates from it are free."""
-        crossing = self._test.ask(learner.score(self._test.rule, self._test.margin(phase)), phase)
+        crossing = self._test.test_score(learner.score(self._test.rule, self._test.margin_at(phase)), phase)
         score = None
         if crossing.gap is not None and self._expected_rows:
-            score = self._test.accuracy(crossing.gap, phase, self._expected_rows)
+            score = self._test.estimate_accuracy(crossing.gap, phase, self._expected_rows)
         return StopVerdict(crossing.above, crossing.gap, score, f"{self.rows} about")
 
-    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+    def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the recorded answer: a second question would cost again."""
         return verdict
 
@@ -262,7 +262,7 @@ class PublicTest:
             raise InvalidRequest("Expected public rows to validate on", got="none", do="Pass at least one")
         self._rule, self._public, self.count = rule, rows, count
 
-    def judge(self, learner: ScoredModel, phase: int) -> StopVerdict:
+    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the exact score of this phase's model."""
         total = learner.public_score(self._rule, self._public)
         score = None
@@ -270,6 +270,6 @@ class PublicTest:
             score = (self._rule.pass_mark + total / self.count) / self._rule.span
         return StopVerdict(total >= 0, None, score, self.rows)
 
-    def recall(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
+    def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Test again: it is free, and the public rows may have changed."""
-        return self.judge(learner, phase)
+        return self.judge_model(learner, phase)

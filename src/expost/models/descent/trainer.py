@@ -40,19 +40,19 @@ class Learner(WatchedModel, ScoredModel, Protocol):
         """Return the sum of clipped gradients over some training rows, sealed."""
         ...
 
-    def descend(self, noisy: NDArray[Any]) -> None:
+    def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one step along a released sum."""
         ...
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def copy_state(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint must keep."""
         ...
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
         ...
 
-    def result(self) -> Any:
+    def build_result(self) -> Any:
         """Return the model to be released."""
         ...
 
@@ -66,7 +66,7 @@ class TrainingTable(Protocol):
         """Return a learner of some rows, tested on others."""
         ...
 
-    def contents(self) -> Iterator[Sequence[NDArray[Any]]]:
+    def yield_contents(self) -> Iterator[Sequence[NDArray[Any]]]:
         """Yield everything that is read of the rows as numbers, tables and columns together, in chunks of rows."""
         ...
 
@@ -156,14 +156,14 @@ class Trainer:
         """Train from where ``start`` ended until the test passes, the schedule ends, or a person interrupts."""
         parts = cut_stretches(self._schedule)
         if start.arrays:
-            self._learner.restore(start.arrays)
+            self._learner.restore_state(start.arrays)
         # A stretch that was begun and not finished is paid for, and its noise may have been seen: continue after it.
         self._steps = sum(part.steps for part in parts[: start.begun])
         phase, now = parts[max(start.begun - 1, 0)].phase, start
-        batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+        batches = self._schedule.batches.draw_batch(self._learner.rows, self._bits)
         interrupted = False
         if self._test is not None and start.verdict is not None and start.verdict.passed:
-            self._verdict = self._test.recall(start.verdict, self._learner, phase)
+            self._verdict = self._test.recall_verdict(start.verdict, self._learner, phase)
         with self._progress:
             try:
                 for number in range(start.begun, len(parts)):
@@ -171,15 +171,15 @@ class Trainer:
                         break
                     if parts[number].phase != phase:
                         phase = parts[number].phase
-                        batches = self._schedule.batches.draw(self._learner.rows, self._bits)
+                        batches = self._schedule.batches.draw_batch(self._learner.rows, self._bits)
                     # The charge is written down before the stretch runs: a crash in between costs a stretch, never privacy.
                     now = replace(now, begun=number + 1)
                     if self._save:
                         self._save(now)
                     self._run_stretch(parts[number], batches)
-                    now = replace(now, finished=number + 1, arrays=self._learner.state())
+                    now = replace(now, finished=number + 1, arrays=self._learner.copy_state())
                     if self._test is not None and parts[number].last:
-                        self._judge(self._test, phase, now)
+                        self._judge_phase(self._test, phase, now)
             except KeyboardInterrupt:
                 interrupted = True
         reading = self._watching.reading if self._watching else None
@@ -192,25 +192,25 @@ class Trainer:
             noisy = stream.release(self._learner.measure(next(batches)))
             if self._watching:
                 self._watching.release_metrics()
-            self._learner.descend(noisy)
+            self._learner.take_step(noisy)
             self._steps += 1
-            self._report(part.phase)
+            self._report_phase(part.phase)
 
-    def _judge(self, test: StopTest, phase: int, now: TrainingProgress) -> None:
+    def _judge_phase(self, test: StopTest, phase: int, now: TrainingProgress) -> None:
         """Test the model, and write the verdict down before it is used or shown, so that no restart asks again.
 
         If it cannot be written the training fails, whatever the verdict was: it has not been seen.
         """
-        self._verdict = test.judge(self._learner, phase)
+        self._verdict = test.judge_model(self._learner, phase)
         if self._save:
             self._save(replace(now, verdict=self._verdict))
-        self._report(phase)
+        self._report_phase(phase)
 
-    def _report(self, phase: int) -> None:
+    def _report_phase(self, phase: int) -> None:
         """Show what is private by now: the price, the last reading, the last verdict."""
         reading = self._watching.reading if self._watching else None
         news = "; ".join(str(piece) for piece in (reading, self._verdict) if piece)
-        self._progress.advance(self._steps, self._schedule.steps, self._prices.epsilons[phase], news)
+        self._progress.advance_steps(self._steps, self._schedule.steps, self._prices.epsilons[phase], news)
 
     def _open_phase(self, phase: int) -> GaussianStream:
         """Return the noise of a phase, opened once."""

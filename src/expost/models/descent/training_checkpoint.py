@@ -97,22 +97,22 @@ class Checkpoint:
         """Raise ``InvalidRequest`` where the file cannot be written, before anything is charged."""
         folder = self.path.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK) or self.path.is_dir():
-            raise self._unwritable()
+            raise self._unwritable_error()
 
-    def _unwritable(self) -> InvalidRequest:
+    def _unwritable_error(self) -> InvalidRequest:
         return InvalidRequest(
             "Expected a checkpoint in a folder that can be written", got=str(self.path), do="Make the folder first"
         )
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock_file(self) -> Iterator[None]:
         """Lock the file for this run, or raise ``InvalidRequest``; the lock ends with the process, however that ends.
 
         The lock saves two runs from working in vain. What keeps the second from releasing anything is the ledger.
 
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, Checkpoint(f"{folder}/run.npz").alone():
-        ...     with Checkpoint(f"{folder}/run.npz").alone():
+        >>> with tempfile.TemporaryDirectory() as folder, Checkpoint(f"{folder}/run.npz").lock_file():
+        ...     with Checkpoint(f"{folder}/run.npz").lock_file():
         ...         pass
         Traceback (most recent call last):
         expost.core.errors.InvalidRequest: Expected a checkpoint that no other run works with, got ...
@@ -132,7 +132,7 @@ class Checkpoint:
             try:
                 handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
             except OSError:
-                raise self._unwritable() from None
+                raise self._unwritable_error() from None
             try:
                 if sys.platform != "win32":
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,7 +187,7 @@ class Checkpoint:
             os.close(folder)
 
     def read(self, terms: Mapping[str, Any]) -> TrainingProgress | None:
-        """Return what the file holds, None if there is no file; raise if it was written under other terms."""
+        """Return what the file holds, None without a file; raise if it was written under other terms."""
         wanted = json.loads(json.dumps(dict(terms)))
         self._adopt_draft(wanted)
         if not self.path.exists():

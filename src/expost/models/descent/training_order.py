@@ -163,7 +163,7 @@ class TrainingOrder:
             schedule = Schedule(batches, (Phase(self.steps, noise),))
         return TrainingCourse(schedule, schedule.prices(delta, accountant=self.accountant), None, share)
 
-    def aim(self) -> Target:
+    def build_target(self) -> Target:
         """Return the score asked for as a target."""
         target = self._read_target()
         if target is None:
@@ -188,12 +188,12 @@ class TrainingOrder:
         target, cap = self._read_target(), rational(self.max_epsilon, "max_epsilon")
         if target is None or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
             return _LARGEST_SHARE
-        expected = cap / (2 if self._even else 8)
+        expected = cap / (2 if self._even_noise else 8)
         wanted = math.sqrt(_HELD_OUT_ERRORS / float(expected * self.rows * (1 - target.tolerance)))
         return max(_SMALLEST_SHARE, min(_LARGEST_SHARE, Fraction(round(100 * min(wanted, 1.0)), 100)))
 
     @property
-    def _even(self) -> bool:
+    def _even_noise(self) -> bool:
         """Return whether all phases have the same noise."""
         return not self.falling or self.noise_multiplier is not None
 
@@ -253,7 +253,7 @@ class TrainingOrder:
         most = _MOST_FREE_PHASES if self.public_test else _MOST_PHASES
         growth = _FREE_GROWTH if self.public_test else _GROWTH
         usual = min(most, 1 + math.ceil(math.log(spread) / math.log(growth)))
-        if not self._even:
+        if not self._even_noise:
             return usual
         # A phase has at least one pass, so more phases than passes would prolong the training.
         fine = min(most, 1 + math.ceil(math.log(spread) / math.log(_EVEN_GROWTH)))
@@ -261,7 +261,7 @@ class TrainingOrder:
 
     def _lowest_price(self, cap: Fraction, target: Target, share: Fraction) -> Fraction:
         """Return the price of the first phase: below it the test's margin takes a quarter of the errors allowed."""
-        if self._even:
+        if self._even_noise:
             return cap / _EVEN_SPREAD
         if self.public_test:
             return min(cap / _LEAST_SPREAD, max(cap / _FREE_SPREAD, Fraction(_FREE_LEEWAY, self.rows)))

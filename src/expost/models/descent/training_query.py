@@ -170,7 +170,7 @@ class TrainingPlan:
             watch=self.watch,
         )
         trained = trainer.run(start)
-        return Release(learner.result(), self._receipt(trained, test))
+        return Release(learner.build_result(), self._build_receipt(trained, test))
 
     def public_terms(self) -> dict[str, Any]:
         """Return everything that fixes the training and its price, for receipts and checkpoints."""
@@ -196,7 +196,7 @@ class TrainingPlan:
         # A row's coin is a keyed hash of its content, so one row moves no other, and the same key assigns the same rows
         # to the same parts after a restart (docs/proofs/row-identity.md).
         key = start.split_key or bits.integer(KEY_BITS) | 1
-        coins, mark = row_coins(table.contents(), key)
+        coins, mark = row_coins(table.yield_contents(), key)
         if start.mark is not None and start.mark != mark:
             raise TableChanged
         held_out = sample_rows(self.validation_share, len(table), words=coins)
@@ -213,12 +213,12 @@ class TrainingPlan:
         expected_rows = self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)
         return replace(start, split_key=key, mark=mark), learner, PrivateTest(test, float(expected_rows))
 
-    def _receipt(self, trained: Trained, test: StopTest | None) -> Receipt:
+    def _build_receipt(self, trained: Trained, test: StopTest | None) -> Receipt:
         """Return the receipt of a training that ended."""
-        bill, phases = self.prices.bill(trained.phase), len(self.schedule.phases)
+        bill, phases = self.prices.bill_at(trained.phase), len(self.schedule.phases)
         terms = self.public_terms() | {
             "steps run": trained.steps,
-            "events": json.dumps(self.schedule.event(trained.phase + 1).to_json(), sort_keys=True),
+            "events": json.dumps(self.schedule.build_event(trained.phase + 1).to_json(), sort_keys=True),
         }
         if len(self.prices.shares) > 1:  # the delta at which anyone can price the events again
             terms["delta of this stop"] = float(self.prices.shares[trained.phase])
@@ -280,7 +280,7 @@ def train_resumably(
     checkpoint.check()
     # Numbers drawn from a seed must not continue as if they were private, so the checkpoint records it.
     terms = {**plan.public_terms(), "simulation": simulation}
-    with checkpoint.alone():
+    with checkpoint.lock_file():
         start = checkpoint.read(terms) or TrainingProgress(terms, split_key=source.integer(KEY_BITS) | 1)
         if start.hold is None or not ledger.durable:
             # A ledger in memory died with its process: the whole run is charged to the new one.

@@ -64,11 +64,11 @@ class Batches(Protocol):
         """Return the number of steps after which the draw may restart without costing more."""
         ...
 
-    def event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
+    def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return what ``steps`` noisy sums over such batches cost under add/remove adjacency."""
         ...
 
-    def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
+    def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Yield batches of a table of ``rows`` rows, without end. An empty batch is a batch."""
         ...
 
@@ -94,12 +94,12 @@ class Poisson:
         """Return the rate times the public number of rows."""
         return self.rate * self.rows
 
-    def event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
+    def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return sampled Gaussian steps (ACG16; MTZ19, Theorem 4)."""
         step = GaussianEvent(noise_multiplier)
         return Repeat(step if self.rate == 1 else PoissonSampled(self.rate, step), steps)
 
-    def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
+    def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Draw a fresh coin per row and step. The coins of several steps are drawn in one call, which is faster."""
         steps = max(1, min(_ROWS_AHEAD // max(math.ceil(self.rate * rows), 1), _STEPS_AHEAD))
         while True:
@@ -117,7 +117,7 @@ class Disjoint:
     costs what one step costs (parallel composition). Later passes are split again, and their costs add up. No
     amplification is claimed: shuffled batches do not have that of Poisson batches.
 
-    >>> Disjoint(10, 60_000).event(Fraction(2), 25).count
+    >>> Disjoint(10, 60_000).build_event(Fraction(2), 25).count
     3
     """
 
@@ -134,11 +134,11 @@ class Disjoint:
         """Return the length of a pass: once begun it is charged whole."""
         return self.parts
 
-    def event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
+    def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return one Gaussian step per pass begun (DR14, parallel composition; docs/proofs/sgd-gradient.md)."""
         return Repeat(GaussianEvent(noise_multiplier), -(-steps // self.parts))
 
-    def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
+    def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Yield the batches of one pass after the other."""
         while True:
             part = sample_uniform(self.parts, rows, bits=bits)
@@ -152,7 +152,7 @@ class Disjoint:
 class Full:
     """Put every row into every batch.
 
-    >>> Full(60_000).event(Fraction(2), 25).count
+    >>> Full(60_000).build_event(Fraction(2), 25).count
     25
     """
 
@@ -164,11 +164,11 @@ class Full:
         """Return the public number of rows."""
         return Fraction(self.rows)
 
-    def event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
+    def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return Gaussian steps without sampling."""
         return Repeat(GaussianEvent(noise_multiplier), steps)
 
-    def draw(self, rows: int, bits: BitSource) -> Iterator[Index]:
+    def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Yield all rows, always."""
         while True:
             yield slice(None)
@@ -227,9 +227,9 @@ class Schedule:
     @property
     def phase_events(self) -> tuple[Repeat, ...]:
         """Return what each phase does, as one event per phase."""
-        return tuple(self.batches.event(phase.noise_multiplier, phase.steps) for phase in self.phases)
+        return tuple(self.batches.build_event(phase.noise_multiplier, phase.steps) for phase in self.phases)
 
-    def event(self, phases: int) -> PrivacyEvent:
+    def build_event(self, phases: int) -> PrivacyEvent:
         """Return what happened if the training stopped after this many phases. Adjacent phases of equal noise are merged.
 
         Events are counted, not steps: a pass that a phase has begun is charged whole, and the next phase begins its own.
@@ -261,7 +261,7 @@ class Schedule:
                 batches, steps=steps, phases=1, lowest=epsilon, highest=epsilon, delta=delta, accountant=accountant
             )[0]
         # Without sampling the calibration is exact: every step counts, or every pass.
-        count = batches.event(Fraction(1), steps).count
+        count = batches.build_event(Fraction(1), steps).count
         return cls(batches, (Phase(steps, _calibrate_noise(epsilon, delta, count)),))
 
     @classmethod
@@ -318,25 +318,25 @@ class _LadderShape:
     ratio: float
     kind: Literal["falling", "even"]
 
-    def schedule(self, size: float) -> Schedule:
+    def build_schedule(self, size: float) -> Schedule:
         """Return phases whose parameters grow in geometric progression up to about ``size``."""
         if self.kind == "even":
             return self.with_noise(self._find_noise(size**2, self.steps))
         # Squares of the parameter add up over phases, so each phase gets the noise for its difference of squares.
         each = max(1, -(-self.steps // self.phases))
-        grown = (size**2 * (after - before) for before, after in itertools.pairwise([0.0, *self._squares]))
+        grown = (size**2 * (after - before) for before, after in itertools.pairwise([0.0, *self._noise_squares]))
         return Schedule(self.batches, tuple(Phase(each, self._find_noise(amount, each)) for amount in grown))
 
     def with_noise(self, noise: Fraction) -> Schedule:
         """Return phases of this noise that end, after whole passes, where the square has grown enough."""
         period, ends = self.batches.period, [0]
-        for square in self._squares:
+        for square in self._noise_squares:
             ends.append(max(ends[-1] + period, math.ceil(self.steps * square / period) * period))
         lengths = (after - before for before, after in itertools.pairwise(ends))
         return Schedule(self.batches, tuple(Phase(length, noise) for length in lengths))
 
     @property
-    def _squares(self) -> list[float]:
+    def _noise_squares(self) -> list[float]:
         """Return the squared parameter after each phase, as a share of the last one."""
         last = max(self.phases - 1, 1)
         return [*(self.ratio ** (2 * (1 - k / last)) for k in range(self.phases - 1)), 1.0]
@@ -347,7 +347,7 @@ class _LadderShape:
             # Central limit of sampled Gaussians (BDLS20, Corollary 4): mu^2 = rate^2 steps (e^(1/z^2) - 1).
             noise = 1 / math.sqrt(math.log1p(mu_squared / (steps * float(self.batches.rate) ** 2)))
         else:
-            noise = math.sqrt(self.batches.event(Fraction(1), steps).count / mu_squared)
+            noise = math.sqrt(self.batches.build_event(Fraction(1), steps).count / mu_squared)
         bounded = min(max(noise, _SMALLEST_NOISE), _LARGEST_NOISE)
         grid = Fraction(10) ** (math.floor(math.log10(bounded)) - _DIGITS + 1)
         return math.ceil(Fraction(bounded) / grid) * grid
@@ -374,16 +374,16 @@ def _fit_ladder(shape: _LadderShape, highest: Fraction, delta: Fraction, account
 
     @cache
     def cost(size: float) -> float:
-        return price_last_stop(shape.schedule(size).phase_events, delta, bins=_COARSE_BINS, **terms)
+        return price_last_stop(shape.build_schedule(size).phase_events, delta, bins=_COARSE_BINS, **terms)
 
     if math.isinf(cost(guess)):
-        shape.schedule(guess).prices(delta, **terms)  # raises with the reason
+        shape.build_schedule(guess).prices(delta, **terms)  # raises with the reason
     wanted, best = float(highest), None
     # Stops share delta and overlap, which the search of the last price does not see; its floats may err, too. So its
     # result is priced in full, and the search repeated with a corrected goal.
     for _ in range(_RETRIES):
         size = _find_largest_size(cost, wanted, guess)
-        schedule = shape.schedule(size)
+        schedule = shape.build_schedule(size)
         prices = schedule.prices(delta, **terms)
         if prices.cap.epsilon <= highest:
             best = max(best or (schedule, prices), (schedule, prices), key=lambda plan: plan[1].cap.epsilon)
@@ -391,7 +391,7 @@ def _fit_ladder(shape: _LadderShape, highest: Fraction, delta: Fraction, account
                 break
         wanted, guess = wanted * float(highest / prices.cap.epsilon) / _AIM, size
     if best is None:
-        raise _unaffordable()
+        raise _unaffordable_error()
     return best
 
 
@@ -422,10 +422,10 @@ def _find_largest_size(cost: Callable[[float], float], highest: float, guess: fl
             if low[1] and math.isfinite(high[1]) and tried % 3 != 2:
                 part = math.log(highest / _AIM / low[1]) / math.log(high[1] / low[1])
             size = float(low[0] * (high[0] / low[0]) ** min(max(part, _INSIDE), 1 - _INSIDE))
-    raise _unaffordable()
+    raise _unaffordable_error()
 
 
-def _unaffordable() -> InvalidRequest:
+def _unaffordable_error() -> InvalidRequest:
     return InvalidRequest(
         "Expected a privacy level that these steps can keep", do="Raise epsilon or max_epsilon, or lower steps"
     )

@@ -133,7 +133,7 @@ class RunningReading:
     ``zero_loss`` is the loss of a constant classifier, None for a regression.
 
     >>> running = RunningReading(zero_loss=0.69)
-    >>> running.feed([80.0, 50.0], rows=100.0, noise=0.02)
+    >>> running.feed_reading([80.0, 50.0], rows=100.0, noise=0.02)
     >>> running.reading.score
     0.9
     """
@@ -144,7 +144,7 @@ class RunningReading:
     _weight: float = 0.0
     _squares: float = 0.0
 
-    def feed(self, numbers: Sequence[float] | Floats, *, rows: float, noise: float) -> None:
+    def feed_reading(self, numbers: Sequence[float] | Floats, *, rows: float, noise: float) -> None:
         """Add a step's released sums, in units of its height, over an expected number of rows.
 
         ``noise`` is the standard deviation of a mean.
@@ -183,11 +183,11 @@ class WatchedModel(Protocol):
         """Return the number of metrics that can be released per batch, 0 for none, and the loss of a constant classifier."""
         ...
 
-    def watch(self, height: int) -> None:
+    def start_watch(self, height: int) -> None:
         """Count metrics from the next measurement on, each row up to ``height``."""
         ...
 
-    def watched(self) -> Sealed:
+    def read_watch(self) -> Sealed:
         """Return the sealed metrics of the rows measured last."""
         ...
 
@@ -221,7 +221,7 @@ class Watching:
         wider = replace(phase, noise_multiplier=phase.noise_multiplier * self._watch.factor(self._count))
         gradient = self._learner.open(wider, self._rows)
         joined, self._height = self._watch.joined(gradient, self._count), self._watch.height(gradient)
-        self._learner.watch(self._height)
+        self._learner.start_watch(self._height)
         noise = Fraction(phase.noise_multiplier)
         self._stream = GaussianStream(noise, joined, size=self._count, releases=phase.steps, bits=self._bits)
         self._deviation = float(noise * joined.amount) / (self._height * self._rows)
@@ -230,8 +230,8 @@ class Watching:
     def release_metrics(self) -> None:
         """Release the metrics of the step that was measured last."""
         assert self._stream is not None
-        self.released = self._stream.release(self._learner.watched())
-        self._running.feed(
+        self.released = self._stream.release(self._learner.read_watch())
+        self._running.feed_reading(
             self.released / self._height, rows=self._rows, noise=math.sqrt(self._deviation**2 + self._sampling)
         )
 
@@ -249,7 +249,7 @@ class Progress(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+    def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
         """Show that a step is done; ``epsilon`` is charged by now, ``news`` is the last answer of the private test."""
         ...
 
@@ -258,7 +258,7 @@ class Quiet:
     """Shows nothing.
 
     >>> with Quiet() as progress:
-    ...     progress.advance(1, 10, Fraction(1), "")
+    ...     progress.advance_steps(1, 10, Fraction(1), "")
     """
 
     def __enter__(self) -> Self:
@@ -267,7 +267,7 @@ class Quiet:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+    def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
         """Show nothing."""
         return None
 
@@ -276,7 +276,7 @@ class RichProgress:
     """Shows a bar with the epsilon charged so far and the last answer of the private test.
 
     >>> with RichProgress(quiet=True) as progress:
-    ...     progress.advance(1, 10, Fraction(1, 2), "below 0.95")
+    ...     progress.advance_steps(1, 10, Fraction(1, 2), "below 0.95")
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -298,6 +298,6 @@ class RichProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+    def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
         """Move the bar."""
         self._bar.update(self._task, completed=step, total=steps, epsilon=f"{float(epsilon):.3g}", news=news)

@@ -126,7 +126,7 @@ class TuningPlan:
         data = self.read(dataset)
         return tuple(setting.table(data) for setting in self.settings)
 
-    def margin(self, level: Fraction) -> int:
+    def margin_at(self, level: Fraction) -> int:
         """Return how far above the target a noisy score must be."""
         # There are at most (1 - leave) / leave attempts per level on average, so the failure probability is shared by as
         # many chances to err (Wald's identity).
@@ -144,14 +144,14 @@ class TuningPlan:
             kept = np.ones(len(table), bool)
             kept[held_out] = False
             learner = table.learner(np.flatnonzero(kept), held_out)
-            self._train(learner, number, level, bits)
-            score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin(level)), bits=bits)
-            return Attempt((number, learner.result()), float(np.asarray(score).item()))
+            self._train_setting(learner, number, level, bits)
+            score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin_at(level)), bits=bits)
+            return Attempt((number, learner.build_result()), float(np.asarray(score).item()))
 
         def show(rung: int) -> None:
             # The level alone: how often a model was trained at it is hidden, and the bill relies on that.
             spent = Fraction(self.ladder.spent(rung).amounts()["epsilon"])
-            shown.advance(rung + 1, len(self.ladder.levels), spent, "level")
+            shown.advance_steps(rung + 1, len(self.ladder.levels), spent, "level")
 
         with self.progress() if self.progress else Quiet() as shown:
             result = self.ladder.run(
@@ -161,16 +161,16 @@ class TuningPlan:
                 fallback=lambda level, _: attempt(self.fallback, level),
                 entered=show,
             )
-        return Release(None if result.attempt is None else result.attempt.model[1], self._receipt(result))
+        return Release(None if result.attempt is None else result.attempt.model[1], self._build_receipt(result))
 
-    def _train(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
+    def _train_setting(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
         """Train one model at one level, to its end."""
         prices = PriceList((level,), self.ladder.delta, self.accountant)
         trainer = Trainer(learner, self.schedules[number, level], prices, bits=bits)
         if trainer.run(TrainingProgress({})).interrupted:
             raise KeyboardInterrupt  # the ladder's guarantee is about attempts that ran to their end
 
-    def _receipt(self, result: LadderResult[Any]) -> Receipt:
+    def _build_receipt(self, result: LadderResult[Any]) -> Receipt:
         """Return the receipt of a climb."""
         assert isinstance(result.loss, ApproxLoss)
         passed = result.rung is not None

@@ -91,8 +91,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
         return int(self.rows)
 
-    def _keep(self, release: Release[LinearModel]) -> None:
-        super()._keep(release)
+    def _keep_release(self, release: Release[LinearModel]) -> None:
+        super()._keep_release(release)
         self.coef_: Floats = release.value.coefficients[None, :]
         self.intercept_: Floats = np.array([release.value.intercept])
 
@@ -130,7 +130,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
         return predicted
 
-    def _accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def _measure_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows that are predicted right.
 
         A label that is neither class is never predicted right, as in a private test.
@@ -150,10 +150,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             The accuracy, from 0 to 1.
         """
         scores = self._score_rows(X)
-        known = codes_to_signs(label_codes(self._told(y, scores), self._public_classes()))
+        known = codes_to_signs(label_codes(self._read_true_targets(y, scores), self._public_classes()))
         return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
 
-    score = ScoreParameter(_accuracy)
+    score = ScoreParameter(_measure_accuracy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

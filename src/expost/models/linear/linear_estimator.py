@@ -110,9 +110,9 @@ class PrivateLinearModel(PrivateEstimator):
         account = self._account_of(X)
         source = self._read_table(X, y)
         query = self._build_query()
-        release = self._pay(PlannedQuery(query, query.plan(source, PlanContext())), source, account)
+        release = self._pay_for_query(PlannedQuery(query, query.plan(source, PlanContext())), source, account)
         self._fitted_problem = query.terms.describe(source)
-        self._keep(release)
+        self._keep_release(release)
         return self
 
     def fit_with(
@@ -146,7 +146,7 @@ class PrivateLinearModel(PrivateEstimator):
         with limit_threads():
             release = pay(query, source)
         self._fitted_problem = query.terms.describe(source)
-        self._keep(release)
+        self._keep_release(release)
         return self
 
     def _build_query(self) -> LinearQuery:
@@ -160,7 +160,7 @@ class PrivateLinearModel(PrivateEstimator):
             source = read_rows(X, y, names=features, declared_rows=rows, classes=self._public_classes())
             remember_columns(self, source.names, source.width)
             return source
-        matrix = self._matrix(X)
+        matrix = self._read_matrix(X)
         target = self._read_target(y)
         return read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
 
@@ -173,13 +173,13 @@ class PrivateLinearModel(PrivateEstimator):
         return None
 
     @property
-    def _neighbours(self) -> Adjacency:
+    def _bill_adjacency(self) -> Adjacency:
         return Adjacency.REPLACE_ONE if self._declared_rows() is None else Adjacency.ADD_REMOVE
 
     def _read_target(self, y: Any) -> Any:
-        return self._vector(y)
+        return self._read_vector(y)
 
-    def _keep(self, release: Release[LinearModel]) -> None:
+    def _keep_release(self, release: Release[LinearModel]) -> None:
         self.release_ = release
 
     # Reading the arguments --------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class PrivateLinearModel(PrivateEstimator):
     def _score_rows(self, X: Any) -> NDArray[np.float64]:
         """Return the scores of rows read as in ``fit``: clipped to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
-        matrix, model = self._matrix(X, fitting=False), self.release_.value
+        matrix, model = self._read_matrix(X, fitting=False), self.release_.value
         if model.reading is None:  # from a file of an earlier version
             matrix = fill_missing(matrix, 0.0 if self._saved_lows is None else np.array(self._saved_lows))
         scores: NDArray[np.float64] = model.predict(matrix)
@@ -272,8 +272,8 @@ class PrivateLinearModel(PrivateEstimator):
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base of the linear regressions."""
 
-    def _keep(self, release: Release[LinearModel]) -> None:
-        super()._keep(release)
+    def _keep_release(self, release: Release[LinearModel]) -> None:
+        super()._keep_release(release)
         self.coef_: NDArray[np.float64] = release.value.coefficients
         self.intercept_: float = release.value.intercept
 
@@ -311,7 +311,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             The share of the variance that is explained.
         """
         predicted = self._score_rows(X)
-        told, reading = self._told(y, predicted), self.release_.value.reading
+        told, reading = self._read_true_targets(y, predicted), self.release_.value.reading
         if reading is not None:
             told = reading.clip_targets(told)
         return float(r2_score(told, predicted, sample_weight=sample_weight))

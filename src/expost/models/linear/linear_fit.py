@@ -344,7 +344,7 @@ class UnitReading:
     accuracy that was tested or certified on the rows of the fit is the accuracy of the predictions for them.
 
     >>> reading = UnitReading(UnitBall(width=1, bound=2.0), np.array([1.0]), target_bounds=(-10.0, 10.0))
-    >>> reading.scores(np.array([[1.0], [2.0], [1e300], [np.nan]])).tolist()
+    >>> reading.compute_scores(np.array([[1.0], [2.0], [1e300], [np.nan]])).tolist()
     [5.0, 10.0, 10.0, 0.0]
     """
 
@@ -352,7 +352,7 @@ class UnitReading:
     coefficients: NDArray[np.float64]
     target_bounds: tuple[float, float] = (-1.0, 1.0)
 
-    def scores(self, features: Any) -> NDArray[np.float64]:
+    def compute_scores(self, features: Any) -> NDArray[np.float64]:
         """Return the scores of raw rows, in the units of the targets."""
         weights = self.coefficients * 2.0**-GRID_BITS
         scores = np.empty(features.shape[0])
@@ -390,7 +390,7 @@ class LinearModel:
         if self.reading is None:
             scores: NDArray[np.float64] = features @ self.coefficients + self.intercept
         else:
-            scores = self.reading.scores(features)
+            scores = self.reading.compute_scores(features)
         return scores if self.limits is None else np.clip(scores, *self.limits)
 
     def __eq__(self, other: object) -> bool:

@@ -139,7 +139,7 @@ class OutputNoise(Protocol):
         """Return the name used in receipts."""
         ...
 
-    def excess(self, epsilon: Fraction, failure_probability: float) -> float:
+    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return the risk above the minimum that is exceeded with at most this probability."""
         ...
 
@@ -156,21 +156,21 @@ class LaplaceOutput:
     name = "discrete Laplace noise"
 
     @cached_property
-    def _units(self) -> int:
+    def _grid_units(self) -> int:
         # Rounding moves each coordinate of either neighbor by at most half a step.
         valley = self.valley
         spread = math.sqrt(valley.dimension) * valley.distance
         return math.ceil(spread / valley.step * (1 + _CLOSE)) + valley.dimension
 
-    def excess(self, epsilon: Fraction, failure_probability: float) -> float:
+    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
-        if self._units > LARGEST_SCALE * epsilon:
+        if self._grid_units > LARGEST_SCALE * epsilon:
             return math.inf  # too wide to be drawn; the spherical law is not
-        scale = self._units * valley.step / float(epsilon)
+        scale = self._grid_units * valley.step / float(epsilon)
         return valley.bound_excess(scale**2 * _laplace_cost(valley, failure_probability))
 
     def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        sealed = seal(self.valley.step, self._units, Norm.L1)
+        sealed = seal(self.valley.step, self._grid_units, Norm.L1)
         released = DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
         return np.asarray(released, dtype=np.float64) * self.valley.step
 
@@ -181,20 +181,20 @@ class _EuclideanNoise:
     valley: Valley
 
     @property
-    def _units(self) -> int:
+    def _grid_units(self) -> int:
         valley = self.valley
         rounding = math.isqrt(valley.dimension - 1) + 1  # half a step per coordinate, on either side
         return math.ceil(valley.distance / valley.step * (1 + _CLOSE)) + rounding
 
     @cached_property
-    def _sensitivity(self) -> Sensitivity:
-        return Sensitivity(self._units, Norm.L2, Adjacency.REPLACE_ONE)
+    def _row_sensitivity(self) -> Sensitivity:
+        return Sensitivity(self._grid_units, Norm.L2, Adjacency.REPLACE_ONE)
 
-    def _mechanism(self, epsilon: Fraction) -> Any:
+    def _build_mechanism(self, epsilon: Fraction) -> Any:
         raise NotImplementedError
 
     def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        released = self._mechanism(epsilon).release(seal(self.valley.step, self._units, Norm.L2), bits=bits)
+        released = self._build_mechanism(epsilon).release(seal(self.valley.step, self._grid_units, Norm.L2), bits=bits)
         return np.asarray(released, dtype=np.float64) * self.valley.step
 
 
@@ -205,12 +205,15 @@ class SphericalOutput(_EuclideanNoise):
     valley: Valley
     name = "spherical Laplace noise"
 
-    def _mechanism(self, epsilon: Fraction) -> SphericalLaplaceMechanism:
+    def _build_mechanism(self, epsilon: Fraction) -> SphericalLaplaceMechanism:
         return SphericalLaplaceMechanism(epsilon)
 
-    def excess(self, epsilon: Fraction, failure_probability: float) -> float:
+    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
-        scale = float(self._mechanism(epsilon).scale(self._sensitivity, coordinates=valley.dimension)) * valley.step
+        scale = (
+            float(self._build_mechanism(epsilon).scale(self._row_sensitivity, coordinates=valley.dimension))
+            * valley.step
+        )
         return valley.bound_excess(scale**2 * _spherical_cost(valley, failure_probability))
 
 
@@ -222,12 +225,12 @@ class GaussianOutput(_EuclideanNoise):
     delta: Fraction
     name = "discrete Gaussian noise"
 
-    def _mechanism(self, epsilon: Fraction) -> GaussianMechanism:
+    def _build_mechanism(self, epsilon: Fraction) -> GaussianMechanism:
         return GaussianMechanism(ApproxGuarantee(epsilon, self.delta))
 
-    def excess(self, epsilon: Fraction, failure_probability: float) -> float:
+    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
-        variance = self._mechanism(epsilon).variance(self._sensitivity, coordinates=valley.dimension)
+        variance = self._build_mechanism(epsilon).variance(self._row_sensitivity, coordinates=valley.dimension)
         if variance > LARGEST_SCALE**2:
             return math.inf
         failure = failure_probability * (1 - _CLOSE)
@@ -282,7 +285,7 @@ class OutputFit(FitPlan):
             laws.append(GaussianOutput(self._valley, delta))
         given = problem.aim.epsilon
         if given is not None:
-            self._noise, self._epsilon = min(laws, key=lambda law: law.excess(given, self._failure)), given
+            self._noise, self._epsilon = min(laws, key=lambda law: law.bound_excess(given, self._failure)), given
         else:
             priced = [(law, self._price_law(law)) for law in laws]
             self._noise, self._epsilon = min(priced, key=lambda each: each[1])
@@ -302,12 +305,12 @@ class OutputFit(FitPlan):
         )
 
     def _price_law(self, law: OutputNoise) -> Fraction:
-        return epsilon_for_excess(lambda level: law.excess(level, self._failure), self._problem.goal)
+        return epsilon_for_excess(lambda level: law.bound_excess(level, self._failure), self._problem.goal)
 
     @property
     def excess_risk(self) -> float:
         """Return the excess risk that is exceeded with at most the failure probability, in the caller's units."""
-        return self._noise.excess(self._epsilon, self._failure) * self._problem.risk_unit
+        return self._noise.bound_excess(self._epsilon, self._failure) * self._problem.risk_unit
 
     @property
     def question(self) -> str:

@@ -188,9 +188,9 @@ class PaperFit:
         numbers, ball = self.numbers, self.problem.ball
         exact = numbers.printed_output_sensitivity if printed else numbers.output_sensitivity
         accuracy = SolverAccuracy(self.loss, ball, rows=self.problem.rows, penalty=self.problem.penalty)
-        return exact + 2 * float(np.sqrt(ball.dimension)) * accuracy.distance(numbers.radius, 0.0)
+        return exact + 2 * float(np.sqrt(ball.dimension)) * accuracy.bound_distance(numbers.radius, 0.0)
 
-    def hypotheses(
+    def draw_hypotheses(
         self,
         rows: UnitRows,
         ladder: Ladder,
@@ -305,7 +305,7 @@ class NoiseReduction(_PaperPlan):
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         fit, rungs = self._fit, len(self._ladder)
         risk = fit.exact_risk(rows)
-        hypotheses = fit.hypotheses(rows, self._ladder, risk=risk, authors=self._authors, bits=bits)
+        hypotheses = fit.draw_hypotheses(rows, self._ladder, risk=risk, authors=self._authors, bits=bits)
         session = self._rule.open(bits=bits)
         sensitivity = fit.numbers.query_sensitivity
         rung, met = rungs - 1, False
@@ -373,7 +373,7 @@ class Doubling(_PaperPlan):
         sensitivity, rung = fit.numbers.query_sensitivity, -1
         for level in self._levels:
             rung += 1
-            theta = np.asarray(fit.hypotheses(rows, Ladder((level,)), risk=risk, bits=bits).block(0, 1)[0])
+            theta = np.asarray(fit.draw_hypotheses(rows, Ladder((level,)), risk=risk, bits=bits).block(0, 1)[0])
             (query,) = risk.seal_excess(theta[None], sensitivity=sensitivity, tolerance=fit.tolerance)
             met = int(DiscreteLaplacePath(query, Ladder((self._test,)), bits=bits).at(0)[0]) >= enough
             if met:
@@ -416,7 +416,7 @@ class TheoryInversion(_PaperPlan):
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         fit, ladder = self._fit, Ladder((self._epsilon,))
         return fit.release(
-            fit.hypotheses(rows, ladder, bits=bits).block(0, 1)[0],
+            fit.draw_hypotheses(rows, ladder, bits=bits).block(0, 1)[0],
             method=f"{fit.task.value} perturbation at the level of its utility theorem (2017)",
             generation=self._epsilon,
             testing=Fraction(0),

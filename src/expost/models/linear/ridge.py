@@ -260,5 +260,5 @@ class Ridge(PrivateRegressor):
         other: Ridge = clone(self).set_params(regularization=regularization)
         remember_columns(other, self._fitted_names, self.n_features_in_)
         other._fitted_problem = problem
-        other._keep(replace(self.release_, value=RidgeRelease.of(problem.model(theta), moments)))
+        other._keep_release(replace(self.release_, value=RidgeRelease.of(problem.model(theta), moments)))
         return other

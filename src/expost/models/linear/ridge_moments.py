@@ -178,7 +178,7 @@ class CertifiedRidge(FitPlan):
         def accepts(values: NDArray[Any], start: int) -> NDArray[np.bool_]:
             verdicts = np.zeros(len(values), dtype=bool)
             for rung in self._landings[(self._landings >= start) & (self._landings < start + len(values))]:
-                seen[int(rung)] = self._certify(values[rung - start], int(rung))
+                seen[int(rung)] = self._certify_rung(values[rung - start], int(rung))
                 if self._meets_target(seen[int(rung)]):
                     verdicts[rung - start] = True
                     break
@@ -186,9 +186,9 @@ class CertifiedRidge(FitPlan):
 
         rung = climb(path, accepts)
         last = len(self._ladder) - 1 if rung is None else rung
-        return self._release(path.at(last), seen, last, met=rung is not None)
+        return self._build_release(path.at(last), seen, last, met=rung is not None)
 
-    def _certify(self, values: NDArray[Any], rung: int) -> CertifiedCoefficients:
+    def _certify_rung(self, values: NDArray[Any], rung: int) -> CertifiedCoefficients:
         """Return the best coefficients at one rung, with a bound on what the target measures, in the caller's units."""
         moments = self._layout.unpack(values, self._problem.rows)
         scale, penalty = self._unit_scale / float(self._ladder[rung]), self._problem.penalty
@@ -231,7 +231,7 @@ class CertifiedRidge(FitPlan):
             return certified.bound <= self._problem.aim.tolerance
         return certified.bound >= float(target.tolerance) * (1 + 1e-12)
 
-    def _release(
+    def _build_release(
         self, values: NDArray[Any], seen: dict[int, CertifiedCoefficients], last: int, *, met: bool
     ) -> Release[LinearModel]:
         """Return the model of the last rung with its receipt."""
@@ -416,7 +416,7 @@ class AdaptiveRidge(_RhoPlan):
         if len(curvatures):
             lengths = np.sqrt((residual / curvatures).sum(axis=1)) + reach / np.sqrt(curvatures.min(axis=1))
             bound = float((lengths**2 / 2).min()) * problem.risk_unit
-        return self._release(vectors @ theta, moments, penalty, bound)
+        return self._build_release(vectors @ theta, moments, penalty, bound)
 
     def _least_eigenvalue(self, noisy: float, sealed: Sealed) -> float:
         """Bound the smallest eigenvalue of the mean of x x' from below."""
@@ -427,7 +427,7 @@ class AdaptiveRidge(_RhoPlan):
         lowest = noisy - (deviation * tail * (1 + 1e-9) + amount - 2.0**GRID_BITS + 1)
         return max(lowest * 2.0**-GRID_BITS / self._problem.rows, 0.0)
 
-    def _release(self, theta: Floats, moments: Moments, penalty: float, bound: float) -> Release[LinearModel]:
+    def _build_release(self, theta: Floats, moments: Moments, penalty: float, bound: float) -> Release[LinearModel]:
         """Return the model with its receipt, which names the penalty."""
         problem, curvature = self._problem, self._rho * _CURVATURE_SHARE
         scale = (problem.ball.shrinkage / problem.ball.bound) ** 2

@@ -108,11 +108,11 @@ class ResidualCheck:
         if self.needless:
             return CheckResult(0.0, 0.0, Fraction(0), True)
         first = math.floor(scale / _GRID)
-        levels = (Fraction(self._units, max(first, 1)) * REMAINDER_RATIO**rung for rung in range(len(THRESHOLDS)))
+        levels = (Fraction(self._grid_units, max(first, 1)) * REMAINDER_RATIO**rung for rung in range(len(THRESHOLDS)))
         ladder = tuple(level for level in levels if level <= cap)
         if not first or not ladder:
             return CheckResult(math.inf, math.inf, Fraction(0), False)
-        path = DiscreteLaplacePath(self._measure(rows), Ladder(ladder), bits=bits)
+        path = DiscreteLaplacePath(self._seal_contributions(rows), Ladder(ladder), bits=bits)
         for rung, threshold in enumerate(THRESHOLDS[: len(ladder)]):
             noisy, noise = int(path.at(rung)[0]), first / REMAINDER_RATIO**rung
             # One unit stricter: discrete Laplace noise is within a unit of real noise.
@@ -125,17 +125,17 @@ class ResidualCheck:
         """Read the sum once, at a given price."""
         if self.needless:
             return CheckResult(0.0, 0.0, Fraction(0), True)
-        epsilon = min(epsilon, Fraction(LARGEST_RATE * self._units))  # beyond it there is no noise left to shrink
-        noisy = int(DiscreteLaplacePath(self._measure(rows), Ladder((epsilon,)), bits=bits).at(0)[0])
-        return CheckResult(noisy * _GRID, float(self._units / epsilon) * _GRID, epsilon, True)
+        epsilon = min(epsilon, Fraction(LARGEST_RATE * self._grid_units))  # beyond it there is no noise left to shrink
+        noisy = int(DiscreteLaplacePath(self._seal_contributions(rows), Ladder((epsilon,)), bits=bits).at(0)[0])
+        return CheckResult(noisy * _GRID, float(self._grid_units / epsilon) * _GRID, epsilon, True)
 
     @property
-    def _units(self) -> int:
+    def _grid_units(self) -> int:
         return math.ceil(self.most / _GRID) + 1
 
-    def _measure(self, rows: UnitRows) -> Sealed:
+    def _seal_contributions(self, rows: UnitRows) -> Sealed:
         """Seal the sum of the contributions."""
-        total, units = 0, self._units
+        total, units = 0, self._grid_units
         for features, target in rows.chunks():
             # Added one product after the other, so that no residual depends on where in a chunk its row stands.
             residual = np.abs(row_sums((features * self.theta).T) - target) * _GRID
@@ -184,7 +184,7 @@ class TiltedRidge(FitPlan):
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._failure = problem.aim.failure_probability
-        self._first_risk = self._risk(_REACH)
+        self._first_risk = self._risk_within(_REACH)
         self._epsilon, self._scale = self._price_first()
         if problem.aim.target is None:  # compute once, before anything is paid, what the receipt will state
             self._check_for(np.zeros(problem.ball.dimension))
@@ -192,7 +192,7 @@ class TiltedRidge(FitPlan):
 
     # What it will cost ------------------------------------------------------------------------------------------------
 
-    def _risk(self, reach: float) -> TiltedRisk:
+    def _risk_within(self, reach: float) -> TiltedRisk:
         return TiltedRisk(TruncatedSquare(reach), self._problem.ball, self._problem.rows, self._problem.penalty)
 
     def _price_first(self) -> tuple[Fraction, float]:
@@ -205,7 +205,7 @@ class TiltedRidge(FitPlan):
         least = aim.check_price(prices.epsilon_for(self._problem.goal, self._failure * _FIRST_FAILURE))
         cells = CELLS.tolist()
         at_least = prices.excess_risks(least, cells)
-        usual = ResidualCheck(np.array([_USUAL_COEFFICIENT]), _REACH, self._problem.ball.norm, self._near).most
+        usual = ResidualCheck(np.array([_USUAL_COEFFICIENT]), _REACH, self._problem.ball.norm, self._near_distance).most
 
         def cost(factor: float) -> float:
             # Only the search for the best factor assumes that the risk falls with its square; the result is priced anew.
@@ -224,32 +224,34 @@ class TiltedRidge(FitPlan):
         """Return how noisy the first reading may be with a tilt that leads to these risks; None if no noise fits."""
         goal = self._problem.goal * (1 - 1e-9)
         # The two sides of _together, solved for what is hidden.
-        allowed = np.minimum(goal - risks, self._slope * (math.sqrt(goal) - np.sqrt(risks))) * self._problem.rows
+        allowed = (
+            np.minimum(goal - risks, self._residual_slope * (math.sqrt(goal) - np.sqrt(risks))) * self._problem.rows
+        )
         return largest_scale(allowed, self._failure * _FIRST_FAILURE, grid=_GRID, precision=precision)
 
     @cached_property
-    def _near(self) -> float:
+    def _near_distance(self) -> float:
         """Return a distance from the best coefficients: most of what the risk allows, by strong convexity."""
         given = self._problem.aim.target is None
         risk = 2 * self._known_risk(Fraction(1, 10)) if given else self._problem.goal
         return _NEAR * math.sqrt(2 * risk / self._problem.penalty)
 
     @cached_property
-    def _slope(self) -> float:
-        return self._near * math.sqrt(2 * self._problem.penalty)
+    def _residual_slope(self) -> float:
+        return self._near_distance * math.sqrt(2 * self._problem.penalty)
 
     def _check_for(self, theta: Floats, reach: float = _REACH) -> ResidualCheck:
         """Return the check of released coefficients: the leash covers the best ones."""
         away = self._first_risk.prices.output_length(self._epsilon, Fraction(CELLS[-1]))
-        return ResidualCheck(theta, reach, self._problem.ball.norm, self._near + away)
+        return ResidualCheck(theta, reach, self._problem.ball.norm, self._near_distance + away)
 
-    def _together(self, known: float, hidden: float) -> float:
+    def _bound_together(self, known: float, hidden: float) -> float:
         """Bound the excess risk from the truncated risk's and the mean of what is hidden from it.
 
         Near the best coefficients what is hidden adds to the risk, far from them to the gradient
         (docs/proofs/truncated-ridge.md, 2).
         """
-        return max(known + hidden, (math.sqrt(known) + hidden / self._slope) ** 2)
+        return max(known + hidden, (math.sqrt(known) + hidden / self._residual_slope) ** 2)
 
     def _known_risk(self, share: Fraction) -> float:
         """Bound what the first tilt alone can do to the truncated risk, except with this share of the failures."""
@@ -302,14 +304,14 @@ class TiltedRidge(FitPlan):
     def _bound_risk(self, result: CheckResult, share: Fraction) -> float:
         """Bound the excess risk, whatever was read, except with this share of the failure probability."""
         hidden = result.bound_hidden(float(self._failure * share * _CHECK_FAILURE)) / self._problem.rows
-        return self._together(self._known_risk(share * (1 - _CHECK_FAILURE)), hidden)
+        return self._bound_together(self._known_risk(share * (1 - _CHECK_FAILURE)), hidden)
 
     def _fit_wider(self, before: _Attempt, share: Fraction, rows: UnitRows, bits: BitSource | None) -> _Attempt | None:
         """Fit with a reach that covers every residual that a model like the last one can have, if it can be paid."""
         aim = self._problem.aim
         if aim.target is None:
             return None
-        risk = self._risk(1.25 * (1 + self._check_for(before.theta).furthest))
+        risk = self._risk_within(1.25 * (1 + self._check_for(before.theta).furthest))
         try:
             epsilon = risk.prices.epsilon_for(self._problem.goal, self._failure * share)
         except InvalidRequest:  # so wide a reach, or so rare a failure, is beyond floats: a miss, not an error

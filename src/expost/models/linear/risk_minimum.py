@@ -50,21 +50,21 @@ class Objective:
     tilt: Floats
     target_scale: float = 1.0
 
-    def evaluate(self, theta: Floats) -> tuple[float, Floats]:
+    def evaluate_at(self, theta: Floats) -> tuple[float, Floats]:
         """Return value and gradient, in one pass over the rows."""
         total, slopes = 0.0, np.zeros(len(theta))
         for features, gridded in self.rows.chunks():
             score, target = features @ (theta * _GRID), gridded * self.target_scale
-            total += float(self.loss.value(score, target).sum())
-            slopes += self.loss.slope(score, target) @ features
+            total += float(self.loss.value_at(score, target).sum())
+            slopes += self.loss.slope_at(score, target) @ features
         value = total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
         return value, slopes * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
 
-    def hessian(self, theta: Floats) -> Floats:
+    def hessian_at(self, theta: Floats) -> Floats:
         """Return the second derivatives. An approximation is enough: it only steers."""
         total = np.zeros((len(theta), len(theta)))
         for features, gridded in self.rows.chunks():
-            curvature = self.loss.curvature(features @ (theta * _GRID), gridded * self.target_scale)
+            curvature = self.loss.curvature_at(features @ (theta * _GRID), gridded * self.target_scale)
             weighted = features * np.sqrt(curvature)[:, None]
             total += weighted.T @ weighted
         total *= _GRID**2 / self.rows.rows
@@ -94,7 +94,7 @@ class SolverAccuracy:
         mean = self._summation * steepest * self._spread
         return slope * self._spread + mean + 4 * _UNIT * (self._penalty * radius + tilt + steepest)
 
-    def distance(self, radius: float, tilt: float) -> float:
+    def bound_distance(self, radius: float, tilt: float) -> float:
         """Bound the distance between the point found and the exact minimum.
 
         A convex function whose curvature is at least ``penalty`` has its minimum within |gradient| / penalty. The
@@ -124,18 +124,18 @@ def minimize_objective(objective: Objective) -> Floats:
     accuracy = SolverAccuracy(objective.loss, rows.ball, rows=rows.rows, penalty=objective.penalty)
     tilt = float(np.linalg.norm(objective.tilt))
     theta = np.zeros(len(objective.tilt))
-    value, gradient = objective.evaluate(theta)
+    value, gradient = objective.evaluate_at(theta)
     for _ in range(_STEPS):
         error = accuracy.gradient_error(float(np.linalg.norm(theta)), tilt)
         if np.linalg.norm(gradient) <= _TOLERANCE + 4 * error:
             return theta
-        direction = cho_solve(cho_factor(objective.hessian(theta)), gradient)
+        direction = cho_solve(cho_factor(objective.hessian_at(theta)), gradient)
         decrease = float(gradient @ direction)
         flat = decrease <= _FLAT * max(1.0, abs(value))
         size = 1.0
         for _ in range(_HALVINGS):
             ahead = theta - size * direction
-            there, slope = objective.evaluate(ahead)
+            there, slope = objective.evaluate_at(ahead)
             # Armijo's rule. Where values differ by rounding only, gradients decide.
             shorter = np.linalg.norm(slope) < np.linalg.norm(gradient)
             if shorter if flat else there <= value - 1e-4 * size * decrease:
@@ -188,7 +188,7 @@ class MinimumBounds:
         """Bound the distance between a computed minimum and the exact one."""
         problem = self.problem
         accuracy = SolverAccuracy(self.solved, problem.ball, rows=problem.rows, penalty=problem.penalty)
-        return accuracy.distance(self.radius, 0.0)
+        return accuracy.bound_distance(self.radius, 0.0)
 
     @cached_property
     def row_distance(self) -> float:
@@ -209,7 +209,7 @@ class SealedRisk:
         tilt = np.zeros(rows.ball.dimension)
         self._best = minimize_objective(Objective(rows, loss, penalty, tilt, target_scale))
         self._moments = self._sum_moments() if isinstance(loss, TruncatedSquare) else None
-        self._lowest = float(self._values(self._best[None])[0])
+        self._lowest = float(self._measure_risks(self._best[None])[0])
 
     @property
     def dimension(self) -> int:
@@ -224,7 +224,7 @@ class SealedRisk:
     def seal_excess(self, thetas: Floats, *, sensitivity: float, tolerance: float) -> list[Sealed]:
         """Seal minus the excess risk of each hypothesis as an integer, in units of ``excess_step``."""
         step = excess_step(tolerance)
-        excess = np.maximum(self._values(thetas) - self._lowest, 0.0)
+        excess = np.maximum(self._measure_risks(thetas) - self._lowest, 0.0)
         declared = Sensitivity(excess_units(sensitivity, tolerance), adjacency=Adjacency.REPLACE_ONE)
         largest = 2**60 * step
         return [Sealed(-round(value / step), declared) for value in np.minimum(excess, largest).tolist()]
@@ -232,10 +232,10 @@ class SealedRisk:
     def seal_gradient(self, theta: Floats, *, step: float, sensitivity: Sensitivity) -> Sealed:
         """Seal minus the length of the gradient at one hypothesis in steps, rounded against the hypothesis."""
         flat = np.zeros(self.dimension)
-        _, gradient = Objective(self._rows, self._loss, self._penalty, flat, self._scale).evaluate(theta)
+        _, gradient = Objective(self._rows, self._loss, self._penalty, flat, self._scale).evaluate_at(theta)
         return Sealed(-math.ceil(min(float(np.linalg.norm(gradient)) / step, 2.0**60)), sensitivity)
 
-    def _values(self, thetas: Floats) -> Floats:
+    def _measure_risks(self, thetas: Floats) -> Floats:
         """Return the exact risk of many hypotheses."""
         penalty = self._penalty / 2 * (thetas**2).sum(axis=1)
         if self._moments is not None:
@@ -251,7 +251,7 @@ class SealedRisk:
                 if logistic:
                     total += sum_logistic_losses(scores, scaled)
                 else:
-                    total += np.asarray(self._loss.value(scores, scaled[:, None]).sum(axis=0))
+                    total += np.asarray(self._loss.value_at(scores, scaled[:, None]).sum(axis=0))
         values: Floats = total / self._rows.rows + penalty
         return values
 

@@ -48,15 +48,15 @@ class RowLoss(Protocol):
         """Return whether the target alone determines the sign of the slope."""
         ...
 
-    def value(self, score: Floats, target: Floats) -> Floats:
+    def value_at(self, score: Floats, target: Floats) -> Floats:
         """Return the losses."""
         ...
 
-    def slope(self, score: Floats, target: Floats) -> Floats:
+    def slope_at(self, score: Floats, target: Floats) -> Floats:
         """Return the first derivatives in the score."""
         ...
 
-    def curvature(self, score: Floats, target: Floats) -> Floats:
+    def curvature_at(self, score: Floats, target: Floats) -> Floats:
         """Return the second derivatives in the score, where they exist."""
         ...
 
@@ -65,7 +65,7 @@ class RowLoss(Protocol):
 class LogisticLoss:
     """log(1 + exp(-target * score)) for targets of -1 and 1.
 
-    >>> float(LogisticLoss().slope(np.zeros(1), np.ones(1))[0])
+    >>> float(LogisticLoss().slope_at(np.zeros(1), np.ones(1))[0])
     -0.5
     """
 
@@ -75,14 +75,14 @@ class LogisticLoss:
     at_zero = math.log(2)
     one_sided = True
 
-    def value(self, score: Floats, target: Floats) -> Floats:
+    def value_at(self, score: Floats, target: Floats) -> Floats:
         return np.logaddexp(0.0, -target * score)
 
-    def slope(self, score: Floats, target: Floats) -> Floats:
+    def slope_at(self, score: Floats, target: Floats) -> Floats:
         slope: Floats = -target * expit(-target * score)
         return slope
 
-    def curvature(self, score: Floats, target: Floats) -> Floats:
+    def curvature_at(self, score: Floats, target: Floats) -> Floats:
         positive = expit(score)
         curvature: Floats = positive * (1 - positive)
         return curvature
@@ -94,7 +94,7 @@ class HuberHinge:
 
     CMS11, section 3.4.2 (recalled): (1 + width - m)^2 / (4 width) on the rounded part.
 
-    >>> HuberHinge(0.5).value(np.array([-1.0, 1.0, 3.0]), np.ones(3)).tolist()
+    >>> HuberHinge(0.5).value_at(np.array([-1.0, 1.0, 3.0]), np.ones(3)).tolist()
     [2.0, 0.125, 0.0]
     """
 
@@ -119,16 +119,16 @@ class HuberHinge:
         """Return how far a margin falls short of 1 + width, as a share of the rounded part, from 0 to 1."""
         return np.clip((1 + self.width - target * score) / (2 * self.width), 0.0, 1.0)
 
-    def value(self, score: Floats, target: Floats) -> Floats:
+    def value_at(self, score: Floats, target: Floats) -> Floats:
         straight = np.maximum(1 - self.width - target * score, 0.0)
         value: Floats = self.width * self._margin_shortfall(score, target) ** 2 + straight
         return value
 
-    def slope(self, score: Floats, target: Floats) -> Floats:
+    def slope_at(self, score: Floats, target: Floats) -> Floats:
         slope: Floats = -target * self._margin_shortfall(score, target)
         return slope
 
-    def curvature(self, score: Floats, target: Floats) -> Floats:
+    def curvature_at(self, score: Floats, target: Floats) -> Floats:
         return np.where(np.abs(1 - target * score) <= self.width, self.sharpest, 0.0)
 
 
@@ -136,7 +136,7 @@ class HuberHinge:
 class TruncatedSquare:
     """Half the squared residual, continued as a straight line where the residual exceeds ``reach`` (Huber 1964).
 
-    >>> TruncatedSquare(1.0).value(np.array([0.5, 3.0]), np.zeros(2)).tolist()
+    >>> TruncatedSquare(1.0).value_at(np.array([0.5, 3.0]), np.zeros(2)).tolist()
     [0.125, 2.5]
     """
 
@@ -150,14 +150,14 @@ class TruncatedSquare:
     def steepest(self) -> float:
         return self.reach
 
-    def value(self, score: Floats, target: Floats) -> Floats:
+    def value_at(self, score: Floats, target: Floats) -> Floats:
         residual = np.abs(score - target)
         near = np.minimum(residual, self.reach)
         value: Floats = near**2 / 2 + self.reach * (residual - near)
         return value
 
-    def slope(self, score: Floats, target: Floats) -> Floats:
+    def slope_at(self, score: Floats, target: Floats) -> Floats:
         return np.clip(score - target, -self.reach, self.reach)
 
-    def curvature(self, score: Floats, target: Floats) -> Floats:
+    def curvature_at(self, score: Floats, target: Floats) -> Floats:
         return (np.abs(score - target) <= self.reach).astype(np.float64)

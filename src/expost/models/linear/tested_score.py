@@ -162,15 +162,15 @@ class ScoreQuery:
             case _:
                 return 0
 
-    def ask(self, rows: UnitRows, theta: Floats, *, minus: int = 0) -> Sealed:
+    def seal_score(self, rows: UnitRows, theta: Floats, *, minus: int = 0) -> Sealed:
         """Seal the integer of one model, less a public number."""
         if self.measure is Measure.R2:
-            exact = self._explained(rows, theta)
+            exact = self._sum_explained(rows, theta)
         else:
-            exact = sum(self._share(features @ (theta * _GRID), target) for features, target in rows.chunks())
+            exact = sum(self._share_of_chunk(features @ (theta * _GRID), target) for features, target in rows.chunks())
         return Sealed(exact - minus, self.sensitivity)
 
-    def exact(self, theta: Floats, ball: UnitBall) -> Floats:
+    def cut_to_grid(self, theta: Floats, ball: UnitBall) -> Floats:
         """Cut coefficients to a grid on which the score of a row is exact, in whatever order its terms are added.
 
         A row's numbers are integers whose magnitudes add up to ``2^GRID_BITS spread`` at most; times multiples of 2^-b
@@ -181,31 +181,31 @@ class ScoreQuery:
         bits = 52 - GRID_BITS - math.ceil(math.log2(max(largest, 2.0**-GRID_BITS)))
         return np.ldexp(np.trunc(np.ldexp(theta, bits)), -bits)
 
-    def _share(self, score: Floats, target: Floats) -> int:
+    def _share_of_chunk(self, score: Floats, target: Floats) -> int:
         """Return one chunk's share of the integer."""
         if self.rows is not None:
-            return self._chunk(score, target)
+            return self._sum_chunk(score, target)
         unit = 1 << GRID_BITS if self.measure is Measure.ACCURACY else 1
         sign = -1 if self.measure is Measure.ACCURACY else 1
-        return unit * self._chunk(score, target) + sign * self._row_goal * len(target)
+        return unit * self._sum_chunk(score, target) + sign * self._row_goal * len(target)
 
-    def _chunk(self, score: Floats, target: Floats) -> int:
+    def _sum_chunk(self, score: Floats, target: Floats) -> int:
         """Return one chunk's count or loss. Losses are rounded up per row: the sum is exact and never too good."""
         if self.measure is Measure.ACCURACY:
             # A target of 0 is a label that is neither class: no prediction gets it right.
             return int(np.count_nonzero(((score > 0) == (target > 0)) & (target != 0)))
         if self.measure is Measure.LOG_LOSS:
-            losses = LogisticLoss().value(np.clip(score, -self.radius, self.radius), target)
+            losses = LogisticLoss().value_at(np.clip(score, -self.radius, self.radius), target)
         else:
             losses = (np.clip(score, -1.0, 1.0) - target * _GRID) ** 2
         return -int(np.ceil(losses / _GRID).sum())
 
-    def _explained(self, rows: UnitRows, theta: Floats) -> int:
+    def _sum_explained(self, rows: UnitRows, theta: Floats) -> int:
         """Return the integer of r2."""
         errors = total = squares = count = 0
         squared = replace(self, measure=Measure.RMSE, goal=1.0)
         for features, target in rows.chunks():
-            errors -= squared._chunk(features @ (theta * _GRID), target)
+            errors -= squared._sum_chunk(features @ (theta * _GRID), target)
             total += int(target.sum())
             count += len(target)
             squares += int(np.floor(target**2 * _GRID).sum())
@@ -262,7 +262,7 @@ class TestedFit(FitPlan):
             self._risk.prices.output_sensitivity(level)
         self._rule = self._build_rule()
         top = len(self._levels) - 1
-        self._most = self._total(top, self._test_level(top))
+        self._most = self._total_price(top, self._test_level(top))
 
     # What it can cost -------------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class TestedFit(FitPlan):
     def worst_case(self) -> Loss:
         return PureLoss(self._most)
 
-    def _total(self, index: int, testing: Fraction) -> Fraction:
+    def _total_price(self, index: int, testing: Fraction) -> Fraction:
         fitting = sum(self._levels[: index + 1], Fraction(0))
         return max(fitting, testing) if self._validation else fitting + testing
 
@@ -349,15 +349,15 @@ class TestedFit(FitPlan):
         share = float(self._problem.aim.failure_probability) / len(self._levels)
         for index, level in enumerate(self._levels):
             theta = project_to_ball(self._risk.release(fitted, level, target_scale=scale, bits=bits), self._radius)
-            theta = self._query.exact(theta, self._problem.ball)
+            theta = self._query.cut_to_grid(theta, self._problem.ball)
             # The noise of a query exceeds this margin with at most this rung's share of the failure probability.
             margin = math.ceil(float(self._rule.query_scale(index)) * math.log(1 / share) * (1 + 1e-9))
-            met = session.ask(self._query.ask(tested, theta, minus=margin), rung=index).above
+            met = session.ask(self._query.seal_score(tested, theta, minus=margin), rung=index).above
             if met:
                 break
-        return self._release(theta, index, session.loss.epsilon, met=met)
+        return self._build_release(theta, index, session.loss.epsilon, met=met)
 
-    def _release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
+    def _build_release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
         """Return the last model with its receipt."""
         problem = self._problem
         assert problem.aim.target is not None
@@ -366,7 +366,7 @@ class TestedFit(FitPlan):
             question=self.question,
             method="objective perturbation at doubling levels, reduced above-threshold",
             promise=PureGuarantee(self._most),
-            bill=PureLoss(self._total(index, testing)),
+            bill=PureLoss(self._total_price(index, testing)),
             outcome=Outcome.TESTED if met else Outcome.NOT_MET,
             achieved=float(problem.aim.target.tolerance) if met else None,
             rung=index,
@@ -415,8 +415,8 @@ class MonotoneFit(TestedFit):
         """Return all rows, for fits and tests; sums are divided by the declared number."""
         return super().measure(replace(source, rows=self._problem.rows))
 
-    def _release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
-        release = super()._release(theta, index, testing, met=met)
+    def _build_release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
+        release = super()._build_release(theta, index, testing, met=met)
         receipt = replace(
             release.receipt,
             adjacency=Adjacency.ADD_REMOVE,

@@ -63,15 +63,15 @@ class TiltLaw(Protocol):
         """Return the name used in receipts."""
         ...
 
-    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+    def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
         ...
 
-    def spacing(self, epsilon: Fraction) -> float:
+    def rounding_distance(self, epsilon: Fraction) -> float:
         """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
         ...
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+    def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt, a sum over rows; with ``runs``, one in each of so many rows."""
         ...
 
@@ -110,7 +110,7 @@ class LaplaceTilt:
     One row moves the sum of gradients by at most 2 steepest spread in the 1-norm, where ``spread`` is the largest
     1-norm of a row: 1, or the root of the dimension in a Euclidean ball.
 
-    >>> round(float(LaplaceTilt(3, steepest=1.0, spread=1.0).scale(Fraction(1, 2))), 6)
+    >>> round(float(LaplaceTilt(3, steepest=1.0, spread=1.0).scale_at(Fraction(1, 2))), 6)
     4.0
     """
 
@@ -120,25 +120,25 @@ class LaplaceTilt:
     name = "discrete Laplace tilt"
 
     @cached_property
-    def _sensitivity(self) -> Fraction:
+    def _row_sensitivity(self) -> Fraction:
         return 2 * round_up(self.steepest * self.spread)
 
-    def scale(self, epsilon: Fraction) -> Fraction:
+    def scale_at(self, epsilon: Fraction) -> Fraction:
         """Return the scale of each coordinate."""
-        return self._sensitivity / epsilon
+        return self._row_sensitivity / epsilon
 
-    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+    def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
-        return float(self.scale(epsilon)) * laplace_norm_quantile(self.dimension, failure_probability)
+        return float(self.scale_at(epsilon)) * laplace_norm_quantile(self.dimension, failure_probability)
 
-    def spacing(self, epsilon: Fraction) -> float:
+    def rounding_distance(self, epsilon: Fraction) -> float:
         """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
         # A discrete Laplace variable can be drawn together with a real one less than a grid unit away.
-        return math.sqrt(self.dimension) * float(grid_below(self.scale(epsilon)))
+        return math.sqrt(self.dimension) * float(grid_below(self.scale_at(epsilon)))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+    def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt; with ``runs``, one in each of so many rows."""
-        scale = self.scale(epsilon)
+        scale = self.scale_at(epsilon)
         grid = grid_below(scale)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
         return draws_to_floats(sample_laplace(scale / grid, shape, bits=bits), grid)
@@ -152,7 +152,7 @@ class SphericalTilt:
     for a real one in its cell, which may be moved by half a diagonal (docs/proofs/spherical-laplace.md, as a tilt).
 
     >>> tilt, other = SphericalTilt(20, 1.0), LaplaceTilt(20, 1.0, math.sqrt(20))
-    >>> tilt.length(Fraction(1), 0.1) < 0.75 * other.length(Fraction(1), 0.1)
+    >>> tilt.length_quantile(Fraction(1), 0.1) < 0.75 * other.length_quantile(Fraction(1), 0.1)
     True
     """
 
@@ -161,31 +161,31 @@ class SphericalTilt:
     name = "spherical Laplace tilt"
 
     @cached_property
-    def _sensitivity(self) -> Fraction:
+    def _row_sensitivity(self) -> Fraction:
         return 2 * round_up(self.steepest)
 
-    def _grid(self, epsilon: Fraction) -> Fraction:
+    def _grid_at(self, epsilon: Fraction) -> Fraction:
         return grid_below(2 * Fraction(self.steepest) / epsilon)
 
-    def scale(self, epsilon: Fraction) -> Fraction:
+    def scale_at(self, epsilon: Fraction) -> Fraction:
         """Return the scale of the noise in grid units."""
         diagonal = math.isqrt(self.dimension - 1) + 1  # the root of the dimension, rounded up
-        return GRID_RATIO * (self._sensitivity / self._grid(epsilon) + diagonal) / epsilon
+        return GRID_RATIO * (self._row_sensitivity / self._grid_at(epsilon) + diagonal) / epsilon
 
-    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+    def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
-        units = float(self.scale(epsilon)) * spherical_norm_quantile(self.dimension, failure_probability)
-        return float(self._grid(epsilon)) * (units + _NEAR * math.sqrt(self.dimension))
+        units = float(self.scale_at(epsilon)) * spherical_norm_quantile(self.dimension, failure_probability)
+        return float(self._grid_at(epsilon)) * (units + _NEAR * math.sqrt(self.dimension))
 
-    def spacing(self, epsilon: Fraction) -> float:
+    def rounding_distance(self, epsilon: Fraction) -> float:
         """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
-        return math.sqrt(self.dimension) * float(self._grid(epsilon))
+        return math.sqrt(self.dimension) * float(self._grid_at(epsilon))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+    def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt; with ``runs``, one in each of so many rows."""
-        draws = sample_spherical_laplace(self.scale(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
+        draws = sample_spherical_laplace(self.scale_at(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
-        return draws_to_floats(draws.reshape(shape), self._grid(epsilon))
+        return draws_to_floats(draws.reshape(shape), self._grid_at(epsilon))
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class GaussianTilt:
     fewer differences, and delta is nearly that of a single Gaussian (docs/proofs/gaussian-tilt.md).
 
     >>> tilt = GaussianTilt(20, 1.0, Fraction(1, 10**6), one_sided=True)
-    >>> 8 < tilt.deviation(Fraction(1)) < 9
+    >>> 8 < tilt.deviation_at(Fraction(1)) < 9
     True
     """
 
@@ -206,7 +206,7 @@ class GaussianTilt:
     one_sided: bool
     name = "discrete Gaussian tilt"
 
-    def deviation(self, epsilon: Fraction) -> float:
+    def deviation_at(self, epsilon: Fraction) -> float:
         """Return the standard deviation of each coordinate."""
         cost = _LATTICE_COST * self.dimension
         least = float(self.delta) * math.exp(-cost) * (1 - _CLOSE)
@@ -215,23 +215,23 @@ class GaussianTilt:
         mu = _largest_tilt_mu(float(epsilon) - cost, least, self.one_sided)
         return 2 * self.steepest / mu * (1 + _CLOSE)
 
-    def _grid(self, epsilon: Fraction) -> Fraction:
-        return grid_below(self.deviation(epsilon), _TILT_BITS + 5)
+    def _grid_at(self, epsilon: Fraction) -> Fraction:
+        return grid_below(self.deviation_at(epsilon), _TILT_BITS + 5)
 
-    def length(self, epsilon: Fraction, failure_probability: float) -> float:
+    def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
         failure = failure_probability * (1 - _CLOSE)
         quantile = math.sqrt(2 * float(gammainccinv(self.dimension / 2, failure)))
-        return self.deviation(epsilon) * quantile * (1 + _CLOSE) + self.spacing(epsilon)
+        return self.deviation_at(epsilon) * quantile * (1 + _CLOSE) + self.rounding_distance(epsilon)
 
-    def spacing(self, epsilon: Fraction) -> float:
+    def rounding_distance(self, epsilon: Fraction) -> float:
         """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
-        return _NEAR * math.sqrt(self.dimension) * float(self._grid(epsilon))
+        return _NEAR * math.sqrt(self.dimension) * float(self._grid_at(epsilon))
 
-    def draw(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
+    def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt; with ``runs``, one in each of so many rows."""
-        grid = self._grid(epsilon)
-        variance = (Fraction(self.deviation(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
+        grid = self._grid_at(epsilon)
+        variance = (Fraction(self.deviation_at(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
         return draws_to_floats(sample_gaussian(variance, shape, bits=bits), grid)
 
@@ -310,18 +310,18 @@ class PerturbedObjective:
 
     def reach(self, epsilon: Fraction) -> float:
         """Return the length to which minima are cut. A longer one has probability 1e-9 and counts as a failure."""
-        tilt = self.tilt.length(self.split(epsilon)[0], _NEVER) / self.rows
+        tilt = self.tilt.length_quantile(self.split(epsilon)[0], _NEVER) / self.rows
         # No worse than zero: penalty / 2 r^2 <= at_zero + tilt r.
         return 1.001 * (tilt + math.sqrt(tilt**2 + 2 * self.penalty * self.at_zero)) / self.penalty
 
-    def distance(self, epsilon: Fraction) -> float:
+    def bound_distance(self, epsilon: Fraction) -> float:
         """Bound the distance between the solver's point and the exact minimum, both cut to the reach.
 
         It holds for every tilt: minima of up to twice the reach decide (docs/proofs/objective-perturbation.md, 5).
         """
-        reach, spacing = self.reach(epsilon), self.tilt.spacing(self.split(epsilon)[0]) / self.rows
+        reach, spacing = self.reach(epsilon), self.tilt.rounding_distance(self.split(epsilon)[0]) / self.rows
         longest = self.steepest + 2 * self.penalty * reach + spacing  # the tilt of a minimum of twice the reach
-        found = self.solver.distance(2 * reach, longest) + spacing / self.penalty
+        found = self.solver.bound_distance(2 * reach, longest) + spacing / self.penalty
         if found > reach / 4:
             raise InvalidRequest(
                 "Expected a regularization that float64 can resolve for this table",
@@ -331,11 +331,11 @@ class PerturbedObjective:
 
     def output_sensitivity(self, epsilon: Fraction) -> float:
         """Bound the distance, in the 1-norm, between two solutions for the same exact minimum."""
-        return 2 * math.sqrt(self.dimension) * self.distance(epsilon)
+        return 2 * math.sqrt(self.dimension) * self.bound_distance(epsilon)
 
     def output_length(self, epsilon: Fraction, failure_probability: Fraction) -> float:
         """Bound the distance between the release and the exact minimum, except with a hundredth of this probability."""
-        distance = self.distance(epsilon)
+        distance = self.bound_distance(epsilon)
         scale = 2 * math.sqrt(self.dimension) * distance / float(self.split(epsilon)[1])
         quantile = laplace_norm_quantile(self.dimension, float(failure_probability * _OUTPUT_FAILURE))
         return 1.01 * scale * quantile + distance  # 1 % for the rounding to the grid
@@ -343,7 +343,7 @@ class PerturbedObjective:
     def excess_risk(self, epsilon: Fraction, failure_probability: Fraction) -> float:
         """Return the excess risk that is exceeded with at most this probability."""
         # What exceeds the reach is among the failures: _NEVER is the smaller probability.
-        length = self.tilt.length(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
+        length = self.tilt.length_quantile(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
         gradient, hidden = length / self.rows, self.output_length(epsilon, failure_probability)
         smooth = self.sharpest + self.penalty
         # Strong convexity, then smoothness for the step that the output noise takes (Nes04, Theorems 2.1.5 and 2.1.10).
@@ -353,7 +353,7 @@ class PerturbedObjective:
         """Return ``excess_risk`` for many failure probabilities at once."""
         rarest = Fraction(min(failure_probabilities))
         level, kept = self.split(epsilon)[0], float(1 - _OUTPUT_FAILURE)
-        lengths = [self.tilt.length(level, each * kept) for each in failure_probabilities]
+        lengths = [self.tilt.length_quantile(level, each * kept) for each in failure_probabilities]
         gradients, hidden = np.array(lengths) / self.rows, self.output_length(epsilon, rarest)
         risks: Floats = gradients**2 / (2 * self.penalty) + gradients * hidden
         return risks + (self.sharpest + self.penalty) / 2 * hidden**2
@@ -441,7 +441,7 @@ class TiltedRisk:
         """Draw the tilt at the level that is left for it."""
         assert self.law is not None
         level = self.prices.split(epsilon)[0]
-        return self.law.draw(level, bits) if runs is None else self.law.draw(level, bits, runs)
+        return self.law.draw_tilt(level, bits) if runs is None else self.law.draw_tilt(level, bits, runs)
 
     def _cut_minimum(self, rows: UnitRows, tilt: Floats, epsilon: Fraction, target_scale: float) -> Floats:
         """Return the minimum that the solver finds, scaled down to the reach where it is longer."""

@@ -66,7 +66,7 @@ def test_the_same_training_with_a_public_batch_size_passes() -> None:
 
 def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     # No noise when nobody was drawn: a weight of exactly zero says that the rows were not there.
-    descend, measure = linear_learner.LinearLearner.descend, linear_learner.LinearLearner.measure
+    descend, measure = linear_learner.LinearLearner.take_step, linear_learner.LinearLearner.measure
 
     def measured(self: Any, index: Any) -> Any:
         self.empty = len(index) == 0
@@ -74,7 +74,7 @@ def test_skipping_empty_batches_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(linear_learner.LinearLearner, "measure", measured)
     monkeypatch.setattr(
-        linear_learner.LinearLearner, "descend", lambda self, noisy: None if self.empty else descend(self, noisy)
+        linear_learner.LinearLearner, "take_step", lambda self, noisy: None if self.empty else descend(self, noisy)
     )
 
     pair = canary_pair("sampled", Poisson(Fraction(1, 2), 4), steps=1, noise=Fraction(20), others=0)

@@ -24,7 +24,7 @@ class Case:
         self.targets = rng.integers(0, 2, ROWS) if head.name == "logistic" else rng.uniform(-1, 1, ROWS)
         self.weights = rng.normal(size=(1, 7))
         self.grid = FeatureGrid(6, bound=2.0)
-        self.rows = self.grid.encode(self.raw)
+        self.rows = self.grid.encode_rows(self.raw)
         self.rule = CurvedGradient(self.grid, head, clip, noise)
 
     def total(self, index: object = slice(None)) -> np.ndarray:
@@ -61,7 +61,7 @@ def test_the_joint_sensitivity_is_reached_but_for_a_few_percent() -> None:
     # A row along one axis at the score with the largest curvature: |upper triangle| = |u|^2, and the gradient is clipped.
     grid = FeatureGrid(1, bound=2.0, intercept=False)
     rule = CurvedGradient(grid, Squared(), 0.5, 3.0)
-    vector = unseal(rule.measure(grid.encode(np.array([[2.0]])), np.array([1.0]), np.zeros((1, 1)), slice(None)))
+    vector = unseal(rule.measure(grid.encode_rows(np.array([[2.0]])), np.array([1.0]), np.zeros((1, 1)), slice(None)))
 
     assert 0.97 < np.linalg.norm(vector.astype(float)) / float(rule.sensitivity.amount) <= 1
 
@@ -95,16 +95,18 @@ def test_without_noise_the_parts_are_the_derivatives_of_the_loss(head: object) -
     scores = (x @ case.weights[0])[None, :]
     slope, bend = case.rule.split(case.total())
 
-    assert np.allclose(slope, head.residuals(scores, case.targets)[0] @ x, atol=0.05)
-    assert np.allclose(bend, (x.T * head.curvatures(scores, case.targets)[0]) @ x, rtol=1e-2, atol=0.1)
+    assert np.allclose(slope, head.compute_residuals(scores, case.targets)[0] @ x, atol=0.05)
+    assert np.allclose(bend, (x.T * head.compute_curvatures(scores, case.targets)[0]) @ x, rtol=1e-2, atol=0.1)
     assert (bend == bend.T).all()
 
 
 @pytest.mark.parametrize("head", HEADS[:2], ids=lambda head: head.name)
 def test_curvatures_are_the_slopes_of_the_residuals_and_within_their_bound(head: object) -> None:
     scores, targets, step = np.linspace(-40, 40, 401)[None, :], np.zeros(401, int), 1e-5
-    slopes = (head.residuals(scores + step, targets) - head.residuals(scores - step, targets)) / (2 * step)
-    found = head.curvatures(scores, targets)
+    slopes = (head.compute_residuals(scores + step, targets) - head.compute_residuals(scores - step, targets)) / (
+        2 * step
+    )
+    found = head.compute_curvatures(scores, targets)
 
     assert np.allclose(found, slopes, atol=1e-6)
     assert ((found >= 0) & (found <= head.curvature)).all()

@@ -10,7 +10,7 @@ from expost.models.descent.descent_rule import Descent, DescentRule, Stride
 def quadratic(rule: DescentRule, steps: int = 300, rate: float = 0.1) -> Descent:
     walk = Descent(rule, np.zeros(3))
     for _ in range(steps):
-        walk.apply(walk.weights - np.array([1.0, 2.0, 3.0]), Stride(rate))
+        walk.apply_gradient(walk.weights - np.array([1.0, 2.0, 3.0]), Stride(rate))
     return walk
 
 
@@ -31,7 +31,7 @@ def test_the_penalty_pulls_towards_zero() -> None:
 def test_averaging_weighs_iterates_by_a_power_of_their_number() -> None:
     walk = Descent(DescentRule(momentum=0.0, averaging=1.0), np.zeros(1))
     for _ in range(50):
-        walk.apply(np.array([-1.0]), Stride(1.0))  # the iterates are 1, 2, 3, ...
+        walk.apply_gradient(np.array([-1.0]), Stride(1.0))  # the iterates are 1, 2, 3, ...
 
     weights = np.arange(1, 51)
     assert np.isclose(walk.result[0], (weights * weights).sum() / weights.sum())
@@ -41,7 +41,7 @@ def test_averaging_quiets_noise() -> None:
     rng = np.random.default_rng(0)
     walk = Descent(DescentRule(momentum=0.0), np.zeros(1000))
     for _ in range(200):
-        walk.apply(walk.weights + rng.normal(size=1000), Stride(0.5))
+        walk.apply_gradient(walk.weights + rng.normal(size=1000), Stride(0.5))
 
     assert walk.result.std() < 0.5 * walk.weights.std()
 
@@ -50,16 +50,16 @@ def test_a_restored_walk_goes_on_as_if_nothing_had_happened() -> None:
     rule, straight = DescentRule(), quadratic(DescentRule(), 20)
     first = quadratic(rule, 8)
     second = Descent(rule, np.zeros(3))
-    second.restore({name: array.copy() for name, array in first.state().items()})
+    second.restore_state({name: array.copy() for name, array in first.copy_state().items()})
     for _ in range(12):
-        second.apply(second.weights - np.array([1.0, 2.0, 3.0]), Stride(0.1))
+        second.apply_gradient(second.weights - np.array([1.0, 2.0, 3.0]), Stride(0.1))
 
     assert np.array_equal(second.result, straight.result)
 
 
 def test_a_state_of_another_model_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
-        Descent(DescentRule(), np.zeros(2)).restore(quadratic(DescentRule()).state())
+        Descent(DescentRule(), np.zeros(2)).restore_state(quadratic(DescentRule()).copy_state())
 
 
 def test_the_step_size_follows_the_noise_up_to_what_is_stable() -> None:
@@ -86,7 +86,7 @@ def weighed(noises: list[float], rng: np.random.Generator) -> Descent:
     walk = Descent(DescentRule(weighing=True), np.zeros(4000))
     for noise in noises:
         stride = walk.rule.find_stride(noise=noise, steps=1, row_length=2.0, curvature=1e-9)
-        walk.apply(noise * rng.normal(size=4000), stride)
+        walk.apply_gradient(noise * rng.normal(size=4000), stride)
     return walk
 
 
@@ -100,7 +100,9 @@ def test_weighed_steps_keep_the_noise_of_a_score_the_same_whenever_training_stop
 def test_weighed_steps_let_noisy_gradients_fade() -> None:
     walk = Descent(DescentRule(weighing=True), np.zeros(2))
     for noise, gradient in ((10.0, [-1.0, 0.0]), (1.0, [0.0, -1.0])):
-        walk.apply(np.array(gradient), walk.rule.find_stride(noise=noise, steps=1, row_length=1.0, curvature=1e-9))
+        walk.apply_gradient(
+            np.array(gradient), walk.rule.find_stride(noise=noise, steps=1, row_length=1.0, curvature=1e-9)
+        )
 
     assert abs(walk.weights[1] / walk.weights[0] - 100) < 1e-9  # as their precisions
 
@@ -108,9 +110,9 @@ def test_weighed_steps_let_noisy_gradients_fade() -> None:
 def test_weighed_steps_go_on_from_a_state() -> None:
     first = weighed([4.0, 2.0], np.random.default_rng(1))
     second = Descent(DescentRule(weighing=True), np.zeros(4000))
-    second.restore(first.state())
+    second.restore_state(first.copy_state())
     stride = first.rule.find_stride(noise=1.0, steps=1, row_length=2.0, curvature=1e-9)
     for walk in (first, second):
-        walk.apply(np.ones(4000), stride)
+        walk.apply_gradient(np.ones(4000), stride)
 
     assert (first.result == second.result).all()

@@ -20,7 +20,7 @@ def raw(seed: int = 0, rows: int = 200, width: int = 7, scale: float = 1.0) -> n
 def test_no_encoded_row_is_longer_than_declared(width: int, scale: float) -> None:
     grid = FeatureGrid(width, bound=2.0)
 
-    rows = grid.encode(raw(width=width, scale=scale, rows=20)).integers().astype(np.int64)
+    rows = grid.encode_rows(raw(width=width, scale=scale, rows=20)).integers().astype(np.int64)
 
     assert (rows**2).sum(axis=1).max() <= grid.longest
     assert (rows[:, :width] ** 2).sum(axis=1).max() <= 1 << 24
@@ -28,18 +28,18 @@ def test_no_encoded_row_is_longer_than_declared(width: int, scale: float) -> Non
 
 def test_an_encoded_row_depends_on_that_row_alone() -> None:
     grid, rows = FeatureGrid(7), raw(rows=1000)
-    whole = grid.encode(rows).integers()
+    whole = grid.encode_rows(rows).integers()
 
     order = np.random.default_rng(1).permutation(1000)
-    assert (grid.encode(rows[order]).integers() == whole[order]).all()
+    assert (grid.encode_rows(rows[order]).integers() == whole[order]).all()
     for start, stop in ((0, 1), (3, 10), (999, 1000), (17, 400)):
-        assert (grid.encode(rows[start:stop]).integers() == whole[start:stop]).all()
+        assert (grid.encode_rows(rows[start:stop]).integers() == whole[start:stop]).all()
 
 
 def test_short_rows_keep_their_values_and_long_ones_their_direction() -> None:
     grid = FeatureGrid(2, bound=5.0, intercept=False)
 
-    short, long = grid.encode(np.array([[3.0, -4.0], [300.0, -400.0]])).integers()
+    short, long = grid.encode_rows(np.array([[3.0, -4.0], [300.0, -400.0]])).integers()
 
     assert np.allclose(short / grid.unit, [3, -4], atol=1 / grid.unit)
     assert (short == long).all()
@@ -50,7 +50,7 @@ def test_short_rows_keep_their_values_and_long_ones_their_direction() -> None:
 def test_no_value_breaks_the_encoding(values: list[float]) -> None:
     grid = FeatureGrid(3)
 
-    rows = grid.encode(np.array([values])).integers().astype(np.int64)
+    rows = grid.encode_rows(np.array([values])).integers().astype(np.int64)
 
     assert (rows**2).sum() <= grid.longest
 
@@ -58,7 +58,7 @@ def test_no_value_breaks_the_encoding(values: list[float]) -> None:
 def test_missing_and_infinite_values_have_a_meaning() -> None:
     grid = FeatureGrid(2, intercept=False)
 
-    missing, infinite = grid.encode(np.array([[np.nan, 0.5], [np.inf, 1.0]])).integers()
+    missing, infinite = grid.encode_rows(np.array([[np.nan, 0.5], [np.inf, 1.0]])).integers()
 
     assert missing[0] == 0 and missing[1] > 0
     assert infinite[0] > 4000 and infinite[1] == 0
@@ -70,7 +70,7 @@ def test_column_bounds_map_to_the_unit_cube_and_back() -> None:
 
     slopes, constants = grid.raw_weights(weights)
     rows = np.array([[25.0, 19.0], [400.0, 0.0]])
-    encoded = grid.encode(rows).integers()
+    encoded = grid.encode_rows(rows).integers()
 
     expected = encoded @ weights[0] / grid.unit
     clipped = np.clip(rows, [0, 10], [100, 20])
@@ -81,11 +81,13 @@ def test_sparse_rows_are_read_like_dense_ones() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     rows = raw()
 
-    assert (FeatureGrid(7).encode(sparse.csr_matrix(rows)).integers() == FeatureGrid(7).encode(rows).integers()).all()
+    assert (
+        FeatureGrid(7).encode_rows(sparse.csr_matrix(rows)).integers() == FeatureGrid(7).encode_rows(rows).integers()
+    ).all()
 
 
 def test_encoded_rows_are_not_shown_or_pickled() -> None:
-    rows = FeatureGrid(7).encode(raw())
+    rows = FeatureGrid(7).encode_rows(raw())
 
     assert repr(rows) == "<rows of a private table>"
     with pytest.raises(TypeError):

@@ -29,7 +29,7 @@ class Case:
         self.targets = rng.integers(0, max(head.outputs, 2), rows) if labels else rng.uniform(-1, 1, rows)
         self.weights = rng.normal(size=(head.outputs, width + 1))
         self.grid = FeatureGrid(width, bound=2.0)
-        self.rows = self.grid.encode(self.raw)
+        self.rows = self.grid.encode_rows(self.raw)
         self.rule = ClippedGradient(self.grid, head, clip, noise)
 
     def total(self, index: object = slice(None)) -> np.ndarray:
@@ -193,7 +193,7 @@ def test_the_type_of_a_sum_depends_on_public_numbers_alone(expected: float, kind
 
 def test_sums_of_batches_much_larger_than_expected_are_cut() -> None:
     grid = FeatureGrid(299, bound=1.0, intercept=False)
-    rows = grid.encode(np.eye(1, 299).repeat(1000, axis=0))  # all of a row's gradient in one column
+    rows = grid.encode_rows(np.eye(1, 299).repeat(1000, axis=0))  # all of a row's gradient in one column
     rule = ClippedGradient(grid, HEADS[0], 1e-3, 1.0, 256.0)
     limit = int(rule.sensitivity.amount)
 
@@ -211,7 +211,7 @@ def test_sums_of_batches_much_larger_than_expected_are_cut() -> None:
 def test_a_row_alone_is_added_up_like_a_row_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(rows=400, width=299)
     case.grid = FeatureGrid(299, bound=2.0, intercept=False)
-    case.rows = case.grid.encode(case.raw * 1e-4)  # short rows have long residuals, on which a last bit is seen
+    case.rows = case.grid.encode_rows(case.raw * 1e-4)  # short rows have long residuals, on which a last bit is seen
     case.rule = ClippedGradient(case.grid, HEADS[0], 0.01, 1.0)
     case.weights = case.weights[:, :299] * 100
 
@@ -241,11 +241,11 @@ def test_two_threads_do_not_share_a_desk() -> None:
 def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(columns: int, size: float) -> None:
     rng = np.random.default_rng(columns)
     grid = FeatureGrid(columns, bound=3.0)
-    chosen = grid.encode(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
+    chosen = grid.encode_rows(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
     weights = rng.normal(size=(3, columns + 1)) * size
 
     rounded = module._RoundedWeights.of(weights, grid)
-    found = rounded.scores(chosen.astype(np.float32))
+    found = rounded.compute_scores(chosen.astype(np.float32))
 
     high, low = rounded.pieces[:3].astype(object), rounded.pieces[3:].astype(object)
     exact = ((high * 2**rounded.gap + low).astype(object) @ chosen.T.astype(object)).astype(np.float64)
@@ -265,11 +265,11 @@ def test_scores_are_exact_sums_of_integers_and_close_to_those_of_the_weights(col
 def test_coarse_scores_are_exact_sums_of_integers_too(columns: int, size: float) -> None:
     rng = np.random.default_rng(columns)
     grid = FeatureGrid(columns, bound=3.0)
-    chosen = grid.encode(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
+    chosen = grid.encode_rows(rng.normal(size=(40, columns)) * 100).integers()  # as long as rows may be
     weights = rng.normal(size=(5, columns + 1)) * size
 
     rounded = module._RoundedWeights.of(weights, grid, coarse=True)
-    found = rounded.scores(chosen.astype(np.float32))
+    found = rounded.compute_scores(chosen.astype(np.float32))
 
     exact = (rounded.pieces.astype(object) @ chosen.T.astype(object)).astype(np.float32)
     assert found.dtype == np.float32 and np.isfinite(found).all()
@@ -291,9 +291,9 @@ def test_coarse_scores_are_exact_sums_of_integers_too(columns: int, size: float)
 
 def test_weights_along_one_axis_are_held_exactly_too() -> None:
     grid = FeatureGrid(3, bound=1.0, intercept=False)
-    chosen = grid.encode(np.array([[1.0, 0.0, 0.0]])).integers()
+    chosen = grid.encode_rows(np.array([[1.0, 0.0, 0.0]])).integers()
     weights = np.array([[1e3, 0.0, 0.0]])
 
-    assert module._RoundedWeights.of(weights, grid).scores(chosen.astype(np.float32))[0, 0] == pytest.approx(
+    assert module._RoundedWeights.of(weights, grid).compute_scores(chosen.astype(np.float32))[0, 0] == pytest.approx(
         1e3, rel=1e-3
     )

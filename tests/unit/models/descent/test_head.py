@@ -25,7 +25,7 @@ def test_residuals_are_the_derivative_of_the_loss(head: object) -> None:
     scores = rng.normal(size=(head.outputs, 50))
     targets = rng.integers(0, max(head.outputs, 2), 50) if head.name in ("softmax", "logistic") else rng.normal(size=50)
 
-    found = head.residuals(scores, targets)
+    found = head.compute_residuals(scores, targets)
 
     for output in range(head.outputs):
         up, down = scores.copy(), scores.copy()
@@ -41,13 +41,13 @@ def test_a_rows_residuals_do_not_depend_on_its_place_in_the_batch(head: object, 
     rng = np.random.default_rng(1)
     scores = rng.normal(scale=5, size=(head.outputs, 1031)).astype(kind)
     targets = rng.integers(0, 2, 1031)
-    whole = head.residuals(scores, targets)
+    whole = head.compute_residuals(scores, targets)
 
     order = rng.permutation(1031)
-    assert (head.residuals(scores[:, order].copy(), targets[order]) == whole[:, order]).all()
+    assert (head.compute_residuals(scores[:, order].copy(), targets[order]) == whole[:, order]).all()
     alone = [(place, place + 1) for place in range(0, 1031, 5)]
     for start, stop in [*alone, (5, 22), (1000, 1031), (3, 1030), (7, 9)]:
-        assert (head.residuals(scores[:, start:stop].copy(), targets[start:stop]) == whole[:, start:stop]).all()
+        assert (head.compute_residuals(scores[:, start:stop].copy(), targets[start:stop]) == whole[:, start:stop]).all()
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -71,15 +71,15 @@ def test_a_row_of_no_declared_class_counts_for_nothing_and_is_never_right(head: 
     scores = np.ones((head.outputs, 2))
     targets = np.array([ABSENT, 1])
 
-    assert (head.residuals(scores, targets)[:, 0] == 0).all()
-    assert not head.correct(scores, targets)[0]
+    assert (head.compute_residuals(scores, targets)[:, 0] == 0).all()
+    assert not head.find_correct(scores, targets)[0]
 
 
 @pytest.mark.parametrize("head", [Softmax(3), Logistic()], ids=lambda head: head.name)
 def test_huge_scores_do_not_overflow(head: object) -> None:
     scores = np.full((head.outputs, 2), 1e6) * np.array([1, -1])
 
-    assert np.isfinite(head.residuals(scores, np.array([0, 1]))).all()
+    assert np.isfinite(head.compute_residuals(scores, np.array([0, 1]))).all()
 
 
 def test_the_curvature_bounds_the_second_derivative() -> None:
@@ -94,4 +94,4 @@ def test_the_curvature_bounds_the_second_derivative() -> None:
 
 def test_regression_is_neither_right_nor_wrong() -> None:
     with pytest.raises(InvalidRequest):
-        Squared().correct(np.zeros((1, 1)), np.zeros(1))
+        Squared().find_correct(np.zeros((1, 1)), np.zeros(1))

@@ -35,7 +35,7 @@ def learner(head: Any = None, *, rows: int = 2000, rule: DescentRule | None = No
 
 
 def step_without_noise(model: NewtonLearner) -> None:
-    model.descend(unseal(model.measure(slice(None))))
+    model.take_step(unseal(model.measure(slice(None))))
 
 
 def test_without_noise_one_step_solves_a_regression() -> None:
@@ -44,8 +44,8 @@ def test_without_noise_one_step_solves_a_regression() -> None:
 
     step_without_noise(model)
 
-    assert np.allclose(model.result().coefficients[0], [0.3, -1.0, 2.0], atol=0.02)
-    assert np.allclose(model.result().intercepts, [0.1], atol=0.01)
+    assert np.allclose(model.build_result().coefficients[0], [0.3, -1.0, 2.0], atol=0.02)
+    assert np.allclose(model.build_result().intercepts, [0.1], atol=0.01)
 
 
 def test_a_penalty_is_part_of_the_quotient() -> None:
@@ -57,7 +57,7 @@ def test_a_penalty_is_part_of_the_quotient() -> None:
     # The constant column is half as long as the bound; the penalty is on the weights of columns as they are.
     wide = np.column_stack([x, np.full(len(x), model._grid.constant / model._grid.unit)])
     ridge = np.linalg.solve(wide.T @ wide / 2000 + 0.05 * np.eye(4), wide.T @ y / 2000)
-    assert np.allclose(model.result().coefficients[0], ridge[:3], atol=0.02)
+    assert np.allclose(model.build_result().coefficients[0], ridge[:3], atol=0.02)
 
 
 def test_eigenvalues_that_the_noise_hides_do_not_lengthen_steps() -> None:
@@ -66,8 +66,8 @@ def test_eigenvalues_that_the_noise_hides_do_not_lengthen_steps() -> None:
     stream = GaussianStream(1000, sensitivity, size=model.size, bits=SeededBits(1))
 
     for _ in range(20):
-        model.descend(stream.release(model.measure(slice(None))))
-        assert np.abs(model.result().coefficients).max() < 100
+        model.take_step(stream.release(model.measure(slice(None))))
+        assert np.abs(model.build_result().coefficients).max() < 100
 
 
 def test_a_checkpoint_keeps_the_curvature() -> None:
@@ -75,14 +75,14 @@ def test_a_checkpoint_keeps_the_curvature() -> None:
     first.open(Phase(2, Fraction(1)), 2000.0)
     step_without_noise(first)
     second, _, _ = learner()
-    second.restore(first.state())
+    second.restore_state(first.copy_state())
     for model in (first, second):
         model.open(Phase(2, Fraction(1)), 2000.0)
         step_without_noise(model)
 
-    assert (first.result().coefficients == second.result().coefficients).all()
+    assert (first.build_result().coefficients == second.build_result().coefficients).all()
     with pytest.raises(InvalidRequest, match="checkpoint"):
-        second.restore({name: value for name, value in first.state().items() if name != "curvature"})
+        second.restore_state({name: value for name, value in first.copy_state().items() if name != "curvature"})
 
 
 def test_the_bill_is_that_of_gradient_descent_and_of_its_events(small: Small) -> None:
@@ -91,8 +91,8 @@ def test_the_bill_is_that_of_gradient_descent_and_of_its_events(small: Small) ->
     newton = small.fixed(steps=5, noise=20)
     paid = [request.climb(request.measure(small.data), SeededBits(1)).receipt.bill for request in (gradient, newton)]
 
-    assert paid[0] == paid[1] == newton.prices.bill(0)
-    assert newton.schedule.event(1) == Repeat(GaussianEvent(Fraction(20)), 5)
+    assert paid[0] == paid[1] == newton.prices.bill_at(0)
+    assert newton.schedule.build_event(1) == Repeat(GaussianEvent(Fraction(20)), 5)
 
 
 def test_the_released_noise_has_the_deviation_that_the_event_claims() -> None:
@@ -120,7 +120,7 @@ def test_poisson_batches_are_measured_like_full_ones(small: Small) -> None:
     request = small.fixed(steps=4, noise=5)
     schedule = replace(request.schedule, batches=Poisson(Fraction(1, 4), 4000))
     request = replace(request, schedule=schedule, prices=schedule.prices(Fraction(1, 10**6), accountant="rdp"))
-    scores = request.climb(request.measure(small.data), SeededBits(3)).value.scores(small.features)
+    scores = request.climb(request.measure(small.data), SeededBits(3)).value.compute_scores(small.features)
 
     assert ((scores[:, 0] > 0) == small.labels).mean() > 0.85
 

@@ -48,7 +48,7 @@ def test_the_last_price_makes_the_whole_training_private() -> None:
 
     whole = account(Repeat(GaussianEvent(5), 12))
     assert whole.delta(prices.cap.epsilon) <= 1e-6
-    assert prices.bill(1) == ApproxLoss(prices.epsilons[1], Fraction(1, 10**6))
+    assert prices.bill_at(1) == ApproxLoss(prices.epsilons[1], Fraction(1, 10**6))
 
 
 def test_sampled_prices_agree_with_an_independent_accountant() -> None:

@@ -21,7 +21,7 @@ from expost.noise import SeededBits
 
 
 def accuracy(small: Small, model: Any) -> float:
-    return float(np.mean((model.scores(small.features)[:, 0] > 0) == small.labels))
+    return float(np.mean((model.compute_scores(small.features)[:, 0] > 0) == small.labels))
 
 
 def trained(request: TrainingPlan, small: Small, seed: int = 1) -> Any:
@@ -64,7 +64,7 @@ def test_an_aimed_training_stops_at_the_first_phase_that_passes(small: Small) ->
     receipt = release.receipt
     assert receipt.outcome is Outcome.TESTED
     assert receipt.rung < 3
-    assert receipt.bill == small.aimed().prices.bill(receipt.rung)
+    assert receipt.bill == small.aimed().prices.bill_at(receipt.rung)
     assert receipt.breakdown["validation (rows held out)"] <= receipt.bill.amounts()["epsilon"]
     assert accuracy(small, release.value) >= 0.84
 
@@ -129,7 +129,7 @@ def test_a_resumed_test_stays_within_the_price(small: Small) -> None:
 
     assert receipt.outcome is Outcome.TESTED
     assert receipt.breakdown["validation (rows held out)"] == request.prices.epsilons[receipt.rung]
-    assert receipt.bill == request.prices.bill(receipt.rung)
+    assert receipt.bill == request.prices.bill_at(receipt.rung)
 
 
 def test_the_same_key_deals_the_same_validation_rows(small: Small) -> None:
@@ -144,8 +144,8 @@ def test_the_same_key_deals_the_same_validation_rows(small: Small) -> None:
             dealt.append((training, validation))
             return table.learner(training, validation)
 
-        def contents(self) -> Any:
-            return table.contents()
+        def yield_contents(self) -> Any:
+            return table.yield_contents()
 
     for seed in (1, 2):
         start = TrainingProgress(request.public_terms(), split_key=77)
@@ -158,12 +158,12 @@ def test_the_same_key_deals_the_same_validation_rows(small: Small) -> None:
 
 def test_a_dear_test_would_be_billed_at_its_own_price(small: Small) -> None:
     request = small.aimed()
-    bill = request.prices.bill(0)
+    bill = request.prices.bill_at(0)
 
     class Dear:
         spent, rows, citation, outcome = request.prices.cap.epsilon, "rows", "none", Outcome.TESTED
 
-    found = request._receipt(Trained(0, 1, False), Dear())  # type: ignore[arg-type]
+    found = request._build_receipt(Trained(0, 1, False), Dear())  # type: ignore[arg-type]
 
     assert found.bill == ApproxLoss(request.prices.cap.epsilon, bill.delta) != bill
 
@@ -190,7 +190,7 @@ def test_a_training_that_stopped_tells_a_private_estimate_of_its_score(small: Sm
     told: list[str] = []
 
     class Listening(Quiet):
-        def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+        def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
             told.append(news)
 
     receipt = trained(_with(small.aimed(), progress=Listening), small).receipt

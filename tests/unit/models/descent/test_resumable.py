@@ -170,7 +170,7 @@ def test_a_run_whose_hold_was_taken_over_releases_nothing(
     desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is only a courtesy: without it, the ledger still lets one of two runs settle."""
-    monkeypatch.setattr(Checkpoint, "alone", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(Checkpoint, "lock_file", lambda self: contextlib.nullcontext())
     original, others = request_module.TrainingPlan.measure, []
 
     def meanwhile(request: Any, dataset: Any) -> Any:
@@ -186,7 +186,7 @@ def test_a_run_whose_hold_was_taken_over_releases_nothing(
 
 
 def test_a_checkpoint_in_use_is_refused_for_free(desk: Desk, small: Small) -> None:
-    with desk.checkpoint.alone(), pytest.raises(InvalidRequest, match="no other run works with"):
+    with desk.checkpoint.lock_file(), pytest.raises(InvalidRequest, match="no other run works with"):
         desk.train(small.fixed(), small)
 
     assert desk.spent == 0
@@ -260,7 +260,7 @@ def test_a_test_that_was_passed_is_not_asked_on_after_a_crash(
     saved = desk.checkpoint.read({**request.public_terms(), "simulation": False})
     assert saved is not None and saved.verdict is not None and saved.verdict.passed
 
-    monkeypatch.setattr(PrivateTest, "judge", _dying)
+    monkeypatch.setattr(PrivateTest, "judge_model", _dying)
     monkeypatch.setattr(request_module.Trainer, "_run_stretch", _dying)
     release = desk.train(request, small)
 
@@ -274,7 +274,7 @@ def test_so_it_is_where_it_was_passed_after_the_last_phase(
     desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = small.aimed(0.8, phases=1)
-    monkeypatch.setattr(PrivateTest, "judge", lambda *_: StopVerdict(True, 3, 0.9))
+    monkeypatch.setattr(PrivateTest, "judge_model", lambda *_: StopVerdict(True, 3, 0.9))
     with monkeypatch.context() as crash:
         crash.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(OSError):
@@ -301,7 +301,7 @@ def test_a_full_disk_does_not_tell_the_answer_it_could_not_hold(
 
     with monkeypatch.context() as disk:
         disk.setattr(Checkpoint, "write", full)
-        disk.setattr(PrivateTest, "judge", judge)
+        disk.setattr(PrivateTest, "judge_model", judge)
         disk.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(EngineFailed) as raised:
             desk.train(small.surely_late(), small)
@@ -380,7 +380,7 @@ def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Pa
             if phase == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return stopping_test.StopVerdict(False)
-        stopping_test.PrivateTest.judge = dying
+        stopping_test.PrivateTest.judge_model = dying
         small = Small()
         Desk(Path({str(tmp_path)!r})).train(small.surely_late(), small)
     """

@@ -42,17 +42,17 @@ def test_a_ladder_rises_evenly_to_its_cap_and_never_above(batches: object, accou
 def test_the_event_of_a_prefix_lists_its_phases_in_order() -> None:
     schedule = Schedule(Full(10), (Phase(2, Fraction(3)), Phase(3, Fraction(3)), Phase(1, Fraction(2))))
 
-    assert schedule.event(2).to_json()["count"] == 5
-    assert [part["count"] for part in schedule.event(3).to_json()["events"]] == [5, 1]
+    assert schedule.build_event(2).to_json()["count"] == 5
+    assert [part["count"] for part in schedule.build_event(3).to_json()["events"]] == [5, 1]
     assert schedule.steps == 6
 
 
 def test_the_event_of_phases_that_are_no_whole_passes_counts_every_pass_that_was_begun() -> None:
     schedule = Schedule(Disjoint(16, 3200), (Phase(13, Fraction(5)),) * 8)
 
-    whole = account(schedule.event(8))
+    whole = account(schedule.build_event(8))
 
-    assert schedule.event(8).to_json()["count"] == 8  # 104 steps in a row would be 7 passes
+    assert schedule.build_event(8).to_json()["count"] == 8  # 104 steps in a row would be 7 passes
     prices = schedule.prices(DELTA)
     assert whole.epsilon(prices.shares[-1]) == pytest.approx(float(prices.cap.epsilon))
 

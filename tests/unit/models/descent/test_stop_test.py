@@ -37,7 +37,7 @@ def test_the_score_of_public_rows_is_exact_and_costs_nothing(small: Small) -> No
     release = trained(request, small)
     features, labels = request.public._public  # type: ignore[union-attr]
 
-    score = np.mean((release.value.scores(features)[:, 0] > 0) == labels)
+    score = np.mean((release.value.compute_scores(features)[:, 0] > 0) == labels)
     receipt = release.receipt
     assert receipt.outcome is Outcome.CERTIFIED
     assert receipt.terms["score of the public rows"] == pytest.approx(score) and score >= 0.85
@@ -50,8 +50,8 @@ def test_it_stops_after_the_first_phase_whose_model_reaches_the_target(small: Sm
     class Remembering(PublicTest):
         scores: list[float]
 
-        def judge(self, learner: Any, phase: int) -> StopVerdict:
-            verdict = super().judge(learner, phase)
+        def judge_model(self, learner: Any, phase: int) -> StopVerdict:
+            verdict = super().judge_model(learner, phase)
             assert verdict.score is not None
             self.scores.append(verdict.score)
             return verdict
@@ -93,8 +93,8 @@ def test_the_errors_of_a_regression_are_compared_on_the_public_rows() -> None:
         def public_score(self, rule: ScoreRule, rows: Any) -> int:
             return int(rows)
 
-    assert PublicTest(rule, 0, 1).judge(Said(), 0) == StopVerdict(True, None, None, "public rows")  # type: ignore[arg-type]
-    assert not PublicTest(rule, -1, 1).judge(Said(), 0).passed  # type: ignore[arg-type]
+    assert PublicTest(rule, 0, 1).judge_model(Said(), 0) == StopVerdict(True, None, None, "public rows")  # type: ignore[arg-type]
+    assert not PublicTest(rule, -1, 1).judge_model(Said(), 0).passed  # type: ignore[arg-type]
 
 
 def test_no_public_rows_are_refused(small: Small) -> None:

@@ -41,13 +41,13 @@ class Recorder:
         self.steps.append(index)
         return Sealed(np.zeros(3, np.int64), Sensitivity(1000, Norm.L2))
 
-    def descend(self, noisy: np.ndarray) -> None:
+    def take_step(self, noisy: np.ndarray) -> None:
         self.noises.append(noisy)
 
     def state(self) -> dict[str, np.ndarray]:
         return {"steps": np.array([float(len(self.steps))])}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
+    def restore_state(self, state: dict[str, np.ndarray]) -> None:
         self.restored = float(state["steps"][0])
 
 
@@ -124,11 +124,11 @@ def test_an_answer_yes_is_written_down_before_it_is_shown() -> None:
     happened: list[Any] = []
 
     class Passing:
-        def judge(self, learner: Any, phase: int) -> StopVerdict:
+        def judge_model(self, learner: Any, phase: int) -> StopVerdict:
             return StopVerdict(phase == 1, 5 if phase == 1 else None)
 
     class Screen(Quiet):
-        def advance(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
+        def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
             happened.append(news)
 
     run(TWO, Recorder(), test=Passing(), progress=Screen(), save=lambda progressed: happened.append(progressed.verdict))
@@ -185,7 +185,7 @@ def test_progress_shows_only_public_numbers() -> None:
         def __exit__(self, *_: object) -> None:
             seen.append((-1, -1, Fraction(0), ""))
 
-        def advance(self, *shown: Any) -> None:
+        def advance_steps(self, *shown: Any) -> None:
             seen.append(shown)  # type: ignore[arg-type]
 
     run(TWO, Recorder(), progress=Watch())

@@ -85,7 +85,7 @@ def test_models_that_miss_the_target_are_seldom_accepted() -> None:
 
 def test_without_a_margin_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     coins = np.random.default_rng(1).integers(0, 2, ROWS)
-    monkeypatch.setattr(TuningPlan, "margin", lambda self, level: -int(40 * self.rule.span))
+    monkeypatch.setattr(TuningPlan, "margin_at", lambda self, level: -int(40 * self.rule.span))
     asked = request(Fraction(3, 5), rates=(1.0,))
     accepted = sum(climbed(asked, seed, coins).receipt.outcome is Outcome.TESTED for seed in range(20))
 

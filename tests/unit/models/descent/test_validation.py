@@ -21,7 +21,7 @@ HALF = Fraction(1, 2)
 
 def test_an_accuracy_is_met_exactly_when_the_sum_is_not_negative() -> None:
     for right in range(9):
-        assert (ACCURACY.counted(right, 8) >= 0) == (right / 8 >= 0.75)
+        assert (ACCURACY.sum_correct(right, 8) >= 0) == (right / 8 >= 0.75)
 
 
 def test_the_sum_counts_right_predictions() -> None:
@@ -33,7 +33,7 @@ def test_the_sum_counts_right_predictions() -> None:
 
 def test_every_row_moves_every_query_within_one_interval_of_the_span() -> None:
     rmse = ScoreRule.of(Target(Measure.RMSE, Fraction(1, 2), FAILURE))
-    moves = {ACCURACY.counted(right, 1) for right in (0, 1)}
+    moves = {ACCURACY.sum_correct(right, 1) for right in (0, 1)}
     errors = {rmse.total(Squared(), np.array([[error]]), np.zeros(1)) for error in np.linspace(-9, 9, 999)}
 
     assert max(moves) - min(moves) == ACCURACY.span and min(moves) < 0 < max(moves)
@@ -151,10 +151,10 @@ def test_the_session_follows_that_law() -> None:
 def test_every_rung_is_asked_once() -> None:
     test = ValidationTest(ACCURACY, Ladder.of([0.5, 1]), failure_probability=FAILURE, bits=SeededBits(1))
     far_below = Sealed(-(10**6), ACCURACY.sensitivity)
-    test.ask(far_below, 0)
+    test.test_score(far_below, 0)
 
     with pytest.raises(InvalidRequest):
-        test.ask(far_below, 0)
+        test.test_score(far_below, 0)
 
 
 def test_a_model_that_misses_the_target_is_accepted_as_seldom_as_promised() -> None:
@@ -164,8 +164,8 @@ def test_a_model_that_misses_the_target_is_accepted_as_seldom_as_promised() -> N
     for seed in range(600):
         test = ValidationTest(ACCURACY, ladder, failure_probability=FAILURE, bits=SeededBits(seed))
         for rung in range(4):
-            score = ACCURACY.counted(right, rows) - test.margin(rung)
-            if test.ask(Sealed(score, ACCURACY.sensitivity), rung).above:
+            score = ACCURACY.sum_correct(right, rows) - test.margin_at(rung)
+            if test.test_score(Sealed(score, ACCURACY.sensitivity), rung).above:
                 accepted += 1
                 break
 
@@ -177,8 +177,8 @@ def test_without_margins_it_would_be_accepted_too_often() -> None:
     accepted = 0
     for seed in range(200):
         test = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2, 4]), failure_probability=FAILURE, bits=SeededBits(seed))
-        asked = Sealed(ACCURACY.counted(749, 1000), ACCURACY.sensitivity)
-        accepted += any(test.ask(asked, rung).above for rung in range(4))
+        asked = Sealed(ACCURACY.sum_correct(749, 1000), ACCURACY.sensitivity)
+        accepted += any(test.test_score(asked, rung).above for rung in range(4))
 
     assert accepted / 200 > 0.3
 
@@ -186,23 +186,23 @@ def test_without_margins_it_would_be_accepted_too_often() -> None:
 def test_a_model_far_above_the_target_is_accepted_at_once() -> None:
     test = ValidationTest(ACCURACY, Ladder.of([0.5, 1]), failure_probability=FAILURE, bits=SeededBits(1))
 
-    crossing = test.ask(Sealed(ACCURACY.counted(950, 1000) - test.margin(0), ACCURACY.sensitivity), 0)
+    crossing = test.test_score(Sealed(ACCURACY.sum_correct(950, 1000) - test.margin_at(0), ACCURACY.sensitivity), 0)
 
     assert crossing.above
     assert test.spent == HALF
     assert crossing.gap is not None
-    assert abs(test.estimate(crossing.gap, 0) - ACCURACY.counted(950, 1000)) < 200
+    assert abs(test.estimate_excess(crossing.gap, 0) - ACCURACY.sum_correct(950, 1000)) < 200
 
 
 def test_a_restarted_test_goes_on_where_it_was() -> None:
     before = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, bits=SeededBits(1))
-    before.ask(Sealed(-(10**6), ACCURACY.sensitivity), 0)
+    before.test_score(Sealed(-(10**6), ACCURACY.sensitivity), 0)
     after = ValidationTest(ACCURACY, Ladder.of([0.5, 1, 2]), failure_probability=FAILURE, first=1, bits=SeededBits(2))
 
     assert before.spent == after.spent == HALF
-    after.ask(Sealed(10**6, ACCURACY.sensitivity), 1)
+    after.test_score(Sealed(10**6, ACCURACY.sensitivity), 1)
     assert after.spent == 1
-    assert after.margin(1) == before.margin(1)
+    assert after.margin_at(1) == before.margin_at(1)
 
 
 SLOW = Ladder.of([0.5 * 1.1**rung for rung in range(16)])
@@ -226,7 +226,7 @@ def test_an_answer_costs_the_level_whatever_it_was(query: int) -> None:
     test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, bits=SeededBits(1))
     assert test.spent == 0
 
-    test.ask(Sealed(query, NINETY_FIVE.sensitivity), 3)
+    test.test_score(Sealed(query, NINETY_FIVE.sensitivity), 3)
 
     assert test.spent == SLOW[3]
 
@@ -234,36 +234,36 @@ def test_an_answer_costs_the_level_whatever_it_was(query: int) -> None:
 def test_every_rung_is_asked_once_then_too() -> None:
     test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, bits=SeededBits(1))
     far_below = Sealed(-(10**6), NINETY_FIVE.sensitivity)
-    test.ask(far_below, 2)
+    test.test_score(far_below, 2)
 
     for rung in (2, 1, 16):
         with pytest.raises(InvalidRequest, match="rung"):
-            test.ask(far_below, rung)
+            test.test_score(far_below, rung)
 
 
 def test_a_model_that_misses_the_target_is_accepted_as_seldom_then() -> None:
     test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE)
-    queries = [-1 - test.margin(rung) for rung in range(16)]  # in whole units, so just below the target
+    queries = [-1 - test.margin_at(rung) for rung in range(16)]  # in whole units, so just below the target
     found = {
         shift: (
             test.threshold.simulate([query + shift for query in queries], runs=20_000, bits=SeededBits(3))[:, 0] >= 0
         )
-        for shift in (0, test.margin(8))
+        for shift in (0, test.margin_at(8))
     }
 
     assert 0.05 < found[0].mean() < 0.1
-    assert found[test.margin(8)].mean() > 0.5  # without margins it would be accepted often
+    assert found[test.margin_at(8)].mean() > 0.5  # without margins it would be accepted often
 
 
 def test_an_interrupted_test_goes_on_with_fresh_noise() -> None:
     test = ValidationTest(NINETY_FIVE, SLOW, failure_probability=FAILURE, first=5)
 
     # Given that it passed, noise of this size was smaller than usual: a guess of the score would be far too high.
-    assert test.accuracy(3, 6, rows=1000.0) is None
+    assert test.estimate_accuracy(3, 6, rows=1000.0) is None
     assert isinstance(test.threshold, RenewedThreshold)
     assert test.spent == SLOW[4]
     with pytest.raises(InvalidRequest, match="rung"):
-        test.ask(Sealed(0, NINETY_FIVE.sensitivity), 4)
+        test.test_score(Sealed(0, NINETY_FIVE.sensitivity), 4)
 
 
 def test_a_test_with_no_rung_left_answers_nothing() -> None:
@@ -271,7 +271,7 @@ def test_a_test_with_no_rung_left_answers_nothing() -> None:
 
     assert test.spent == SLOW.cap
     with pytest.raises(InvalidRequest, match="rung"):
-        test.ask(Sealed(0, NINETY_FIVE.sensitivity), 16)
+        test.test_score(Sealed(0, NINETY_FIVE.sensitivity), 16)
 
 
 CLOSER, CLOSER_BELOW = (1, 1.001, 1.002), (1.001, 1.002, 1.503)  # leaves no slack

@@ -64,8 +64,8 @@ def test_one_row_moves_gradient_and_numbers_within_the_joined_sensitivity(head: 
         problem = LinearProblem(FeatureGrid(2, 1.0), head, clip=0.4, rule=DescentRule(), solver=solver)
         learner = problem.table(rows[:count], targets[:count]).learner(slice(None), None)
         gradient = learner.open(phase, 60.0)
-        learner.watch(watch.height(gradient))
-        both = unseal(learner.measure(slice(None))), unseal(learner.watched())
+        learner.start_watch(watch.height(gradient))
+        both = unseal(learner.measure(slice(None))), unseal(learner.read_watch())
         return np.concatenate(both).astype(float), float(watch.joined(gradient, learner.watchable[0]).amount)
 
     totals = {count: released(count) for count in range(20, 61)}
@@ -109,10 +109,10 @@ class StillLearner:
         self.opened.append(phase)
         return Sensitivity(10_000, Norm.L2)
 
-    def watch(self, height: int) -> None:
+    def start_watch(self, height: int) -> None:
         self.height = height
 
-    def watched(self) -> Sealed:
+    def read_watch(self) -> Sealed:
         return Sealed(np.array([800, 500]) * self.height, Sensitivity(self.height * 2, Norm.L2))
 
 
@@ -122,7 +122,7 @@ def test_numbers_have_the_noise_of_the_joined_vector_and_ten_percent_more_or_les
     joined = watching.open(Phase(4000, Fraction(7)))
     stream = watching._stream
     assert stream is not None
-    draws = np.stack([stream.release(watching._learner.watched()) for _ in range(4000)])[:, 0] - 800 * 1000
+    draws = np.stack([stream.release(watching._learner.read_watch()) for _ in range(4000)])[:, 0] - 800 * 1000
 
     expected = 7 * float(joined.amount) * wrong
     inside = abs(draws.std() / expected - 1) < 0.05
@@ -154,14 +154,14 @@ def test_a_reading_is_within_its_own_deviation_as_often_as_it_says(batches: Any)
 def test_late_steps_count_more_than_early_ones() -> None:
     running = RunningReading(zero_loss=1.0)
     for mean in [0.0] * 10 + [1.0] * 10:
-        running.feed([mean * 100, 0.0], rows=100.0, noise=0.1)
+        running.feed_reading([mean * 100, 0.0], rows=100.0, noise=0.1)
 
     assert running.reading is not None and running.reading.score > 0.9
 
 
 def test_an_rmse_is_read_in_the_units_of_the_target() -> None:
     running = RunningReading(zero_loss=None, scale=10.0)
-    running.feed([100 * (1 - 2 * 0.25**2 / 4)], rows=100.0, noise=1e-3)
+    running.feed_reading([100 * (1 - 2 * 0.25**2 / 4)], rows=100.0, noise=1e-3)
 
     assert running.reading is not None
     assert (running.reading.measure, round(running.reading.score, 6)) == ("rmse", 2.5)
@@ -179,7 +179,7 @@ def test_a_classifier_that_knows_nothing_loses_as_much_as_it_says() -> None:
 def test_a_learner_that_is_not_watched_counts_nothing() -> None:
     grid = FeatureGrid(2)
     learner = LinearLearner(
-        grid, Logistic(), clip=1.0, rule=DescentRule(), training=(grid.encode(np.eye(2)), np.array([0, 1]))
+        grid, Logistic(), clip=1.0, rule=DescentRule(), training=(grid.encode_rows(np.eye(2)), np.array([0, 1]))
     )
     learner.open(Phase(1, Fraction(3)), 2.0)
     learner.measure(slice(None))

@@ -48,7 +48,7 @@ def test_a_person_sees_the_reading_while_it_trains(table: Any, monkeypatch: pyte
         def __exit__(self, *_: object) -> None:
             return None
 
-        def advance(self, step: int, steps: int, epsilon: Any, news: str) -> None:
+        def advance_steps(self, step: int, steps: int, epsilon: Any, news: str) -> None:
             seen.append(news)
 
     monkeypatch.setattr("expost.models.descent.gradient_model.RichProgress", Screen)

@@ -1,6 +1,7 @@
 """Requests billed in zCDP, paid in epsilon and delta: sound for the cap, and nothing given back."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 import expost
 from expost import Dataset, Session, approx, epsilon, zcdp
 from expost.accounting.concentrated import gaussian_delta
-from expost.core import ApproxLoss, InvalidRequest, Outcome, ZeroConcentratedLoss
+from expost.core import ApproxLoss, InvalidRequest, Outcome, PureLoss, ZeroConcentratedLoss
 from expost.core.errors import BudgetExceeded
 from expost.data.unit_ball import UnitBall
 from expost.ledger import EntryKind
@@ -113,6 +114,6 @@ def test_a_charge_below_the_cap_cannot_be_made():
     with pytest.raises(InvalidRequest, match="that the cap implies"):
         ApproxPrice(whole, Fraction(1), DELTA)
     with pytest.raises(InvalidRequest, match="billed in zCDP"):
-        ApproxPrice(Count(epsilon=1).plan(Dataset(pa.table({"x": [1.0]}))), Fraction(1), DELTA)
+        ApproxPrice(SimpleNamespace(worst_case=PureLoss(Fraction(1))), Fraction(1), DELTA)
     assert whole.charge_to(frozenset({"zcdp"})) is whole
     assert isinstance(whole.worst_case, ZeroConcentratedLoss)

@@ -33,8 +33,8 @@ def worst_delta(loss: RowLoss, deviation: float, epsilon: float, penalty: float 
     def density(row: float, label: float) -> np.ndarray:
         features, labels = np.append(x, row)[:, None], np.append(y, label)[:, None]
         scores = features * at
-        gradient = (loss.slope(scores, labels) * features).sum(axis=0) + rows * penalty * at
-        jacobian = (loss.curvature(scores, labels) * features**2).sum(axis=0) + rows * penalty
+        gradient = (loss.slope_at(scores, labels) * features).sum(axis=0) + rows * penalty * at
+        jacobian = (loss.curvature_at(scores, labels) * features**2).sum(axis=0) + rows * penalty
         return np.exp(-((gradient / deviation) ** 2) / 2) * jacobian / (deviation * math.sqrt(2 * math.pi))
 
     laws = [density(row, label) for row, label in product((-1.0, 0.0, 1.0), (-1.0, 1.0))]
@@ -47,14 +47,14 @@ def worst_delta(loss: RowLoss, deviation: float, epsilon: float, penalty: float 
 def test_the_exact_minimum_keeps_its_delta(loss: RowLoss) -> None:
     tilt = GaussianTilt(1, loss.steepest, DELTA, one_sided=loss.one_sided)
     jacobian = math.log1p(loss.sharpest / (8 * 0.25))
-    deviation = tilt.deviation(EPSILON)
+    deviation = tilt.deviation_at(EPSILON)
 
     assert worst_delta(loss, deviation, float(EPSILON) + jacobian) <= float(DELTA)
 
 
 def test_the_delta_is_tight_and_a_tenth_less_noise_breaks_it() -> None:
     # With this penalty minima stay where the hinge is straight: two labels pull in opposite directions, all the way.
-    deviation = GaussianTilt(1, 1.0, DELTA, one_sided=True).deviation(EPSILON)
+    deviation = GaussianTilt(1, 1.0, DELTA, one_sided=True).deviation_at(EPSILON)
 
     assert worst_delta(HuberHinge(0.5), deviation, float(EPSILON), 8.0) <= float(DELTA)
     assert worst_delta(HuberHinge(0.5), 0.9 * deviation, float(EPSILON), 8.0) > float(DELTA)
@@ -64,7 +64,7 @@ def test_the_delta_is_tight_and_a_tenth_less_noise_breaks_it() -> None:
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 def test_two_short_moves_never_cost_more_than_one_long_one(epsilon: float, delta: float) -> None:
     tilt = GaussianTilt(1, 1.0, Fraction(delta), one_sided=False)
-    longest = 2 / tilt.deviation(Fraction(epsilon))
+    longest = 2 / tilt.deviation_at(Fraction(epsilon))
     for share in np.linspace(0.02, 0.98, 25):
         first, second = math.sqrt(share) * longest, math.sqrt(1 - share) * longest
         both = gaussian_delta(epsilon, first) + gaussian_delta(epsilon, second)
@@ -72,7 +72,9 @@ def test_two_short_moves_never_cost_more_than_one_long_one(epsilon: float, delta
 
 
 def test_one_sided_slopes_need_less_noise() -> None:
-    one, two = (GaussianTilt(1, 1.0, Fraction(1, 10**6), one_sided=sided).deviation(EPSILON) for sided in (True, False))
+    one, two = (
+        GaussianTilt(1, 1.0, Fraction(1, 10**6), one_sided=sided).deviation_at(EPSILON) for sided in (True, False)
+    )
 
     assert 2 * 4.22 < one < 1.001 * 2 * 4.23 < two  # twice the deviation of a single Gaussian at (1, 1e-6)
 
@@ -90,10 +92,10 @@ def test_the_released_minimum_carries_a_tilt_of_the_priced_size(law: str) -> Non
 
     released = [risk.release(rows, EPSILON, bits=bits) for _ in range(200)]
 
-    tilts = np.array([-(LogisticLoss().slope(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released])
+    tilts = np.array([-(LogisticLoss().slope_at(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released])
     if isinstance(chosen, GaussianTilt):
-        assert kstest(tilts.ravel(), "norm", args=(0, chosen.deviation(share))).pvalue > 1e-3
-        assert kstest(tilts.ravel(), "norm", args=(0, 1.1 * chosen.deviation(share))).pvalue < 1e-3
+        assert kstest(tilts.ravel(), "norm", args=(0, chosen.deviation_at(share))).pvalue > 1e-3
+        assert kstest(tilts.ravel(), "norm", args=(0, 1.1 * chosen.deviation_at(share))).pvalue < 1e-3
     else:
         scale = 2 / float(share)
         lengths = np.linalg.norm(tilts, axis=1)
@@ -145,5 +147,5 @@ def test_the_bill_names_the_delta_that_was_used_and_only_then() -> None:
 
 
 def test_an_epsilon_without_room_for_noise_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="that this noise can reach"):
-        GaussianTilt(1, 1.0, DELTA, one_sided=True).deviation(Fraction(1, 10**20))
+    with pytest.raises(InvalidRequest, match="this noise can reach"):
+        GaussianTilt(1, 1.0, DELTA, one_sided=True).deviation_at(Fraction(1, 10**20))

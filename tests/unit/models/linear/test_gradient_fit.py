@@ -47,7 +47,7 @@ def test_the_excess_risk_meets_the_target_as_often_as_promised(loss) -> None:
     request, exact = request_for(loss, excess_risk=0.02), request_for(loss, excess_risk=1e-6, max_epsilon=1e9)
 
     def value(theta: np.ndarray) -> float:
-        return float(plain.value(x @ theta, y).mean() + 0.01 * theta @ theta)
+        return float(plain.value_at(x @ theta, y).mean() + 0.01 * theta @ theta)
 
     rows, bits = request.measure(read_rows(x, y)), SeededBits(3)
     lowest = value(exact.climb(exact.measure(read_rows(x, y)), SeededBits(0)).value.coefficients)
@@ -71,7 +71,7 @@ def test_one_row_moves_a_query_by_no_more_than_declared(loss) -> None:
     def lengths(row: np.ndarray, label: float, theta: np.ndarray) -> int:
         source = read_rows(np.vstack([x[1:], row]), np.append(y[1:], label))
         features, target = next(iter(UnitRows(source, UnitBall(4), request._grid_target).chunks()))
-        slopes = request._loss.slope(features @ theta * 2.0**-20, target * scale)
+        slopes = request._loss.slope_at(features @ theta * 2.0**-20, target * scale)
         return math.ceil(np.linalg.norm(slopes @ features * 2.0**-20 / 200 + 0.02 * theta) / request._step)
 
     furthest = 0

@@ -22,7 +22,7 @@ def minimum(loss, rows=ROWS):
 def solved(found, x, y):
     """The minimum on a fine grid: one feature, so that nothing can go wrong."""
     thetas = np.linspace(-2 * found.radius, 2 * found.radius, 40_001)
-    risk = sum(found.solved.value(thetas * a, np.full_like(thetas, b)) for a, b in zip(x, y, strict=True)) / len(x)
+    risk = sum(found.solved.value_at(thetas * a, np.full_like(thetas, b)) for a, b in zip(x, y, strict=True)) / len(x)
     return thetas[np.argmin(risk + PENALTY / 2 * thetas**2)]
 
 

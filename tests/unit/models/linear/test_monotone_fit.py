@@ -69,7 +69,7 @@ def test_one_row_moves_every_query_in_the_same_direction_and_no_further_than_dec
 
     def sums(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
         chunks = list(UnitRows(read_rows(features, labels), UnitBall(3), SIGNS).chunks())
-        return np.array([sum(query._chunk(f @ (theta * 2.0**-20), t) for f, t in chunks) for theta in thetas])
+        return np.array([sum(query._sum_chunk(f @ (theta * 2.0**-20), t) for f, t in chunks) for theta in thetas])
 
     for row in range(10):
         moved = sums(x, y) - sums(np.delete(x, row, axis=0), np.delete(y, row))
@@ -82,7 +82,7 @@ def test_tilts_and_tests_have_half_the_noise_of_replaced_rows() -> None:
     ours, theirs = request_for(), TestedFit(problem_for(), LogisticLoss(), SIGNS)
 
     assert ours._rule.query_scale(3) * 2 == theirs._rule.query_scale(3)
-    halved = ours._risk.law.scale(Fraction(1)) / theirs._risk.law.scale(Fraction(1))
+    halved = ours._risk.law.scale_at(Fraction(1)) / theirs._risk.law.scale_at(Fraction(1))
     assert float(halved) == pytest.approx(0.5, rel=1e-9)
     assert ours._query.sensitivity.adjacency is Adjacency.ADD_REMOVE
 
@@ -101,7 +101,7 @@ def test_the_true_number_of_rows_is_nowhere_in_what_leaves(rows: int) -> None:
 def test_the_solver_is_trusted_for_sixteen_times_the_rows() -> None:
     ours, theirs = request_for()._risk, TestedFit(problem_for(), LogisticLoss(), SIGNS)._risk
 
-    assert ours.prices.distance(Fraction(1)) > 5 * theirs.prices.distance(Fraction(1))
+    assert ours.prices.bound_distance(Fraction(1)) > 5 * theirs.prices.bound_distance(Fraction(1))
 
 
 @pytest.mark.parametrize("aim", [{"score": ("accuracy", 0.9)}, {"excess_risk": 0.1}, {"epsilon": 1.0}])

@@ -43,7 +43,7 @@ def test_the_excess_risk_meets_the_target_as_often_as_promised(loss, norm: Norm,
     rows, bits = request.measure(read_rows(x, y)), SeededBits(3)
 
     def value(theta: np.ndarray) -> float:
-        return float(plain.value(x @ theta, y).mean() + 0.025 * theta @ theta)
+        return float(plain.value_at(x @ theta, y).mean() + 0.025 * theta @ theta)
 
     best = request_for(loss, norm=norm, epsilon=1e5)
     lowest = value(best.climb(best.measure(read_rows(x, y)), SeededBits(0)).value.coefficients)
@@ -177,7 +177,7 @@ def test_the_noise_of_the_least_epsilon_can_be_drawn_exactly() -> None:
     for loss in (TruncatedSquare(1.0), LogisticLoss(), HuberHinge(0.5)):
         law = SphericalOutput(request_for(loss, epsilon=Fraction(1, 10**9))._valley)
         mechanism = SphericalLaplaceMechanism(Fraction(1, 10**9))
-        assert mechanism.scale(law._sensitivity, coordinates=3) < largest_scale(3)
+        assert mechanism.scale(law._row_sensitivity, coordinates=3) < largest_scale(3)
         seal = lambda step, units, norm: Sealed(np.zeros(3, int), Sensitivity(units, norm))  # noqa: E731
         noisy = law.release(seal, Fraction(1, 10**9), SeededBits(1))
         assert np.isfinite(noisy).all()

@@ -7,7 +7,7 @@ import pytest
 
 from expost import BudgetExceeded, InvalidRequest
 from expost.accuracy.paper2017 import Task
-from expost.core import Ladder, Norm, Outcome, Plan
+from expost.core import Ladder, Norm, Outcome, Query
 from expost.data.row_source import read_rows
 from expost.data.unit_ball import UnitBall
 from expost.models.linear.classifier_fit import grid_labels
@@ -51,7 +51,7 @@ def excess(task: Task, x: np.ndarray, y: np.ndarray, theta: np.ndarray) -> float
     return value(theta) - value(best)
 
 
-def runs_of(request: Plan, x: np.ndarray, y: np.ndarray, count: int) -> list:
+def runs_of(request: Query, x: np.ndarray, y: np.ndarray, count: int) -> list:
     rows, bits = request.measure(read_rows(x, y)), SeededBits(4)
     return [request.climb(rows, bits) for _ in range(count)]
 

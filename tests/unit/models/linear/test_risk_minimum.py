@@ -32,9 +32,9 @@ def test_the_minimum_is_found(loss: RowLoss, penalty: float) -> None:
 
     theta = minimize_objective(objective)
 
-    found = minimize(objective.evaluate, theta + 0.1, jac=True, method="BFGS", options={"gtol": 1e-9})
+    found = minimize(objective.evaluate_at, theta + 0.1, jac=True, method="BFGS", options={"gtol": 1e-9})
     assert np.allclose(theta, found.x, atol=1e-5)
-    assert np.linalg.norm(objective.evaluate(theta)[1]) < 1e-10
+    assert np.linalg.norm(objective.evaluate_at(theta)[1]) < 1e-10
 
 
 @pytest.mark.parametrize("length", [1e3, 1e8, 1e15])
@@ -49,7 +49,7 @@ def test_long_tilts_are_solved_to_the_precision_of_their_floats(length: float) -
 def test_the_distance_shrinks_with_the_penalty_and_covers_perturbed_arithmetic() -> None:
     ball = UnitBall(4, Norm.L1)
     near, far = (
-        SolverAccuracy(LogisticLoss(), ball, rows=10_000, penalty=penalty).distance(100.0, 0.01)
+        SolverAccuracy(LogisticLoss(), ball, rows=10_000, penalty=penalty).bound_distance(100.0, 0.01)
         for penalty in (0.1, 0.001)
     )
 
@@ -59,7 +59,7 @@ def test_the_distance_shrinks_with_the_penalty_and_covers_perturbed_arithmetic()
     # The same sums in another order and precision move the minimum by less than the distance.
     exact = [(x.astype(np.longdouble), y.astype(np.longdouble)) for x, y in rows_of(signs=True).chunks()]
     gradient = sum(
-        LogisticLoss().slope(x @ theta.astype(np.longdouble) / 2**GRID_BITS, y)[::-1] @ x[::-1] for x, y in exact
+        LogisticLoss().slope_at(x @ theta.astype(np.longdouble) / 2**GRID_BITS, y)[::-1] @ x[::-1] for x, y in exact
     )
     assert np.linalg.norm(np.float64(gradient) / 400 / 2**GRID_BITS + 0.1 * theta) / 0.1 < near
 
@@ -78,4 +78,4 @@ def test_the_solver_converges_on_kinked_and_repeated_data(seed: int) -> None:
 
         theta = minimize_objective(objective)
 
-        assert np.linalg.norm(objective.evaluate(theta)[1]) < 1e-6 * (1 + np.linalg.norm(tilt))
+        assert np.linalg.norm(objective.evaluate_at(theta)[1]) < 1e-6 * (1 + np.linalg.norm(tilt))

@@ -17,22 +17,22 @@ TARGETS = [np.full_like(SCORES, value) for value in (-1.0, 1.0)]
 def test_slope_and_curvature_are_the_derivatives(loss: RowLoss, target: np.ndarray) -> None:
     step = 1e-5
 
-    slope = (loss.value(SCORES + step, target) - loss.value(SCORES - step, target)) / (2 * step)
-    curvature = (loss.slope(SCORES + step, target) - loss.slope(SCORES - step, target)) / (2 * step)
+    slope = (loss.value_at(SCORES + step, target) - loss.value_at(SCORES - step, target)) / (2 * step)
+    curvature = (loss.slope_at(SCORES + step, target) - loss.slope_at(SCORES - step, target)) / (2 * step)
 
-    assert np.allclose(slope, loss.slope(SCORES, target), atol=1e-6)
-    assert np.allclose(curvature, loss.curvature(SCORES, target), atol=1e-4)
+    assert np.allclose(slope, loss.slope_at(SCORES, target), atol=1e-6)
+    assert np.allclose(curvature, loss.curvature_at(SCORES, target), atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("target", TARGETS, ids=["negative", "positive"])
 def test_the_bounds_hold_and_are_reached(loss: RowLoss, target: np.ndarray) -> None:
-    slopes, curvatures = np.abs(loss.slope(SCORES, target)), loss.curvature(SCORES, target)
+    slopes, curvatures = np.abs(loss.slope_at(SCORES, target)), loss.curvature_at(SCORES, target)
 
     assert slopes.max() <= loss.steepest <= slopes.max() * 1.001
     assert curvatures.max() <= loss.sharpest <= curvatures.max() * 1.001
-    assert loss.value(np.zeros(1), target[:1])[0] <= loss.at_zero
-    assert (loss.value(SCORES, target) >= 0).all()
+    assert loss.value_at(np.zeros(1), target[:1])[0] <= loss.at_zero
+    assert (loss.value_at(SCORES, target) >= 0).all()
 
 
 def test_a_hinge_without_a_rounded_corner_is_refused() -> None:
@@ -44,6 +44,6 @@ def test_totals_of_the_logistic_loss_are_sums_of_its_values() -> None:
     rng = np.random.default_rng(0)
     scores, signs = rng.normal(size=(700, 5)) * [0.01, 1.0, 10.0, 100.0, 1000.0], rng.choice([-1.0, 1.0], 700)
 
-    expected = LogisticLoss().value(scores, signs[:, None]).sum(axis=0)
+    expected = LogisticLoss().value_at(scores, signs[:, None]).sum(axis=0)
 
     assert np.allclose(sum_logistic_losses(scores.copy(), signs), expected, rtol=1e-12)

@@ -143,13 +143,13 @@ def test_an_added_row_moves_a_query_within_its_interval_and_a_replaced_one_withi
     x, y = rng.uniform(-0.3, 0.3, (9, 3)), rng.uniform(-1, 1, 9)
     signed = score[0] in ("accuracy", "log_loss")
     query = ScoreQuery(MEASURES[score[0]], score[1], None, radius=4.0)
-    theta = query.exact(np.array([2.0, -3.0, 1.0]), UnitBall(3))
+    theta = query.cut_to_grid(np.array([2.0, -3.0, 1.0]), UnitBall(3))
 
     def value(features: np.ndarray, targets: np.ndarray) -> int:
         rows = UnitRows(read_rows(features, targets), UnitBall(3), np.asarray if signed else grid_numbers(1.0))
         if query.measure is Measure.R2:
-            return query._explained(rows, theta)
-        return sum(query._share(f @ (theta * 2.0**-GRID_BITS), t) for f, t in rows.chunks())
+            return query._sum_explained(rows, theta)
+        return sum(query._share_of_chunk(f @ (theta * 2.0**-GRID_BITS), t) for f, t in rows.chunks())
 
     labels = np.sign(y) if signed else y
     without = value(x, labels)
@@ -168,11 +168,11 @@ def test_without_a_number_of_rows_zero_is_reached_exactly_when_the_score_is(name
     labels = np.sign(y) if name != "rmse" else y
     rows = UnitRows(read_rows(x, labels), UnitBall(3), np.asarray if name != "rmse" else grid_numbers(1.0))
     for _ in range(20):
-        theta = ScoreQuery(MEASURES[name], 0.5, None, 4.0).exact(rng.normal(size=3), UnitBall(3))
+        theta = ScoreQuery(MEASURES[name], 0.5, None, 4.0).cut_to_grid(rng.normal(size=3), UnitBall(3))
         known = [ScoreQuery(MEASURES[name], goal, len(x), 4.0) for goal in np.linspace(0.1, 0.9, 17)]
         hidden = [ScoreQuery(MEASURES[name], goal, None, 4.0) for goal in np.linspace(0.1, 0.9, 17)]
         reached = [
-            [int(np.asarray(unseal(query.ask(rows, theta))).item()) >= query.threshold for query in each]
+            [int(np.asarray(unseal(query.seal_score(rows, theta))).item()) >= query.threshold for query in each]
             for each in (known, hidden)
         ]
         assert reached[0] == reached[1]
@@ -183,7 +183,7 @@ def test_scores_of_exact_coefficients_do_not_depend_on_where_a_row_stands() -> N
     for norm_rows, width in ((500, 3), (300, 37), (64, 700)):
         ball = UnitBall(width)
         query = ScoreQuery(Measure.ACCURACY, 0.9, None, radius=30.0)
-        theta = query.exact(rng.normal(size=width), ball) * 2.0**-GRID_BITS
+        theta = query.cut_to_grid(rng.normal(size=width), ball) * 2.0**-GRID_BITS
         features = np.trunc(ball.scale_rows(rng.normal(size=(norm_rows, width))) * 2.0**GRID_BITS)
         together = features @ theta
         alone = np.array([row @ theta for row in features])

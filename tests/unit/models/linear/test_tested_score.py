@@ -129,8 +129,8 @@ def test_one_row_moves_a_query_by_no_more_than_declared(name: str) -> None:
         targets = np.append(np.sign(y) if signed else y, label)
         rows = UnitRows(read_rows(features, targets), UnitBall(3), (lambda t: t) if signed else grid_numbers(1.0))
         if measure is Measure.R2:
-            return query._explained(rows, theta)
-        return sum(query._chunk(f @ (theta * 2.0**-GRID_BITS), t) for f, t in rows.chunks())
+            return query._sum_explained(rows, theta)
+        return sum(query._sum_chunk(f @ (theta * 2.0**-GRID_BITS), t) for f, t in rows.chunks())
 
     corners = [(sign * unit, label) for unit in np.eye(3) for sign in (-1, 1) for label in (-1.0, 1.0)]
     values = [exact(row, label) for row, label in corners]
@@ -150,7 +150,7 @@ def test_a_query_reaches_its_threshold_exactly_when_the_score_is_reached() -> No
         error = np.mean((np.clip(x @ theta, -1, 1) - y) ** 2)
         score = 1 - error / y.var()
         for goal in (score - 0.01, score + 0.01):
-            explained = ScoreQuery(Measure.R2, goal, 50)._explained(rows, theta)
+            explained = ScoreQuery(Measure.R2, goal, 50)._sum_explained(rows, theta)
             assert (explained >= 0) == (score >= goal)
 
 

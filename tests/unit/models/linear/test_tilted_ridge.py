@@ -132,7 +132,7 @@ def test_one_row_moves_the_checked_sum_by_no_more_than_declared(leash: float) ->
     extremes = [contribution(sign * unit, label) for unit in np.eye(4) for sign in (-1, 1) for label in (-1.0, 1.0)]
     assert max(extremes) == pytest.approx(check.most, rel=1e-6)
     rows = UnitRows(read_rows(np.eye(4), -np.ones(4)), UnitBall(4), lambda t: t * 2.0**GRID_BITS)
-    assert check._measure(rows).sensitivity.amount >= max(extremes) * 2**GRID_BITS
+    assert check._seal_contributions(rows).sensitivity.amount >= max(extremes) * 2**GRID_BITS
 
 
 def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
@@ -146,7 +146,7 @@ def test_the_bound_of_a_missed_check_holds_at_the_rung_where_it_stopped(part: fl
     x, y = np.tile(np.eye(4), (50, 1)), -np.ones(200)
     check = ResidualCheck(np.array([1.0, 0.8, 0.6, 0.5]), 1.0, UnitBall(4).norm, 9.0)
     rows = UnitRows(read_rows(x, y), UnitBall(4), lambda t: t * 2.0**GRID_BITS)
-    exact = unseal(check._measure(rows)) * 2.0**-GRID_BITS
+    exact = unseal(check._seal_contributions(rows)) * 2.0**-GRID_BITS
     bits, failure = SeededBits(3), 0.2
     seen = [check.climb(rows, scale=exact * part, cap=Fraction(1000), bits=bits) for _ in range(500)]
     missed = [each for each in seen if not each.enough]
@@ -180,9 +180,9 @@ def test_what_is_known_and_what_is_hidden_bound_the_excess_risk_together() -> No
         tilt = length * direction / np.linalg.norm(direction)
         theta = truncated_minimum(x, y, tilt)
         beyond = np.maximum(np.abs(x @ theta - y) - 1, 0)
-        moved = np.minimum(beyond, np.linalg.norm(x, axis=1) * request._near)
+        moved = np.minimum(beyond, np.linalg.norm(x, axis=1) * request._near_distance)
         hidden = float(np.mean(moved * beyond - moved**2 / 2))
-        bounds.append(request._together(length**2 / (2 * PENALTY), hidden))
+        bounds.append(request._bound_together(length**2 / (2 * PENALTY), hidden))
         truths.append(excess(x, y, theta))
 
     assert np.all(np.array(truths) <= np.array(bounds) * (1 + 1e-6))

@@ -32,8 +32,8 @@ def log_density(loss: RowLoss, data: Table, penalty: float, scale: float, at: np
     """Of the exact minimum: the noise that puts it at this point, times the Jacobian; without the constant."""
     x, y = data
     scores = x @ at
-    gradient = loss.slope(scores, y) @ x + len(y) * penalty * at
-    jacobian = (x.T * loss.curvature(scores, y)) @ x + len(y) * penalty * np.eye(len(at))
+    gradient = loss.slope_at(scores, y) @ x + len(y) * penalty * at
+    jacobian = (x.T * loss.curvature_at(scores, y)) @ x + len(y) * penalty * np.eye(len(at))
     return float(-np.abs(gradient).sum() / scale + np.linalg.slogdet(jacobian)[1])
 
 
@@ -57,7 +57,7 @@ def test_the_exact_minimum_is_private_and_a_tenth_less_noise_is_not(loss: RowLos
     prices = TiltedRisk(loss, UnitBall(2), 12, 0.25).prices
     tilt, _ = prices.split(EPSILON)
     claimed = float(tilt + prices.jacobian)
-    scale = float(TiltedRisk(loss, UnitBall(2), 12, 0.25).law.scale(tilt))
+    scale = float(TiltedRisk(loss, UnitBall(2), 12, 0.25).law.scale_at(tilt))
 
     assert worst_ratio(loss, scale) <= claimed
     assert worst_ratio(loss, 0.5 * scale) > claimed
@@ -75,8 +75,8 @@ def test_the_released_minimum_carries_a_tilt_of_the_priced_scale(loss: RowLoss) 
     released = [risk.release(rows, EPSILON, bits=bits) for _ in range(400)]
 
     # What the minimum was tilted by can be read off its gradient.
-    tilts = np.array([-(loss.slope(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released]).ravel()
-    scale = float(risk.law.scale(risk.prices.split(EPSILON)[0]))
+    tilts = np.array([-(loss.slope_at(x @ theta, y) @ x + 60 * 0.25 * theta) for theta in released]).ravel()
+    scale = float(risk.law.scale_at(risk.prices.split(EPSILON)[0]))
     assert kstest(tilts, "laplace", args=(0, scale)).pvalue > 1e-3
     # |tilt| has mean and deviation scale: a scale wrong by 10 % is 10 deviations of the mean away, 4 are allowed.
     deviations = (np.abs(tilts).mean() / np.array([0.9, 1.0, 1.1]) / scale - 1) * math.sqrt(len(tilts))
@@ -88,8 +88,8 @@ def test_solvers_that_stop_elsewhere_are_covered_by_the_output_noise(loss: RowLo
     risk = TiltedRisk(loss, UnitBall(3), 1000, 0.01)
     prices = risk.prices
 
-    assert 0 < prices.distance(EPSILON) < 1e-6
-    assert prices.output_sensitivity(EPSILON) == pytest.approx(2 * math.sqrt(3) * prices.distance(EPSILON))
+    assert 0 < prices.bound_distance(EPSILON) < 1e-6
+    assert prices.output_sensitivity(EPSILON) == pytest.approx(2 * math.sqrt(3) * prices.bound_distance(EPSILON))
     assert sum(prices.split(EPSILON)) + prices.jacobian == EPSILON
 
 
@@ -162,7 +162,7 @@ def test_however_long_the_tilt_the_solver_stays_within_its_distance(loss: RowLos
     risk = TiltedRisk(loss, UnitBall(3), 1, penalty)
     epsilon = Fraction(6)
     rows = UnitRows(read_rows(x[None], np.array([y])), risk.ball, lambda labels: np.asarray(labels, dtype=np.float64))
-    reach, distance = risk.prices.reach(epsilon), risk.prices.distance(epsilon)
+    reach, distance = risk.prices.reach(epsilon), risk.prices.bound_distance(epsilon)
     for direction in ([1.0, 0.0, 0.0], [0.3, -0.2, 0.9], [-0.5, 0.25, -0.125]):
         tilt = size * np.array(direction)
 
@@ -194,4 +194,4 @@ def test_a_penalty_that_float64_cannot_resolve_is_refused() -> None:
     prices = TiltedRisk(LogisticLoss(), UnitBall(1000), 10**9, 1e-15).prices
 
     with pytest.raises(InvalidRequest, match="float64"):
-        prices.distance(Fraction(10**7))
+        prices.bound_distance(Fraction(10**7))
