@@ -187,9 +187,9 @@ def _classifier_pairs() -> Sequence[Pair]:
 
 
 def _tilted_ridge() -> Sequence[Pair]:
-    """Return the tilt at its share of the bill; the check has an entry of its own; then both."""
-    request = TiltedRidge(_problem(epsilon=1.0, columns=1, penalty=_STRONG))
-    sides = _sides(request.measure, _one_speaks(1))
+    """Attack the tilt at its share of the bill, then the whole fit; the residual check has a separate entry."""
+    request = TiltedRidge(_make_problem(epsilon=1.0, columns=1, penalty=_STRONG))
+    sides = _read_sides(request.measure, _one_row_tables(1))
     risk = request._risk_within(1.0)
     return (
         tilt_pair("its tilt", risk, request._epsilon, sides, target_scale=2.0**-GRID_BITS),
@@ -319,7 +319,11 @@ def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
         if isinstance(noise, GaussianOutput):
             normal = noise._build_mechanism(request._epsilon)
             return Outcomes.of(normal.simulate(exact, noise._row_sensitivity, runs=runs, bits=bits))
-        copies = noise.release(_copied(exact, runs), request._epsilon, bits)
+        copies = noise.release(
+            lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE)),
+            request._epsilon,
+            bits,
+        )
         return Outcomes.of((copies / noise.valley.step).reshape(runs, -1))
 
     return sample_runs
@@ -420,16 +424,12 @@ def _residual_check() -> Sequence[Pair]:
         checked = check.climb(rows, scale=2.0, cap=cap, bits=bits)
         return Outcomes.of([[checked.noisy, checked.enough]], [float(checked.epsilon)])
 
-    def checks(target: float) -> Sampler:
-        rows = rows_of(target)
-
-        def run(bits: BitSource) -> Outcomes:
-            checked = check.climb(rows, scale=2.0, cap=cap, bits=bits)
-            return Outcomes.of([[checked.noisy, checked.enough]], [float(checked.epsilon)])
-
-        return repeat(run)
-
-    sealed = check._seal_contributions(rows_of(-1.0)), check._seal_contributions(rows_of(1.0))
+    sides = [
+        UnitRows(read_rows(np.array([[1.0, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
+        for target in (-1.0, 1.0)
+    ]
+    left, right = (repeat(partial(run_check, rows)) for rows in sides)
+    sealed = check._seal_contributions(sides[0]), check._seal_contributions(sides[1])
     return (
         path_pair("its reading", DiscreteLaplacePath, sealed, Ladder((Fraction(1),)), PureGuarantee(Fraction(1))),
         Pair("a residual of 3 or of 1", ExPost(PureGuarantee(cap)), left, right, slow=True, most_runs=2000),

@@ -228,10 +228,8 @@ def _validation_pairs() -> Sequence[Pair]:
         left, right = partial(sample_sessions, with_row), partial(sample_sessions, without)
         return Pair(name, ExPost(PureGuarantee(ladder.cap)), left, right)
 
-        return Pair(name, ExPost(PureGuarantee(ladder.cap)), asked(with_row), asked(without))
-
-    # One more row: right at the first rung and wrong at the second, the other way round, or wrong at both, where answers
-    # "below" alone cost what they may.
+    # One more row: correct at the first rung and wrong at the second, the reverse, or wrong at both, where the answers
+    # "below" alone may use up the whole bill.
     gained, lost = rule.sum_correct(1, 1), rule.sum_correct(0, 1)
     fast, slow = Ladder.of([1, 2]), Ladder.of([Fraction(200 + rung, 100) for rung in range(4)])
     return (

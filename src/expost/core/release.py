@@ -6,7 +6,7 @@ import enum
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar

@@ -184,27 +184,9 @@ class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> NDArray[np.int64]:
-        source = resolve_bits(bits)
-        starts, sizes, distances = self.list_cells(SortedRecords.read(exact, self.bounds))
-        rate = self.rate(sensitivity)
-        cells = choose_index(distances - distances.min(), rate, runs, bits=source, weights=sizes)
-        answers: NDArray[np.int64] = starts[cells] + draw_uniform(sizes[cells].astype(np.uint64), source)
-        return answers
-
-    def list_cells(self, records: SortedRecords) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Group the integers within the bounds into runs of one rank distance.
-
-        Parameters
-        ----------
-        records : SortedRecords
-            The records, within the bounds.
-
-        Returns
-        -------
-        starts, sizes, distances : ndarray of int64
-            Where each run begins, how many integers it has, and their distance from the rank.
-        """
+        source, records = resolve_bits(bits), SortedRecords.read(exact, self.bounds)
         a, b = self.probability.numerator, self.probability.denominator
+        # Runs of integers with one distance: where each begins, how long it is, and its distance.
         points = np.unique(np.concatenate([[self.bounds.low, self.bounds.high], records.values]))
         starts = np.sort(np.concatenate([points, points[:-1] + 1]))
         sizes = np.diff(np.append(starts, self.bounds.high + 1))

@@ -14,7 +14,7 @@ from expost.core import InvalidRequest, Loss, Measure, PureLoss, Receipt, Target
 from expost.data import Expression
 from expost.stats.table_query import By
 
-__all__ = ["PriceQuote", "PriceTerms", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
+__all__ = ["PriceQuote", "QuotedTerms", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PriceQuote:
         return f"{self.question}: at most {self.worst_case}, {guess}"
 
 
-class PriceTerms(TypedDict, total=False):
+class QuotedTerms(TypedDict, total=False):
     """The keyword arguments of ``Session.price``: those of all statistics, and of a fit. Each statistic takes some."""
 
     within: float | str | None

@@ -30,7 +30,7 @@ from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 from expost.session.price_quote import (
     PriceQuote,
-    PriceTerms,
+    QuotedTerms,
     capture_fit,
     guess_bill,
     guess_fit_bill,
@@ -374,7 +374,7 @@ class Session(StatisticMethods):
         return estimator.fit_with(self._answer_query, self.dataset, features=features, target=target, **public)
 
     def price(
-        self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[PriceTerms]
+        self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[QuotedTerms]
     ) -> PriceQuote:
         """Return what a query would cost: the worst case, and a guess from receipts that are public already.
 
@@ -386,7 +386,7 @@ class Session(StatisticMethods):
             A statistic's name, a query, or an unfitted estimator.
         *subject : str, Expression, float or a sequence of these
             With a name: the positional arguments of the statistic, such as its column.
-        **terms : PriceTerms
+        **terms : QuotedTerms
             With a name: the keyword arguments of the statistic, such as ``within=3``. With an estimator: ``features=``,
             ``target=`` and perhaps ``public_validation=``.
 

@@ -368,7 +368,7 @@ class Quantile(TreeQuery):
             at_one = ExponentialQuantile(Fraction(1, parts), bounds, share).rank_error(sensitivity, failure)
             level = rational(round_up(Fraction(at_one) / asked.target.tolerance), "epsilon")
             asked.check_price(level)
-        mechanism = _METHODS[self.method](level / parts, bounds, share)
+        mechanism = _METHODS[self.method](level / parts, bounds, probability=share)
         exponential = self.method == "exponential"
         error = None
         if isinstance(mechanism, ExponentialQuantile):
