@@ -31,7 +31,7 @@ RULES = {
     "ascent": (r"\bascents?\b", "the ascent stops", "the climb stops"),
     "way of": (r"\bway (?:of one|up|out|in)\b", "the way of one answer", "a way to release it"),
     "is no": (
-        r"\b(?:is|are) no (?!longer|more|less|larger|smaller|greater|worse|better|different|such|exception|way|need"
+        r"(?<!\bthere )\b(?:is|are) no (?!longer|more|less|larger|smaller|greater|worse|better|different|such|exception|way|need"
         r"|other|new|known|public|limit|bound|guarantee|cost|charge|row|rows|noise|target|test|data|delta|error"
         r"|further|one\b|\w+ (?:to|for|that|in|of|on|at|left|between|yet)\b)",
         "a text that is no UTF-8",
