@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from expost import stats
-from expost.core import Query, Request
+from expost.core import Query
 from expost.stats import hypothesis
 
 __all__ = ["CATEGORIES", "QUESTIONS", "TESTS", "described"]
 
 CATEGORIES = {"c": ["a", "b", "c"], "d": ["u", "v"]}
 
-Build = Callable[[Any], Query | Request]
+Build = Callable[[Any], Query]
 
 QUESTIONS: dict[str, Build] = {
     "count": lambda e: stats.Count(epsilon=e),

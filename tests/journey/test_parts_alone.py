@@ -15,7 +15,7 @@ from tests.journey.every_question import QUESTIONS, TESTS, described
 import expost
 from expost import Dataset, Session, approx
 from expost.answer import answer
-from expost.core import InvalidRequest, Request, TargetNotMet, Unit
+from expost.core import InvalidRequest, Query, TargetNotMet, Unit
 from expost.noise import SeededBits
 
 ROWS = 120
@@ -64,7 +64,7 @@ def part_of(source: Any, value: str = "here", **terms: Any) -> Session:
     return session.part("site", value)
 
 
-def asked(session: Session, request: Request, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def asked(session: Session, request: Query, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """The value and the interval of an answer whose every random word is fixed."""
     bits = SeededBits(11)
     for place in ("expost.stats.hypothesis.split", "expost.stats.hypothesis.binomial"):
