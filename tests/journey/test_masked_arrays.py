@@ -123,5 +123,5 @@ def test_a_masked_loss_is_the_worst() -> None:
         bits=SeededBits(1),
     )
 
-    assert shown._mean(LABELS) == 0.5
+    assert shown._mean_loss(LABELS) == 0.5
     assert hidden._gain(np.zeros(100_000)) == 50_000 << 20

@@ -37,7 +37,7 @@ def test_too_small_a_tilt_is_caught(monkeypatch, name: str) -> None:
 def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
     units = ResidualCheck._grid_units.fget
     monkeypatch.setattr(ResidualCheck, "_grid_units", property(lambda self: units(self) // 50))
-    measure = ResidualCheck._measure
+    measure = ResidualCheck._seal_contributions
 
     def unclipped(self, rows):
         monkeypatch.setattr(ResidualCheck, "_grid_units", property(units))
@@ -45,7 +45,7 @@ def test_a_check_with_too_little_noise_is_caught(monkeypatch) -> None:
         monkeypatch.setattr(ResidualCheck, "_grid_units", property(lambda self: units(self) // 50))
         return resealed(sealed, 50)
 
-    monkeypatch.setattr(ResidualCheck, "_measure", unclipped)
+    monkeypatch.setattr(ResidualCheck, "_seal_contributions", unclipped)
 
     assert verdict_of("models.ResidualCheck") is AuditVerdict.VIOLATED
 

@@ -34,7 +34,7 @@ def test_half_the_noise_of_objective_perturbation_is_caught_in_the_quick_profile
         "models.TheoryInversion",
         "models.Trainer",
         "models.NewtonLearner",
-        "models.TuningRequest",
+        "models.TuningPlan",
         "stats.Count",
         "stats.Covariance",
         "stats.PrivateKeys",

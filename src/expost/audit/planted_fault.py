@@ -141,7 +141,7 @@ REDUCED = (
     Noise("expost.noise.rising_threshold.RenewedThreshold.query_scale"),
 )
 TILTS = (
-    Noise("expost.models.linear.tilted_risk.LaplaceTilt.scale"),
-    Noise("expost.models.linear.tilted_risk.SphericalTilt.scale"),
-    Noise("expost.models.linear.tilted_risk.GaussianTilt.deviation"),
+    Noise("expost.models.linear.tilted_risk.LaplaceTilt.scale_at"),
+    Noise("expost.models.linear.tilted_risk.SphericalTilt.scale_at"),
+    Noise("expost.models.linear.tilted_risk.GaussianTilt.deviation_at"),
 )

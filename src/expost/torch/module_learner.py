@@ -112,7 +112,7 @@ class ModuleTable:
     def take_batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
         """Return some rows as the model takes them, followed by synthetic ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = map(self.problem.convert, rows.take_rows(index, spare=missing))
+        inputs, targets = map(self.problem.convert_values, rows.take_rows(index, spare=missing))
         for part, filler in zip((inputs, targets), self.filler, strict=True):
             part[len(index) :] = filler[:missing]
         return inputs, targets

@@ -99,7 +99,7 @@ def test_a_crash_stays_charged_and_a_restart_goes_on_under_the_same_hold(
         with open_ledger(url) as ledger:
             return float(ledger.remaining("dataset:table").amounts()["epsilon"])
 
-    descend, steps = ModuleLearner.descend, []
+    descend, steps = ModuleLearner.take_step, []
 
     def crashing(self: Any, noisy: Any) -> None:
         steps.append(1)

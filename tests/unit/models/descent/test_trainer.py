@@ -44,7 +44,7 @@ class Recorder:
     def take_step(self, noisy: np.ndarray) -> None:
         self.noises.append(noisy)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def copy_state(self) -> dict[str, np.ndarray]:
         return {"steps": np.array([float(len(self.steps))])}
 
     def restore_state(self, state: dict[str, np.ndarray]) -> None:
