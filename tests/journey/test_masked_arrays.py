@@ -124,4 +124,4 @@ def test_a_masked_loss_is_the_worst() -> None:
     )
 
     assert shown._mean_loss(LABELS) == 0.5
-    assert hidden._gain(np.zeros(100_000)) == 50_000 << 20
+    assert hidden._measure_gain(np.zeros(100_000)) == 50_000 << 20

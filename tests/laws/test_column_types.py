@@ -261,4 +261,4 @@ def test_measured_numbers_are_those_of_the_declared_type() -> None:
     measured = Measured(col("v"), dataset.clamp(col("v")))
 
     (batch,) = dataset.batches(["v"])
-    assert dataset.tally(measured=(measured,)).read_batch(batch)[2][0].tolist() == [1.0, 2.0**70, 1.0]
+    assert dataset.tally(measured=(measured,)).read_rows(batch)[2][0].tolist() == [1.0, 2.0**70, 1.0]

@@ -39,7 +39,7 @@ def test_variances_are_scaled_by_the_square():
 def test_several_places_are_scaled_at_once():
     with planted((*LAPLACE, *TILTS), HALF):
         assert LaplaceMechanism(1).scale(Sensitivity(1)) == HALF
-        assert float(LaplaceTilt(1, steepest=1.0, spread=1.0).scale(Fraction(1))) == pytest.approx(1)
+        assert float(LaplaceTilt(1, steepest=1.0, spread=1.0).scale_at(Fraction(1))) == pytest.approx(1)
 
 
 def test_an_argument_can_be_scaled_instead_of_a_result():

@@ -177,7 +177,7 @@ def test_however_long_the_tilt_the_solver_stays_within_its_distance(loss: RowLos
 class Huge(LaplaceTilt):
     """A tilt as no run will ever draw it."""
 
-    def draw(self, epsilon: Fraction, bits: object) -> np.ndarray:
+    def draw_tilt(self, epsilon: Fraction, bits: object) -> np.ndarray:
         return draws_to_floats(np.array([3 << 900, -(4 << 900), 0], dtype=object), Fraction(1, 1024))
 
 
