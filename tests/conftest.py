@@ -14,8 +14,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # How long an example takes depends on what else the machine does: a timing is never a test.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+settings.register_profile("expost", deadline=None)
+settings.load_profile("expost")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
