@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -260,6 +261,26 @@ class FitPlan:
     """Base of the plans of linear fits. A plan is made of public numbers and does not change once it is made."""
 
     _problem: Problem
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" not in vars(cls):
+            return
+        build = cls.__init__
+
+        @functools.wraps(build)
+        def build_once(self: Any, *args: Any, **kwargs: Any) -> None:
+            build(self, *args, **kwargs)
+            if type(self).__init__ is build_once:  # not where a subclass goes on
+                object.__setattr__(self, "_is_complete", True)
+
+        cls.__init__ = build_once  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # The worst case was charged for the plan as it was made.
+        if "_is_complete" in vars(self):
+            raise AttributeError(f"Cannot set {name!r} because a plan is frozen once it is made.")
+        super().__setattr__(name, value)
 
     @property
     def question(self) -> str:
