@@ -33,6 +33,7 @@ from expost.core.meaning import explain_loss, posterior_bound
 from expost.core.query import Plan, PlanContext, Query
 from expost.core.release import Outcome, Receipt, Release, Step
 from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
+from expost.core.shared_documentation import share_parameters
 from expost.core.single_owner import SingleOwner
 from expost.core.target import Ladder, Measure, Target
 
@@ -81,6 +82,7 @@ __all__ = [
     "as_guarantee",
     "epsilon",
     "explain_arguments",
+    "share_parameters",
     "explain_loss",
     "gdp",
     "posterior_bound",
