@@ -23,6 +23,7 @@ import pytest
 
 from expost.core import unseal
 from expost.data import Dataset
+from expost.data.canonical_cell import canonical_schema
 from expost.data.data_source import open_source
 from expost.data.engines import ROWS_PER_BATCH, ArrowEngine, Engine, ParquetEngine
 from expost.data.engines import engine as engine_module
@@ -177,6 +178,50 @@ def test_an_engine_maps_a_function_over_every_batch_and_can_do_it_again(build, t
         counts = list(engine.map(lambda batch: batch.num_rows, ["distance"]))
         assert sum(counts) == ROWS
         assert max(counts) <= ROWS_PER_BATCH
+
+
+def test_an_engine_counts_rows_when_no_column_is_named(build, tmp_path) -> None:
+    engine = build(flights(), tmp_path)
+
+    counts = [batch.num_rows for batch in engine.batches([], rows_per_batch=1000)]
+
+    assert sum(counts) == ROWS and max(counts) <= 1000
+    assert unseal(Dataset(engine).measure_rows())[0] == ROWS
+
+
+def test_an_engine_reads_an_empty_table(build, tmp_path) -> None:
+    engine = build(flights().slice(0, 0), tmp_path)
+
+    assert engine.schema.names == flights().schema.names
+    assert [unseal(Dataset(engine).where(text).measure_rows())[0] for text in ("distance > 0", "true")] == [0, 0]
+
+
+def test_batches_have_the_types_of_the_schema_even_if_all_cells_are_missing(build, tmp_path) -> None:
+    names = ["when", "plane", "delay", "distance", "origin"]
+    table = flights(rows=200)
+    missing = pa.table({name: pa.nulls(200, table.schema.field(name).type) for name in table.schema.names})
+    engine = build(pa.concat_tables([missing, table, missing]), tmp_path)
+    expected = canonical_schema(pa.schema([engine.schema.field(name) for name in names]))
+
+    assert all(canonical_schema(batch.schema) == expected for batch in engine.batches(names, rows_per_batch=100))
+
+
+def test_an_engine_neither_changes_a_cell_nor_fails_on_one(build, tmp_path) -> None:
+    table = pa.table(
+        {
+            "key": pa.array(range(9), pa.int64()),
+            "n": pa.array([2**63 - 1, -(2**63), 2**53 + 1, 0, None, 1, 2, 3, 4], pa.int64()),
+            "x": pa.array([1e308, -1e308, 5e-324, math.inf, -math.inf, None, 0.1, 2.0**53, 1.0], pa.float64()),
+            "s": ["", " ", "it's", 'a "b"', "\\n", "é\n😀", "NULL", "x" * 5000, None],
+        }
+    )
+    dataset = Dataset(build(shuffled(table, 3), tmp_path))
+
+    read = pa.Table.from_batches(dataset.batches(table.column_names)).sort_by("key").to_pydict()
+
+    expected = table.to_pydict()
+    assert [None if math.isnan(x) else x for x in read.pop("x")] == expected.pop("x")
+    assert read == expected
 
 
 def sealed_integers(dataset: Dataset) -> list[int]:

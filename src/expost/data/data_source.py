@@ -25,7 +25,10 @@ __all__ = ["as_table", "mark_source", "open_source", "public_entries", "public_t
 T = TypeVar("T")
 Types = Mapping[str, str] | None
 
-_DO = "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, Python lists, or a DuckDB relation"
+_DO = (
+    "Pass a Parquet, CSV or Arrow path, an Arrow table, a pandas or polars frame, Python lists, a DuckDB relation, "
+    "or an engine"
+)
 _QUERY = re.compile(r"\s*(select|with|from|values)\b.*\s", re.IGNORECASE | re.DOTALL)
 _DATABASE = re.compile(r"postgres(ql)?://")
 
@@ -40,7 +43,7 @@ def open_source(
     """
     with suppress(_ForeignError):
         engine, name = _hide_foreign_errors(lambda: _open_engine(source, types, implied, lines_are_rows))
-        return CanonicalEngine(engine), name
+        return _hide_foreign_errors(lambda: CanonicalEngine(engine)), name  # reads the schema, which may fail too
     is_file = isinstance(source, str | Path) and not _DATABASE.match(str(source))
     # Only the last part of a path identifies the file without repeating a long path.
     typed = Path(source).name or str(source) if is_file else type(source).__name__
@@ -135,6 +138,8 @@ def _check_options(source: Any, types: Types, lines_are_rows: bool) -> None:
 def _open_engine(source: Any, types: Types, implied: Types, lines_are_rows: bool) -> tuple[Engine, str | None]:
     """Pick the engine of a source and open it. Engines with optional libraries are imported on first use."""
     _check_options(source, types, lines_are_rows)
+    if isinstance(source, type):
+        raise InvalidRequest("Expected a table or an engine, not a class", got=source.__name__, do="Pass an instance")
     if isinstance(source, str) and _DATABASE.match(source):
         return _open_database(source)
     if isinstance(source, str) and _QUERY.match(source):

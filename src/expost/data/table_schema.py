@@ -210,7 +210,6 @@ def _operation_kind(expression: Operation, kinds: list[Kind | None]) -> Kind | N
     else:
         fits, needs, result = name in _CALENDAR and kinds[0] is Kind.TIME, "a time", Kind.INTEGER
     if not fits:
-        raise InvalidRequest(
-            f"Expected {needs} in {expression!r}", do="Compare like with like; as_number() reads a number from a text"
-        )
+        written = "TIMESTAMP '2013-01-31' is a time" if Kind.TIME in known else "as_number() reads a number from a text"
+        raise InvalidRequest(f"Expected {needs} in {expression!r}", do=f"Compare like with like; {written}")
     return result

@@ -8,6 +8,7 @@ import pytest
 
 from expost.core import InvalidRequest, Unit, unseal
 from expost.data import Dataset, col
+from expost.data.engines import ArrowEngine
 from expost.data.evaluation import evaluate
 from expost.data.row_source import read_rows
 from expost.data.unit_identity import unit_words
@@ -87,6 +88,30 @@ def test_files_of_different_schemas_are_refused(tmp_path) -> None:
         Dataset(str(tmp_path / "x-*.parquet"))
 
 
+def test_an_engine_class_in_place_of_an_instance_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"not a class, got 'ArrowEngine'\. Pass an instance"):
+        Dataset(ArrowEngine)
+
+
+def test_an_engine_whose_schema_cannot_be_read_does_not_show_the_message_of_its_driver() -> None:
+    class Unreachable(ArrowEngine):
+        @property
+        def schema(self) -> pa.Schema:
+            raise OSError("no route for user:password@host")
+
+    with pytest.raises(InvalidRequest, match="can be read, got 'Unreachable'") as refusal:
+        Dataset(Unreachable(pa.table({"x": [1]})))
+    assert refusal.value.__context__ is None
+
+
 def test_repeated_column_names_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="without repeats"):
         Dataset(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
+
+
+def test_comparing_a_time_with_a_text_names_the_constant_to_write() -> None:
+    flights = Dataset(pa.table({"when": pa.array([0, 1], pa.timestamp("us"))}))
+
+    with pytest.raises(InvalidRequest, match="TIMESTAMP '2013-01-31' is a time"):
+        flights.where("when < '2013-01-31'")
+    assert unseal(flights.where("when < TIMESTAMP '2013-01-31'").measure_rows())[0] == 2

@@ -36,20 +36,24 @@ class Engine(Protocol):
     """Reads one table. Order, batches and threads are up to the engine and never change a total.
 
     Everything that is computed from rows is a sum over batches of a pure function, so these three members suffice. A
-    subclass that defines ``schema`` and ``batches`` inherits a ``map`` that runs in a few threads.
+    subclass that defines ``schema`` and ``batches`` inherits a ``map`` that runs in a few threads. Refuse a source that
+    cannot be read with ``InvalidRequest`` in the constructor, where it costs nothing: an error while rows are read is
+    replaced by ``EngineFailed``, and the worst case stays charged.
     """
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Names and types of the columns, read without reading rows if the source allows it."""
+        """Names and types of the columns, read without reading rows if the source allows it. No cell decides a type."""
         ...
 
     @abstractmethod
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         """Yield all rows of the named columns, each row once, in batches of at most ``rows_per_batch`` rows.
 
-        Without columns, the batches must still have the right numbers of rows.
+        A batch has the named columns in this order, with the types of ``schema``; cells that do not fit are null. Without
+        columns, batches may have any columns, but must still have the right numbers of rows. Every pass reads the same
+        rows. Passes of several threads may overlap, and a caller may stop before the last batch.
         """
         ...
 
