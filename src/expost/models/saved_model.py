@@ -89,7 +89,10 @@ def write_model(model: SavedModel, path: str | Path) -> None:
 
 def model_document(model: SavedModel) -> dict[str, Any]:
     """Return the content of the file."""
-    if type(model).__name__ not in _KINDS or not hasattr(model, "release_"):
+    if type(model) not in _KINDS.values():
+        do = "Save one of these. Pickle any other estimator"
+        raise InvalidRequest(f"Expected a fitted {_NAMES}", got=type(model).__name__, do=do)
+    if not hasattr(model, "release_"):
         raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
     released = model.release_.value
     names = model._fitted_names

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
-from sklearn.base import ClassifierMixin
 
 from expost.core import InvalidRequest, Release, explain_arguments
 from expost.core.rational import rational
-from expost.data import Dataset
-from expost.data.row_source import RowSource
-from expost.data.value_place import label_codes
-from expost.models.estimator import OBSERVED, ScoreParameter, read_observed_classes
 from expost.models.linear.classifier_fit import ABSOLUTE_LOSS, METHODS, ClassifierQuery
-from expost.models.linear.linear_estimator import PrivateLinearModel
+from expost.models.linear.linear_estimator import DeclaredClasses
 from expost.models.linear.linear_fit import LinearModel
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss
-from expost.models.linear.tested_score import codes_to_signs
 
 __all__ = ["HuberSVC", "LogisticRegression", "PrivateClassifier"]
 
@@ -30,13 +23,13 @@ _CORNERS = 10**6  # a hinge rounded over more than this, or less than its invers
 _LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Base of the two-class estimators."""
+class PrivateClassifier(DeclaredClasses):
+    """Base of the two-class estimators that minimize a loss."""
 
-    classes: Any
-    validation_every: Any
+    validation_every: Any = None
     rows: Any = None
     _methods: tuple[str, ...] = METHODS
+    _usual_classes = "classes=(negative, positive)"
 
     def _build_loss(self) -> RowLoss:
         """Return the loss that is minimized."""
@@ -46,38 +39,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         terms, every = self._read_terms(), int(self.validation_every or 0)
         return ClassifierQuery(terms, self._build_loss(), self.method, self._read_delta(), every, self._methods)
 
-    def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
-        if self.classes is None:
-            raise InvalidRequest(
-                "Expected the two classes as public knowledge",
-                do='Pass classes=(negative, positive); or classes="observed" if it is public which labels occur',
-            )
-        if isinstance(self.classes, Iterable) and not isinstance(self.classes, str):
-            self._set_classes(list(self.classes))
-        elif self.classes != OBSERVED or isinstance(X, Dataset):
-            raise InvalidRequest("Expected two classes", got=self.classes, do="Pass classes=(negative, positive)")
-        return super()._read_table(X, y, features)
-
-    def _read_target(self, y: Any) -> Any:
-        labels = super()._read_target(y)
-        if self._labels_are_public:  # only then may the classes be read off the data
-            self._set_classes(read_observed_classes(labels))
-        return labels
-
     def _set_classes(self, classes: Any) -> None:
-        """Check that there are two classes, and keep them."""
         if len(classes) != 2:
             count = "one class" if len(classes) == 1 else f"{len(classes)} classes"
             raise InvalidRequest(
                 f"Only binary classification is supported. Expected two classes, got {count}",
-                do="Pass classes=(negative, positive)",
+                do=f"Pass {self._usual_classes}",
             )
-        self.classes_ = np.asarray(classes)
-
-    def _public_classes(self) -> NDArray[Any]:
-        if self.classes_[0] == self.classes_[1]:
-            raise InvalidRequest("Expected two different classes", do="Pass classes=(negative, positive)")
-        return self.classes_
+        super()._set_classes(classes)
 
     def _declared_rows(self) -> int | None:
         if (self.method == ABSOLUTE_LOSS) != (self.rows is not None):
@@ -111,49 +80,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             One score per row, positive for the second class.
         """
         return self._score_rows(X)
-
-    @explain_arguments
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the class of each row.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-
-        Returns
-        -------
-        ndarray
-            One of ``classes_`` per row.
-        """
-        positive = self._score_rows(X) > 0
-        predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
-        return predicted
-
-    def _measure_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that are predicted right.
-
-        A label that is neither class is never predicted right, as in a private test.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-        y : array
-            The true labels.
-        sample_weight : array, optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            The accuracy, from 0 to 1.
-        """
-        scores = self._score_rows(X)
-        known = codes_to_signs(label_codes(self._read_true_targets(y, scores), self._public_classes()))
-        return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
-
-    score = ScoreParameter(_measure_accuracy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

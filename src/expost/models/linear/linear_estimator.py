@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +18,7 @@ from expost.core.rational import probability, rational
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.data.row_source import RowSource, column_names, read_rows
+from expost.data.value_place import label_codes
 from expost.models.estimator import (
     PlannedQuery,
     PrivateEstimator,
@@ -25,12 +26,13 @@ from expost.models.estimator import (
     fill_missing,
     limit_threads,
     read_feature_names,
+    read_observed_classes,
     read_target_bounds,
     remember_columns,
 )
 from expost.models.linear.linear_fit import Aim, FitTerms, LinearModel, Problem
 
-__all__ = ["LinearQuery", "PrivateLinearModel", "PrivateRegressor"]
+__all__ = ["DeclaredClasses", "LinearQuery", "PrivateLinearModel", "PrivateRegressor"]
 
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
 
@@ -263,7 +265,7 @@ class PrivateLinearModel(PrivateEstimator):
         """Return the scores of rows read as in ``fit``: clipped to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
         matrix, model = self._read_matrix(X, fitting=False), self.release_.value
-        if model.reading is None:  # from a file of an earlier version
+        if isinstance(model, LinearModel) and model.reading is None:  # from a file of an earlier version
             matrix = fill_missing(matrix, 0.0 if self._saved_lows is None else np.array(self._saved_lows))
         scores: NDArray[np.float64] = model.predict(matrix)
         return scores
@@ -317,3 +319,97 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return float(r2_score(told, predicted, sample_weight=sample_weight))
 
     score = ScoreParameter(_r_squared)
+
+
+class DeclaredClasses(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the classifiers: two or more classes, which are public.
+
+    ``_score_rows`` returns one score per row, positive for the second of two classes, or one column of scores per class.
+    """
+
+    classes: Any = None
+    _usual_classes = "classes=[...]"  # what errors ask for
+
+    def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
+        if self.classes is None:
+            raise InvalidRequest(
+                "Expected the classes as public knowledge",
+                do=f'Pass {self._usual_classes}; or classes="observed" if it is public which labels occur',
+            )
+        if isinstance(self.classes, Iterable) and not isinstance(self.classes, str | bytes):
+            self._set_classes(list(self.classes))
+        elif not self._labels_are_public or isinstance(X, Dataset):
+            where = "The labels of a dataset are private: pass" if self._labels_are_public else "Pass"
+            raise InvalidRequest("Expected a list of classes", got=self.classes, do=f"{where} {self._usual_classes}")
+        return super()._read_table(X, y, features)
+
+    def _read_target(self, y: Any) -> Any:
+        labels = super()._read_target(y)
+        if self._labels_are_public:  # only then may the classes be read off the data
+            self._set_classes(read_observed_classes(labels))
+        return labels
+
+    def _set_classes(self, classes: Any) -> None:
+        """Check the classes, and keep them."""
+        try:
+            known = np.asarray(classes)
+            distinct = known.ndim == 1 and len(set(known.tolist())) == len(known) and bool((known == known).all())
+        except (TypeError, ValueError):  # labels that are lists
+            distinct = False
+        if not distinct or len(known) < 2:
+            got = "one class" if len(classes) == 1 else "some that are equal, missing or not labels"
+            raise InvalidRequest(
+                f"Expected at least two different classes, got {got}", do=f"Pass {self._usual_classes}"
+            )
+        self.classes_ = known
+
+    def _public_classes(self) -> NDArray[Any]:
+        return self.classes_
+
+    def _choose_class(self, X: Any) -> NDArray[np.intp]:
+        """Return the index of the predicted class of each row."""
+        scores = self._score_rows(X)
+        return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    @explain_arguments
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+
+        Returns
+        -------
+        ndarray
+            One of ``classes_`` per row.
+        """
+        chosen = self._choose_class(X)  # first, because it refuses a model that is not fitted
+        predicted: NDArray[Any] = self.classes_[chosen]
+        return predicted
+
+    def _measure_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows that are predicted right.
+
+        A label that is not a class is never predicted right, as in a private test.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or Arrow table
+            The columns of the fit.
+        y : array
+            The true labels.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The accuracy, from 0 to 1.
+        """
+        chosen = self._choose_class(X)
+        known = label_codes(self._read_true_targets(y, chosen), self.classes_)
+        return float(np.average(chosen == known, weights=sample_weight))
+
+    score = ScoreParameter(_measure_accuracy)
