@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from expost.session import Session
 
 __all__ = ["QueryOptions", "asking", "price", "query"]
-
-_OF_SEVERAL_COLUMNS = {"covariance", "contingency-table", "summary"}
 
 
 def _list_statistics(wanted: bool) -> None:
@@ -46,7 +44,12 @@ class QueryOptions:
     statistic: Annotated[
         str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")
     ]
-    columns: Annotated[list[str] | None, typer.Argument(help="The column or columns the statistic is about.")] = None
+    columns: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="The column or columns the statistic is about, then its numbers, e.g. age 0.9 of quantile."
+        ),
+    ] = None
     names: Annotated[
         bool, typer.Option("--list", callback=_list_statistics, is_eager=True, help="Print all statistics and exit.")
     ] = False
@@ -128,8 +131,7 @@ class QueryOptions:
 
     def subject(self) -> list[Any]:
         """Return the positional arguments of the statistic."""
-        names = list(self.columns or [])
-        subject: list[Any] = [names] if self.statistic in _OF_SEVERAL_COLUMNS else names
+        subject = _read_words(self.statistic, self.columns or [])
         if self.share:
             subject.append(self.share if self.statistic == "quantiles" else self.share[0])
         return subject if self.top is None else [*subject, self.top]
@@ -167,6 +169,31 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     typed.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
     typed.__annotations__ = {each.name: each.annotation for each in [*shared, *own]}
     return typed
+
+
+def _read_words(statistic: str, words: list[str]) -> list[Any]:
+    """Read words as the positional arguments of a statistic: a list of columns, or columns and numbers by their types."""
+    from expost.session.statistic_methods import STATISTICS
+    from expost.stats.query_terms import Column
+
+    kind: Any = STATISTICS.get(statistic)
+    if kind is None:
+        return list(words)
+    hints = get_type_hints(kind)
+    types = [(name, hints.get(name)) for name in inspect.signature(kind).parameters]
+    if types and types[0][1] == Sequence[Column]:
+        return [words]
+    return [_number(word, *types[place]) if place < len(types) else word for place, word in enumerate(words)]
+
+
+def _number(word: str, name: str, kind: Any) -> Any:
+    if kind not in (int, float):
+        return word
+    try:
+        return kind(word)
+    except ValueError:
+        sort = "whole number" if kind is int else "number"
+        raise InvalidRequest(f"Expected {name} to be a {sort}", got=word, do="Pass e.g. 10") from None
 
 
 def _within(text: str) -> str | float:

@@ -80,10 +80,11 @@ class _Parser:
 
     def refuse_text(self) -> NoReturn:
         """Raise for a text outside the subset."""
+        hint = "Write = instead of ==. " if "==" in self._text else ""
         raise InvalidRequest(
             "Expected a filter of columns, constants and known functions",
             got=self._text,
-            do="See docs/data.md for the subset of SQL, or build the filter with expost.col",
+            do=f"{hint}See docs/data.md for the subset of SQL, or build the filter with expost.col",
         )
 
     def has_rest(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn, TypedDict
 
-from expost.core import InvalidRequest, Loss, Measure, PureLoss, Receipt, Target
+from expost.core import InvalidRequest, Loss, PureLoss, Receipt, Target
 from expost.data import Expression
 from expost.stats.table_query import By
 
@@ -70,16 +70,14 @@ class QuotedTerms(TypedDict, total=False):
 
 
 def guess_bill(
-    worst: Loss, target: Target | None, receipts: Iterable[Receipt], *, cap: Fraction, question: str
+    worst: Loss, target: Target | None, receipts: Iterable[Receipt], *, climbs: bool, question: str
 ) -> Loss | None:
     """Guess the bill from receipts of the same question: noise, and so the tolerance, goes with one over epsilon.
 
-    Receipts are public, so the guess is free. A query that is priced before it runs (below its cap) costs exactly
-    that. Without a receipt, return None.
+    Receipts are public, so the guess is free. A query that does not climb costs exactly its worst case. Without a
+    receipt that was paid for, return None.
     """
-    if target is None or (
-        isinstance(worst, PureLoss) and target.measure is Measure.ABSOLUTE_ERROR and worst.epsilon < cap
-    ):
+    if target is None or not climbs or worst == PureLoss(Fraction(0)):
         return worst
     if not isinstance(worst, PureLoss):
         return None
@@ -91,6 +89,7 @@ def guess_bill(
         and receipt.target.measure is target.measure
         and receipt.outcome.met
         and isinstance(receipt.bill, PureLoss)
+        and receipt.bill.epsilon > 0
     ]
     return PureLoss(min(Fraction(guesses[-1]), worst.epsilon)) if guesses else None
 

@@ -39,6 +39,7 @@ from expost.session.price_quote import (
 from expost.session.statistic_methods import StatisticMethods
 from expost.session.table_part import TablePart, column_part, time_windows
 from expost.stats import ReleaseCache
+from expost.stats.pick import PickPlan
 from expost.stats.query_terms import Column
 
 __all__ = ["Session"]
@@ -419,8 +420,9 @@ class Session(StatisticMethods):
         with self._earlier_releases() as cache:
             plan = query.plan(self.dataset, PlanContext(cache, self._paying_definitions()))
         question = question_in_part(query.question, self._place)
-        target, cap = getattr(query, "target", None), self._epsilon_left()
-        likely = guess_bill(plan.worst_case, target, self._own_receipts(), cap=cap, question=question)
+        target, receipts = getattr(query, "target", None), self._own_receipts()
+        climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
+        likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
         return PriceQuote(question, plan.worst_case, likely)
 
     @explain_arguments

@@ -239,7 +239,7 @@ class FreeCheck:
         if not climbs and own is not None and own.climbed:
             # Where a climb stopped depends on the noise there: levels given beforehand have a release of their own.
             key += _FIXED_LEVELS
-            answer = _find_answer(query, own)
+            answer = _find_answer(query, design, own)
             if answer is not None:
                 spent[id(own)] = own.spent
         if answer is None:
@@ -254,14 +254,19 @@ class FreeCheck:
                     break
         continued = cache.find_release(key)
         if answer is None and continued is not None:
-            answer = _find_answer(query, continued)
+            answer = _find_answer(query, design, continued)
             spent[id(continued)] = continued.spent
         return cls(cache, key, answer, continued, checked, sum(spent.values(), Fraction(0)))
 
 
-def _find_answer(query: GradualQuery, release: GradualRelease) -> ClimbResult | None:
-    asked = query.accuracy
-    return release.find_answer(query.subject, asked.failure_probability, epsilon=asked.epsilon, target=asked.target)
+def _find_answer(query: GradualQuery, design: Design, release: GradualRelease) -> ClimbResult | None:
+    asked, name = query.accuracy, _answer_name(query, design)
+    return release.find_answer(name, asked.failure_probability, epsilon=asked.epsilon, target=asked.target)
+
+
+def _answer_name(query: GradualQuery, design: Design) -> str:
+    """Return the name under which a release keeps an answer. The reader counts: a subject may leave an argument out."""
+    return f"{query.subject}: {design.reader!r}"
 
 
 def _known_releases(
@@ -380,7 +385,8 @@ class GradualPlan:
             else:
                 own = replace(target, failure_probability=self.failure_probability)
                 result = CheckpointClimb(design.reader, own, self.price).run(release, amount, design.cells, bits)
-            release.record_answer(self.query.subject, self.query.accuracy.failure_probability, result)
+            name = _answer_name(self.query, design)
+            release.record_answer(name, self.query.accuracy.failure_probability, result)
             if self.check.cache is not None and self.check.key is not None:
                 self.check.cache.keep_release(self.check.key, release)
         return self.query._shape_release(self.design, result, self._write_receipt(result))

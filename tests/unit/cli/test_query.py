@@ -34,6 +34,9 @@ def run(folder, command: str, *words: str, ledger: str):
         ["sum", "distance", "--bounds", "distance=0:5000", "--epsilon", "0.1"],
         ["histogram", "hour", "--edge", "0", "--edge", "12", "--edge", "24", "--epsilon", "0.1"],
         ["top-k", "carrier", "-k", "2", "--categories", "carrier=AA,B6,DL", "--epsilon", "1"],
+        ["top-k", "carrier", "2", "--categories", "carrier=AA,B6,DL", "--epsilon", "1"],
+        ["quantile", "hour", "0.9", "--bounds", "hour=0:24", "--epsilon", "1"],
+        ["covariance", "hour", "distance", "--bounds", "hour=0:24", "--bounds", "distance=0:5000", "--epsilon", "1"],
         ["median", "arr_delay", "--bounds", "arr_delay=-60:300", "--epsilon", "1"],
         ["quantiles", "hour", "--share", "0.1", "--share", "0.9", "--bounds", "hour=0:24", "--epsilon", "1"],
     ],
@@ -44,6 +47,19 @@ def test_a_question_is_answered_as_json(folder, words: list[str]) -> None:
     data = json.loads(result.output)
     assert data["receipt"]["bill"]["definition"] == "pure"
     assert data["value"] is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["quantile", "hour", "high"], "share to be a number, got 'high'"),
+        (["top-k", "carrier", "1.5"], "k to be a whole number, got '1.5'"),
+        (["mode", "hour", "1"], "Expected a statistic, got 'mode'"),
+    ],
+)
+def test_a_word_that_is_no_number_is_named(folder, words: list[str], sentence: str) -> None:
+    with pytest.raises(expost.InvalidRequest, match=sentence):
+        run(folder, "query", *words, "--epsilon", "1", "--budget", "100", ledger="words.ledger")
 
 
 def test_people_get_the_value_and_the_receipt(folder) -> None:

@@ -88,6 +88,11 @@ def test_text_outside_the_subset_is_refused(text: str) -> None:
         parse_sql(text)
 
 
+def test_an_equals_sign_of_python_gets_a_hint() -> None:
+    with pytest.raises(InvalidRequest, match="Write = instead of =="):
+        parse_sql("city == 'Oslo'")
+
+
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [

@@ -137,6 +137,24 @@ def test_a_price_is_the_worst_case_and_a_guess_from_receipts(source) -> None:
     assert session.price("count", epsilon=0.9).worst_case.within(PureLoss(0.9))
 
 
+def test_a_climb_to_an_absolute_error_is_guessed_from_receipts_too(source) -> None:
+    session = expost.Session(people(source), expost.epsilon(50))
+    terms = {"bounds": (0, 90), "max_epsilon": 5}
+
+    before = session.price("mean", "age", within=5, **terms)
+    bill = session.mean("age", within=10, **terms).receipt.bill
+    for _ in range(2):  # a free answer is nothing to guess from
+        after = session.price("mean", "age", within=5, **terms)
+        assert after.likely == PureLoss(2 * bill.epsilon) and after.likely.epsilon < after.worst_case.epsilon / 2
+        assert session.mean("age", within=10, **terms).receipt.bill == PureLoss(0)
+
+    assert before.likely is None
+    assert session.price("mean", "age", within=10, **terms).likely == PureLoss(0)
+    for name, asked in (("sum", {"within": 9_000}), ("median", {"rank_within": 500})):  # priced before the run
+        price = session.price(name, "age", **asked, **terms)
+        assert price.likely == price.worst_case
+
+
 def test_a_session_crosses_processes_as_a_reference(source, tmp_path) -> None:
     with expost.Session(people(source), expost.epsilon(1), ledger=tmp_path / "l") as session:
         again = pickle.loads(pickle.dumps(session))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,10 @@ from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.session import Session
 from expost.stats import Count, Mean, ReleaseCache, Summary
+from expost.stats.gradual_plan import Design
 from expost.stats.gradual_release import GradualRelease
+from expost.stats.query_terms import statistic
+from expost.stats.reader import CellReading, ClippedReader, MeanReader
 
 ROWS = 100
 PEOPLE = Dataset(pa.table({"x": np.arange(ROWS) % 7}), bounds={"x": (0, 10)})
@@ -185,3 +189,34 @@ def test_an_answer_by_private_keys_rests_on_the_keys() -> None:
     assert (again.bill, again.in_all) == (PureLoss(0), ApproxLoss(1, 1e-6))
     assert first.meaning == again.meaning and "73.4 % sure" in first.meaning
     assert session.spent() == ApproxLoss(1.25, 2e-6)
+
+
+@dataclass(frozen=True)
+class ScaledReader(ClippedReader):
+    """Reads a multiple of the mean."""
+
+    factor: float
+
+    def read(self, noisy: Any, scale: float, level: float) -> CellReading:
+        mean = MeanReader(self.clamp).read(noisy, scale, level)
+        return CellReading(*(self.factor * end for end in (mean.value, mean.low, mean.high)))
+
+
+@statistic
+class ScaledMean(Mean):
+    """A mean whose subject does not name its factor."""
+
+    factor: float = 1.0
+
+    def design(self, dataset: Dataset) -> Design:
+        found = super().design(dataset)
+        return replace(found, reader=ScaledReader(found.form.clamp, self.factor))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("terms", [{"epsilon": 5}, {"within": 1e3, "max_epsilon": 5}], ids=["level", "accuracy"])
+def test_an_argument_that_only_the_reader_knows_is_not_served_by_an_earlier_answer(terms: dict[str, Any]) -> None:
+    cache, bits = ReleaseCache(), SeededBits(1)
+    first, other, again = (ask(ScaledMean("x", factor, **terms), cache, bits) for factor in (1.0, 100.0, 100.0))
+
+    assert other.value == pytest.approx(100 * first.value) and again.value == other.value
+    assert (paid(other), paid(again)) == (0, 0)
