@@ -6,22 +6,27 @@ import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from expost.core import (
     EngineFailed,
     InvalidRequest,
+    Plan,
     PlanContext,
     Query,
+    Receipt,
+    RefiningPlan,
     Release,
+    SteppedPlan,
     TableChanged,
     TargetNotMet,
 )
-from expost.ledger import Ledger, Protected
+from expost.ledger import Hold, Ledger, Protected
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
-__all__ = ["answer", "question_in_part"]
+__all__ = ["answer", "hold_for", "question_in_part", "settle_for"]
 
 
 def answer(
@@ -88,7 +93,7 @@ def answer(
     budgets = list(map(ledger.budget, accounts))
     plan = query.plan(dataset, PlanContext(released, frozenset(budget.definition for budget in budgets)))
     question = question_in_part(plan.question, place)
-    hold = ledger.hold(accounts, plan.worst_case, question=question, request_id=request_id, protected=protected)
+    hold = hold_for(plan, ledger, accounts, question=question, request_id=request_id, protected=protected)
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
@@ -101,10 +106,36 @@ def answer(
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = release.entered(ledger.settle(hold, release.receipt))
+    release = release.entered(settle_for(plan, ledger, hold, release.receipt))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
+
+
+def hold_for(
+    plan: Plan,
+    ledger: Ledger,
+    accounts: Sequence[str],
+    *,
+    question: str,
+    request_id: str | None = None,
+    protected: Protected | None = None,
+) -> Hold:
+    """Charge the worst case of a plan, with what the accountant needs to price it."""
+    return ledger.hold(
+        accounts,
+        plan.worst_case,
+        question=question,
+        request_id=request_id,
+        protected=protected,
+        event=plan.event if isinstance(plan, SteppedPlan) else None,
+        before=plan.refined_from if isinstance(plan, RefiningPlan) else Fraction(0),
+    )
+
+
+def settle_for(plan: Plan, ledger: Ledger, hold: Hold, receipt: Receipt) -> str:
+    """Record what a plan's run cost and return the id of the entry."""
+    return ledger.settle(hold, receipt, outcome=plan.event_of(receipt) if isinstance(plan, SteppedPlan) else None)
 
 
 def question_in_part(question: str, place: str | None) -> str:

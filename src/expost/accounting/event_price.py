@@ -43,7 +43,7 @@ class EventPrice:
     Parameters
     ----------
     loss : Fraction
-        The pure ex-post part, where the currency keeps it separate.
+        The pure ex-post part, where the currency keeps it separate; infinite where there is no pure bound.
     cost : Fraction or array of float
         The rest, in the currency; an array has one value per Renyi order.
     failure : Fraction, default 0
@@ -55,7 +55,7 @@ class EventPrice:
     Fraction(2, 1)
     """
 
-    loss: Fraction
+    loss: Fraction | float
     cost: Any
     failure: Fraction = Fraction(0)
 
@@ -121,11 +121,11 @@ class EventPricer(SingleOwner, abc.ABC):
         if event.is_leaf:
             return self._price_leaf(event)
         if isinstance(event, ExPostEvent):
-            return self._price_ex_post(event.loss, event.cap)
+            return self._price_ex_post(event.loss, event.cap, 2 * event.before)
         # A unit passes through one part of each parallel step; which one is not public, so every combination is priced.
         prices = []
         for scenario in list_scenarios(event):
-            total = self._price_ex_post(scenario.loss, scenario.cap)
+            total = self._price_ex_post(scenario.loss, scenario.cap, scenario.span)
             for leaf, count in scenario.leaves:
                 total = total + self._price_leaf(leaf).times(count)
             prices.append(total)
@@ -154,7 +154,7 @@ class EventPricer(SingleOwner, abc.ABC):
             As for ``price_event``.
         """
         if isinstance(event, ExPostEvent):  # the common case, without building another event
-            return self._price_ex_post(event.cap, event.cap)
+            return self._price_ex_post(event.cap, event.cap, 2 * event.before)
         return self.price_event(worst_case_of(event))
 
     def _price_leaf(self, leaf: PrivacyEvent) -> EventPrice:
@@ -167,8 +167,8 @@ class EventPricer(SingleOwner, abc.ABC):
         # Outside the failures of all leaves every cost holds: failures add by a union bound.
         return cost if isinstance(cost, EventPrice) else EventPrice(_ZERO, cost, failure_of(leaf))
 
-    def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
-        """Return the price of a pure ex-post part: its loss, kept apart from the rest."""
+    def _price_ex_post(self, loss: Fraction, cap: Fraction, span: Fraction) -> EventPrice:
+        """Return the price of a pure ex-post part: its loss, kept apart from the rest; refinements telescope."""
         return EventPrice(loss, self._zero_cost())
 
     def _zero_cost(self) -> Any:
@@ -194,22 +194,22 @@ class RenyiPricer(EventPricer):
     def _leaf_cost(self, leaf: PrivacyEvent) -> Floats:
         return renyi_divergences(leaf, self._orders)
 
-    def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
+    def _price_ex_post(self, loss: Fraction, cap: Fraction, span: Fraction) -> EventPrice:
         # Nothing is kept apart here: which of loss and divergence is smaller differs from order to order.
-        return EventPrice(Fraction(0), ex_post_divergences(loss, cap, self._orders))
+        return EventPrice(Fraction(0), ex_post_divergences(loss + span, cap + span, self._orders))
 
 
 def worst_case_of(event: PrivacyEvent) -> PrivacyEvent:
     """Return the event as it stands before its run: ex-post parts at their caps.
 
     >>> worst_case_of(ExPostEvent(0.1, 1))
-    ExPostEvent(loss=Fraction(1, 1), cap=Fraction(1, 1))
+    ExPostEvent(loss=Fraction(1, 1), cap=Fraction(1, 1), before=Fraction(0, 1))
     """
     if check_event(event).is_leaf:
         return event
     match event:
-        case ExPostEvent(loss, cap):
-            return event if loss == cap else ExPostEvent(cap, cap)
+        case ExPostEvent(loss, cap, paid):
+            return event if loss == cap else ExPostEvent(cap, cap, paid)
         case Sequence(events) | Parallel(events):
             # The same object where nothing changes, so that comparing an outcome with its reservation stays cheap.
             before = tuple(map(worst_case_of, events))
@@ -253,6 +253,8 @@ def _add_rounding_up(one: Any, other: Any) -> Any:
     if isinstance(one, np.ndarray):
         return add_up(one, other)
     exact = one + other
+    if exact == math.inf:  # a leaf without a pure epsilon
+        return exact
     numerator, denominator = exact.as_integer_ratio()
     if denominator.bit_length() <= _LONGEST:
         return exact

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import abc
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -405,9 +406,9 @@ class ConcentratedFilter(Filter):
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
         return concentrated_cost_of(leaf)
 
-    def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
+    def _price_ex_post(self, loss: Fraction, cap: Fraction, span: Fraction) -> EventPrice:
         # No refund: a realized loss must not take the cap's place (docs/proofs/ex-post-renyi.md).
-        return EventPrice(Fraction(0), pure_to_zcdp(cap))
+        return EventPrice(Fraction(0), pure_to_zcdp(cap + span))
 
 
 class GaussianFilter(Filter):
@@ -443,8 +444,8 @@ class GaussianFilter(Filter):
     def _leaf_cost(self, leaf: PrivacyEvent) -> Fraction | None:
         return gaussian_cost_of(leaf)
 
-    def _price_ex_post(self, loss: Fraction, cap: Fraction) -> EventPrice:
-        return EventPrice(Fraction(0), pure_to_gdp(cap))  # no refund, as in the concentrated filter
+    def _price_ex_post(self, loss: Fraction, cap: Fraction, span: Fraction) -> EventPrice:
+        return EventPrice(Fraction(0), pure_to_gdp(cap + span))  # no refund, as in the concentrated filter
 
 
 class RenyiFilter(RenyiPricer, Filter):
@@ -490,8 +491,9 @@ class RenyiFilter(RenyiPricer, Filter):
 class ApproxFilter(RenyiPricer, Filter):
     """An (epsilon, delta) budget over a grid of Renyi orders, each with a share of delta; prices every event.
 
-    Continues while some order alone still proves the promise with its share (docs/proofs/filters.md, Theorem 2). Pure
-    ex-post steps cost at each order the smaller of their loss and of their cap's divergence
+    Continues while some order alone still proves the promise with its share (docs/proofs/filters.md, Theorem 2). Plain
+    sums are the infinite order, which needs no share: what ``BasicFilter`` admits under the same limits, this one
+    admits too. Pure ex-post steps cost at each order the smaller of their loss and of their cap's divergence
     (docs/proofs/ex-post-renyi.md).
 
     Parameters
@@ -531,14 +533,15 @@ class ApproxFilter(RenyiPricer, Filter):
         if spare <= 0:
             raise InvalidRequest("Expected a failure below delta", got=failure, do="Lower the failure")
         given = default_shares(self._budget.epsilon, spare) if shares is None else read_shares(shares)
-        # The conversions are already widened; the rounding of their addition is taken off the limit.
-        self._limit = float_down(self._budget.epsilon) * (1 - _ROUNDING)
         self._orders = tuple(sorted(given))
         # A share below its nominal value is safe; 2e-12 covers the rounding of shares that sum to one.
         slices = (float_down(spare) * given[order] * (1 - 2e-12) for order in self._orders)
-        self._conversion = np.array(
+        conversions = np.array(
             [order_conversion(order, part) for order, part in zip(self._orders, slices, strict=True)]
         )
+        # The conversions are already widened; the rounding of their subtraction is taken off the limit.
+        limit = float_down(self._budget.epsilon)
+        self._limits = limit * (1 - _ROUNDING) - conversions - np.abs(conversions) * _ROUNDING
         super().__init__(adjacency)
 
     @property
@@ -546,11 +549,33 @@ class ApproxFilter(RenyiPricer, Filter):
         """The pair that some order proves at every stop."""
         return self._budget
 
+    @property
+    def orders(self) -> tuple[float, ...]:
+        """The finite orders, increasing."""
+        return self._orders
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The largest sum of divergences that proves the budget, at each finite order; below 0 where none does."""
+        return tuple(self._limits.tolist())
+
+    @property
+    def failure(self) -> Fraction:
+        """The limit of the sum of deltas of approximate steps."""
+        return self._failure
+
     def fits(self, total: EventPrice) -> bool:
         # One order is enough, and it may change from step to step: the shares of delta pay for that choice.
-        return bool((total.cost + self._conversion).min() <= self._limit) and (
-            not total.failure or total.failure <= self._failure
-        )
+        proved = total.loss <= self._budget.epsilon or bool((total.cost <= self._limits).any())
+        return proved and (not total.failure or total.failure <= self._failure)
+
+    def _price_leaf(self, leaf: PrivacyEvent) -> EventPrice:
+        pair = approx_cost_of(leaf)
+        # The infinite order adds exact epsilons; one Gaussian step ends it.
+        return replace(super()._price_leaf(leaf), loss=math.inf if pair is None else pair[0])
+
+    def _price_ex_post(self, loss: Fraction, cap: Fraction, span: Fraction) -> EventPrice:
+        return replace(super()._price_ex_post(loss, cap, span), loss=loss)
 
 
 @explain_arguments

@@ -355,7 +355,7 @@ class PrivacyAccount:
         return tuple(
             scenario
             if not scenario.cap
-            else Scenario(scenario.leaves).joined(Scenario(((PureEvent(scenario.cap), 1),)))
+            else Scenario(scenario.leaves).joined(Scenario(((PureEvent(scenario.cap + scenario.span), 1),)))
             for scenario in self._scenarios
         )
 

@@ -351,6 +351,10 @@ class ExPostEvent(PrivacyEvent):
         The epsilon that the outcome cost.
     cap : number >= loss
         The largest epsilon that any outcome could have cost.
+    before : number >= 0, default 0
+        What the same account paid before for the release that this step refines. ``loss`` and ``cap`` are then what
+        the refinement adds. Sums of losses need no more (LNRWW17, Theorem 2.7); at a Renyi order the step by itself
+        can lose ``before`` twice over on top (docs/proofs/refined-release.md).
 
     Examples
     --------
@@ -362,21 +366,24 @@ class ExPostEvent(PrivacyEvent):
     is_leaf: ClassVar[bool] = False
     loss: Fraction
     cap: Fraction
+    before: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        self._read_numbers("loss", "cap")
+        self._read_numbers("loss", "cap", "before")
         # Refused, not cut: a loss above its cap means that the run broke its promise.
         if self.loss > self.cap:
             raise InvalidRequest("Expected a loss within its cap", got=self.loss, do="Raise the cap of the run")
 
     @classmethod
-    def promise(cls, cap: float | Fraction) -> ExPostEvent:
+    def promise(cls, cap: float | Fraction, *, before: float | Fraction = 0) -> ExPostEvent:
         """Return the event before its run, charged at the cap.
 
         Parameters
         ----------
         cap : number >= 0
             The largest epsilon that the run can cost.
+        before : number >= 0, default 0
+            What was paid before for the release that is refined.
 
         Returns
         -------
@@ -384,7 +391,7 @@ class ExPostEvent(PrivacyEvent):
         """
         # Before the run the loss is unknown, so the cap takes its place.
         exact = rational(cap, "cap", positive=False)
-        return cls(exact, exact)
+        return cls(exact, exact, rational(before, "before", positive=False))
 
 
 @dataclass(frozen=True)

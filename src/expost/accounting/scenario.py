@@ -47,6 +47,8 @@ SampledEvent = PoissonSampled | SampledWithoutReplacement
 class Scenario:
     """Leaves with their counts, and the pure ex-post part: what it cost and what it could have cost.
 
+    ``span`` is what refinements of earlier releases can lose on top of ``loss`` and ``cap``, seen as steps by themselves.
+
     >>> list_scenarios(Sequence([Repeat(PureEvent(1), 2), PureEvent(1)]))[0].leaves
     ((PureEvent(epsilon=Fraction(1, 1)), 3),)
     """
@@ -54,6 +56,7 @@ class Scenario:
     leaves: tuple[tuple[PrivacyEvent, int], ...] = ()
     loss: Fraction = Fraction(0)
     cap: Fraction = Fraction(0)
+    span: Fraction = Fraction(0)
 
     def joined(self, other: Scenario) -> Scenario:
         """Return both, one after the other."""
@@ -62,20 +65,20 @@ class Scenario:
         kept = ((leaf, number) for leaf, number in counts.items() if number)
         # One order everywhere, so that equal sums of floats are equal to the last bit.
         leaves = sorted(kept, key=lambda pair: json.dumps(pair[0].to_json(), sort_keys=True))
-        return Scenario(tuple(leaves), self.loss + other.loss, self.cap + other.cap)
+        return Scenario(tuple(leaves), self.loss + other.loss, self.cap + other.cap, self.span + other.span)
 
     def times(self, count: int) -> Scenario:
         """Return this scenario, ``count`` times."""
         if count == 0:
             return Scenario()
         leaves = tuple((leaf, number * count) for leaf, number in self.leaves)
-        return Scenario(leaves, self.loss * count, self.cap * count)
+        return Scenario(leaves, self.loss * count, self.cap * count, self.span * count)
 
     def at_most(self, other: Scenario) -> bool:
         """Return whether everything in this scenario is also in the other one."""
         counts = dict(other.leaves)
         inside = all(number <= counts.get(leaf, 0) for leaf, number in self.leaves)
-        return inside and self.loss <= other.loss and self.cap <= other.cap
+        return inside and self.loss <= other.loss and self.cap <= other.cap and self.span <= other.span
 
 
 def list_scenarios(event: PrivacyEvent) -> tuple[Scenario, ...]:
@@ -97,8 +100,8 @@ def list_scenarios(event: PrivacyEvent) -> tuple[Scenario, ...]:
             return (Scenario(((event, 1),)),)
         case PoissonSampled() | SampledWithoutReplacement():
             return _drop_contained(_sample_scenario(event, scenario) for scenario in list_scenarios(event.event))
-        case ExPostEvent(loss, cap):
-            return (Scenario((), loss, cap),)
+        case ExPostEvent(loss, cap, before):
+            return (Scenario((), loss, cap, 2 * before),)
     raise InvalidRequest("Expected an event that can be taken apart", got=event.kind, do="Mark it as a leaf")
 
 
@@ -189,10 +192,13 @@ def _sample_scenario(event: SampledEvent, inner: Scenario) -> Scenario:
     if event.rate >= _NEARLY_ALL:
         return inner
     if not inner.leaves:
+        if inner.span:
+            # A sample drawn anew would refine the release of another sample.
+            raise InvalidRequest("Expected a refined release outside a sample", do="Price it without sampling")
         loss, cap = (amplified_epsilon(amount, event.rate) for amount in (inner.loss, inner.cap))
         return Scenario((), loss, cap)
     # Together with other leaves the ex-post part is one more pure event at its cap, known before the run.
-    leaves = inner.joined(Scenario(((PureEvent(inner.cap), 1),))).leaves if inner.cap else inner.leaves
+    leaves = inner.joined(Scenario(((PureEvent(inner.cap + inner.span), 1),))).leaves if inner.cap else inner.leaves
     single = _merge_leaves(leaves)
     leaf: PrivacyEvent
     if isinstance(event, SampledWithoutReplacement):

@@ -30,7 +30,7 @@ from expost.core.guarantee import (
 )
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, posterior_bound
-from expost.core.query import Plan, PlanContext, Query
+from expost.core.query import Plan, PlanContext, Query, RefiningPlan, SteppedPlan
 from expost.core.release import Outcome, Receipt, Release, Step
 from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.core.shared_documentation import share_parameters
@@ -58,6 +58,8 @@ __all__ = [
     "Outcome",
     "Plan",
     "PlanContext",
+    "RefiningPlan",
+    "SteppedPlan",
     "PureGuarantee",
     "PureLoss",
     "Query",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
 
 from expost.core.loss import Loss
-from expost.core.release import Release
+from expost.core.release import Receipt, Release
 
-__all__ = ["Plan", "PlanContext", "Query"]
+__all__ = ["Plan", "PlanContext", "Query", "RefiningPlan", "SteppedPlan"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,34 @@ class Plan(Protocol):
 
     def climb(self, sealed: Any, bits: Any) -> Release[Any]:
         """Return the most private answer that reaches the target, or the best one under the cap, marked as not met."""
+        ...
+
+
+@runtime_checkable
+class RefiningPlan(Plan, Protocol):
+    """A plan that may continue a release which earlier answers paid for."""
+
+    @property
+    def refined_from(self) -> Fraction:
+        """Return what was paid for the releases that are continued; the worst case is what the run adds to it.
+
+        Sums of epsilons need only the difference. At a Renyi order the refinement is a step of its own, which can lose
+        what both levels allow together (docs/proofs/refined-release.md), so the account must know both.
+        """
+        ...
+
+
+@runtime_checkable
+class SteppedPlan(Plan, Protocol):
+    """A plan whose run is a sequence of steps that an account may add up one by one, such as a training."""
+
+    @property
+    def event(self) -> Any:
+        """Return what may run, as an event of ``expost.accounting``."""
+        ...
+
+    def event_of(self, receipt: Receipt) -> Any:
+        """Return what did run."""
         ...
 
 

@@ -7,10 +7,12 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
 from expost.ledger import posting, secret
 from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
@@ -255,10 +257,13 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(partial(posting.find_account, name=name)).budget
+        return posting.promise_of(self._read(partial(posting.find_account, name=name)).budget)
 
     def spent(self, account: str) -> Loss:
         """Return what is charged to an account: settled bills, and open holds at their worst case.
+
+        In an (epsilon, delta) account this is what the accountant proves of all runs together, which is less than the
+        sum of their bills once there are many of them.
 
         Parameters
         ----------
@@ -275,7 +280,8 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(partial(posting.find_account, name=name)).spent
+        found = self._read(partial(posting.find_account, name=name))
+        return found.rule.shown(found.spent)
 
     def remaining(self, account: str) -> Loss:
         """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
@@ -307,6 +313,8 @@ class Ledger(ABC):
         question: str,
         request_id: str | None = None,
         protected: Protected | None = None,
+        event: PrivacyEvent | None = None,
+        before: Fraction = Fraction(0),
     ) -> Hold:
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
@@ -324,6 +332,11 @@ class Ledger(ABC):
             do not run it.
         protected : Protected, optional
             The unit and adjacency of the loss. The hold is refused if the account it names was about others before.
+        event : PrivacyEvent, optional
+            What may run, such as the steps of a training, where that is known in more detail than the worst case. An
+            account that adds up steps is charged for them.
+        before : Fraction, default 0
+            What these accounts paid before for the release that the run refines; the worst case is what it adds.
 
         Returns
         -------
@@ -359,6 +372,8 @@ class Ledger(ABC):
                 request_id=request,
                 ticket=ticket,
                 protected=protected,
+                event=event,
+                before=before,
             )
         )
 
@@ -382,7 +397,7 @@ class Ledger(ABC):
         """
         return self._read(protected.check)
 
-    def settle(self, hold: Hold, receipt: Receipt) -> str:
+    def settle(self, hold: Hold, receipt: Receipt, *, outcome: PrivacyEvent | None = None) -> str:
         """Record the receipt of a held run and give back what the theorem allows.
 
         Only after this returns may the answer leave. The process that took the hold settles it, or the one that took
@@ -394,6 +409,8 @@ class Ledger(ABC):
             What ``hold`` or ``take_over`` returned.
         receipt : Receipt
             The receipt of the run. Its bill must be within the worst case.
+        outcome : PrivacyEvent, optional
+            What did run of the event that was held, such as the steps until a training stopped.
 
         Returns
         -------
@@ -409,7 +426,7 @@ class Ledger(ABC):
             raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
         if not isinstance(receipt, Receipt):
             raise InvalidRequest("Expected a receipt", got=receipt, do="Pass the receipt of the run")
-        return self._write(partial(posting.settle_hold, hold=hold, receipt=receipt)).id
+        return self._write(partial(posting.settle_hold, hold=hold, receipt=receipt, outcome=outcome)).id
 
     def take_over(self, hold: Hold, *, keep: Callable[[Hold], object] | None = None) -> Hold:
         """Continue a run that was begun before: from now on this process alone can settle it.

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from expost.core import Guarantee, InvalidRequest, Loss, as_guarantee
-from expost.ledger.charge_rule import add_to_total, budget_left, round_total
+from expost.accounting.budget_rule import BudgetRule, ComposedGuarantee, ComposedLoss, round_total, rule_for
+from expost.core import ApproxGuarantee, Guarantee, InvalidRequest, Loss, as_guarantee
 
 __all__ = [
     "LONGEST_NAME",
@@ -82,17 +82,22 @@ class LedgerAccount:
     @classmethod
     def open_empty(cls, name: str, budget: Guarantee, *, entry: int, part: AccountPart | None = None) -> LedgerAccount:
         """Return a new account with nothing spent."""
-        nothing = Loss.worst_case(budget).zero()
+        nothing = rule_for(budget).zero
         return cls(name, budget, nothing, entry, nothing, part)
+
+    @property
+    def rule(self) -> BudgetRule:
+        """How this account is charged."""
+        return rule_for(self.budget)
 
     @property
     def remaining(self) -> Loss:
         """What a new hold may still charge, by this account's own budget."""
-        return budget_left(self.budget, self.spent)
+        return self.rule.left(self.spent)
 
     def add_charge(self, charge: Loss, *, released: Loss | None = None) -> LedgerAccount:
         """Return the account after a charge that replaces a released hold, if any. Its total is still the old one."""
-        return replace(self, own=add_to_total(self.own, charge, released=released))
+        return replace(self, own=self.rule.add(self.own, charge, released=released))
 
     def with_total(self, parts: Iterable[LedgerAccount], *, entry: int) -> LedgerAccount:
         """Return the account with the total of its own charges and its parts."""
@@ -106,9 +111,13 @@ class LedgerAccount:
                 got=budget.definition,
                 do="Open another account",
             )
-        if not self.spent.within(budget):
+        if isinstance(self.budget, ComposedGuarantee) and isinstance(budget, ApproxGuarantee):
+            budget = ComposedGuarantee.of(budget, orders=self.budget.orders)
+        if not rule_for(budget).fits(self.spent):
             raise InvalidRequest(
-                f"Expected a budget of at least the {self.spent} that is spent", got=str(budget), do="Pass more"
+                f"Expected a budget of at least the {self.rule.shown(self.spent)} that is spent",
+                got=str(budget),
+                do="Pass more",
             )
         return replace(self, budget=budget, entry=entry)
 
@@ -188,8 +197,17 @@ def left_for_part(
     larger = _sum_largest(siblings, account.part.touching - 1)
     mine, spent, more = account.spent.amounts(), whole.spent.amounts(), left_in_whole.amounts()
     taken = {name: elsewhere[name] + larger.get(name, 0) + mine[name] for name in mine}
+    total = account.spent.with_amounts(taken)
+    if isinstance(total, ComposedLoss):
+        # By the budget of the whole itself; what is above it is taken as it stands, which is never too much.
+        left = whole.rule.left(total)
+        return (
+            left
+            if whole.part is None
+            else left.with_amounts({name: min(left.amounts()[name], more[name]) for name in more})
+        )
     limit = left_in_whole.with_amounts({name: spent[name] + more[name] for name in more}).promise()
-    return budget_left(limit, account.spent.with_amounts(taken))
+    return rule_for(limit).left(total)
 
 
 def _group_parts(parts: Iterable[LedgerAccount]) -> dict[str, list[LedgerAccount]]:

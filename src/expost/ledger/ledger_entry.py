@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from expost.accounting.budget_rule import read_total
 from expost.core import InvalidRequest, Loss, Receipt
 
 __all__ = [
@@ -213,12 +214,13 @@ class LedgerEntry:
     @property
     def charges(self) -> dict[str, Loss]:
         """What the run of this entry is charged, per account, in the currency of each."""
-        return {account: Loss.from_json(loss) for account, loss in self.body.get("charges", {}).items()}
+        return {account: read_total(loss) for account, loss in self.body.get("charges", {}).items()}
 
     @property
     def spent(self) -> dict[str, Loss]:
-        """The total of each touched account after this entry."""
-        return {account: Loss.from_json(loss) for account, loss in self.body.get("spent", {}).items()}
+        """The total of each touched account after this entry, as it is shown to people."""
+        totals = self.body.get("spent", {}) | self.body.get("shown", {})
+        return {account: read_total(loss) for account, loss in totals.items()}
 
     @property
     def accounts(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Loss, Unit, Window
+from expost.accounting.budget_rule import read_total
+from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Unit, Window
 from expost.ledger.ledger_account import LedgerAccount, check_name
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, sequence_of
 
@@ -142,7 +143,7 @@ class LedgerPage(ABC):
         if account is None:
             return None
         recorded = self.intact_entry(account.entry).body.get("spent", {}).get(name)
-        if recorded is None or Loss.from_json(recorded) != account.spent:
+        if recorded is None or read_total(recorded) != account.spent:
             raise unsound_ledger("the total of an account is not the one in the chain")
         return account
 

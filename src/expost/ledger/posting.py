@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
-from expost.core import BudgetExceeded, Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
-from expost.ledger.charge_rule import held_charge, settled_charge
+from expost.accounting.budget_rule import ComposedGuarantee, ComposedLoss, rule_for
+from expost.accounting.privacy_event import PrivacyEvent
+from expost.core import ApproxGuarantee, BudgetExceeded, Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
 from expost.ledger.ledger_account import (
     AccountPart,
     LedgerAccount,
@@ -22,9 +24,11 @@ from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_le
 __all__ = [
     "change_budget",
     "check_take_over",
+    "event_in",
     "find_account",
     "open_account",
     "open_part",
+    "promise_of",
     "read_hold",
     "remaining_budget",
     "settle_hold",
@@ -47,7 +51,7 @@ def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
     account = page.sound_account(name)
     if account is None:
         _write_account(page, name, budget)
-    elif account.budget != budget:
+    elif promise_of(account.budget) != budget:
         raise InvalidRequest(
             f"Expected account {name!r} to have the budget it was opened with, {account.budget}",
             got=str(budget),
@@ -61,7 +65,7 @@ def open_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee 
     if whole is None or is_template(part.of):
         raise _unknown_account(part.of)
     if account is not None:
-        if account.part != part or (budget is not None and account.budget != budget):
+        if account.part != part or (budget is not None and promise_of(account.budget) != budget):
             now = "not a part" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
             raise InvalidRequest(
                 f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
@@ -69,7 +73,7 @@ def open_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee 
                 do="Leave it as it is, or use another name for the table or the category",
             )
         return
-    amount = whole.budget if budget is None else budget
+    amount = promise_of(whole.budget) if budget is None else budget
     if whole.budget.amounts().keys() != amount.amounts().keys() or whole.budget.definition != amount.definition:
         raise InvalidRequest(
             f"Expected a budget in {whole.budget.definition}, the currency of {whole.name!r}",
@@ -93,11 +97,12 @@ def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:
         raise _unknown_account(name)
     changed = account.with_budget(budget, entry=page.next_sequence())
     page.post(
-        EntryKind.BUDGET, {"account": name, "budget": budget.to_json(), "spent": _losses_to_json({name: changed.spent})}
+        EntryKind.BUDGET,
+        {"account": name, "budget": changed.budget.to_json(), "spent": _losses_to_json({name: changed.spent})},
     )
     page.put_account(changed)
     for part in page.parts_of(name):
-        if part.budget == account.budget:
+        if promise_of(part.budget) == promise_of(account.budget):
             change_budget(page, part.name, budget)
 
 
@@ -108,13 +113,20 @@ def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
     whole = page.charged_account(account.part.of)
     above = left_for_part(whole, remaining_budget(page, whole), page.parts_of(whole.name), account).amounts()
     here = account.remaining.amounts()
-    return account.spent.with_amounts({name: min(rest, above[name]) for name, rest in here.items()})
+    return account.remaining.with_amounts({name: min(rest, above[name]) for name, rest in here.items()})
 
 
 def _write_account(
     page: LedgerPage, name: str, budget: Guarantee, *, template: str | None = None, part: AccountPart | None = None
 ) -> LedgerAccount:
     """Record a new account."""
+    if isinstance(budget, ApproxGuarantee) and not isinstance(budget, ComposedGuarantee):
+        # A part adds up over the orders of the whole: the totals of parts enter the total of the whole.
+        above = None if part is None else page.charged_account(part.of).budget
+        if above is None:
+            budget = ComposedGuarantee.of(budget)
+        elif isinstance(above, ComposedGuarantee):
+            budget = ComposedGuarantee.of(budget, orders=above.orders)
     account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part)
     spent = _losses_to_json({name: account.spent})
     body: dict[str, Any] = {"account": name, "budget": budget.to_json(), "template": template, "spent": spent}
@@ -165,10 +177,10 @@ def _wholes_of(page: LedgerPage, account: LedgerAccount) -> list[LedgerAccount]:
     return found
 
 
-def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Mapping[str, Loss]) -> None:
+def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Mapping[str, Loss], asked: Loss) -> None:
     """Refuse a hold if any total would exceed its budget. ``charges`` are those of the accounts that were named."""
     for account in charged:
-        if account.spent.within(account.budget):
+        if account.rule.fits(account.spent):
             continue
         named, whole = account.name, ""
         if named not in charges:  # the charge of a part went up to this account
@@ -178,7 +190,7 @@ def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Map
         at_most = remaining_budget(page, page.charged_account(named)).text(down=True)
         raise BudgetExceeded(
             f"Expected a worst case of at most {at_most} in account {named!r}{whole}",
-            got=str(charges[named]),
+            got=str(asked),
             do="Ask for less, or have the owner raise the budget",
         )
 
@@ -195,6 +207,8 @@ def take_hold(
     request_id: str | None,
     ticket: str,
     protected: Protected | None = None,
+    event: PrivacyEvent | None = None,
+    before: Fraction = Fraction(0),
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none."""
     row = None if request_id is None else page.find_hold(request_id=request_id)
@@ -216,9 +230,10 @@ def take_hold(
             template = _find_template(page, name)
             account = _write_account(page, name, template.budget, template=template.name)
         accounts.append(account)
-    charges = {account.name: held_charge(account.budget, worst_case) for account in accounts}
+    accounts = [_choose_sum(page, account, worst_case, event, before) for account in accounts]
+    charges = {account.name: account.rule.held(worst_case, event=event, before=before) for account in accounts}
     charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
-    _check_fits(page, charged, charges)
+    _check_fits(page, charged, charges, worst_case)
     body: dict[str, Any] = {
         "question": question,
         "request_id": request_id,
@@ -227,12 +242,41 @@ def take_hold(
     }
     if protected is not None:
         body["protected"] = protected.to_json()
+    if event is not None:
+        body["event"] = event.to_json()
+    if before:
+        body["before"] = str(before)
     entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(HoldRow(entry.sequence, request_id, ticket))
     return _hold_in(entry)
 
 
-def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt) -> LedgerEntry:
+def _choose_sum(
+    page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
+) -> LedgerAccount:
+    """Return an account as its first hold needs it: if that takes all of an (epsilon, delta), by plain sums from now on.
+
+    Over Renyi orders a part of delta pays for composition, so one run at the price of the whole budget would not fit.
+    While nothing was lost either sum may be chosen, because no outcome can have led to the choice; afterwards the
+    account keeps it (docs/proofs/filters.md, Theorem 2, is about one sum).
+    """
+    budget = account.budget
+    if not isinstance(budget, ComposedGuarantee) or account.part is not None or page.parts_of(account.name):
+        return account
+    charge = account.rule.held(worst_case, event=event, before=before)
+    if any(account.spent.amounts().values()) or account.rule.fits(charge):
+        return account
+    plain = rule_for(budget.plain)
+    if not plain.fits(plain.held(worst_case, event=event, before=before)):
+        return account
+    chosen = LedgerAccount.open_empty(account.name, budget.plain, entry=page.next_sequence())
+    spent = _losses_to_json({account.name: chosen.spent})
+    page.post(EntryKind.BUDGET, {"account": account.name, "budget": budget.plain.to_json(), "spent": spent})
+    page.put_account(chosen)
+    return chosen
+
+
+def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: PrivacyEvent | None = None) -> LedgerEntry:
     """Record the receipt and give back what the theorem allows."""
     row, held = _find_hold(page, hold.id)
     stored = receipt.to_dict() | {"ledger_entry": None}  # its own entry gives a receipt its id
@@ -252,9 +296,15 @@ def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt) -> LedgerEntry:
         raise _not_settled("this hold is closed")
     worst_case, released = Loss.from_json(held.body["worst_case"]), held.charges
     accounts = [page.charged_account(name) for name in released]
-    charges = {account.name: settled_charge(account.budget, worst_case, receipt.bill) for account in accounts}
+    event, before = event_in(held), Fraction(held.body.get("before", 0))
+    charges = {
+        one.name: one.rule.settled(worst_case, receipt.bill, event=event, outcome=outcome, before=before)
+        for one in accounts
+    }
     charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
-    body = {"hold": hold.id, "receipt": stored}
+    body: dict[str, Any] = {"hold": hold.id, "receipt": stored}
+    if outcome is not None:
+        body["outcome"] = outcome.to_json()
     entry = _post_charges(page, EntryKind.SETTLE, body, charges=charges, charged=charged)
     page.put_hold(replace(row, state=HoldState.SETTLED, closed_by=entry.sequence))
     return entry
@@ -338,11 +388,23 @@ def _post_charges(
     charged: Sequence[LedgerAccount],
 ) -> LedgerEntry:
     """Record charges and the totals they lead to."""
-    totals = _losses_to_json({account.name: account.spent for account in charged})
-    entry = page.post(kind, body | {"charges": _losses_to_json(charges), "spent": totals})
+    body |= {"charges": _losses_to_json(charges), "spent": _losses_to_json({one.name: one.spent for one in charged})}
+    shown = {one.name: one.rule.shown(one.spent) for one in charged if isinstance(one.spent, ComposedLoss)}
+    entry = page.post(kind, body | ({"shown": _losses_to_json(shown)} if shown else {}))
     for account in charged:
         page.put_account(account)
     return entry
+
+
+def event_in(entry: LedgerEntry, name: str = "event") -> PrivacyEvent | None:
+    """Return the event that an entry states, if any."""
+    stored = entry.body.get(name)
+    return None if stored is None else PrivacyEvent.from_json(stored)
+
+
+def promise_of(budget: Guarantee) -> Guarantee:
+    """Return a budget as its owner stated it."""
+    return budget.plain if isinstance(budget, ComposedGuarantee) else budget
 
 
 def _losses_to_json(losses: dict[str, Loss]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from sqlalchemy import (
     update,
 )
 
+from expost.accounting.budget_rule import read_budget, read_total, rule_for
 from expost.core import Guarantee, InvalidRequest, Loss
-from expost.ledger.charge_rule import used_parts
 from expost.ledger.ledger_account import AccountPart, LedgerAccount
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
@@ -282,7 +282,7 @@ class SqlPage(LedgerPage):
             "name": account.name,
             "budget": canonical_json(account.budget.to_json()),
             "spent": canonical_json(account.spent.to_json()),
-            "used": used_parts(account.budget, account.spent),
+            "used": account.rule.used(account.spent),
             "entry": account.entry,
             "own": canonical_json(account.own.to_json()),
             "part_of": None if part is None else part.of,
@@ -361,15 +361,15 @@ def _build_account(row: Row[Any]) -> LedgerAccount:
 @lru_cache(maxsize=4096)
 def _read_totals(budget: str, spent: str, used: int, own: str) -> tuple[Guarantee, Loss, Loss]:
     """Read budget, total and own charges; the two forms of the total must agree."""
-    limit, total = Guarantee.from_json(json.loads(budget)), _read_loss(spent)
-    if used_parts(limit, total) != used:
+    limit, total = read_budget(json.loads(budget)), _read_loss(spent)
+    if rule_for(limit).used(total) != used:
         raise ValueError("the two forms of the total differ")
     return limit, total, _read_loss(own)
 
 
 @lru_cache(maxsize=4096)
 def _read_loss(text: str) -> Loss:
-    return Loss.from_json(json.loads(text))
+    return read_total(json.loads(text))
 
 
 _read_part = lru_cache(maxsize=4096)(AccountPart.check)

@@ -1,19 +1,20 @@
 """Recomputes a ledger from its chain and compares the result with the stored rows.
 
-This is a second reckoning on plain fractions. It shares the rules of ``charge_rule`` with the writers, and nothing else.
+This is a second reckoning on plain fractions. It shares the prices of ``accounting.budget_rule`` with the writers, and nothing else.
 """
 
 from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from expost.accounting.budget_rule import read_budget, read_total, round_total, rule_for
+from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import ExpostError, Guarantee, Loss
-from expost.ledger.charge_rule import held_charge, round_total, settled_charge
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, LedgerPage, unsound_ledger
 
@@ -112,32 +113,35 @@ class _ReplayedTotal:
     part: tuple[str, str, int] | None
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
 
-    def held_amounts(self, worst_case: Hashable) -> dict[str, Fraction]:
-        """Return what a hold of this worst case is charged."""
-        if worst_case not in self._known:
-            self._known[worst_case] = held_charge(self.budget, _loss_of(worst_case)).amounts()
-        return self._known[worst_case]
+    def held_amounts(self, stated: Mapping[str, Any], held: _Terms) -> dict[str, Fraction]:
+        """Return what a hold is charged; the entry must state no less than the price of what was held."""
+        return self._check_charge(stated, ("held", held), lambda: rule_for(self.budget).held(held.loss, **held.details))
 
-    def settled_amounts(self, worst_case: Hashable, bill: Hashable) -> dict[str, Fraction]:
+    def settled_amounts(
+        self, stated: Mapping[str, Any], held: _Terms, bill: Hashable, outcome: str
+    ) -> dict[str, Fraction]:
         """Return what stays charged once the bill is known."""
-        if (worst_case, bill) not in self._known:
+
+        def price() -> Loss:
+            return rule_for(self.budget).settled(held.loss, _loss_of(bill), outcome=_event_of(outcome), **held.details)
+
+        return self._check_charge(stated, ("settled", held, bill, outcome), price)
+
+    def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
+        """Return the stated charge if it covers its price. The same charges come again and again: they are remembered."""
+        known = (canonical_json(stated) if "costs" in stated or "curve" in stated else tuple(stated.items()), key)
+        if known not in self._known:
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
-            charge = settled_charge(self.budget, _loss_of(worst_case), _loss_of(bill))
-            self._known[worst_case, bill] = charge.amounts()
-        return self._known[worst_case, bill]
+            charge = read_total(stated)
+            if not rule_for(self.budget).covers(charge, price()):
+                raise ValueError("not the charge of the rule")
+            self._known[known] = charge.amounts()
+        return self._known[known]
 
-    def budget_amounts(self) -> dict[str, Fraction]:
-        """Return the amounts of the budget."""
-        if None not in self._known:
-            self._known[None] = self.budget.amounts()
-        return self._known[None]
-
-    def add_charge(self, stated: Mapping[str, Any], charge: Mapping[str, Fraction]) -> None:
-        """Add amounts that the entry must state exactly."""
-        if not _states_amounts(stated, charge):
-            raise ValueError("not the charge of the rule")
-        self.own = {name: round_total(old + charge[name]) for name, old in self.own.items()}
+    def fits(self) -> bool:
+        """Return whether the total keeps the budget."""
+        return rule_for(self.budget).fits(rule_for(self.budget).zero.with_amounts(self.spent))
 
 
 @dataclass(slots=True)
@@ -185,10 +189,9 @@ class _Replay:
         self._steps[entry.kind](entry)
         for name, stated in entry.body.get("spent", {}).items():
             total = self.totals[name]
-            limits = total.budget_amounts()
             if total.entry != entry.sequence or not _states_amounts(stated, total.spent):
                 raise ValueError("a total does not add up")
-            if any(amount > limits[part] for part, amount in total.spent.items()):
+            if not total.fits():
                 raise ValueError("a total exceeds its budget")
 
     def _begin_ledger(self, entry: LedgerEntry) -> None:
@@ -196,11 +199,11 @@ class _Replay:
             raise ValueError("a ledger begins once")
 
     def _open_account(self, entry: LedgerEntry) -> None:
-        name, budget = entry.body["account"], Guarantee.from_json(entry.body["budget"])
+        name, budget = entry.body["account"], read_budget(entry.body["budget"])
         template = entry.body["template"]
         if name in self.totals or (template is not None and self.totals[template].budget != budget):
             raise ValueError("opened twice, or with another budget than its template")
-        nothing = dict.fromkeys(budget.amounts(), Fraction(0))
+        nothing = rule_for(budget).zero.amounts()
         total = self.totals[name] = _ReplayedTotal(budget, nothing, entry.sequence, nothing, None)
         if "part" not in entry.body:
             return
@@ -215,15 +218,23 @@ class _Replay:
         total.part = (of, by, touching)
 
     def _change_budget(self, entry: LedgerEntry) -> None:
-        total, budget = self.totals[entry.body["account"]], Guarantee.from_json(entry.body["budget"])
+        total, budget = self.totals[entry.body["account"]], read_budget(entry.body["budget"])
+        nothing = rule_for(budget).zero.amounts()
         if budget.definition != total.budget.definition:
             raise ValueError("the currency of an account changed")
+        if nothing.keys() != total.spent.keys():
+            # Only an account on which nothing was spent may go from Renyi orders to plain sums.
+            if any(total.spent.values()) or total.part is not None or entry.body["account"] in self.lanes:
+                raise ValueError("another sum after a charge")
+            total = replace(total, spent=nothing, own=nothing)
         self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
 
     def _take_hold(self, entry: LedgerEntry) -> None:
-        worst_case = _key_of(entry.body["worst_case"])
+        held = _Terms.of(entry)
         for name, stated in entry.body["charges"].items():
-            self.totals[name].add_charge(stated, self.totals[name].held_amounts(worst_case))
+            total = self.totals[name]
+            charge = total.held_amounts(stated, held)
+            total.own = {each: round_total(old + charge[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
         # Entries from before units were kept state none, and one about another account decides nothing.
         stated = entry.body.get("protected")
@@ -236,14 +247,11 @@ class _Replay:
 
     def _settle_hold(self, entry: LedgerEntry) -> None:
         held = self._close_hold(entry, HoldState.SETTLED)
-        worst_case, bill = _key_of(held.body["worst_case"]), _key_of(entry.body["receipt"]["bill"])
+        terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
+        outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
         for name, stated in entry.body["charges"].items():
-            total = self.totals[name]
-            reserved, charge = total.held_amounts(worst_case), total.settled_amounts(worst_case, bill)
-            if not _states_amounts(stated, charge):
-                charge = reserved  # nothing given back: always sound, and how older entries were settled
-            if not _states_amounts(stated, charge):
-                raise ValueError("not the charge of the rule")
+            total, reserved = self.totals[name], held.charges[name].amounts()
+            charge = total.settled_amounts(stated, terms, bill, outcome)
             total.own = {each: round_total(old + charge[each] - reserved[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
         for name in entry.accounts:
@@ -296,6 +304,38 @@ class _Replay:
             raise ValueError("totals that are not stated")
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What a hold states about its run, as texts: equal terms have equal prices."""
+
+    worst_case: Hashable
+    event: str
+    before: str
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> _Terms:
+        """Read the terms of a hold."""
+        event = entry.body.get("event")
+        return cls(
+            _key_of(entry.body["worst_case"]), canonical_json(event) if event else "", entry.body.get("before", "0")
+        )
+
+    @property
+    def loss(self) -> Loss:
+        """The worst case."""
+        return _loss_of(self.worst_case)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What ``BudgetRule`` takes besides the worst case."""
+        return {"event": _event_of(self.event), "before": Fraction(self.before)}
+
+
+def _event_of(text: str) -> PrivacyEvent | None:
+    """Read an event that was stored as JSON; an empty text is none."""
+    return PrivacyEvent.from_json(json.loads(text)) if text else None
+
+
 def _unit_of(stated: Mapping[str, Any]) -> tuple[str, ...]:
     """Return adjacency and unit as a hold or a receipt spells them, for comparison only."""
     return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
@@ -303,6 +343,8 @@ def _unit_of(stated: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _states_amounts(stated: Mapping[str, Any], amounts: Mapping[str, Fraction]) -> bool:
     """Return whether a loss in JSON has these amounts."""
+    if "costs" in stated:
+        return read_total(stated).amounts() == amounts
     if "curve" in stated:
         return {f"epsilon at order {Fraction(order)}": Fraction(cost) for order, cost in stated["curve"]} == amounts
     # Texts are compared first: reading fractions is slow, and building a checked ``Loss`` ten times slower still.

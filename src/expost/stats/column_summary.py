@@ -131,6 +131,11 @@ class SummaryPlan:
         """Return the sum of the columns' worst cases."""
         return PureLoss(sum((plan.due for plan in self.plans), Fraction(0)))
 
+    @property
+    def refined_from(self) -> Fraction:
+        """Return what was paid for the releases that the statistics continue."""
+        return sum((plan.refined_from for plan in self.plans), Fraction(0))
+
     def measure(self, dataset: Dataset) -> list[Any]:
         """Return one sealed vector per column."""
         return [plan.measure(dataset) for plan in self.plans]

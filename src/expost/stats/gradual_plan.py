@@ -337,6 +337,12 @@ class GradualPlan:
         """Return the price less what earlier answers have paid."""
         return PureLoss(self.due)
 
+    @property
+    def refined_from(self) -> Fraction:
+        """Return what was paid for the release that this plan continues; zero for a new one or a free answer."""
+        earlier = self.check.continued
+        return Fraction(0) if earlier is None or not self.due else earlier.paid
+
     def amount_due(self, price: Fraction) -> Fraction:
         """Return what is still to be paid at most, at this price."""
         earlier = self.check.continued

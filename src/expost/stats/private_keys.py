@@ -23,6 +23,7 @@ from expost.core import (
     PlanContext,
     Query,
     Receipt,
+    RefiningPlan,
     Release,
     Sealed,
     Sensitivity,
@@ -521,6 +522,11 @@ class NotedPlan:
     def worst_case(self) -> Loss:
         """Return the most that the query itself can cost."""
         return self.plan.worst_case
+
+    @property
+    def refined_from(self) -> Fraction:
+        """Return what was paid for the releases that the query itself continues."""
+        return self.plan.refined_from if isinstance(self.plan, RefiningPlan) else Fraction(0)
 
     def measure(self, dataset: Dataset) -> Any:
         """Measure the query itself."""

@@ -31,7 +31,8 @@ losses = st.one_of(
 
 
 def test_every_kind_of_loss_is_generated_here() -> None:
-    assert {kind.__name__ for kind in Loss.__subclasses__()} == {
+    # Totals of accounts are losses too; they live with the accountant.
+    assert {kind.__name__ for kind in Loss.__subclasses__() if kind.__module__.startswith("expost.core")} == {
         "PureLoss",
         "ApproxLoss",
         "ZeroConcentratedLoss",

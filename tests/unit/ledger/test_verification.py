@@ -1,5 +1,6 @@
 import pytest
 
+from expost.accounting.budget_rule import ComposedGuarantee, rule_for
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -39,12 +40,14 @@ def test_an_empty_chain_is_unsound():
 
 def test_entries_that_gave_nothing_back_are_sound_and_those_that_gave_too_much_are_not(monkeypatch):
     held, bill = ApproxLoss(0.5, 1e-6), ApproxLoss(0.25, 1e-6)
-    for charge, sound in ((held, True), (ApproxLoss(0.125, 1e-6), False), (ApproxLoss(0.25, 0), False)):
+    rule = rule_for(ComposedGuarantee.of(approx(1, 1e-5)))
+    for loss, sound in ((held, True), (ApproxLoss(0.125, 1e-6), False), (ApproxLoss(0.25, 0), False)):
+        charge = rule.held(loss)
         ledger = MemoryLedger()
         ledger.open_account("dataset:a", approx(1, 1e-5))
         hold = ledger.hold(["dataset:a"], held, question="q")
         with monkeypatch.context() as patch:
-            patch.setattr("expost.ledger.posting.settled_charge", lambda *_, charge=charge: charge)
+            patch.setattr("expost.accounting.budget_rule.BudgetRule.settled", lambda *_, charge=charge, **__: charge)
             ledger.settle(hold, Receipt(question="q", method="m", promise=held.promise(), bill=bill))
 
         if sound:

@@ -11,6 +11,7 @@ from tests.forked import told_by_a_fork
 
 import expost
 import expost.ledger
+from expost.accounting.concentrated import pure_to_zcdp
 from expost.core import Measure, PureLoss, WrongArguments, ZeroConcentratedLoss
 from expost.noise import SeededBits
 from expost.session.statistic_methods import STATISTICS
@@ -44,7 +45,7 @@ def test_a_refinement_pays_in_full_where_pure_losses_do_not_add_up(source) -> No
     for level in (0.5, 1):
         session.count(epsilon=level)
 
-    assert session.spent() == ZeroConcentratedLoss(0.125 + 0.5)
+    assert session.spent() == ZeroConcentratedLoss(pure_to_zcdp(0.5) + pure_to_zcdp(1))
 
 
 def test_a_later_session_goes_on_where_the_first_stopped(source, tmp_path, monkeypatch) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
+from expost.answer import hold_for, settle_for
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -152,6 +154,23 @@ class TrainingPlan:
         """Return the price of the whole schedule."""
         return self.prices.cap
 
+    @property
+    def event(self) -> PrivacyEvent:
+        """Return the steps of the whole schedule and, of rows held out, the private tests; a row is in one of the two."""
+        return self._build_event(len(self.schedule.phases), self.prices.cap.epsilon)
+
+    def event_of(self, receipt: Receipt) -> PrivacyEvent:
+        """Return the steps that ran until the training stopped."""
+        tested = max((spent for name, spent in receipt.breakdown.items() if name != "training"), default=Fraction(0))
+        phases = len(self.schedule.phases) if receipt.rung is None else receipt.rung + 1
+        return self._build_event(phases, tested)
+
+    def _build_event(self, phases: int, tested: Fraction) -> PrivacyEvent:
+        steps = self.schedule.build_event(phases)
+        if not self.validation_share:
+            return steps
+        return Parallel((steps, ExPostEvent(tested, self.prices.cap.epsilon)))
+
     def measure(self, dataset: Any) -> TrainingTable:
         """Encode the rows; they cannot be printed."""
         return self.table(dataset)
@@ -284,7 +303,7 @@ def train_resumably(
         start = checkpoint.read(terms) or TrainingProgress(terms, split_key=source.integer(KEY_BITS) | 1)
         if start.hold is None or not ledger.durable:
             # A ledger in memory died with its process: the whole run is charged to the new one.
-            hold = ledger.hold(accounts, plan.worst_case, question=plan.question, protected=protected)
+            hold = hold_for(plan, ledger, accounts, question=plan.question, protected=protected)
         elif start.hold.accounts != tuple(sorted(check_name(account) for account in accounts)):
             raise InvalidRequest("Expected the account that holds this training", do="Name it as before")
         else:
@@ -294,7 +313,7 @@ def train_resumably(
         start = replace(start, hold=hold)
         checkpoint.write(start)
         release = _run_quietly(replace(plan, start=start, save=checkpoint.write), dataset, source, simulation)
-        release = release.entered(ledger.settle(hold, release.receipt))
+        release = release.entered(settle_for(plan, ledger, hold, release.receipt))
         checkpoint.remove()
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)

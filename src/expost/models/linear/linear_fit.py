@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accounting.concentrated import ConcentratedTotal
+from expost.accounting.privacy_event import ConcentratedEvent, PrivacyEvent
 from expost.core import (
     Adjacency,
     ApproxGuarantee,
@@ -310,8 +311,9 @@ class ApproxPrice:
     """A plan of at most rho, charged as the (epsilon, delta) that its cap implies (CKS20, Proposition 12).
 
     Delta is chosen before the run, so the whole run is one (epsilon, delta)-private mechanism, which adds up with
-    others (DR14, Theorem 3.16). Nothing is given back where it stops early: an epsilon for the rho that was seen would
-    need a delta that holds for all stopping points at once (docs/proofs/gaussian-ridge.md).
+    others (DR14, Theorem 3.16). Of the pair nothing is given back where it stops early: an epsilon for the rho that was
+    seen would need a delta that holds for all stopping points at once (docs/proofs/gaussian-ridge.md). An account over
+    Renyi orders is charged the rho itself, of which the unused part comes back (docs/proofs/filters.md, Theorem 1).
     """
 
     inner: Plan
@@ -335,6 +337,15 @@ class ApproxPrice:
         """Return what is held and, stopped early or not, paid."""
         return ApproxLoss(self.epsilon, self.delta)
 
+    @property
+    def event(self) -> PrivacyEvent:
+        """Return the whole rho."""
+        return ConcentratedEvent(self.inner.worst_case.amounts()["rho"])
+
+    def event_of(self, receipt: Receipt) -> PrivacyEvent:
+        """Return the rho that was used."""
+        return ConcentratedEvent(Fraction(receipt.terms["rho"]))
+
     def measure(self, source: Any) -> Any:
         """Measure as the inner plan does."""
         return self.inner.measure(source)
@@ -343,11 +354,12 @@ class ApproxPrice:
         """Return the inner plan's release, its receipt in this currency."""
         release = self.inner.climb(sealed, bits)
         receipt = release.receipt
+        rho = receipt.bill.amounts()["rho"]
         paid = replace(
             receipt,
             promise=ApproxGuarantee(self.epsilon, self.delta),
             bill=ApproxLoss(self.epsilon, self.delta),
-            terms={**receipt.terms, "held as": str(receipt.promise), "came to": str(receipt.bill)},
+            terms={**receipt.terms, "held as": str(receipt.promise), "came to": str(receipt.bill), "rho": str(rho)},
             breakdown={},
             citations=(*receipt.citations, "CKS20, Proposition 12"),
         )
