@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from expost.accounting.concentrated import pure_to_zcdp
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -722,8 +723,8 @@ def test_a_template_itself_is_never_charged(ledger):
             ZeroConcentratedLoss(1),
             ZeroConcentratedLoss(0.25),
         ),
-        (zcdp(2), PureLoss(1), PureLoss(0.25), ZeroConcentratedLoss(0.5), ZeroConcentratedLoss(0.5)),
-        (zcdp(2), GaussianLoss(1), GaussianLoss(0.5), ZeroConcentratedLoss(0.5), ZeroConcentratedLoss(0.25)),
+        (zcdp(2), PureLoss(1), PureLoss(0.25), *[ZeroConcentratedLoss(pure_to_zcdp(1))] * 2),
+        (zcdp(2), GaussianLoss(1), GaussianLoss(0.25), ZeroConcentratedLoss(0.5), ZeroConcentratedLoss(0.125)),
         (gdp(2), GaussianLoss(1), GaussianLoss(0.25), GaussianLoss(1), GaussianLoss(0.25)),
         (
             RenyiGuarantee(((2, 2), (4, 4))),
@@ -752,12 +753,9 @@ def test_a_loss_is_charged_in_the_currency_of_the_account(ledger, budget, held, 
         (epsilon(1), ZeroConcentratedLoss(0.1)),
         (epsilon(1), ApproxLoss(0.1, 1e-9)),
         (epsilon(1), GaussianLoss(0.1)),
-        (approx(1, 1e-6), ZeroConcentratedLoss(0.1)),
-        (gdp(1), PureLoss(0.1)),
         (gdp(1), ZeroConcentratedLoss(0.1)),
         (zcdp(1), ApproxLoss(0.1, 1e-9)),
-        (RenyiGuarantee(((2, 2),)), RenyiLoss(((3, 1),))),
-        (RenyiGuarantee(((2, 2),)), PureLoss(0.1)),
+        (RenyiGuarantee(((3, 2),)), RenyiLoss(((2, 1),))),
     ],
     ids=lambda value: value.definition,
 )

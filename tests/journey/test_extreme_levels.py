@@ -94,7 +94,7 @@ def test_a_sensible_epsilon_is_answered(name: str) -> None:
     session = Session(Dataset(TABLE, **described()), approx(1000, 0.1))
     with contextlib.suppress(TargetNotMet):
         session.ask(QUESTIONS[name](10))
-    assert session.spent().amounts()["epsilon"] == 10
+    assert 9 < session.spent().amounts()["epsilon"] <= 10  # the orders of the account may prove a little less
 
 
 def test_a_fault_in_the_mechanism_itself_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

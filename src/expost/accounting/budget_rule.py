@@ -62,6 +62,7 @@ FAILURE_SHARE = Fraction(1, 2)
 _UNIT = 2**40  # costs at Renyi orders are whole multiples of 2^-40: exact in sums, equal on every machine
 _LEAST_AMOUNT = Fraction(1, 10**18)  # smaller positive totals are rounded up to this; see expost.core.rational
 _LONGEST_DENOMINATOR = 1 << 512  # sums of arbitrary fractions would grow without bound; longer ones are rounded up
+_LARGEST_EPSILON = 1000  # of a budget that is added up at Renyi orders
 _SAME = Fraction(1, 10**9)  # relative difference of one divergence computed on two machines
 _HALVINGS = 50  # of the interval in which the largest admitted epsilon lies
 _ENDLESS = Fraction(2**20)  # stands for an infinite cost: above every budget, and exact when a hold is given back
@@ -99,13 +100,16 @@ class ComposedGuarantee(ApproxGuarantee):
     @classmethod
     def of(cls, budget: ApproxGuarantee, *, orders: tuple[float, ...] | None = None) -> ComposedGuarantee:
         """Return the budget of a new account; ``orders`` are those of the account that it is a part of, if any."""
-        if budget.epsilon >= _ENDLESS:
-            raise InvalidRequest("Expected a budget with a smaller epsilon", got=budget.epsilon, do="Lower it")
         failure = budget.delta * FAILURE_SHARE
         shares = None if orders is None else dict.fromkeys(orders, 1 / len(orders))
         found = ApproxFilter(budget.epsilon, budget.delta, failure=failure, shares=shares)
         limits = tuple(math.floor(limit * _UNIT) for limit in found.limits)
         return cls(budget.epsilon, budget.delta, failure, found.orders, limits)
+
+    @staticmethod
+    def suits(budget: ApproxGuarantee) -> bool:
+        """Return whether orders help at all: an epsilon above a thousand promises nothing that sums do not."""
+        return budget.epsilon <= _LARGEST_EPSILON and budget.delta > 0
 
     @property
     def plain(self) -> ApproxGuarantee:
@@ -471,7 +475,7 @@ def _event_of(worst_case: Terms, bill: Terms, before: Fraction) -> PrivacyEvent:
 def _budgets_for(definition: str) -> list[str]:
     """Return the definitions of accounts in which a loss of this one has a price."""
     found = [budget for line in RULES if line.loss == definition for budget in line.budgets]
-    return [f"{each} at the same orders" if each == definition == "rdp" else each for each in found]
+    return [f"{each} at its orders" if each == definition == "rdp" else each for each in found]
 
 
 def _bill_above_hold() -> LedgerUnsound:

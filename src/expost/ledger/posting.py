@@ -123,10 +123,10 @@ def _write_account(
     if isinstance(budget, ApproxGuarantee) and not isinstance(budget, ComposedGuarantee):
         # A part adds up over the orders of the whole: the totals of parts enter the total of the whole.
         above = None if part is None else page.charged_account(part.of).budget
-        if above is None:
-            budget = ComposedGuarantee.of(budget)
-        elif isinstance(above, ComposedGuarantee):
+        if isinstance(above, ComposedGuarantee):
             budget = ComposedGuarantee.of(budget, orders=above.orders)
+        elif above is None and ComposedGuarantee.suits(budget):
+            budget = ComposedGuarantee.of(budget)
     account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part)
     spent = _losses_to_json({name: account.spent})
     body: dict[str, Any] = {"account": name, "budget": budget.to_json(), "template": template, "spent": spent}

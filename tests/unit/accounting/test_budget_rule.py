@@ -215,7 +215,7 @@ def test_a_refusal_names_the_currencies_that_would_do():
 
 
 def test_renyi_losses_need_the_orders_of_the_account():
-    with pytest.raises(InvalidRequest, match="rdp at the same orders"):
+    with pytest.raises(InvalidRequest, match="rdp at its orders"):
         rule_for(RenyiGuarantee(((3, 1),))).held(RenyiLoss(((2, 1),)))
     with pytest.raises(InvalidRequest, match="Use an account in rdp"):
         rule_for(epsilon(1)).held(RenyiLoss(((2, 1),)))
