@@ -6,11 +6,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from expost.core import InvalidRequest
+from expost.core import EngineFailed, InvalidRequest
 from expost.data import Dataset
 from expost.data.engines import duckdb_engine
 from expost.data.engines.duckdb_engine import DuckEngine
@@ -84,3 +86,46 @@ def test_a_csv_file_is_read_without_writing_anything(place, monkeypatch) -> None
     monkeypatch.chdir(place)
     assert sum(batch.num_rows for batch in Dataset(place / "people.csv").batches(["a"])) == 1000
     assert [path.name for path in place.iterdir()] == ["people.csv"]
+
+
+def read_in_threads(engine: DuckEngine, threads: int = 4) -> list[object]:
+    """What each of several threads reads while the others read too."""
+    found: list[object] = []
+    together = threading.Barrier(threads)
+
+    def read() -> None:
+        together.wait()
+        try:
+            found.append(sum(batch.num_rows for batch in engine.batches(["a"], rows_per_batch=1000)))
+        except Exception as error:
+            found.append(error)
+
+    running = [threading.Thread(target=read) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return found
+
+
+def test_threads_may_read_at_the_same_time() -> None:
+    rows = 200_000
+    connection = duckdb.connect()
+    relation = connection.sql(f"select range as a from range({rows})")
+
+    assert read_in_threads(DuckEngine(relation)) == [rows] * 4
+    assert read_in_threads(DuckEngine.query(f"select range as a from range({rows})")) == [rows] * 4
+
+
+def test_one_thread_reads_a_query_twice_at_once_and_a_relation_not() -> None:
+    query = DuckEngine.query("select range as a from range(100000)")
+    pairs = zip(query.batches(["a"], rows_per_batch=2048), query.batches(["a"], rows_per_batch=2048), strict=True)
+    assert sum(one.num_rows == two.num_rows for one, two in pairs) == -(-100_000 // 2048)
+
+    relation = DuckEngine(duckdb.connect().sql("select range as a from range(100000)"))
+    first = relation.batches(["a"], rows_per_batch=2048)
+    next(first)
+    with pytest.raises(EngineFailed, match="two passes at once"):
+        next(relation.batches(["a"]))
+    first.close()
+    assert sum(batch.num_rows for batch in relation.batches(["a"])) == 100_000

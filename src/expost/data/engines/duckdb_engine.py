@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from expost.core import InvalidRequest
+from expost.core import EngineFailed, InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, count_workers, quote_name
 
 __all__ = ["DuckEngine"]
@@ -25,14 +28,17 @@ class DuckEngine(Engine):
     """Streams a DuckDB relation. Only the owner's SQL runs here, never an analyst's.
 
     Rows may come in any order, because no total depends on it: insertion order is not preserved and no ORDER BY is used
-    (DuckDB's DB-API reader breaks one at batch borders). The relation is run again for every pass.
+    (DuckDB's DB-API reader breaks one at batch borders). The relation is run again for every pass. A connection has one
+    open result: a new query on it ends the one that is being read. Passes over a query therefore have a cursor each, and
+    passes over a caller's relation, whose connection is the caller's, wait for each other.
 
     >>> DuckEngine.query("select 41 as age").schema.names
     ['age']
     """
 
     def __init__(self, relation: Any) -> None:
-        self._relation = relation
+        self._open_relation: Callable[[], Any] = lambda: relation
+        self._turn: AbstractContextManager[Any] = _ThreadTurn()
         self._schema = relation.limit(0).to_arrow_table().schema
 
     @classmethod
@@ -52,6 +58,7 @@ class DuckEngine(Engine):
         )
         try:
             engine = cls(connection.sql(sql))
+            engine._open_relation, engine._turn = lambda: connection.cursor().sql(sql), contextlib.nullcontext()
         except duckdb.Error:
             _remove_folder(folder, os.getpid())
         else:
@@ -65,12 +72,34 @@ class DuckEngine(Engine):
         return self._schema
 
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-        chosen = self._relation.project(", ".join(map(quote_name, columns))) if columns else self._relation
-        with chosen.to_arrow_reader(rows_per_batch) as reader:
-            for batch in reader:
-                # DuckDB rounds its batches up to whole vectors.
-                for start in range(0, batch.num_rows, rows_per_batch):
-                    yield batch.slice(start, rows_per_batch)
+        with self._turn:
+            relation = self._open_relation()
+            chosen = relation.project(", ".join(map(quote_name, columns))) if columns else relation
+            with chosen.to_arrow_reader(rows_per_batch) as reader:
+                for batch in reader:
+                    # DuckDB rounds its batches up to whole vectors.
+                    for start in range(0, batch.num_rows, rows_per_batch):
+                        yield batch.slice(start, rows_per_batch)
+
+
+class _ThreadTurn:
+    """Lets one thread read at a time. A thread that waits for itself would wait for ever, so it is refused."""
+
+    def __init__(self) -> None:
+        self._lock, self._reader = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        if self._reader == threading.get_ident():
+            raise EngineFailed(
+                "Cannot read a DuckDB relation in two passes at once because its connection has one result",
+                do="Pass the query as SQL, or read one pass after the other",
+            )
+        self._lock.acquire()
+        self._reader = threading.get_ident()
+
+    def __exit__(self, *failure: object) -> None:
+        self._reader = 0
+        self._lock.release()
 
 
 def _remove_folder(folder: str, process: int) -> None:

@@ -369,7 +369,7 @@ def test_a_ledger_in_memory_is_charged_for_the_whole_run_after_a_restart(
                 desk.train(small.surely_late(), small, ledger=memory)
             crash.undo()
         else:
-            release = desk.train(small.surely_late(), small, ledger=memory)
+            desk.train(small.surely_late(), small, ledger=memory)
 
     assert 0 < memory.spent(ACCOUNT).amounts()["epsilon"] < 50
 
