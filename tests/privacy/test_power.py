@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from expost.audit import AuditVerdict, all_entries, audit_table
-from expost.audit.audit_table import catches, measured_power, smallest_fault
+from expost.audit.audit_table import catches, read_power, smallest_fault
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 
@@ -48,19 +48,19 @@ def test_half_the_noise_of_fits_and_statistics_is_caught_in_the_quick_profile(na
 
 
 def test_every_entry_has_a_measured_power():
-    assert set(measured_power("full")) == set(ENTRIES)
+    assert set(read_power()["profiles"]["full"]) == set(ENTRIES)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_full_profile_catches_small_faults(name):
     """A tenth too little noise in mechanisms, three tenths in fits and statistics, as it was measured."""
-    assert 0 < measured_power("full")[name] <= (0.1 if name in MECHANISMS else 0.3)
+    assert 0 < read_power()["profiles"]["full"][name] <= (0.1 if name in MECHANISMS else 0.3)
 
 
 @long_profile
 @pytest.mark.parametrize("name", ENTRIES)
 def test_what_was_measured_is_still_caught(name):
-    assert smallest_fault(ENTRIES[name], "full") == pytest.approx(measured_power("full")[name])
+    assert smallest_fault(ENTRIES[name], "full") == pytest.approx(read_power()["profiles"]["full"][name])
 
 
 @long_profile

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,16 +22,7 @@ from expost.audit.pair_attack import Pair
 from expost.audit.planted_fault import Noise
 from expost.core import InvalidRequest, MissingExtra
 
-__all__ = [
-    "AuditEntry",
-    "AUDITED_PACKAGES",
-    "all_entries",
-    "mechanisms",
-    "mechanisms_named",
-    "mechanisms_of",
-    "missing",
-    "resolve",
-]
+__all__ = ["AUDITED_PACKAGES", "AuditEntry", "all_entries", "mechanisms", "mechanisms_of", "missing", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,6 @@ class AuditEntry:
 
 
 AUDITED_PACKAGES = ("noise", "accuracy", "stats", "models", "holdout", "robustness")
-_PREFIX = "entries_"
 
 
 def all_entries() -> tuple[AuditEntry, ...]:
@@ -73,9 +64,7 @@ def all_entries() -> tuple[AuditEntry, ...]:
     >>> any(entry.short_name == "noise.LaplaceMechanism" for entry in all_entries())
     True
     """
-    found = sorted(
-        module.name for module in pkgutil.iter_modules(expost.audit.__path__) if module.name.startswith(_PREFIX)
-    )
+    found = [each.name for each in pkgutil.iter_modules(expost.audit.__path__) if each.name.startswith("entries_")]
     modules = [importlib.import_module(f"expost.audit.{name}") for name in found]
     entries = [entry for module in modules for entry in module.entries()]
     names = [entry.mechanism for entry in entries]
@@ -111,45 +100,26 @@ def mechanisms_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the mechanisms that one module defines, not those that it imports."""
     for name, item in vars(module).items():
         public = not name.startswith("_") and getattr(item, "__module__", None) == module.__name__
-        if public and (inspect.isclass(item) or inspect.isfunction(item)):
-            lines = (item.__doc__ or "").splitlines()
-            if any(line.strip().startswith("Guarantee:") for line in lines):
-                yield name, item
+        documented = public and (inspect.isclass(item) or inspect.isfunction(item))
+        if documented and re.search(r"^\s*Guarantee:", item.__doc__ or "", re.MULTILINE):
+            yield name, item
 
 
 def missing(entries: Sequence[AuditEntry], found: Mapping[str, Any]) -> list[str]:
     """List the mechanisms that no entry attacks; an entry may use any dotted name of the object.
 
-    >>> missing([], mechanisms_named("expost.noise.LaplaceMechanism"))
+    >>> missing([], {"expost.noise.LaplaceMechanism": resolve("expost.noise.LaplaceMechanism")})
     ['expost.noise.LaplaceMechanism']
     """
     covered = [resolve(name) for entry in entries for name in entry.names]
     return sorted(name for name, item in found.items() if not any(item is other for other in covered))
 
 
-def mechanisms_named(*names: str) -> dict[str, Any]:
-    """Look up objects by their dotted names.
-
-    >>> mechanisms_named("expost.noise.LaplaceMechanism")["expost.noise.LaplaceMechanism"].__name__
-    'LaplaceMechanism'
-    """
-    return {name: resolve(name) for name in names}
-
-
 def resolve(name: str) -> Any:
-    """Look up the object that a dotted name refers to.
-
-    >>> resolve("expost.noise.mechanism.LaplaceMechanism") is resolve("expost.noise.LaplaceMechanism")
-    True
-    """
-    parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            item: Any = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[length:]:
-            item = getattr(item, part, None)
-        if item is not None:
-            return item
-    raise InvalidRequest("Expected the dotted name of a mechanism", got=name, do="Name a public class or function")
+    """Look up the object that a dotted name refers to."""
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        raise InvalidRequest(
+            "Expected the dotted name of a mechanism", got=name, do="Name a public class or function"
+        ) from None

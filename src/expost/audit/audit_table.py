@@ -20,52 +20,20 @@ from expost.audit.privacy_claim import unit_of
 from expost.core import InvalidRequest
 from expost.noise.bits import BitSource, SeededBits, system_bits
 
-__all__ = [
-    "FACTORS",
-    "catches",
-    "smallest_fault",
-    "PROFILES",
-    "AuditProfile",
-    "AuditRow",
-    "AuditVerdict",
-    "audit_entry",
-    "audit_table",
-    "bits_of",
-    "measured_on",
-    "measured_power",
-    "profile_of",
-    "strength_of",
-]
-
-
-@cache
-def _read_power() -> dict[str, Any]:
-    """Read the measured power that is stored in the package."""
-    stored: dict[str, Any] = json.loads((resources.files("expost.audit") / "power.json").read_text())
-    return stored
-
-
-def measured_power(profile: str) -> dict[str, float]:
-    """Read the smallest planted fault that each entry detected at this profile: the missing share of the noise, 0 for none.
-
-    >>> measured_power("full")["noise.LaplaceMechanism"] <= 0.1
-    True
-    """
-    found: dict[str, float] = _read_power()["profiles"].get(profile, {})
-    return found
-
-
-def measured_on() -> str:
-    """Read the date of the measurement.
-
-    >>> len(measured_on())
-    10
-    """
-    return str(_read_power()["date"])
-
+__all__ = ["PROFILES", "AuditProfile", "AuditRow", "AuditVerdict", "audit_entry", "audit_table", "read_power"]
 
 _STRONG = 0.5  # of the claim: an attack that finds less is called weak
 Progress = Callable[[int, int, str], None]
+
+
+@cache
+def read_power() -> dict[str, Any]:
+    """Read the measured power that the package stores: its ``date``, and ``profiles``.
+
+    A profile lists the smallest planted fault that each entry detected: the missing share of the noise, 0 for none.
+    """
+    stored: dict[str, Any] = json.loads((resources.files("expost.audit") / "power.json").read_text())
+    return stored
 
 
 @dataclass(frozen=True)
@@ -151,11 +119,7 @@ class AuditRow:
 
 
 def strength_of(finding: AttackFinding) -> AuditVerdict:
-    """Judge the finding that decides a row.
-
-    >>> strength_of(AttackFinding("pair", found=0.2, allowed=1.0)).value
-    'weak'
-    """
+    """Judge the finding that decides a row."""
     if finding.violated:
         return AuditVerdict.VIOLATED
     if not finding.found > 0:
@@ -177,13 +141,12 @@ def audit_table(
     probability at most 1 - ``confidence``. A seed makes the table reproducible; ``None`` draws fresh bits.
     ``progress`` is called with (done, total, name) before each mechanism.
 
-    >>> from expost.audit.audit_registry import all_entries
     >>> laplace = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
     >>> [row.verdict.value for row in audit_table(AuditProfile(2000, 100), entries=laplace)]
     ['no violation found']
     """
     settings = profile_of(profile)
-    measured = measured_power(profile) if isinstance(profile, str) else {}
+    measured = read_power()["profiles"].get(profile, {}) if isinstance(profile, str) else {}
     chosen = all_entries() if entries is None else tuple(entries)
     pairs = {entry.mechanism: tuple(entry.pairs()) for entry in chosen}
     tries = max(1, sum(map(len, pairs.values())))
@@ -251,21 +214,14 @@ FACTORS = tuple(Fraction(percent, 100) for percent in (90, 80, 70, 50, 25))
 _TRIES = 200  # pairs of the whole table, which share its failure probability
 
 
-def smallest_fault(
-    entry: AuditEntry, profile: str | AuditProfile = "quick", *, factors: Sequence[Fraction] = FACTORS
-) -> float:
+def smallest_fault(entry: AuditEntry, profile: str | AuditProfile = "quick") -> float:
     """Find the smallest planted fault that the entry's attack detects, as the missing share of noise; 0 if there is none.
 
     Faults are tried from the smallest on, at the failure probability that a pair has in the whole table.
-
-    >>> from expost.audit.audit_registry import all_entries
-    >>> (laplace,) = [entry for entry in all_entries() if entry.short_name == "noise.LaplaceMechanism"]
-    >>> smallest_fault(laplace, AuditProfile(4000, 100), factors=[Fraction(9, 10), Fraction(1, 2)])
-    0.5
     """
     if not entry.noise:
         raise InvalidRequest("Expected an entry that declares its noise", got=entry.short_name, do="Declare noise=")
-    return next((float(1 - factor) for factor in factors if catches(entry, factor, profile)), 0.0)
+    return next((float(1 - factor) for factor in FACTORS if catches(entry, factor, profile)), 0.0)
 
 
 def catches(entry: AuditEntry, factor: Fraction, profile: str | AuditProfile = "quick") -> bool:

@@ -15,42 +15,16 @@ from numpy.typing import NDArray
 from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
 from expost.audit.audit_registry import AuditEntry
+from expost.audit.entries_threshold import queries_around, reduced_pair, session_pair
 from expost.audit.fit_views import hypotheses_pair, path_pair, tilt_pair
-from expost.audit.pair_attack import Outcomes, Pair, Sampler, repeat
+from expost.audit.pair_attack import Outcomes, Pair, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, GAUSSIAN, GAUSSIAN_PATH, PATHS, REDUCED, SPHERICAL, TILTS, Noise
 from expost.audit.privacy_claim import ExPost
-from expost.audit.threshold_views import queries_around, reduced_pair, session_pair
-from expost.core import (
-    Adjacency,
-    Ladder,
-    Norm,
-    Plan,
-    PureGuarantee,
-    Sealed,
-    Sensitivity,
-    ZeroConcentratedGuarantee,
-)
+from expost.core import Adjacency, Ladder, Norm, Plan, PureGuarantee, Sealed, Sensitivity, ZeroConcentratedGuarantee
 from expost.data.row_source import read_rows
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
-from expost.models.linear import (
-    AdaptiveRidge,
-    Aim,
-    CertifiedRidge,
-    Doubling,
-    GaussianRidge,
-    GradientFit,
-    MonotoneFit,
-    NoiseReduction,
-    OutputFit,
-    PaperFit,
-    Problem,
-    ResidualCheck,
-    TestedFit,
-    TheoryInversion,
-    TiltedClassifier,
-    TiltedRidge,
-    TiltedRisk,
-)
+from expost.models import linear
+from expost.models.linear import Aim, PaperFit, Problem
 from expost.models.linear.classifier_fit import grid_labels
 from expost.models.linear.output_perturbation import GaussianOutput, SphericalOutput
 from expost.models.linear.paper_fit import measure_moments
@@ -78,21 +52,24 @@ _COIN = (Noise("expost.accuracy.black_box.sample_bernoulli", argument=0),)
 def entries() -> Iterable[AuditEntry]:
     """List one entry per fitting method."""
     climbs = (*PATHS, *ABOVE_THRESHOLD)
+    fits = {
+        "TiltedRisk": (_tilted_risk, TILTS),
+        "ResidualCheck": (_residual_check, PATHS),
+        "TiltedClassifier": (_classifier_pairs, TILTS),
+        "TiltedRidge": (_tilted_ridge, (*TILTS, *PATHS)),
+        "CertifiedRidge": (_certified_ridge, PATHS),
+        "GaussianRidge": (_gaussian_ridge, GAUSSIAN_PATH),
+        "AdaptiveRidge": (_adaptive_ridge, GAUSSIAN_PATH),
+        "OutputFit": (_output_pairs, (*PATHS, *SPHERICAL, *GAUSSIAN)),
+        "GradientFit": (_gradient_pairs, climbs),
+        "NoiseReduction": (_noise_reduction, climbs),
+        "Doubling": (_doubling_pairs, PATHS),
+        "TheoryInversion": (_theory_pairs, PATHS),
+        "TestedFit": (_tested_pairs, (*TILTS, *REDUCED)),
+        "MonotoneFit": (_monotone_pairs, (*TILTS, *REDUCED)),
+    }
     return (
-        AuditEntry("expost.models.linear.TiltedRisk", _tilted_risk, noise=TILTS),
-        AuditEntry("expost.models.linear.ResidualCheck", _residual_check, noise=PATHS),
-        AuditEntry("expost.models.linear.TiltedClassifier", _classifier_pairs, noise=TILTS),
-        AuditEntry("expost.models.linear.TiltedRidge", _tilted_ridge, noise=(*TILTS, *PATHS)),
-        AuditEntry("expost.models.linear.CertifiedRidge", _certified_ridge, noise=PATHS),
-        AuditEntry("expost.models.linear.GaussianRidge", _gaussian_ridge, noise=GAUSSIAN_PATH),
-        AuditEntry("expost.models.linear.AdaptiveRidge", _adaptive_ridge, noise=GAUSSIAN_PATH),
-        AuditEntry("expost.models.linear.OutputFit", _output_pairs, noise=(*PATHS, *SPHERICAL, *GAUSSIAN)),
-        AuditEntry("expost.models.linear.GradientFit", _gradient_pairs, noise=climbs),
-        AuditEntry("expost.models.linear.NoiseReduction", _noise_reduction, noise=climbs),
-        AuditEntry("expost.models.linear.Doubling", _doubling_pairs, noise=PATHS),
-        AuditEntry("expost.models.linear.TheoryInversion", _theory_pairs, noise=PATHS),
-        AuditEntry("expost.models.linear.TestedFit", _tested_pairs, noise=(*TILTS, *REDUCED)),
-        AuditEntry("expost.models.linear.MonotoneFit", _monotone_pairs, noise=(*TILTS, *REDUCED)),
+        *(AuditEntry(f"expost.models.linear.{name}", pairs, noise=noise) for name, (pairs, noise) in fits.items()),
         AuditEntry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
     )
 
@@ -109,8 +86,8 @@ def request_pair(
         coefficients = np.clip(release.value.coefficients, -50, 50)[None]
         return Outcomes.of(coefficients, [release.receipt.epsilon] if billed else None)
 
-    left_runs, right_runs = (repeat(partial(run_fit, request.measure(read_rows(*table)))) for table in (left, right))
-    return Pair(name, claim, left_runs, right_runs, slow=True, most_runs=runs)
+    sides = (request.measure(read_rows(*table)) for table in (left, right))
+    return Pair.repeated(name, claim, run_fit, *sides, most_runs=runs)
 
 
 def _make_problem(
@@ -144,28 +121,22 @@ def _labelled_rows(columns: int, norm: Norm = Norm.L1) -> Sides:
 
 def _tilted_risk() -> Sequence[Pair]:
     def build_pair(name: str, loss: RowLoss, scale: float, *, penalty: float = _STRONG) -> Pair:
-        risk = TiltedRisk(loss, UnitBall(1), 4, penalty)
+        risk = linear.TiltedRisk(loss, UnitBall(1), 4, penalty)
         grid = _SIGNS if scale == 1.0 else grid_numbers(1.0)
         sides = _read_sides(lambda source: UnitRows(source, risk.ball, grid), _one_row_tables(1))
         return tilt_pair(name, risk, Fraction(1), sides, target_scale=scale)
 
-    def sample_fits(table: Table) -> Sampler:
-        risk = TiltedRisk(LogisticLoss(), UnitBall(2), 4, 1.0)
-        rows = UnitRows(read_rows(*table), risk.ball, _SIGNS)
-        return repeat(lambda bits: risk.release(rows, Fraction(1), bits=bits))
+    whole = linear.TiltedRisk(LogisticLoss(), UnitBall(2), 4, 1.0)
 
+    def run_fit(rows: UnitRows, bits: BitSource) -> Any:
+        return whole.release(rows, Fraction(1), bits=bits)
+
+    sides = _read_sides(lambda source: UnitRows(source, whole.ball, _SIGNS), (_LEFT, _RIGHT))
     return (
         build_pair("rounded hinge, a label flips", HuberHinge(), 1.0),
         build_pair("logistic loss, a label flips", LogisticLoss(), 1.0, penalty=1.0),
         build_pair("truncated square, a target flips", TruncatedSquare(1.0), 2.0**-GRID_BITS),
-        Pair(
-            "whole runs",
-            PureGuarantee(Fraction(1)),
-            sample_fits(_LEFT),
-            sample_fits(_RIGHT),
-            slow=True,
-            most_runs=_RUNS,
-        ),
+        Pair.repeated("whole runs", PureGuarantee(Fraction(1)), run_fit, *sides, most_runs=_RUNS),
     )
 
 
@@ -174,7 +145,7 @@ def _classifier_pairs() -> Sequence[Pair]:
 
     def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
         problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
-        request = TiltedClassifier(problem, HuberHinge(), _SIGNS, delta=delta)
+        request = linear.TiltedClassifier(problem, HuberHinge(), _SIGNS, delta=delta)
         claim = request.worst_case.promise()
         return tilt_pair(name, request._risk, request.epsilon, _labelled_rows(columns, norm), claim=claim)
 
@@ -182,37 +153,31 @@ def _classifier_pairs() -> Sequence[Pair]:
         build_pair("Laplace tilt", 1, Norm.L1),
         build_pair("spherical tilt", 2, Norm.L2),
         build_pair("Gaussian tilt", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", TiltedClassifier(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
+        request_pair("whole fits", linear.TiltedClassifier(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
 def _tilted_ridge() -> Sequence[Pair]:
     """Attack the tilt at its share of the bill, then the whole fit; the residual check has a separate entry."""
-    request = TiltedRidge(_make_problem(epsilon=1.0, columns=1, penalty=_STRONG))
+    request = linear.TiltedRidge(_make_problem(epsilon=1.0, columns=1, penalty=_STRONG))
     sides = _read_sides(request.measure, _one_row_tables(1))
     risk = request._risk_within(1.0)
     return (
         tilt_pair("its tilt", risk, request._epsilon, sides, target_scale=2.0**-GRID_BITS),
-        request_pair("whole fits", TiltedRidge(_make_problem(epsilon=1.0))),
+        request_pair("whole fits", linear.TiltedRidge(_make_problem(epsilon=1.0))),
     )
 
 
 def _tested_pairs() -> Sequence[Pair]:
     """Attack a fit and a test at their shares of the bill, then both; with validation rows the replaced row is only tested."""
-
-    def request(validation: int) -> TestedFit:
-        return TestedFit(
-            _make_problem(score=("accuracy", 0.9), max_epsilon=3.0), LogisticLoss(), _SIGNS, validation=validation
-        )
-
-    sharp = TestedFit(
-        _make_problem(score=("accuracy", 0.9), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
-    )
+    pose = partial(_make_problem, score=("accuracy", 0.9), max_epsilon=3.0)
+    request = partial(linear.TestedFit, pose(), LogisticLoss(), _SIGNS)
+    sharp = linear.TestedFit(pose(columns=1, penalty=_STRONG), HuberHinge(), _SIGNS)
     return (
         tilt_pair("its fits", sharp._risk, sharp._levels[-1], _labelled_rows(1)),
         _last_tests_pair("its tests", sharp._rule, [0, 0, 1], [1, 1, 0]),
-        request_pair("fitted and tested", request(0), runs=100),
-        request_pair("tested only", request(2), runs=100),
+        request_pair("fitted and tested", request(validation=0), runs=100),
+        request_pair("tested only", request(validation=2), runs=100),
     )
 
 
@@ -224,10 +189,9 @@ def _last_tests_pair(name: str, rule: Any, left: Sequence[int], right: Sequence[
 
 def _monotone_pairs() -> Sequence[Pair]:
     """Attack fits when a row is removed; the declared number of rows stays the same."""
-    few = _make_problem(score=("log_loss", 0.65), max_epsilon=1.0)
-    sharp = MonotoneFit(
-        _make_problem(score=("log_loss", 0.65), max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
-    )
+    pose = partial(_make_problem, score=("log_loss", 0.65))
+    few = linear.MonotoneFit(pose(max_epsilon=1.0), LogisticLoss(), _SIGNS)
+    sharp = linear.MonotoneFit(pose(max_epsilon=3.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS)
     (with_row, target), _ = _one_row_tables(1)
     tables = (with_row, target), (with_row[1:], target[1:])
     fitted = [cast(Sides, sharp.measure(read_rows(*table)))[0] for table in tables]
@@ -236,36 +200,35 @@ def _monotone_pairs() -> Sequence[Pair]:
         tilt_pair("its fits", sharp._risk, sharp._levels[-1], (fitted[0], fitted[1])),
         _last_tests_pair("its tests", sharp._rule, [0, 0, 0], [1, 1, 1]),
         _last_tests_pair("its first test", sharp._rule, [0, 0, 0], [1, 0, 0]),
-        request_pair("a row is removed", MonotoneFit(few, LogisticLoss(), _SIGNS), right=fewer),
+        request_pair("a row is removed", few, right=fewer),
     )
 
 
 # ------------------------------------------------------------------------------------------------ noisy moments
 
-# Rows (1, 0) with target 1 and (1/2, sqrt(3)/2) with target -1: their moments are as far apart as moments can be.
-_FAR_APART = (
-    (np.array([[1.0, 0.0]] + 3 * [[0.0, 0.0]]), np.array([1.0, 0.0, 0.0, 0.0])),
-    (np.array([[0.5, math.sqrt(0.75)]] + 3 * [[0.0, 0.0]]), np.array([-1.0, 0.0, 0.0, 0.0])),
-)
-_CORNERS = (
-    (np.array([[1.0, 0.0]] + 3 * [[0.0, 0.0]]), np.array([1.0, 0.0, 0.0, 0.0])),
-    (np.array([[0.0, 1.0]] + 3 * [[0.0, 0.0]]), np.array([1.0, 0.0, 0.0, 0.0])),
-)
+
+def _first_row_table(features: Sequence[float], target: float) -> Table:
+    """Make a table of one row and three rows of zeros."""
+    return np.array([features] + 3 * [[0.0, 0.0]]), np.array([target, 0.0, 0.0, 0.0])
+
+
+# The moments of the second pair are as far apart as moments can be.
+_CORNERS = _first_row_table([1.0, 0.0], 1.0), _first_row_table([0.0, 1.0], 1.0)
+_FAR_APART = _first_row_table([1.0, 0.0], 1.0), _first_row_table([0.5, math.sqrt(0.75)], -1.0)
 
 
 def _certified_ridge() -> Sequence[Pair]:
-    request = CertifiedRidge(_make_problem(epsilon=1.0))
+    request = linear.CertifiedRidge(_make_problem(epsilon=1.0))
     left, right = (request.measure(read_rows(*table)) for table in _CORNERS)
+    claim = PureGuarantee(request._ladder.cap)
     return (
-        path_pair(
-            "its moments", DiscreteLaplacePath, (left, right), request._ladder, PureGuarantee(request._ladder.cap)
-        ),
+        path_pair("its moments", DiscreteLaplacePath, (left, right), request._ladder, claim),
         request_pair("whole fits", request),
     )
 
 
 def _gaussian_ridge() -> Sequence[Pair]:
-    request = GaussianRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
+    request = linear.GaussianRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     left, right = (request.measure(read_rows(*table)) for table in _FAR_APART)
     claim = ZeroConcentratedGuarantee(request._ladder.cap)
     return (
@@ -276,7 +239,7 @@ def _gaussian_ridge() -> Sequence[Pair]:
 
 def _adaptive_ridge() -> Sequence[Pair]:
     """Attack the moments at their share of rho, then the whole fit."""
-    request = AdaptiveRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
+    request = linear.AdaptiveRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     sides = [request.measure(read_rows(*table)) for table in _FAR_APART]
     both = sides[0][1], sides[1][1]
     most = request._rho * Fraction(9, 10)
@@ -293,52 +256,44 @@ def _adaptive_ridge() -> Sequence[Pair]:
 def _output_pairs() -> Sequence[Pair]:
     def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
         problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
-        request = OutputFit(problem, HuberHinge(), _SIGNS, delta=delta)
-        left, right = (_noisy_minima(request, rows) for rows in _labelled_rows(columns, norm))
-        return Pair(name, request.worst_case.promise(), left, right)
+        request = linear.OutputFit(problem, HuberHinge(), _SIGNS, delta=delta)
+        sides = _labelled_rows(columns, norm)
+        return Pair.of(name, request.worst_case.promise(), partial(_sample_output, request), *sides)
 
     return (
         build_pair("Laplace noise", 1, Norm.L1),
         build_pair("spherical noise", 2, Norm.L2),
         build_pair("Gaussian noise", 2, Norm.L2, _DELTA),
-        request_pair("whole fits", OutputFit(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
+        request_pair("whole fits", linear.OutputFit(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
 
-def _noisy_minima(request: OutputFit, rows: UnitRows) -> Sampler:
+def _sample_output(request: linear.OutputFit, rows: UnitRows, runs: int, bits: BitSource) -> Outcomes:
     """Sample a minimum under the noise of the fit, once per run."""
     noise: Any = request._noise
-    penalty = request._problem.penalty
-    best = minimize_objective(Objective(rows, HuberHinge(), penalty, np.zeros(rows.ball.dimension)))
+    best = minimize_objective(Objective(rows, HuberHinge(), request._problem.penalty, np.zeros(rows.ball.dimension)))
     exact = np.rint(best / noise.valley.step).astype(np.int64)
-
-    def sample_runs(runs: int, bits: BitSource) -> Outcomes:
-        if isinstance(noise, SphericalOutput):
-            spherical = SphericalLaplaceMechanism(request._epsilon)
-            return Outcomes.of(spherical.simulate(exact, noise._row_sensitivity, runs=runs, bits=bits))
-        if isinstance(noise, GaussianOutput):
-            normal = noise._build_mechanism(request._epsilon)
-            return Outcomes.of(normal.simulate(exact, noise._row_sensitivity, runs=runs, bits=bits))
-        copies = noise.release(
-            lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE)),
-            request._epsilon,
-            bits,
-        )
-        return Outcomes.of((copies / noise.valley.step).reshape(runs, -1))
-
-    return sample_runs
+    if isinstance(noise, SphericalOutput | GaussianOutput):
+        spherical = isinstance(noise, SphericalOutput)
+        build = SphericalLaplaceMechanism if spherical else noise._build_mechanism
+        return Outcomes.of(build(request._epsilon).simulate(exact, noise._row_sensitivity, runs=runs, bits=bits))
+    copies = noise.release(
+        lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE)),
+        request._epsilon,
+        bits,
+    )
+    return Outcomes.of((copies / noise.valley.step).reshape(runs, -1))
 
 
 def _gradient_pairs() -> Sequence[Pair]:
     """Attack minima, the test and whole fits; 200 rows make the test cheap enough to distinguish its bill from a larger one."""
     many = 200
     aim = Aim.of(failure_probability=0.2, max_epsilon=2.0, excess_risk=0.5)
-    request = GradientFit(Problem(UnitBall(2), many, 1.0, aim), LogisticLoss(), _SIGNS)
+    request = linear.GradientFit(Problem(UnitBall(2), many, 1.0, aim), LogisticLoss(), _SIGNS)
     left, right = ((np.vstack([np.tile(_FEATURES[:1], (many - 1, 1)), [1.0, 0.0]]), np.ones(many)) for _ in range(2))
     right[1][-1] = -1.0
-    sharp = GradientFit(
-        _make_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG), HuberHinge(), _SIGNS
-    )
+    problem = _make_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG)
+    sharp = linear.GradientFit(problem, HuberHinge(), _SIGNS)
     one, other = (SealedRisk(rows, HuberHinge(), _STRONG, target_scale=1.0) for rows in _labelled_rows(1))
     return (
         hypotheses_pair("its minima", (one, other), Fraction(1), sensitivity=sharp._minimum_sensitivity),
@@ -360,18 +315,17 @@ def _paper_fit(task: Task, cap: float, *, columns: int = 2, penalty: float = 1.0
     return PaperFit(_make_problem(excess_risk=2.0, max_epsilon=cap, columns=columns, penalty=penalty), task, labels)
 
 
-def _paper_minima(fit: PaperFit, level: Fraction) -> Pair:
+def _paper_minima(cap: float) -> Pair:
     """Build a pair of minima under the noise of one level; under strong penalties the logistic loss is nearly linear there."""
-    rows = _labelled_rows(fit.problem.ball.dimension)
-    risks = fit.exact_risk(rows[0]), fit.exact_risk(rows[1])
-    return hypotheses_pair("its minima", risks, level, sensitivity=fit.minimum_sensitivity())
+    fit = _paper_fit(Task.LOGISTIC_OUTPUT, cap, columns=1, penalty=_STRONG)
+    left, right = (fit.exact_risk(rows) for rows in _labelled_rows(1))
+    return hypotheses_pair("its minima", (left, right), Fraction(2), sensitivity=fit.minimum_sensitivity())
 
 
 def _noise_reduction() -> Sequence[Pair]:
-    request = NoiseReduction(_paper_fit(Task.LOGISTIC_OUTPUT, 60.0), rungs=8)
-    sharp = _paper_fit(Task.LOGISTIC_OUTPUT, 60.0, columns=1, penalty=_STRONG)
+    request = linear.NoiseReduction(_paper_fit(Task.LOGISTIC_OUTPUT, 60.0), rungs=8)
     return (
-        _paper_minima(sharp, Fraction(2)),
+        _paper_minima(cap=60.0),
         _paper_moments(),
         _test_pair(request._rule),
         request_pair("whole fits", request),
@@ -386,13 +340,12 @@ def _paper_moments() -> Pair:
 
 
 def _doubling_pairs() -> Sequence[Pair]:
-    return _paper_moments(), request_pair("whole fits", Doubling(_paper_fit(Task.RIDGE_COVARIANCE, 40.0)))
+    return _paper_moments(), request_pair("whole fits", linear.Doubling(_paper_fit(Task.RIDGE_COVARIANCE, 40.0)))
 
 
 def _theory_pairs() -> Sequence[Pair]:
-    request = TheoryInversion(_paper_fit(Task.LOGISTIC_OUTPUT, 200.0))
-    sharp = _paper_fit(Task.LOGISTIC_OUTPUT, 200.0, columns=1, penalty=_STRONG)
-    return _paper_minima(sharp, Fraction(2)), _paper_moments(), request_pair("whole fits", request)
+    request = linear.TheoryInversion(_paper_fit(Task.LOGISTIC_OUTPUT, 200.0))
+    return _paper_minima(cap=200.0), _paper_moments(), request_pair("whole fits", request)
 
 
 # -------------------------------------------------------------------------------------------------- trials and checks
@@ -417,7 +370,7 @@ def _black_box() -> Sequence[Pair]:
 
 def _residual_check() -> Sequence[Pair]:
     """Attack with one row that exceeds the reach as far as it can, and on the other side not at all."""
-    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, leash=3.0)
+    check = linear.ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, leash=3.0)
     cap = Fraction(4)
 
     def run_check(rows: UnitRows, bits: BitSource) -> Outcomes:
@@ -428,9 +381,8 @@ def _residual_check() -> Sequence[Pair]:
         UnitRows(read_rows(np.array([[1.0, 0.0]]), np.array([target])), UnitBall(2), grid_numbers(1.0))
         for target in (-1.0, 1.0)
     ]
-    left, right = (repeat(partial(run_check, rows)) for rows in sides)
     sealed = check._seal_contributions(sides[0]), check._seal_contributions(sides[1])
     return (
         path_pair("its reading", DiscreteLaplacePath, sealed, Ladder((Fraction(1),)), PureGuarantee(Fraction(1))),
-        Pair("a residual of 3 or of 1", ExPost(PureGuarantee(cap)), left, right, slow=True, most_runs=2000),
+        Pair.repeated("a residual of 3 or of 1", ExPost(PureGuarantee(cap)), run_check, *sides, most_runs=2000),
     )

@@ -1,4 +1,4 @@
-"""Attacks on the statistics: whole queries on tables of a few rows, with one row or one unit added."""
+"""Attacks on the statistics and the hypothesis tests: whole queries on tables of a few rows that differ in one row."""
 
 from __future__ import annotations
 
@@ -10,39 +10,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from expost import stats
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.climb_simulator import simulated_pairs
-from expost.audit.pair_attack import Outcomes, Pair, repeat
+from expost.audit.pair_attack import Outcomes, Pair
 from expost.audit.planted_fault import CHOICES, LAPLACE, PATHS, RECORDS, SMOOTH
 from expost.audit.privacy_claim import Claim, ExPost
 from expost.audit.replay_views import replay_pair
 from expost.core import PureGuarantee, Release, Sensitivity
 from expost.data import Dataset
 from expost.noise.bits import BitSource
-from expost.stats import (
-    ApproximateBounds,
-    ContingencyTable,
-    Count,
-    CountByPrivateKeys,
-    CountDistinct,
-    Covariance,
-    GroupRelease,
-    Histogram,
-    Mean,
-    MostCommon,
-    PrivateKeys,
-    Quantile,
-    Quantiles,
-    StandardDeviation,
-    Sum,
-    Summary,
-    TopK,
-    Variance,
-)
+from expost.stats import hypothesis
 
-__all__ = ["EQUAL", "entries", "question_pair", "trials_pair"]
+__all__ = ["EQUAL", "entries", "released_pair", "trials_pair"]
 
 Build = Callable[..., Any]
+Rows = Sequence[dict[str, Any]]
 
 _NOISE = (*LAPLACE, *PATHS, *CHOICES, *RECORDS, *SMOOTH)  # whatever a query draws
 _RUNS = 150  # a query takes milliseconds, however small the table
@@ -58,58 +41,51 @@ EQUAL = 30 * [{"who": 1, "key": "b", "x": 0, "y": 0}]
 _MANY = 60 * _ROWS  # so many rows of each key that no noise hides it
 _TOP = 200  # the highest of so many steps is chosen rarely
 _SCHEMA = pa.schema({"who": pa.int8(), "key": pa.string(), "x": pa.int8(), "y": pa.int8()})
-_TRIAL = pa.field("trial", pa.int32())
+_BOUNDS = {"x": (0, 1), "y": (0, 1)}
 
 
 def entries() -> Iterable[AuditEntry]:
-    """List one entry per statistic."""
+    """List one entry per statistic and one per test."""
+    variance = partial(stats.Variance, "x", within=0.24, max_epsilon=4)
+    statistics = {
+        "Count": _count_pairs,
+        "CountDistinct": _statistic_pairs(stats.CountDistinct),
+        "Histogram": _statistic_pairs(partial(stats.Histogram, "x", edges=[0, 0.5, 1])),
+        "ContingencyTable": _table_pairs,
+        "TopK": _statistic_pairs(partial(stats.TopK, "key", 1), noisy=False),
+        "Sum": _statistic_pairs(partial(stats.Sum, "x"), partial(stats.Sum, "x", within="50%", max_epsilon=2)),
+        "Mean": _statistic_pairs(partial(stats.Mean, "x")),
+        "Variance": _statistic_pairs(partial(stats.Variance, "x"), variance, rows=EQUAL),
+        "StandardDeviation": _statistic_pairs(partial(stats.StandardDeviation, "x"), rows=EQUAL),
+        "Covariance": _statistic_pairs(partial(stats.Covariance, ["x", "y"]), rows=4 * EQUAL),
+        "Summary": _statistic_pairs(partial(stats.Summary, ["x"]), rows=EQUAL),
+        "Quantiles": _statistic_pairs(partial(stats.Quantiles, "x", [0.5], levels=1)),
+        "Quantile": _quantile_pairs,
+        "MostCommon": _statistic_pairs(partial(stats.MostCommon, "key"), noisy=False),
+        "ApproximateBounds": _approximate_bounds,
+        "PrivatelyBounded": _privately_bounded,
+        "PrivateKeys": _private_keys,
+        "ByPrivateKeys": _by_private_keys,
+        "CountByPrivateKeys": _counts_by_private_keys,
+    }
+    # Tests that allow a private number of rows are also attacked with one.
+    tests = {
+        "BinomialTest": _test_pairs(partial(hypothesis.BinomialTest, "s", equals=True, null=0.5)),
+        "MeanDifferenceTest": _test_pairs(partial(hypothesis.MeanDifferenceTest, "x", by="g", groups=("a", "b"))),
+        "AnovaTest": _test_pairs(partial(hypothesis.AnovaTest, "x", by="g")),
+        "GoodnessOfFitTest": _test_pairs(partial(hypothesis.GoodnessOfFitTest, "g", [0.5, 0.5])),
+        "IndependenceTest": _test_pairs(partial(hypothesis.IndependenceTest, "g", "s")),
+        "CorrelationTest": _test_pairs(partial(hypothesis.CorrelationTest, "x", "y"), private_size=False),
+        "LinearCorrelationTest": _test_pairs(partial(hypothesis.LinearCorrelationTest, "x", "z"), private_size=False),
+        "SplitTest": _test_pairs(partial(hypothesis.SplitTest, "correlation", "x", "y", parts=1)),
+    }
     return (
-        AuditEntry("expost.stats.Count", _count_pairs, noise=_NOISE),
-        AuditEntry("expost.stats.CountDistinct", _statistic_pairs(CountDistinct), noise=_NOISE),
-        AuditEntry(
-            "expost.stats.Histogram", _statistic_pairs(partial(Histogram, "x", edges=[0, 0.5, 1])), noise=_NOISE
-        ),
-        AuditEntry("expost.stats.ContingencyTable", _table_pairs, noise=_NOISE),
-        AuditEntry("expost.stats.TopK", _statistic_pairs(partial(TopK, "key", 1), noisy=False), noise=_NOISE),
-        AuditEntry(
-            "expost.stats.Sum",
-            _statistic_pairs(partial(Sum, "x"), partial(Sum, "x", within="50%", max_epsilon=2)),
-            noise=_NOISE,
-        ),
-        AuditEntry("expost.stats.Mean", _statistic_pairs(partial(Mean, "x")), noise=_NOISE),
-        AuditEntry(
-            "expost.stats.Variance",
-            _statistic_pairs(partial(Variance, "x"), partial(Variance, "x", within=0.24, max_epsilon=4), rows=EQUAL),
-            noise=_NOISE,
-        ),
-        AuditEntry(
-            "expost.stats.StandardDeviation",
-            _statistic_pairs(partial(StandardDeviation, "x"), rows=EQUAL),
-            noise=_NOISE,
-        ),
-        AuditEntry(
-            "expost.stats.Covariance", _statistic_pairs(partial(Covariance, ["x", "y"]), rows=4 * EQUAL), noise=_NOISE
-        ),
-        AuditEntry("expost.stats.Summary", _statistic_pairs(partial(Summary, ["x"]), rows=EQUAL), noise=_NOISE),
-        AuditEntry("expost.stats.Quantiles", _statistic_pairs(partial(Quantiles, "x", [0.5], levels=1)), noise=_NOISE),
-        AuditEntry("expost.stats.Quantile", _quantile_pairs, noise=_NOISE),
-        AuditEntry("expost.stats.MostCommon", _statistic_pairs(partial(MostCommon, "key"), noisy=False), noise=_NOISE),
-        AuditEntry("expost.stats.ApproximateBounds", _approximate_bounds, noise=_NOISE),
-        AuditEntry("expost.stats.PrivatelyBounded", _privately_bounded, noise=_NOISE),
-        AuditEntry("expost.stats.PrivateKeys", _private_keys, noise=_NOISE),
-        AuditEntry("expost.stats.ByPrivateKeys", _by_private_keys, noise=_NOISE),
-        AuditEntry("expost.stats.CountByPrivateKeys", _counts_by_private_keys, noise=_NOISE),
+        *(AuditEntry(f"expost.stats.{name}", pairs, noise=_NOISE) for name, pairs in statistics.items()),
+        *(AuditEntry(f"expost.stats.hypothesis.{name}", pairs, noise=PATHS) for name, pairs in tests.items()),
     )
 
 
-def trials_pair(
-    name: str,
-    build: Build,
-    *,
-    epsilon: int = 1,
-    billed: int | None = None,
-    rows: Sequence[dict[str, Any]] = _ROWS,
-) -> Pair:
+def trials_pair(name: str, build: Build, *, epsilon: int = 1, billed: int | None = None, rows: Rows = _ROWS) -> Pair:
     """Build a pair of thousands of runs at once: every trial is a group with the same few rows, or with one row more.
 
     A row is in one group, so each group is answered with the noise that the query alone would have. ``billed`` plants
@@ -117,19 +93,18 @@ def trials_pair(
     """
     claimed = epsilon if billed is None else billed
 
-    def sample_trials(rows: Sequence[dict[str, Any]], runs: int, bits: BitSource) -> Outcomes:
+    def sample_trials(rows: Rows, runs: int, bits: BitSource) -> Outcomes:
         few = pa.Table.from_pylist(list(rows), _SCHEMA)
-        all_rows = few.take(np.tile(np.arange(len(rows)), runs))
-        table = all_rows.append_column(_TRIAL, pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows))))
-        data = Dataset(table, bounds={"x": (0, 1), "y": (0, 1)}, categories={"key": _KEYS, "trial": list(range(runs))})
+        trials = pa.array(np.repeat(np.arange(runs, dtype=np.int32), len(rows)))
+        table = few.take(np.tile(np.arange(len(rows)), runs)).append_column("trial", trials)
+        data = Dataset(table, bounds=_BOUNDS, categories={"key": _KEYS, "trial": list(range(runs))})
         cells = np.fromiter(_answer_query(partial(build, epsilon=epsilon, by="trial"), data, bits).value.rows, object)
         seen = [[number for cell in trial for number in _cell_numbers(cell)] for trial in np.array_split(cells, runs)]
         shown = np.clip(np.round(np.array(seen, dtype=np.float64), 3), -_FAR, _FAR)
         return Outcomes.of(shown, np.full(runs, float(claimed)))
 
     claim = ExPost(PureGuarantee(Fraction(claimed)))
-    left, right = partial(sample_trials, [*rows, _ADDED]), partial(sample_trials, rows)
-    return Pair(name, claim, left, right, most_runs=_TRIAL_RUNS)
+    return Pair.of(name, claim, sample_trials, [*rows, _ADDED], rows, most_runs=_TRIAL_RUNS)
 
 
 def _answer_query(build: Build, dataset: Dataset, bits: BitSource) -> Release[Any]:
@@ -158,33 +133,27 @@ def question_pair(name: str, build: Build, *, unit: str = "row", claim: Claim | 
         seen[: len(numbers)] = np.clip(np.round(numbers, 3), -_FAR, _FAR)
         return Outcomes.of(seen[None], [release.receipt.epsilon])
 
-    left, right = (repeat(partial(run_query, dataset)) for dataset in (more, fewer))
-    return Pair(name, promise, left, right, slow=True, most_runs=_RUNS)
+    return Pair.repeated(name, promise, run_query, more, fewer, most_runs=_RUNS)
 
 
-def released_pair(name: str, build: Build, *, rows: Sequence[dict[str, Any]] = _ROWS) -> Pair:
+def released_pair(name: str, build: Build, *, rows: Rows = _ROWS) -> Pair:
     """Build a pair of all noisy numbers from which a query computes its answer; the left table has one row more."""
-    more, fewer = _build_dataset([*rows, _ADDED], "row"), _build_dataset(rows, "row")
+    more, fewer = _build_dataset([*rows, _ADDED]), _build_dataset(rows)
     claim = build().plan(fewer).worst_case.promise()
     return replay_pair(name, claim, partial(_answer_query, build, more), partial(_answer_query, build, fewer))
 
 
-def _build_dataset(rows: Sequence[dict[str, Any]], unit: str) -> Dataset:
+def _build_dataset(rows: Rows, unit: str = "row") -> Dataset:
     """Describe a table of these rows."""
     limits: dict[str, Any] = {} if unit == "row" else {"max_rows_per_unit": 2, "max_groups_per_unit": 1}
-    return Dataset(
-        pa.Table.from_pylist(list(rows), _SCHEMA),
-        unit=unit,
-        bounds={"x": (0, 1), "y": (0, 1)},
-        categories={"key": _KEYS},
-        **limits,
-    )
+    table = pa.Table.from_pylist(list(rows), _SCHEMA)
+    return Dataset(table, unit=unit, bounds=_BOUNDS, categories={"key": _KEYS}, **limits)
 
 
 def _release_numbers(release: Release[Any]) -> Any:
     """List everything that leaves as numbers: values, and for groups whether each is there and met its target."""
     value = release.value
-    if isinstance(release, GroupRelease):
+    if isinstance(release, stats.GroupRelease):
         rows = {str(row.label): row for row in release.value.rows}
         labels = _KEYS if set(rows) <= set(_KEYS) else tuple(rows)
         return [(rows[k].value, rows[k].met) if k in rows else (-1.0, -1.0) for k in labels]
@@ -195,89 +164,118 @@ def _release_numbers(release: Release[Any]) -> Any:
     return [_KEYS.index(value)] if isinstance(value, str) else value
 
 
-def _statistic_pairs(
-    build: Build, *climbs: Build, rows: Sequence[dict[str, Any]] = _ROWS, noisy: bool = True
-) -> Callable[[], Sequence[Pair]]:
+def _statistic_pairs(build: Build, *climbs: Build, rows: Rows = _ROWS, noisy: bool = True) -> Build:
     """Combine many trials of one statistic, its noisy numbers where it has some, and a few runs of it and of its climbs."""
 
     def build_pairs() -> Sequence[Pair]:
         alone = [question_pair(f"one row more, {place + 1}", each) for place, each in enumerate(climbs)]
         released = [released_pair("its noisy numbers", partial(build, epsilon=1), rows=rows)] if noisy else []
-        return [
-            trials_pair("one row more, many trials", build, rows=rows),
-            *released,
-            question_pair("one row more", partial(build, epsilon=1)),
-            *alone,
-        ]
+        trials = trials_pair("one row more, many trials", build, rows=rows)
+        return [trials, *released, question_pair("one row more", partial(build, epsilon=1)), *alone]
 
     return build_pairs
 
 
 def _table_pairs() -> Sequence[Pair]:
     def build(*, epsilon: float, by: str) -> Any:
-        return ContingencyTable([by, "key"], epsilon=epsilon)
+        return stats.ContingencyTable([by, "key"], epsilon=epsilon)
 
     return [trials_pair("one row more, many trials", build)]
 
 
 def _approximate_bounds() -> Sequence[Pair]:
-    build = partial(ApproximateBounds, "x", epsilon=1, largest=4)
+    build = partial(stats.ApproximateBounds, "x", epsilon=1, largest=4)
     return [released_pair("its noisy numbers", build), question_pair("one row more", build)]
 
 
 def _privately_bounded() -> Sequence[Pair]:
-    build = partial(Mean, "x", bounds="private", epsilon=1, largest=4)
-    return [
-        released_pair("its noisy numbers", build, rows=100 * _ROWS[1:]),
-        question_pair("one row more", build),
-    ]
+    build = partial(stats.Mean, "x", bounds="private", epsilon=1, largest=4)
+    return [released_pair("its noisy numbers", build, rows=100 * _ROWS[1:]), question_pair("one row more", build)]
 
 
 def _count_pairs() -> Sequence[Pair]:
+    climb = partial(stats.Count, within="50%", max_epsilon=2)
     return [
-        trials_pair("one row more, many trials", Count),
-        question_pair("one row more, climbing", partial(Count, within="50%", max_epsilon=2)),
-        question_pair(
-            "one row more, groups climbing after a pilot", partial(Count, within="50%", by="key", max_epsilon=2)
-        ),
-        question_pair("one unit more", partial(Count, epsilon=1, by="key"), unit="who"),
-        *simulated_pairs()[:3],  # single relative counts: only many runs reach all of their rungs
+        trials_pair("one row more, many trials", stats.Count),
+        question_pair("one row more, climbing", climb),
+        question_pair("one row more, groups climbing after a pilot", partial(climb, by="key")),
+        question_pair("one unit more", partial(stats.Count, epsilon=1, by="key"), unit="who"),
+        *simulated_pairs(),  # single relative counts: only many runs reach all of their rungs
     ]
 
 
 def _quantile_pairs() -> Sequence[Pair]:
     """Attack the choice itself, where one more row at the top makes the top likelier and all else less likely."""
-    plan: Any = Quantile("x", 0.5, epsilon=2).plan(
-        Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)})
-    )
+    steps = Dataset(pa.table({"x": pa.array([0], pa.int16())}), bounds={"x": (0, _TOP)})
+    plan: Any = stats.Quantile("x", 0.5, epsilon=2).plan(steps)
 
     def sample_choices(steps: Sequence[int], runs: int, bits: BitSource) -> Outcomes:
         return Outcomes.of(plan.mechanism.simulate(steps, Sensitivity(1), runs=runs, bits=bits))
 
-    left, right = partial(sample_choices, [_TOP - 1, _TOP]), partial(sample_choices, [_TOP - 1])
     trials = [
-        trials_pair(f"{method}, many trials", partial(Quantile, "x", 0.5, method=method))
+        trials_pair(f"{method}, many trials", partial(stats.Quantile, "x", 0.5, method=method))
         for method in ("exponential", "smooth")
     ]
-    return [Pair("its choice", plan.worst_case.promise(), left, right), *trials]
+    choice = Pair.of("its choice", plan.worst_case.promise(), sample_choices, [_TOP - 1, _TOP], [_TOP - 1])
+    return [choice, *trials]
 
 
 def _private_keys() -> Sequence[Pair]:
-    build = partial(PrivateKeys, "key", epsilon=1, delta=0.01)
+    build = partial(stats.PrivateKeys, "key", epsilon=1, delta=0.01)
     return [released_pair("its noisy counts", build), _approx_pair("a key more", build)]
 
 
 def _counts_by_private_keys() -> Sequence[Pair]:
-    build = partial(CountByPrivateKeys, "key", epsilon=1, delta=0.01)
+    build = partial(stats.CountByPrivateKeys, "key", epsilon=1, delta=0.01)
     return [released_pair("its noisy counts", build, rows=_MANY), _approx_pair("a key more", build)]
 
 
 def _by_private_keys() -> Sequence[Pair]:
-    build = partial(Sum, "x", by=PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
+    build = partial(stats.Sum, "x", by=stats.PrivateKeys("key", epsilon=0.5, delta=0.01), epsilon=0.5)
     return [released_pair("its noisy numbers", build, rows=_MANY), _approx_pair("a key more, then sums", build)]
 
 
 def _approx_pair(name: str, build: Build) -> Pair:
     """Build a pair of one query that claims (epsilon, delta), not its bill."""
-    claim = build().plan(_build_dataset(_ROWS, "row")).worst_case.promise()
-    return question_pair(name, build, claim=claim)
+    return question_pair(name, build, claim=build().plan(_build_dataset(_ROWS)).worst_case.promise())
+
+
+# ------------------------------------------------------------------------------------------------ hypothesis tests
+
+# Adjacent tables: one row is replaced, as badly as its bounds and categories allow. z stays, so that x moves only the
+# centered parts of the product.
+_LEFT = pa.table({"x": [0.0], "y": [1.0], "z": [0.0], "g": ["a"], "s": [True]})
+_RIGHT = pa.table({"x": [1.0], "y": [0.0], "z": [0.0], "g": ["b"], "s": [False]})
+_SHARED = pa.table(
+    {
+        "x": [0.2, 0.7, 0.9],
+        "y": [2.0, 3.0, 4.0],
+        "z": [0.2, 0.3, 0.5],
+        "g": ["a", "b", "b"],
+        "s": [True, False, True],
+    }
+)
+
+
+def _test_pairs(build: Build, *, private_size: bool = True) -> Build:
+    """Attack everything that a test releases before it computes a p-value."""
+
+    def release_numbers(table: pa.Table, terms: dict[str, Any]) -> Callable[[BitSource], Any]:
+        categories: dict[str, Any] = {"g": ["a", "b"], "s": [True, False]}
+        dataset = Dataset(table, bounds={"x": (0, 1), "z": (0, 1)}, categories=categories, **terms)
+        plan = build(epsilon=2).plan(dataset)
+        return lambda bits: plan.release_numbers(plan.measure(dataset), bits)
+
+    def table_pair(name: str, left: pa.Table, right: pa.Table, **terms: Any) -> Pair:
+        return replay_pair(
+            name, PureGuarantee(Fraction(2)), release_numbers(left, terms), release_numbers(right, terms)
+        )
+
+    def build_pairs() -> Sequence[Pair]:
+        left, right = (pa.concat_tables([row, _SHARED]) for row in (_LEFT, _RIGHT))
+        found = [table_pair("one row replaced", left, right, adjacency="replace-one", rows=4)]
+        if private_size:
+            found.append(table_pair("one row removed", right, _SHARED, adjacency="add-remove"))
+        return found
+
+    return build_pairs

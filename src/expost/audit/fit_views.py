@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,6 @@ class ManyMinima:
 
     ``slopes(theta)`` is the change of variables the other way: the tilt whose minimum is theta. The density of the
     minimum at theta is that of the tilt there, times the determinant of the curvature of the risk.
-
-    >>> from expost.data.row_source import read_rows
-    >>> from expost.data.unit_ball import UnitBall, grid_numbers
-    >>> from expost.models.linear.row_loss import TruncatedSquare
-    >>> rows = UnitRows(read_rows(np.array([[1.0]]), np.array([0.5])), UnitBall(1), grid_numbers(1.0))
-    >>> ManyMinima(rows, TruncatedSquare(4.0), 1.0, 2.0**-GRID_BITS)(np.array([[0.0], [-1.0]])).round(3).tolist()
-    [[0.25], [0.75]]
     """
 
     rows: UnitRows
@@ -98,6 +90,7 @@ class ManyMinima:
 
 
 Sides = tuple[UnitRows, UnitRows]
+PathKind = type[DiscreteLaplacePath] | type[GaussianPath]
 
 _EVERYWHERE = 1e300  # a ball that no hypothesis leaves
 
@@ -117,41 +110,27 @@ def tilt_pair(
     def sample_minima(minima: ManyMinima, runs: int, bits: BitSource) -> Outcomes:
         return Outcomes.of(risk.simulate(minima, epsilon, runs=runs, bits=bits).round(9))
 
-    left, right = (partial(sample_minima, minima) for minima in solvers)
-    return Pair(name, claim or PureGuarantee(epsilon), left, right, features=_tilt_likelihood(risk, *solvers))
+    # The norm of the tilt's density: the longer of the two tilts that lead to an outcome is the less likely one.
+    order, power = {SphericalTilt: (2, 1), GaussianTilt: (2, 2)}.get(type(risk.law), (1, 1))
 
-
-def _tilt_likelihood(risk: TiltedRisk, left: ManyMinima, right: ManyMinima) -> Features:
-    """Compare the lengths of the two tilts that lead to an outcome, in the norm of the tilt's density."""
-    order, power = (
-        (2, 1) if isinstance(risk.law, SphericalTilt) else (2, 2) if isinstance(risk.law, GaussianTilt) else (1, 1)
-    )
-
-    def compare_lengths(theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        ours, theirs = (np.linalg.norm(each.slopes(theta), ord=order, axis=1) ** power for each in (left, right))
+    def compare_lengths(theta: Floats) -> Floats:
+        ours, theirs = (np.linalg.norm(each.slopes(theta), ord=order, axis=1) ** power for each in solvers)
         return np.asarray(theirs - ours)
 
-    return compare_lengths
+    return Pair.of(name, claim or PureGuarantee(epsilon), sample_minima, *solvers, features=compare_lengths)
 
 
-def path_pair(
-    name: str,
-    kind: type[DiscreteLaplacePath] | type[GaussianPath],
-    sides: tuple[Sealed, Sealed],
-    ladder: Ladder,
-    claim: Claim,
-) -> Pair:
+def path_pair(name: str, kind: PathKind, sides: tuple[Sealed, Sealed], ladder: Ladder, claim: Claim) -> Pair:
     """Build a pair of the first rung of a path of sealed numbers, with one copy of the numbers per run."""
 
     def sample_rung(sealed: Sealed, runs: int, bits: BitSource) -> Outcomes:
         rows = kind(sealed_copies(sealed, runs), ladder, bits=bits).at(0)
         return Outcomes.of(np.asarray(rows, np.float64).reshape(runs, -1))
 
-    left, right = (partial(sample_rung, sealed) for sealed in sides)
-    return Pair(name, claim, left, right, features=_path_likelihood(kind, sides))
+    return Pair.of(name, claim, sample_rung, *sides, features=_path_likelihood(kind, sides))
 
 
-def _path_likelihood(kind: type[DiscreteLaplacePath] | type[GaussianPath], sides: tuple[Sealed, Sealed]) -> Features:
+def _path_likelihood(kind: PathKind, sides: tuple[Sealed, Sealed]) -> Features:
     """Compute how much likelier an outcome is on the left, from exact answers on tables of the audit."""
     level = Fraction(10**6 if kind is GaussianPath else 100)  # a level at which hardly any noise is left
     one, other = (np.asarray(kind(sealed, Ladder((level,)), bits=SeededBits(1)).at(0), np.float64) for sealed in sides)
@@ -178,5 +157,4 @@ def hypotheses_pair(name: str, risks: tuple[SealedRisk, SealedRisk], level: Frac
         made = OutputHypotheses(copies, Ladder((level,)), sensitivity=sensitivity, radius=_EVERYWHERE, bits=bits)
         return Outcomes.of(made.block(0, 1).reshape(runs, -1))
 
-    left, right = (partial(sample_minima, risk) for risk in risks)
-    return Pair(name, PureGuarantee(level), left, right)
+    return Pair.of(name, PureGuarantee(level), sample_minima, *risks)

@@ -10,22 +10,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-__all__ = [
-    "above_threshold_law",
-    "choice_law",
-    "geometric_mass",
-    "geometric_reach",
-    "laplace_law",
-    "laplace_mass",
-    "laplace_path_law",
-    "laplace_reach",
-    "noisy_max_law",
-    "permute_and_flip_law",
-    "reduced_law",
-    "response_law",
-    "proposed_law",
-]
-
 Mass = dict[Any, Any]
 Noise = Callable[[Any, int], Any]
 

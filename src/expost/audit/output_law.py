@@ -101,9 +101,8 @@ def _compare_with_delta(pair: LawPair, ours: Law, theirs: Law) -> AttackFinding:
     low, high = 0.0, limit
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _sum_excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta else (low, middle)
-        )
+        exceeds = _sum_excess(ours, theirs, Fraction(math.exp(middle))) > pair.delta
+        low, high = (middle, high) if exceeds else (low, middle)
     return AttackFinding(pair.name, low, limit, exact=True)
 
 

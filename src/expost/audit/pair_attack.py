@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,42 +16,23 @@ from expost.audit.privacy_claim import Claim, ExPost, bound_from_cells, bound_fr
 from expost.core import InvalidRequest, RenyiGuarantee, ZeroConcentratedGuarantee
 from expost.noise.bits import BitSource
 
-__all__ = [
-    "OutcomeEvent",
-    "Features",
-    "AttackFinding",
-    "Outcomes",
-    "Pair",
-    "Partition",
-    "Sampler",
-    "at_least",
-    "at_most",
-    "attack",
-    "find_events",
-    "partitions",
-    "repeat",
-]
+__all__ = ["AttackFinding", "Features", "Outcomes", "Pair", "Sampler", "at_least", "at_most", "attack", "repeat"]
 
 
 def at_least(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDArray[Any]:
     """Compute the Clopper-Pearson lower bound, which exceeds the true probability with at most ``failure_probability``.
 
-    CP34: the bound solves P(Binomial(trials, bound) >= hits) = failure_probability, a quantile of a beta law.
-
     >>> float(at_least(1000, 1000, failure_probability=0.05).round(4))
     0.997
     """
+    # CP34: the bound solves P(Binomial(trials, bound) >= hits) = failure_probability, a quantile of a beta law.
     count = np.asarray(hits, dtype=np.float64)
     low = special.betaincinv(np.maximum(count, 1), trials - count + 1, failure_probability)
     return np.where(count > 0, low, 0.0)
 
 
 def at_most(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDArray[Any]:
-    """Compute the Clopper-Pearson upper bound, the mirror image of ``at_least``.
-
-    >>> float(at_most(0, 1000, failure_probability=0.05).round(4))
-    0.003
-    """
+    """Compute the Clopper-Pearson upper bound, the mirror image of ``at_least``."""
     misses = trials - np.asarray(hits, dtype=np.float64)
     return 1.0 - at_least(misses, trials, failure_probability=failure_probability)
 
@@ -113,6 +95,21 @@ class Pair:
     one_way: bool = False
     features: Features | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(
+        cls, name: str, claim: Claim, sample: Callable[..., Outcomes], left: Any, right: Any, **options: Any
+    ) -> Pair:
+        """Build a pair from a function ``sample(input, runs, bits)`` and two adjacent inputs."""
+        return cls(name, claim, partial(sample, left), partial(sample, right), **options)
+
+    @classmethod
+    def repeated(
+        cls, name: str, claim: Claim, run: Callable[..., Any], left: Any, right: Any, *, most_runs: int | None = None
+    ) -> Pair:
+        """Build a slow pair from a function ``run(input, bits)``, which runs once, and two adjacent inputs."""
+        left_runs, right_runs = (repeat(partial(run, side)) for side in (left, right))
+        return cls(name, claim, left_runs, right_runs, slow=True, most_runs=most_runs)
+
 
 def repeat(run: Callable[[BitSource], Any]) -> Sampler:
     """Build a sampler from a function that runs once and returns a number, a tuple, or ``Outcomes`` of one run.
@@ -150,11 +147,7 @@ Counts = tuple[NDArray[np.intp], ...]  # hits per cell, on the likely side and o
 
 @dataclass(frozen=True)
 class Partition:
-    """A numbering of outcomes: ``cells`` maps each row of a table of outcomes to one of ``count`` cells.
-
-    >>> Partition(1, lambda values: np.zeros(len(values), np.intp)).cells(np.ones((2, 1))).tolist()
-    [0, 0]
-    """
+    """A numbering of outcomes: ``cells`` maps each row of a table of outcomes to one of ``count`` cells."""
 
     count: int
     cells: Callable[[NDArray[np.float64]], NDArray[np.intp]] = field(repr=False)
@@ -171,7 +164,13 @@ def partitions(left: NDArray[np.float64], right: NDArray[np.float64], features: 
     outcomes, counts = np.unique(_pack_rows(values), return_counts=True)
     frequent = outcomes[counts >= _LEAST_SEEN]
     if 0 < len(frequent) <= _MOST_CELLS:
-        yield _partition_by_outcome(frequent)
+
+        def find_cells(values: NDArray[np.float64]) -> NDArray[np.intp]:
+            packed = _pack_rows(values)
+            place = np.minimum(np.searchsorted(frequent, packed), len(frequent) - 1)
+            return np.where(frequent[place] == packed, place, len(frequent))
+
+        yield Partition(len(frequent) + 1, find_cells)  # one more cell, for all rare outcomes
     if len(left) and len(right):
         smallest = max(20, len(values) // 2000)
         tree = DecisionTreeClassifier(max_leaf_nodes=_LEAVES, min_samples_leaf=smallest, random_state=0)
@@ -184,17 +183,6 @@ def partitions(left: NDArray[np.float64], right: NDArray[np.float64], features: 
 
         edges = np.unique(np.quantile(first_feature(values), np.linspace(0, 1, _LEVELS)))
         yield Partition(len(edges) + 1, lambda values: np.searchsorted(edges, first_feature(values)))
-
-
-def _partition_by_outcome(frequent: NDArray[Any]) -> Partition:
-    """Give each frequent outcome a cell; all others share one more."""
-
-    def find_cells(values: NDArray[np.float64]) -> NDArray[np.intp]:
-        packed = _pack_rows(values)
-        place = np.minimum(np.searchsorted(frequent, packed), len(frequent) - 1)
-        return np.where(frequent[place] == packed, place, len(frequent))
-
-    return Partition(len(frequent) + 1, find_cells)
 
 
 def _pack_rows(values: NDArray[np.float64]) -> NDArray[Any]:
@@ -231,19 +219,12 @@ class OutcomeEvent:
     """A set of outcomes, none of them billed above ``allowed`` (the claim itself, except ex post).
 
     ``groups`` numbers the cells of the partition; cells of -1 are outside. Several groups are several events at once.
-
-    >>> OutcomeEvent.__dataclass_fields__["allowed"].name
-    'allowed'
     """
 
     partition: Partition
     groups: NDArray[np.intp]
     allowed: float
     cut: Cut | None = None
-
-    def hits(self, outcomes: Outcomes) -> int:
-        """Count the runs that fell into the event."""
-        return int(self.count_groups(outcomes).sum())
 
     def count_groups(self, outcomes: Outcomes) -> NDArray[np.intp]:
         """Count the runs that fell into each group."""
@@ -258,14 +239,11 @@ def find_events(pair: Pair, left: Outcomes, right: Outcomes, *, failure_probabil
     """
     best: list[tuple[float, OutcomeEvent] | None] = [None] if pair.one_way else [None, None]
     # A cell that was lucky while it was learned must not win: it is judged on other outcomes. Few outcomes serve for both.
-    halves = [len(side) // 2 for side in (left, right)]
-    learned, judged = zip(
-        *(
-            (side.rows(0, half), side.rows(half, len(side))) if half >= _ENOUGH else (side, side)
-            for side, half in zip((left, right), halves, strict=True)
-        ),
-        strict=True,
-    )
+    learned, judged = [left, right], [left, right]
+    for place, side in enumerate((left, right)):
+        half = len(side) // 2
+        if half >= _ENOUGH:
+            learned[place], judged[place] = side.rows(0, half), side.rows(half, len(side))
     trials = len(judged[0]), len(judged[1])
     for cut, allowed in _slice_bills(pair.claim, left, right):
         for partition in partitions(_values_in_cut(learned[0], cut), _values_in_cut(learned[1], cut), pair.features):
@@ -337,7 +315,6 @@ def _values_in_cut(outcomes: Outcomes, cut: Cut | None) -> NDArray[np.float64]:
 
 
 _SEARCH_RUNS = 200_000  # more runs than this go to the measurement, which is what tightens the bound
-_DIRECTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -385,7 +362,7 @@ def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float
     if runs < 100:
         raise InvalidRequest("Expected at least 100 runs", got=runs, do="Ask for more runs")
     left, right = pair.left(runs, bits), pair.right(runs, bits)
-    risk = failure_probability / _DIRECTIONS / 2
+    risk = failure_probability / 4  # two directions, and a bound on either side of each
     search = min(runs // 4, _SEARCH_RUNS)
     events = find_events(pair, left.rows(0, search), right.rows(0, search), failure_probability=risk)
     ours, theirs = left.rows(search, runs), right.rows(search, runs)

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, wraps
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
+from unittest.mock import patch
 
 from expost.core import InvalidRequest
-
-__all__ = [
-    "ABOVE_THRESHOLD",
-    "CHOICES",
-    "GAUSSIAN",
-    "GAUSSIAN_PATH",
-    "GAUSSIAN_STREAM",
-    "LAPLACE",
-    "Noise",
-    "PATHS",
-    "PROPOSED",
-    "RADIAL",
-    "RECORDS",
-    "REDUCED",
-    "RESPONSE",
-    "SMOOTH",
-    "SPHERICAL",
-    "TILTS",
-    "planted",
-]
 
 
 @dataclass(frozen=True)
@@ -66,32 +47,24 @@ class Noise:
             changed = classmethod(self._scale_call(kept.__func__, times, skip=1))
         else:
             changed = self._scale_call(kept, times, skip=int(isinstance(owner, type)))
-        setattr(owner, name, changed)
-        try:
+        with patch.object(owner, name, changed):
             yield
-        finally:
-            setattr(owner, name, kept)
 
     @property
     def place(self) -> tuple[Any, str]:
         """The module or class that holds it, and its name there."""
-        parts = self.where.split(".")
-        for length in range(len(parts) - 1, 0, -1):
-            try:
-                owner: Any = import_module(".".join(parts[:length]))
-            except ModuleNotFoundError:
-                continue
-            for part in parts[length:-1]:
-                owner = getattr(owner, part, None)
-            if parts[-1] in getattr(owner, "__dict__", {}):
-                return owner, parts[-1]
+        parent, _, name = self.where.rpartition(".")
+        with suppress(ImportError, AttributeError, ValueError):
+            owner = resolve_name(parent)
+            if name in getattr(owner, "__dict__", {}):
+                return owner, name
         raise InvalidRequest("Expected the dotted name of what decides a noise", got=self.where, do="Name its module")
 
     def _scale_call(self, function: Callable[..., Any], times: Fraction, skip: int = 0) -> Callable[..., Any]:
         """Wrap a function so that its result, or one of its arguments, is multiplied."""
 
         def scale_value(value: Any) -> Any:
-            return value * float(times) if isinstance(value, float) else value * times
+            return value * (float(times) if isinstance(value, float) else times)
 
         @wraps(function)
         def call_scaled(*arguments: Any, **options: Any) -> Any:

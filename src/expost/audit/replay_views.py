@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from expost.noise.bits import BitSource, SeededBits
 from expost.noise.gaussian_stream import GaussianStream
 from expost.noise.lattice import sealed_copies
 
-__all__ = ["StreamTape", "Tape", "recorded", "replay_pair", "stream_pair"]
+__all__ = ["recorded", "replay_pair", "stream_pair"]
 
 Ask = Callable[[BitSource], Any]
 
@@ -64,11 +65,8 @@ def recorded() -> Iterator[list[tuple[Sealed, Fraction]]]:
         kept(path, sealed, ladder, **options)
         seen.append((sealed, path.ladder.cap))
 
-    DiscreteLaplacePath.__init__ = note_call  # type: ignore[method-assign, assignment]
-    try:
+    with patch.object(DiscreteLaplacePath, "__init__", note_call):
         yield seen
-    finally:
-        DiscreteLaplacePath.__init__ = kept  # type: ignore[method-assign]
 
 
 def replay_pair(name: str, claim: Claim, left: Ask, right: Ask) -> Pair:
@@ -135,9 +133,6 @@ def _record_steps(ask: Ask) -> StreamTape:
         seen.append((stream.noise_multiplier, stream.sensitivity, sealed))
         return kept(stream, sealed)
 
-    GaussianStream.release = note_call  # type: ignore[method-assign, assignment]
-    try:
+    with patch.object(GaussianStream, "release", note_call):
         ask(SeededBits(1))
-    finally:
-        GaussianStream.release = kept  # type: ignore[method-assign]
     return StreamTape(tuple(seen))

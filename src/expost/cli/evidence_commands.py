@@ -69,7 +69,7 @@ def audit(
 
     Example: [bold]expost audit --profile quick[/bold]
     """
-    from expost.audit.audit_table import AuditVerdict, audit_table, measured_on
+    from expost.audit.audit_table import AuditVerdict, audit_table, read_power
 
     with Progress(console=err, transient=True) as bar:
         task = bar.add_task("attacking", total=None)
@@ -88,7 +88,7 @@ def audit(
         out.print(
             f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
         )
-        out.print(f"smallest faults: measured by planting them, {measured_on()}")
+        out.print(f"smallest faults: measured by planting them, {read_power()['date']}")
     if broken:
         raise typer.Exit(1)
 

@@ -9,25 +9,21 @@ import pytest
 
 from expost.accuracy.interval import relative_ladder
 from expost.audit import Outcomes, attack
-from expost.audit.climb_simulator import (
-    draw_path,
-    look_pair,
-    measure_tightness,
-    relative_pair,
-    simulate,
-    simulated_pairs,
-    stopped_fit_pair,
-)
+from expost.audit.climb_simulator import draw_path, relative_pair, simulated_pairs
 from expost.core import Ladder, Sealed, Sensitivity
 from expost.noise import SeededBits
 from expost.stats.gradual_release import GradualRelease
 from expost.stats.relative_climb import RelativeClimb
+
+from .climb_tightness import look_pair, measure_tightness, simulate, stopped_fit_pair
 
 long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 
 RUNS = 30_000
 WITHIN = {"within": Fraction(1, 10), "failure_probability": Fraction(1, 20), "cap": Fraction(8)}
 DOUBLING = [Fraction(2) ** step / 16 for step in range(7)]
+LOOK = look_pair((4, 6), within=0.2, failure_probability=Fraction(9, 10), cap=Fraction(12))
+STOPPED_FIT = stopped_fit_pair(5, tolerance=2, ladder=DOUBLING, test=Fraction(1, 2))
 
 
 def less_noise(exact, ladder, runs, bits):
@@ -79,15 +75,14 @@ def test_the_bill_of_the_rung_before_is_caught(count: int) -> None:
 
 
 def test_a_mean_that_climbs_by_looks_stays_within_its_bill() -> None:
-    pair = look_pair((4, 6), within=0.2, failure_probability=Fraction(9, 10), cap=Fraction(12))
-    found = simulate(pair, 12_000, bits=SeededBits(4), failure_probability=1e-6)
+    found = simulate(LOOK, 12_000, bits=SeededBits(4), failure_probability=1e-6)
 
     assert not found.violated and found.share > 0.4
 
 
 def test_a_fit_that_a_private_test_stops_stays_within_its_bill() -> None:
     terms = {"tolerance": 2, "ladder": DOUBLING, "test": Fraction(1, 2)}
-    found = simulate(stopped_fit_pair(5, **terms), RUNS, bits=SeededBits(5), failure_probability=1e-6)
+    found = simulate(STOPPED_FIT, RUNS, bits=SeededBits(5), failure_probability=1e-6)
     assert not found.violated and found.share > 0.6
 
     for draw in (less_noise, redrawn):
@@ -126,7 +121,7 @@ def test_outcomes_without_bills_are_refused() -> None:
 
 
 @long_profile
-@pytest.mark.parametrize("pair", simulated_pairs(), ids=lambda pair: pair.name)
+@pytest.mark.parametrize("pair", [*simulated_pairs(), LOOK, STOPPED_FIT], ids=lambda pair: pair.name)
 def test_a_million_runs_stay_within_their_bills(pair) -> None:
     found = simulate(pair, 1_000_000, bits=SeededBits(8), failure_probability=1e-6)
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expost.audit.entries_holdout import small_plan, threshold_pair
+from expost.audit.entries_threshold import small_plan, threshold_pair
 from expost.audit.pair_attack import attack
 from expost.core import PureLoss
 from expost.holdout import Thresholdout, plan_holdout

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from expost.accounting import GaussianEvent, Repeat
-from expost.audit import AuditEntry, AuditProfile, AuditVerdict, audit_table
-from expost.audit.entries_sgd import canary_pair, newton_vector_pair
+from expost.audit import AuditEntry, AuditProfile, AuditVerdict, Pair, audit_table
+from expost.audit.entries_sgd import canary_pair
 from expost.core import InvalidRequest, unseal
 from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient
 from expost.models.descent.descent_rule import DescentRule
 from expost.models.descent.feature_grid import FeatureGrid
 from expost.models.descent.linear_learner import LinearProblem, NewtonLearner
 from expost.models.descent.score_head import Logistic, Softmax, Squared
-from expost.models.descent.training_schedule import Full, Phase, Poisson
+from expost.models.descent.training_schedule import Full, Phase, Poisson, Schedule
 from expost.noise import SeededBits
 from expost.noise.gaussian_stream import GaussianStream
 
@@ -146,6 +146,23 @@ def verdict(pair: Any) -> AuditVerdict:
 
 def full() -> Any:
     return canary_pair("full", Full(4), steps=1, noise=Fraction(1), solver="newton")
+
+
+def newton_vector_pair(name: str, *, gradient: float, curvature: float) -> Pair:
+    """One Newton step, projected on a direction: the weights of the gradient and of the curvature."""
+    rule, noise = DescentRule(1.0), Fraction(1)
+    problem = LinearProblem(FeatureGrid(1, intercept=False), Squared(), clip=0.1, rule=rule, solver="newton")
+
+    def run_step(table: Any, bits: Any) -> float:
+        learner = table.learner(slice(None), None)
+        stream = GaussianStream(noise, learner.open(Phase(1, noise), 4.0), size=learner.size, bits=bits)
+        noisy = stream.release(learner.measure(slice(None)))
+        return float(noisy @ [gradient, curvature]) / float(stream.sensitivity.amount)
+
+    with_canary, without = np.array([[0.01], [0.01], [1.0]]), np.array([[0.01], [0.01]])
+    tables = problem.table(with_canary, np.array([0.0, 0.0, 1.0])), problem.table(without, np.zeros(2))
+    claim = Schedule(Full(4), (Phase(1, noise),)).prices(Fraction(1, 100)).cap.promise()
+    return Pair.repeated(name, claim, run_step, *tables, most_runs=400)
 
 
 def test_missing_clipping_of_the_gradient_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
