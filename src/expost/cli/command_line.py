@@ -37,12 +37,7 @@ def root(
     """Accuracy-first differential privacy."""
 
 
-app.command()(demo)
-app.command()(query)
-app.command()(fit)
-app.command()(price)
-app.command()(account)
-app.command()(audit)
-app.command()(reproduce)
+for command in (demo, query, fit, price, account, audit, reproduce):
+    app.command()(command)
 app.add_typer(describe, name="describe")
 app.add_typer(ledger, name="ledger")

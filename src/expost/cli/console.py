@@ -1,38 +1,26 @@
-"""Output of the command line: tables for people, JSON for programs, one exit code per error class."""
+"""Options that commands share, and output: tables for people, JSON for programs, one exit code per error class."""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from expost.core import ExpostError, InvalidRequest, Receipt, Release, TargetNotMet
 
-__all__ = [
-    "PICTURES",
-    "emit",
-    "err",
-    "fail",
-    "kept_apart",
-    "lost",
-    "new_file",
-    "new_folder",
-    "out",
-    "print_price",
-    "print_receipt",
-    "print_release",
-    "print_table",
-    "told",
-]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 PICTURES = (".png", ".svg", ".pdf")
 """File name endings of pictures."""
@@ -57,13 +45,31 @@ out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take the fields of its first parameter, a dataclass of typer arguments, before its other options."""
+    first, *own = inspect.signature(command, eval_str=True).parameters.values()
+    hints = get_type_hints(first.annotation, include_extras=True)
+    fields = inspect.signature(first.annotation).parameters.values()
+    shared = [each.replace(annotation=hints[each.name]) for each in fields]
+    every = [*shared, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)]
+
+    @wraps(command)
+    def run_command(**given: Any) -> None:
+        options = first.annotation(**{each.name: given.pop(each.name) for each in shared})
+        command(options, **given)
+
+    run_command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {each.name: each.annotation for each in every}
+    return run_command
+
+
 def emit(data: Any) -> None:
     """Write one JSON document to standard output."""
-    sys.stdout.write(_spelled(data))
+    sys.stdout.write(_as_json(data))
     sys.stdout.flush()
 
 
-def _spelled(data: Any) -> str:
+def _as_json(data: Any) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
@@ -116,7 +122,7 @@ def told(document: dict[str, Any]) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader closed the pipe on purpose
             raise
-        sys.stderr.write(_spelled(document))
+        sys.stderr.write(_as_json(document))
         _end_output()
 
 
@@ -148,16 +154,13 @@ def _plain(release: Release[Any]) -> Any:
 def _print_value(release: Release[Any]) -> None:
     rows = _rows(release)
     if rows:
-        print_table(release.receipt.question, tuple(rows[0]), (_cells(row) for row in rows))
+        cells = ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values()] for row in rows)
+        print_table(release.receipt.question, tuple(rows[0]), cells)
     elif release.interval is None:
         out.print(f"[bold]{escape(str(release.value))}[/bold]")
     else:
         low, high = release.interval
         out.print(f"[bold]{release.value}[/bold]  in  {low} .. {high}")
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
 
 
 def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[bytes, ...] = ()) -> None:
@@ -176,9 +179,8 @@ def new_file(path: Path | None, *, kinds: tuple[str, ...] = (), begins: tuple[by
             start = file.read(16)
         wanted = begins or (_PICTURE_STARTS if kinds else ())
         if start.startswith(_NEVER_REPLACED) or (wanted and not start.startswith(wanted)):
-            raise InvalidRequest(
-                "Expected a new file, or one that this command wrote", got=str(path), do="Name another"
-            )
+            ours = "Expected a new file, or one that this command wrote"
+            raise InvalidRequest(ours, got=str(path), do="Name another")
 
 
 def new_folder(path: Path) -> None:
@@ -193,18 +195,12 @@ def kept_apart(path: Path | None, *others: str) -> None:
     """Refuse an output path that is the data or the ledger under any name, even before it exists."""
     if path is None:
         return
-    for other in others:
-        for place in (other.removeprefix("sqlite:///") + ending for ending in _OF_A_LEDGER):
-            if _is_same(path, Path(place)):
-                raise InvalidRequest(
-                    "Expected an output that is neither the data nor the ledger", got=str(path), do="Name another file"
-                )
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    if os.path.realpath(one) == os.path.realpath(other):
-        return True
-    return one.exists() and other.exists() and one.samefile(other)
+    places = (Path(other.removeprefix("sqlite:///") + ending) for other in others for ending in _OF_A_LEDGER)
+    for place in places:
+        linked = path.exists() and place.exists() and path.samefile(place)
+        if linked or os.path.realpath(path) == os.path.realpath(place):
+            wanted = "Expected an output that is neither the data nor the ledger"
+            raise InvalidRequest(wanted, got=str(path), do="Name another file")
 
 
 def fail(error: ExpostError, *, as_json: bool = False) -> NoReturn:

@@ -76,15 +76,9 @@ def _count(table: pa.Table, output: Path) -> Release[Any]:
 def _fit(table: pa.Table, method: str, *, cap: float) -> Release[Any]:
     from expost.models import Ridge
 
-    ridge = Ridge(
-        excess_risk=_EXCESS_RISK,
-        regularization=0.005,
-        bounds=list(_FEATURES.values()),
-        feature_bound=1.0,
-        target_bounds=1.0,
-        max_epsilon=cap,
-        method=method,
-    )
+    aim: dict[str, Any] = {"excess_risk": _EXCESS_RISK, "regularization": 0.005, "max_epsilon": cap}
+    limits: dict[str, Any] = {"bounds": list(_FEATURES.values()), "feature_bound": 1.0, "target_bounds": 1.0}
+    ridge = Ridge(**aim, **limits, method=method)
     delay = table["arr_delay"].to_numpy() / _LONGEST
     release: Release[Any] = ridge.fit(table.select(list(_FEATURES)), delay).release_
     return release

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from expost.cli.console import PICTURES, emit, err, new_file, new_folder, out, print_table
+from expost.cli.console import PICTURES, Json, emit, err, new_file, new_folder, out, print_table
 from expost.core import InvalidRequest
 from expost.core.rational import decimal_text, rational
 
@@ -24,7 +24,7 @@ def account(
     sampling: Annotated[float, typer.Option(help="Poisson sampling rate of each step; 1 for all rows.")] = 1.0,
     steps: Annotated[int, typer.Option(help="Number of steps.", min=0)] = 1,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off curve to a PNG or SVG file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Price Gaussian steps in every currency and print the smallest epsilon.
 
@@ -41,11 +41,8 @@ def account(
         emit(report)
     else:
         out.print(f"[bold]epsilon {_up(report['epsilon'])}[/bold] at delta {delta:g} ({report['adjacency']})")
-        print_table(
-            "by currency",
-            ("currency", "epsilon"),
-            ((name, _up(value)) for name, value in report["currencies"].items()),
-        )
+        costs = ((name, _up(value)) for name, value in report["currencies"].items())
+        print_table("by currency", ("currency", "epsilon"), costs)
         out.print(report["meaning"])
     if plot is not None:
         step = GaussianEvent(rational(gaussian, "gaussian"))
@@ -63,7 +60,7 @@ def _up(value: float) -> str:
 def audit(
     profile: Annotated[str, typer.Option(help="quick (about a minute) or full (for releases).")] = "quick",
     fresh: Annotated[bool, typer.Option("--fresh", help="Fresh randomness instead of the fixed seed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Attack every mechanism on its worst neighbours and compare the largest loss found with its claim.
 
@@ -85,9 +82,8 @@ def audit(
         columns = ("mechanism", "claim", "bound found", "pairs", "samples", "smallest fault it catches", "verdict")
         print_table("audit", columns, (row.text for row in rows))
         weak = [row for row in rows if row.verdict in (AuditVerdict.WEAK, AuditVerdict.SILENT)]
-        out.print(
-            f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
-        )
+        counts = f"{len(rows)} mechanisms attacked, {len(broken)} violations found, {len(weak)} attacks weak or silent"
+        out.print(counts)
         out.print(f"smallest faults: measured by planting them, {read_power()['date']}")
     if broken:
         raise typer.Exit(1)

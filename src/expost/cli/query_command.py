@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from expost.cli.console import PICTURES, err, kept_apart, new_file, out, print_price, print_release, print_table
-from expost.cli.table_source import describe_source, limits_of, named_apart, typed_value
-from expost.core import ExpostError, InvalidRequest, Release, epsilon
+from expost.cli.console import (
+    PICTURES,
+    Json,
+    err,
+    kept_apart,
+    new_file,
+    out,
+    print_price,
+    print_release,
+    print_table,
+    with_options,
+)
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, named_apart, typed_value
+from expost.core import ExpostError, InvalidRequest, epsilon
 
 if TYPE_CHECKING:
     from expost.data import Dataset
     from expost.session import Session
 
-__all__ = ["QueryOptions", "asking", "price", "query"]
+__all__ = ["QueryOptions", "price", "query"]
 
 
 def _list_statistics(wanted: bool) -> None:
@@ -40,7 +49,7 @@ def _list_statistics(wanted: bool) -> None:
 class QueryOptions:
     """The arguments of a question. Each field is a command-line argument with its help."""
 
-    source: Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
+    source: Source
     statistic: Annotated[
         str, typer.Argument(help="One of count, sum, mean, median, histogram, ... (expost query --list prints all).")
     ]
@@ -91,25 +100,19 @@ class QueryOptions:
     rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None
     bounds: Annotated[list[str] | None, typer.Option(help="Public limits, as column=low:high; repeatable.")] = None
     categories: Annotated[list[str] | None, typer.Option(help="Public values, as column=a,b,c; repeatable.")] = None
-    budget: Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")] = None
+    budget: Budget = None
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget, if it is to have one.")] = 0.0
-    ledger: Annotated[
-        str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")
-    ] = None
+    ledger: LedgerPath = None
     analyst: Annotated[str | None, typer.Option(help="Charge this analyst's account too.")] = None
 
     def dataset(self) -> Dataset:
-        """Return the table with its public description and the options given."""
-        said: dict[str, Any] = {
-            "max_rows_per_unit": self.max_rows_per_unit,
-            "max_groups_per_unit": self.max_groups_per_unit,
-        }
-        said |= {"adjacency": self.adjacency, "rows": self.rows}
-        given = {name: value for name, value in said.items() if value is not None}
+        """Open the table with its public description and the options given."""
+        described = ("max_rows_per_unit", "max_groups_per_unit", "adjacency", "rows")
+        given = {name: getattr(self, name) for name in described if getattr(self, name) is not None}
         if self.bounds:
             given["bounds"] = dict(limits_of("--bounds", text) for text in self.bounds)
         if self.categories:
-            given["categories"] = dict(_values(text) for text in self.categories)
+            given["categories"] = dict(_parse_categories(text) for text in self.categories)
         return describe_source(self.source, given, unit=self.unit, per=self.per, time=self.time)
 
     @contextmanager
@@ -123,98 +126,46 @@ class QueryOptions:
         with Session(named_apart(dataset, self.source), amount, ledger=where, analyst=self.analyst) as whole:
             session = whole
             for text in self.part or []:
-                session = session.part(*_part(session, text))
+                session = session.part(*_parse_part(session, text))
             if self.window is not None:
                 first, _, last = self.window.partition(":")
                 session = session.window(first, last or None)
             yield session
 
     def subject(self) -> list[Any]:
-        """Return the positional arguments of the statistic."""
-        subject = _read_words(self.statistic, self.columns or [])
+        """List the positional arguments of the statistic."""
+        names = list(self.columns or [])
+        subject: list[Any] = [names] if self.statistic in _OF_SEVERAL_COLUMNS else names
         if self.share:
             subject.append(self.share if self.statistic == "quantiles" else self.share[0])
         return subject if self.top is None else [*subject, self.top]
 
     def terms(self) -> dict[str, Any]:
-        """Return the keyword arguments that were given."""
-        given = {
-            "by": self.by,
-            "where": self.where,
-            "within": None if self.within is None else _within(self.within),
-            "rank_within": self.rank_within,
-            "epsilon": self.level,
-            "confidence": self.confidence,
-            "max_epsilon": self.max_epsilon,
-            "delta": self.delta,
-            "edges": self.edge,
-        }
+        """List the keyword arguments that were given."""
+        plain = ("by", "where", "rank_within", "confidence", "max_epsilon", "delta")
+        given = {name: getattr(self, name) for name in plain} | {"epsilon": self.level, "edges": self.edge}
+        given["within"] = None if self.within is None else _parse_within(self.within)
         return {name: value for name, value in given.items() if value is not None and value != []}
 
 
-def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all arguments of a question; it receives them as one ``QueryOptions``."""
-    hints = get_type_hints(QueryOptions, include_extras=True)
-    shared = [each.replace(annotation=hints[each.name]) for each in inspect.signature(QueryOptions).parameters.values()]
-    own = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    ]
-
-    @wraps(command)
-    def typed(**given: Any) -> None:
-        question = QueryOptions(**{each.name: given.pop(each.name) for each in shared})
-        command(question, **given)
-
-    typed.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
-    typed.__annotations__ = {each.name: each.annotation for each in [*shared, *own]}
-    return typed
-
-
-def _read_words(statistic: str, words: list[str]) -> list[Any]:
-    """Read words as the positional arguments of a statistic: a list of columns, or columns and numbers by their types."""
-    from expost.session.statistic_methods import STATISTICS
-    from expost.stats.query_terms import Column
-
-    kind: Any = STATISTICS.get(statistic)
-    if kind is None:
-        return list(words)
-    hints = get_type_hints(kind)
-    types = [(name, hints.get(name)) for name in inspect.signature(kind).parameters]
-    if types and types[0][1] == Sequence[Column]:
-        return [words]
-    return [_number(word, *types[place]) if place < len(types) else word for place, word in enumerate(words)]
-
-
-def _number(word: str, name: str, kind: Any) -> Any:
-    if kind not in (int, float):
-        return word
-    try:
-        return kind(word)
-    except ValueError:
-        sort = "whole number" if kind is int else "number"
-        raise InvalidRequest(f"Expected {name} to be a {sort}", got=word, do="Pass e.g. 10") from None
-
-
-def _within(text: str) -> str | float:
+def _parse_within(text: str) -> str | float:
     if text.strip().endswith("%"):
         return text
     try:
         return float(text)
     except ValueError:
-        raise InvalidRequest(
-            "Expected --within to be a number or a percentage", got=text, do="Pass e.g. 100 or 5%"
-        ) from None
+        wanted = "Expected --within to be a number or a percentage"
+        raise InvalidRequest(wanted, got=text, do="Pass e.g. 100 or 5%") from None
 
 
-def _values(text: str) -> tuple[str, list[str]]:
+def _parse_categories(text: str) -> tuple[str, list[str]]:
     column, sign, values = text.partition("=")
     if not sign or not column or not values:
         raise InvalidRequest("Expected --categories as column=a,b,c", got=text, do="Pass e.g. origin=EWR,JFK")
     return column, values.split(",")
 
 
-def _part(session: Session, text: str) -> tuple[str, Any]:
+def _parse_part(session: Session, text: str) -> tuple[str, Any]:
     """Parse column=value into the column and one of its public categories."""
     column, sign, value = text.partition("=")
     if not sign or not column or not value:
@@ -224,10 +175,7 @@ def _part(session: Session, text: str) -> tuple[str, Any]:
     return column, typed_value(session.dataset, column, value) if shown is None else shown
 
 
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-
-
-@asking
+@with_options
 def query(
     question: QueryOptions,
     plot: Annotated[Path | None, typer.Option(help="Draw the answer to a PNG or SVG file.")] = None,
@@ -244,10 +192,15 @@ def query(
         release = session.ask(session.build_query(question.statistic, *question.subject(), **question.terms()))
     print_release(release, as_json=as_json)
     if plot is not None:
-        _draw(release, plot, err if as_json else out)
+        try:
+            release.plot(str(plot))
+        except ExpostError as error:  # the answer is paid for and printed; only the picture failed
+            err.print(f"no picture: {escape(str(error))}")
+            raise SystemExit(error.exit_code) from None
+        (err if as_json else out).print(f"picture: {plot}")
 
 
-@asking
+@with_options
 def price(question: QueryOptions, as_json: Json = False) -> None:
     """Print what a question would cost: the worst case, and a forecast from public receipts. Nothing is spent.
 
@@ -256,12 +209,3 @@ def price(question: QueryOptions, as_json: Json = False) -> None:
     with question.session() as session:
         found = session.price(question.statistic, *question.subject(), **question.terms())
     print_price(found, as_json=as_json)
-
-
-def _draw(release: Release[Any], plot: Path, console: Console) -> None:
-    try:
-        release.plot(str(plot))
-    except ExpostError as error:  # the answer is paid for and printed; only the picture failed
-        err.print(f"no picture: {escape(str(error))}")
-        raise SystemExit(error.exit_code) from None
-    console.print(f"picture: {plot}")

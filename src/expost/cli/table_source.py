@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from expost.cli.console import emit, err, kept_apart, new_file, out, print_table
+from expost.cli.console import Json, emit, err, kept_apart, new_file, out, print_table
 from expost.core import Adjacency, InvalidRequest, Unit
 from expost.core.whole_file import write_file
 
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["describe", "describe_source", "limits_of", "named_apart", "typed_value"]
+__all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "named_apart", "typed_value"]
+
+Source = Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
+Budget = Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")]
+LedgerPath = Annotated[
+    str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")
+]
 
 
 def describe_source(
-    source: str,
-    given: dict[str, Any],
-    *,
-    unit: str | None = None,
-    per: str | None = None,
-    time: str | None = None,
+    source: str, given: dict[str, Any], *, unit: str | None = None, per: str | None = None, time: str | None = None
 ) -> Dataset:
-    """Return the dataset of a description or a data file; options override the description.
+    """Open the dataset of a description or a data file; options override the description.
 
     A data file is read with the description of the same name in its folder, if there is one.
     """
@@ -41,8 +42,7 @@ def describe_source(
         err.print(f"described by {found}", style="dim")
     facts: dict[str, Any] = {"source": source} if found is None else dict(vars(Description.read(found)))
     if unit is not None or per is not None or time is not None:
-        described = facts.get("unit") or Unit.row()
-        facts["unit"] = _unit(described, unit, per, time)
+        facts["unit"] = _unit(facts.get("unit") or Unit.row(), unit, per, time)
     typed = given.pop("categories", {})
     if "bounds" in given:
         given["bounds"] = {**facts.get("bounds", {}), **given["bounds"]}
@@ -63,21 +63,17 @@ def named_apart(dataset: Dataset, source: str) -> Dataset:
 
     An account has one adjacency.
     """
-    if dataset.adjacency is not _described_adjacency(source):
+    from expost.data.description import Description
+
+    found = _description(source)
+    described = Adjacency.ADD_REMOVE if found is None else Description.read(found).adjacency
+    if dataset.adjacency is not described:
         dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
     return dataset
 
 
-def _described_adjacency(source: str) -> Adjacency:
-    """Return the adjacency in the description of a source; add-remove without a description."""
-    from expost.data.description import Description
-
-    found = _description(source)
-    return Adjacency.ADD_REMOVE if found is None else Description.read(found).adjacency
-
-
 def _description(source: str) -> Path | None:
-    """Return the path of the description of a source, or None."""
+    """Find the description of a source."""
     from expost.data.description import Description
 
     if source.endswith(".toml"):
@@ -85,11 +81,8 @@ def _description(source: str) -> Path | None:
     if not Path(source).is_file():
         return None
     found = Path(source).with_suffix(".toml")
-    if not found.is_file():
-        return None
-    if Path(Description.read(found).source).resolve() != Path(source).resolve():
-        return None
-    return found
+    ours = found.is_file() and Path(Description.read(found).source).resolve() == Path(source).resolve()
+    return found if ours else None
 
 
 def _unit(described: Unit, unit: str | None, per: str | None, time: str | None) -> Unit:
@@ -109,15 +102,12 @@ def typed_value(dataset: Dataset, column: str, text: str) -> Any:
     try:
         return _READ[kind](text.strip()) if kind in _READ else text
     except (ValueError, KeyError):
-        raise InvalidRequest(
-            f"Expected values of {column}, which holds {kind} values",
-            got=text,
-            do=f"Pass e.g. {column}={_EXAMPLES[kind]}",
-        ) from None
+        wanted = f"Expected values of {column}, which holds {kind} values"
+        raise InvalidRequest(wanted, got=text, do=f"Pass e.g. {column}={_EXAMPLES[kind]}") from None
 
 
 def _maybe_no_text(text: str) -> bool:
-    """Return whether a text can also be read as a number, a boolean or a time."""
+    """Check whether a text can also be read as a number, a boolean or a time."""
     for read in _READ.values():
         with suppress(ValueError, KeyError):
             read(text.strip())
@@ -181,7 +171,7 @@ def init(
 @describe.command()
 def check(
     description: Annotated[Path, typer.Argument(help="The description file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check a description against the columns of its source.
 
