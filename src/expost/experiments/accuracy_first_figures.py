@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,7 @@ SGD_DELTA = 1e-6
 
 
 def theory_curves(problem: PaperProblem, tolerances: tuple[float, ...]) -> dict[str, list[float]]:
-    """One list of epsilons a theorem, as printed and, where that differs, corrected; infinite where it says nothing.
-
-    >>> problem = PaperProblem(Task.LOGISTIC_OUTPUT, rows=100_000, dimension=38, penalty=0.005)
-    >>> {name: round(values[0], 3) for name, values in theory_curves(problem, (0.05,)).items()}
-    {'theory, output': 4.299, 'theory, output, corrected': 0.073, 'theory, SGD': 9.033}
-    """
+    """Compute the epsilons of each theorem, as printed and corrected; infinite where it says nothing."""
     tasks = {"output": problem}
     if problem.task is Task.RIDGE_COVARIANCE:
         tasks = {"covariance": problem, "output": replace(problem, task=Task.RIDGE_OUTPUT)}
@@ -49,7 +43,7 @@ def theory_curves(problem: PaperProblem, tolerances: tuple[float, ...]) -> dict[
 
 
 def sgd_floor(problem: PaperProblem, *, strongly_convex: bool = False) -> float:
-    """Return the excess risk that a theorem on noisy SGD promises without any privacy: n^2 steps do not get closer.
+    """Compute the excess risk that a theorem on noisy SGD promises without any privacy: n^2 steps do not get closer.
 
     2 D L (2 + ln n^2) / n for a ball of diameter D and slopes up to L (SZ13, Theorem 2), or 17 L^2 (1 + ln n^2) / (n^2 lambda)
     from the penalty's curvature (SZ13, Theorem 1: the sum of n losses is n lambda-strongly convex), both with the n^2 steps
@@ -62,27 +56,24 @@ def sgd_floor(problem: PaperProblem, *, strongly_convex: bool = False) -> float:
 
 
 def _sgd_epsilon(problem: PaperProblem, tolerance: float) -> float:
-    """Return the better half of BST14, Theorem 2.4, with its constants.
+    """Apply the better half of BST14, Theorem 2.4, with its constants.
 
     Noise multiplies the squared slopes by 1 + 32 p ln(n / delta) ln(1 / delta) / epsilon^2, hence the first lower bound by its root
     and the second by itself.
     """
     noise = 32 * problem.dimension * math.log(problem.rows / SGD_DELTA) * math.log(1 / SGD_DELTA)
-    rooms = (
-        (tolerance / sgd_floor(problem)) ** 2 - 1,
-        tolerance / sgd_floor(problem, strongly_convex=True) - 1,
-    )
-    return math.sqrt(noise / max(rooms)) if max(rooms) > 0 else math.inf
+    convex, strong = tolerance / sgd_floor(problem), tolerance / sgd_floor(problem, strongly_convex=True)
+    room = max(convex**2, strong) - 1
+    return math.sqrt(noise / room) if room > 0 else math.inf
 
 
-_TITLE = "Accuracy first"
-_RUN = (
+_RUN = [
     "doubling (code)",
     "noise reduction (text)",
     "noise reduction (code)",
     "expost, certificate",
     "expost, objective",
-)
+]
 _SHORT = {
     "doubling (code)": "doubling",
     "noise reduction (code)": "noise reduction",
@@ -138,10 +129,16 @@ def run(
     output.mkdir(parents=True, exist_ok=True)
     kept = KeptTrials(output, settings=f"{grid} {folder}")
     outcomes = [_run_table(name, folder, grid, kept, progress, workers) for name in available(folder)]
-    rows = [row for outcome in outcomes for row in outcome.averages]
+    rows = [astuple(row) for outcome in outcomes for row in outcome.averages]
+    theory = [  # nothing was run for these; empty where a theorem says nothing
+        (outcome.table, name, tolerance, epsilon if math.isfinite(epsilon) else "")
+        for outcome in outcomes
+        for name, values in outcome.theory.items()
+        for tolerance, epsilon in zip(grid.tolerances, values, strict=True)
+    ]
     files = [
-        write_csv(output / "accuracy-first.csv", rows),
-        _write_theory(output / "accuracy-first-theory.csv", outcomes, grid),
+        write_csv(output / "accuracy-first.csv", [each.name for each in fields(Average)], rows),
+        write_csv(output / "accuracy-first-theory.csv", ["table", "method", "tolerance", "epsilon"], theory),
     ]
     for name, figure in _figures(outcomes, grid).items():
         files += save_both(figure, output / name)
@@ -156,14 +153,14 @@ def run(
 
 @cache
 def _prepared(name: str, folder: Path | None, grid: ToleranceGrid) -> tuple[Replay, OwnMethods]:
-    """Each process reads and measures a table once."""
+    """Read and measure a table, once per process."""
     table = load(name, folder, rows=grid.rows)
     replay = Replay(table, penalty=grid.penalty, failure_probability=grid.failure_probability, rungs=grid.rungs)
     return replay, OwnMethods(replay)
 
 
 def _trial(name: str, folder: Path | None, grid: ToleranceGrid, trial: int) -> tuple[int, list[Point]]:
-    """One trial at every tolerance, with its number."""
+    """Run one trial at every tolerance; returns its number too."""
     replay, own = _prepared(name, folder, grid)
     bits = SeededBits(trial)
     points = replay.points(grid.tolerances, trial, bits)
@@ -187,47 +184,28 @@ def _run_table(
     return TrialOutcome(name, problem, tuple(found), theory_curves(problem, grid.tolerances))
 
 
-def _write_theory(path: Path, outcomes: list[TrialOutcome], grid: ToleranceGrid) -> Path:
-    """Return the curves that nothing was run for; empty where a theorem says nothing."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["table", "method", "tolerance", "epsilon"])
-        for outcome in outcomes:
-            for name, values in outcome.theory.items():
-                for tolerance, epsilon in zip(grid.tolerances, values, strict=True):
-                    writer.writerow([outcome.table, name, tolerance, epsilon if math.isfinite(epsilon) else ""])
-    return path
-
-
 # The pictures -----------------------------------------------------------------------------------------------------
 
 
 def _figures(outcomes: list[TrialOutcome], grid: ToleranceGrid) -> dict[str, Any]:
-    count = len(outcomes)
+    def draw_loss(axes: Any, row: int, column: int) -> None:
+        _privacy_loss(axes, outcomes[row], grid, log=column == 0)
+
+    def one_each(draw: Callable[[Any, TrialOutcome], None], title: str) -> Any:
+        return wrapped_panels(len(outcomes), lambda axes, place: draw(axes, outcomes[place]), title=title)
+
+    paid = "Figure 1. What each method pays for the accuracy asked for"
     return {
-        "figure-1-privacy-loss": draw_panels(
-            count, 2, lambda axes, row, column: _privacy_loss(axes, outcomes[row], grid, log=column == 0),
-            title="Figure 1. What each method pays for the accuracy asked for",
-        ),
-        "figure-2-accuracy": wrapped_panels(
-            count, lambda axes, place: _accuracy(axes, outcomes[place]), title="Figure 2. The accuracy reached"
-        ),
-        "figure-3-breakdown": wrapped_panels(
-            count, lambda axes, place: _breakdown(axes, outcomes[place]),
-            title="Figure 3. Where the bill goes: testing and generating",
-        ),
-        "figure-4-norms": wrapped_panels(
-            count, lambda axes, place: _norms(axes, outcomes[place]),
-            title="Figure 4. Length of the released coefficients",
-        ),
-    }  # fmt: skip
+        "figure-1-privacy-loss": draw_panels(len(outcomes), 2, draw_loss, title=paid),
+        "figure-2-accuracy": one_each(_accuracy, "Figure 2. The accuracy reached"),
+        "figure-3-breakdown": one_each(_breakdown, "Figure 3. Where the bill goes: testing and generating"),
+        "figure-4-norms": one_each(_norms, "Figure 4. Length of the released coefficients"),
+    }
 
 
 def _name(axes: Any, outcome: TrialOutcome, y: str) -> None:
     kind = "ridge" if outcome.problem.task.ridge else "logistic"
-    axes.set_title(f"{kind}: {outcome.table}")
-    axes.set_xlabel("excess risk asked for")
-    axes.set_ylabel(y)
+    axes.set(title=f"{kind}: {outcome.table}", xlabel="excess risk asked for", ylabel=y)
 
 
 def _privacy_loss(axes: Any, outcome: TrialOutcome, grid: ToleranceGrid, *, log: bool) -> None:
@@ -259,16 +237,9 @@ def _breakdown(axes: Any, outcome: TrialOutcome) -> None:
     for part, (style, value) in parts.items():
         for line in lines_of(outcome.averages, value, methods):
             if not all(map(math.isnan, line.y)):
-                look, label = LOOKS[line.method], f"{_SHORT[line.method]}: {part}"
-                axes.plot(
-                    line.x,
-                    line.y,
-                    style,
-                    color=look.color,
-                    marker=look.marker,
-                    markevery=max(1, len(line.x) // 5),
-                    label=label,
-                )
+                look = {"color": LOOKS[line.method].color, "marker": LOOKS[line.method].marker}
+                label = f"{_SHORT[line.method]}: {part}"
+                axes.plot(line.x, line.y, style, markevery=max(1, len(line.x) // 5), label=label, **look)
     axes.set_yscale("log")
     _name(axes, outcome, "part of the loss, epsilon (log)")
 
@@ -285,22 +256,16 @@ def _norms(axes: Any, outcome: TrialOutcome) -> None:
 
 
 def _summary(outcomes: list[TrialOutcome], grid: ToleranceGrid) -> str:
-    parts = [
-        f"# {_TITLE}: the figures of LNRWW17, and what the package pays for the same\n",
-        _settings(grid),
-        _PICTURES,
-    ]
-    for outcome in outcomes:
-        parts += [f"## {outcome.table}\n", _public_numbers(outcome), _bills(outcome, grid), _losses(outcome)]
-    return "\n".join([*parts, _published(outcomes), _CONVENTIONS, _FILES])
-
-
-def _settings(grid: ToleranceGrid) -> str:
-    return (
+    settings = (
         f"n = {grid.rows:,} at most, penalty {grid.penalty}, failure probability {grid.failure_probability}, "
         f"{grid.rungs:,} rungs, {len(grid.tolerances)} tolerances from {grid.tolerances[0]} to {grid.tolerances[-1]}, "
         f"{grid.trials} trials of every method; the package's own are capped at epsilon {CAP:g}.\n"
     )
+    title = "# Accuracy first: the figures of LNRWW17, and what the package pays for the same\n"
+    parts = [title, settings, _PICTURES]
+    for outcome in outcomes:
+        parts += [f"## {outcome.table}\n", _public_numbers(outcome), _bills(outcome, grid), _losses(outcome)]
+    return "\n".join([*parts, _published(outcomes), _CONVENTIONS, _FILES])
 
 
 def _public_numbers(outcome: TrialOutcome) -> str:
@@ -317,23 +282,17 @@ def _public_numbers(outcome: TrialOutcome) -> str:
 def _bills(outcome: TrialOutcome, grid: ToleranceGrid) -> str:
     shown = [tolerance for tolerance in (0.005, 0.01, 0.02, 0.05, 0.075, 0.1, 0.2) if tolerance in grid.tolerances]
     found = {(row.method, row.tolerance): row.epsilon for row in outcome.averages}
-    methods = [*outcome.theory, "doubling (text)", *_RUN, "oracle"]
     rows: list[list[object]] = []
-    for name in methods:
+    for name in [*outcome.theory, "doubling (text)", *_RUN, "oracle"]:
         values = dict(zip(grid.tolerances, outcome.theory.get(name, [math.inf] * len(grid.tolerances)), strict=True))
         cells = [found.get((name, tolerance), values[tolerance]) for tolerance in shown]
         rows.append([LOOKS[name].label if name in LOOKS else name, *cells])
-    rows.append(["noise reduction, as the authors' program prints it", *_as_printed(outcome, shown)])
-    return (
-        "Mean ex-post epsilon by excess risk asked for:\n\n" + markdown_table(["method", *map(str, shown)], rows) + "\n"
-    )
-
-
-def _as_printed(outcome: TrialOutcome, tolerances: list[float]) -> Iterator[float]:
-    """Yield the bill of the authors' convention with half of the test, as their program prints it and their plots do not."""
-    found = {row.tolerance: row for row in outcome.averages if row.method == "noise reduction (code)"}
-    for tolerance in tolerances:
-        yield found[tolerance].generation + found[tolerance].testing / 2
+    # With half of the test, which the authors' program prints and their plots do not show.
+    code = {row.tolerance: row for row in outcome.averages if row.method == "noise reduction (code)"}
+    printed = [code[tolerance].generation + code[tolerance].testing / 2 for tolerance in shown]
+    rows.append(["noise reduction, as the authors' program prints it", *printed])
+    table = markdown_table(["method", *map(str, shown)], rows)
+    return f"Mean ex-post epsilon by excess risk asked for:\n\n{table}\n"
 
 
 def _losses(outcome: TrialOutcome) -> str:
@@ -352,7 +311,7 @@ def _losses(outcome: TrialOutcome) -> str:
 
 
 def _published(outcomes: list[TrialOutcome]) -> str:
-    """Return the four numbers of the paper's Section 4 next to those of this run."""
+    """Set the four numbers of the paper's Section 4 next to those of this run."""
     rows: list[list[object]] = [["LNRWW17, Twitter", *_SECTION_4.values()]]
     for outcome in outcomes:
         if outcome.problem.task.ridge:

@@ -8,7 +8,7 @@ the mark that no adaptive bill can reach.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from expost.accounting.concentrated import gaussian_delta
 from expost.accounting.tradeoff_curve import smallest_epsilon
 from expost.core import Ladder, Norm, Sealed, Sensitivity
 from expost.experiments.experiment_data import ExperimentTable, available, data_folder, load
-from expost.experiments.experiment_report import Progress, markdown_table, run_trials
+from expost.experiments.experiment_report import Progress, markdown_table, run_trials, write_csv
 from expost.experiments.figure_style import BLACK, PURPLE, draw_panels, save_both
 from expost.experiments.fitting_methods import TableRisk, exact_risk, shrunk
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath, RadialLaplacePath, SeededBits
@@ -104,7 +104,7 @@ class Answer:
         return np.where(row == column, 1.0, 2.0 if norm is Norm.L1 else math.sqrt(2))
 
     def hypotheses(self, released: NDArray[Any], norm: Norm) -> Floats:
-        """One row of coefficients a released row."""
+        """Compute one row of coefficients per released row."""
         values = np.asarray(released, dtype=np.float64) * _STEP
         if self._table.classification:
             return shrunk(values, self.radius)
@@ -126,12 +126,12 @@ def _prepared(name: str, folder: Path | None, study: Study) -> Answer:
 
 
 def _ladders() -> tuple[Ladder, Ladder]:
-    """Pure levels and zCDP levels that reach as far: the noise of either falls by 5 % a rung."""
+    """Build pure levels and zCDP levels that reach as far: the noise of either falls by 5 % per rung."""
     return Ladder.geometric(0.001, 40, ratio=1.05), Ladder.geometric(5e-7, 40, ratio=1.1025)
 
 
 def _stops(answer: Answer, path: Any, norm: Norm, tolerances: tuple[float, ...]) -> list[float]:
-    """For each tolerance the first level whose exact excess risk is within it."""
+    """Find for each tolerance the first level whose exact excess risk is within it."""
     found = [math.nan] * len(tolerances)
     for start in range(0, len(path.ladder), _BLOCK):
         stop = min(start + _BLOCK, len(path.ladder))
@@ -146,7 +146,7 @@ def _stops(answer: Answer, path: Any, norm: Norm, tolerances: tuple[float, ...])
 
 
 def _trial(name: str, folder: Path | None, study: Study, trial: int) -> list[tuple[str, float, float]]:
-    """Rows of method, tolerance, epsilon."""
+    """Run one trial; returns rows of method, tolerance, epsilon."""
     answer, bits = _prepared(name, folder, study), SeededBits(trial)
     pure, concentrated = _ladders()
     rows: list[tuple[str, float, float]] = []
@@ -165,7 +165,7 @@ def _trial(name: str, folder: Path | None, study: Study, trial: int) -> list[tup
 
 
 def _gaussian_bills() -> dict[str, Callable[[float], float]]:
-    """Return what a Gaussian climb costs that stopped at rho = mu^2 / 2."""
+    """Price a Gaussian climb that stopped at rho = mu^2 / 2."""
     linear, mixture = (each(DELTA, tuned_at=_TUNED_AT) for each in (LinearBoundary, MixtureBoundary))
     return {
         "Brownian, linear boundary": lambda rho: linear.epsilon(2 * rho),
@@ -175,7 +175,7 @@ def _gaussian_bills() -> dict[str, Callable[[float], float]]:
 
 
 def _known_in_advance(rho: float) -> float:
-    """Return the exact epsilon of one Gaussian release (BW18, Theorem 8)."""
+    """Compute the exact epsilon of one Gaussian release (BW18, Theorem 8)."""
     mu = math.sqrt(2 * rho)
     return smallest_epsilon(lambda epsilon: float(gaussian_delta(np.array([epsilon]), mu)[0]), DELTA)
 
@@ -196,12 +196,8 @@ class _Fresh:
         self._sealed, self._bits = sealed, bits
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
-        return np.array(
-            [
-                GaussianPath(self._sealed, Ladder((self.ladder[rung],)), bits=self._bits).at(0)
-                for rung in range(start, stop)
-            ]
-        )
+        ladders = [Ladder((self.ladder[rung],)) for rung in range(start, stop)]
+        return np.array([GaussianPath(self._sealed, ladder, bits=self._bits).at(0) for ladder in ladders])
 
 
 # The picture and the words ----------------------------------------------------------------------------------------
@@ -221,25 +217,27 @@ def run(
     study = study if trials is None else replace(study, trials=trials)
     folder = data_folder(data)
     output.mkdir(parents=True, exist_ok=True)
-    means = {name: _means(name, folder, study, progress, workers) for name in _one_of_each(available(folder))}
+    shown = available(folder)[-2:]  # the widest ridge table and the classification table
+    means = {name: _means(name, folder, study, progress, workers) for name in shown}
     titles = [f"{kind}: {name}" for kind, name in zip(("ridge", "logistic"), means, strict=True)]
-    figure = draw_panels(
-        1,
-        len(means),
-        lambda axes, _, column: _draw(axes, titles[column], list(means.values())[column]),
-        title=f"Noise against noise: what the rung that is good enough costs (Gaussian: delta {DELTA:g})",
-        panel=(5.0, 3.8),
-    )
-    table = markdown_table(["table", "method", *map(str, study.tolerances)], _rows(means))
-    summary, numbers = output / "brownian.md", output / "brownian.csv"
+
+    def draw_panel(axes: Any, row: int, column: int) -> None:
+        _draw(axes, titles[column], list(means.values())[column])
+
+    title = f"Noise against noise: what the rung that is good enough costs (Gaussian: delta {DELTA:g})"
+    figure = draw_panels(1, len(means), draw_panel, title=title, panel=(5.0, 3.8))
+    rows = [[name, method, *found[method].values()] for name, found in means.items() for method in _LOOKS]
+    table = markdown_table(["table", "method", *map(str, study.tolerances)], rows)
+    summary = output / "brownian.md"
     summary.write_text(_WORDS.format(trials=study.trials, delta=DELTA, tuned=_TUNED_AT, table=table), encoding="utf-8")
-    numbers.write_text(_csv(means), encoding="utf-8")
+    points = [
+        (name, method, tolerance, epsilon)
+        for name, found in means.items()
+        for method, row in found.items()
+        for tolerance, epsilon in row.items()
+    ]
+    numbers = write_csv(output / "brownian.csv", ["table", "method", "tolerance", "epsilon"], points)
     return [summary, numbers, *save_both(figure, output / "brownian")]
-
-
-def _one_of_each(names: tuple[str, ...]) -> tuple[str, str]:
-    """Return the widest ridge table and the classification table."""
-    return names[-2], names[-1]
 
 
 Means = dict[str, dict[float, float]]
@@ -261,23 +259,7 @@ def _draw(axes: Any, name: str, means: Means) -> None:
     axes.set_xscale("log")
     axes.set_xticks([at for at in _TICKS if min(points) <= at <= max(points)])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_yscale("log")
-    axes.set_title(name)
-    axes.set_xlabel("excess risk asked for (log)")
-    axes.set_ylabel("ex-post loss, epsilon (log)")
-
-
-def _rows(means: dict[str, Means]) -> Iterator[list[object]]:
-    for name, found in means.items():
-        for method in _LOOKS:
-            yield [name, method, *found[method].values()]
-
-
-def _csv(means: dict[str, Means]) -> str:
-    lines = ["table,method,tolerance,epsilon"]
-    for name, found in means.items():
-        lines += [f'{name},"{method}",{at},{value!r}' for method, row in found.items() for at, value in row.items()]
-    return "\n".join(lines) + "\n"
+    axes.set(title=name, yscale="log", xlabel="excess risk asked for (log)", ylabel="ex-post loss, epsilon (log)")
 
 
 _WORDS = """# Noise against noise

@@ -63,20 +63,16 @@ class ExperimentTable:
 
 
 def data_folder(given: str | Path | None) -> Path | None:
-    """Return where to look for data: the folder given, else the one that EXPOST_DATA names."""
+    """Find where to look for data: the folder given, else the one that EXPOST_DATA names."""
     folder = given if given is not None else os.environ.get("EXPOST_DATA")
-    if folder is None:
-        return None
-    path = Path(folder)
-    if not path.is_dir():
-        raise InvalidRequest(
-            "Expected --data to be a folder", got=str(folder), do="Pass the folder that holds the files"
-        )
-    return path
+    if folder is not None and not Path(folder).is_dir():
+        wanted = "Expected --data to be a folder"
+        raise InvalidRequest(wanted, got=str(folder), do="Pass the folder that holds the files")
+    return None if folder is None else Path(folder)
 
 
 def available(folder: Path | None) -> tuple[str, ...]:
-    """Return the tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
+    """List the tables that can be had, ridge first: the paper's own if present, else stand-ins, else made-up ones."""
     found = {name for name in LOADERS if has_table(name, folder)}
     if "Twitter" in found:
         found -= {"flights", "BlogFeedback"}
@@ -89,7 +85,7 @@ def available(folder: Path | None) -> tuple[str, ...]:
 
 
 def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 2017) -> ExperimentTable:
-    """One of the tables, as a random sample of at most this many rows.
+    """Load one of the tables, as a random sample of at most this many rows.
 
     >>> table = load("made-up regression", None, rows=500)
     >>> table.rows, float(np.abs(table.features).sum(axis=1).max()) <= 1
@@ -105,22 +101,18 @@ def load(name: str, folder: Path | None, *, rows: int = 100_000, seed: int = 201
 
 
 def has_table(name: str, folder: Path | None) -> bool:
-    """Return whether the folder holds one of the files that the table may be in.
-
-    >>> has_table("KDD 99", None)
-    False
-    """
+    """Check whether the folder holds one of the files that the table may be in."""
     return _file(name, folder) is not None
 
 
 def _file(name: str, folder: Path | None) -> Path | None:
-    """Return where a table is, if it is there."""
+    """Find where a table is, if it is there."""
     places = [folder / file for file in LOADERS[name][0]] if folder else []
     return next((place for place in places if place.exists()), None)
 
 
 def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
-    """41 features and a label; three columns of words are left out, three heavy tails are drawn in."""
+    """Read 41 features and a label; three columns of words are left out, three heavy tails are drawn in."""
     table = pq.read_table(path) if path.suffix == ".parquet" else _read_csv(path)
     label = np.where(table.column(41).to_numpy() == "normal.", -1.0, 1.0)
     kept = {place: _number(table.column(place)) for place in range(41) if place not in _KDD_WORDS}
@@ -128,46 +120,35 @@ def _kdd(path: Path) -> tuple[Floats, Floats, bool]:
     return np.column_stack(features), label, True
 
 
-def _read_csv(path: Path) -> pa.ExperimentTable:
-    """Return a file without a header, compressed or not."""
+def _read_csv(path: Path) -> pa.Table:
+    """Read a file without a header, compressed or not."""
     return pa.csv.read_csv(path, read_options=pa.csv.ReadOptions(autogenerate_column_names=True))
 
 
 def _twitter(path: Path) -> tuple[Floats, Floats, bool]:
-    """77 features and the mean number of active discussions, checked against the published summary of the data set."""
+    """Read 77 features and the mean number of active discussions, checked against the published summary of the data set."""
+    use = "Use the regression file of the UCI data set 'Buzz in social media'"
     try:
         values = np.column_stack([_number(column) for column in _read_csv(path).columns])
     except pa.ArrowInvalid:
         values = np.empty((0, 0))
     if values.shape != _TWITTER_SHAPE or not _has_target_of_twitter(values[:, -1]):
-        raise InvalidRequest(
-            f"Expected Twitter.data to be {_TWITTER_SHAPE[0]} rows of {_TWITTER_SHAPE[1]} numbers with the published target",
-            do="Use the regression file of the UCI data set 'Buzz in social media'",
-        )
-    if (path.parent / _TWITTER_SUMMARY).exists():
-        _check_columns(values, _read_summary(path.parent / _TWITTER_SUMMARY))
+        rows, columns = _TWITTER_SHAPE
+        wanted = f"Expected Twitter.data to be {rows} rows of {columns} numbers with the published target"
+        raise InvalidRequest(wanted, do=use)
+    published = path.parent / _TWITTER_SUMMARY
+    if published.exists():
+        table = pa.csv.read_csv(published)
+        summary = np.column_stack([_number(table[name]) for name in ("mean", "min", "max")])
+        found = np.column_stack([values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
+        if found.shape != summary.shape or not np.allclose(found, summary, rtol=1e-6, atol=1e-6):
+            raise InvalidRequest(f"Expected the columns of Twitter.data to agree with {_TWITTER_SUMMARY}", do=use)
     return values[:, :-1], np.log1p(values[:, -1]), False
 
 
 def _has_target_of_twitter(target: Floats) -> bool:
     found = {"mean": target.mean(), "std": target.std(ddof=1), "max": target.max()}
     return all(abs(found[name] - value) < 0.01 for name, value in _TWITTER_TARGET.items())
-
-
-def _read_summary(path: Path) -> Floats:
-    """Mean, smallest and largest value of each column."""
-    table = pa.csv.read_csv(path)
-    return np.column_stack([_number(table[name]) for name in ("mean", "min", "max")])
-
-
-def _check_columns(values: Floats, summary: Floats) -> None:
-    """Every column has the published mean, minimum and maximum."""
-    found = np.column_stack([values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
-    if found.shape != summary.shape or not np.allclose(found, summary, rtol=1e-6, atol=1e-6):
-        raise InvalidRequest(
-            f"Expected the columns of Twitter.data to agree with {_TWITTER_SUMMARY}",
-            do="Use the regression file of the UCI data set 'Buzz in social media'",
-        )
 
 
 def _flights(path: Path) -> tuple[Floats, Floats, bool]:
@@ -182,7 +163,7 @@ def _flights(path: Path) -> tuple[Floats, Floats, bool]:
 
 
 def _blog(path: Path) -> tuple[Floats, Floats, bool]:
-    """Return the first 77 features that vary, as many as Twitter has, with heavy tails drawn in."""
+    """Read the first 77 features that vary, as many as Twitter has, with heavy tails drawn in."""
     table = pq.read_table(path)
     columns = [_number(table[name]) for name in table.column_names if name not in ("source_file", "V281")]
     varied = [column for column in columns if column.std() > 0][:77]
@@ -236,15 +217,8 @@ def fetch_kdd(data: str | Path | None = None, *, fetcher: Fetcher = fetch_kddcup
 
     Without a folder it goes where scikit-learn keeps its data sets. ``fetcher`` is called as scikit-learn's
     ``fetch_kddcup99(percent10=True, return_X_y=True)``, which checks the download against its published checksum.
-
-    >>> def offline(**options):
-    ...     raise OSError
-    >>> fetch_kdd(fetcher=offline)
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected scikit-learn to download KDD Cup 99. Check the connection, or get kddcup.data_10_percent.gz by other means and pass its folder with --data.
     """
-    given = data_folder(data)
-    folder = given or Path(get_data_home()) / "expost"
+    folder = data_folder(data) or Path(get_data_home()) / "expost"
     if has_table("KDD 99", folder):
         return folder
     try:
@@ -264,30 +238,26 @@ def fetch_kdd(data: str | Path | None = None, *, fetcher: Fetcher = fetch_kddcup
     return folder
 
 
-def _as_published(features: Any, labels: Any) -> pa.ExperimentTable:
-    """42 columns in the order of the published file; words as text."""
+def _as_published(features: Any, labels: Any) -> pa.Table:
+    """Arrange 42 columns in the order of the published file: numbers as float64, words as text."""
     if len(labels) != _ROWS or np.sum(np.asarray(labels) == b"normal.") != _NORMAL:
         raise InvalidRequest(
             f"Expected scikit-learn's KDD Cup 99 to have {_ROWS} rows, {_NORMAL} of them normal",
             do="Empty scikit-learn's data folder and fetch again",
         )
-    columns = [*np.asarray(features, dtype=object).T, np.asarray(labels, dtype=object)]
-    return pa.table({f"f{place}": _plain(column) for place, column in enumerate(columns)})
-
-
-def _plain(column: Any) -> pa.Array:
-    """Numbers as float64, bytes as text."""
-    if isinstance(column[0], bytes):
-        return pa.array(np.char.decode(column.astype(bytes), "ascii"))
-    return pa.array(column.astype(np.float64))
+    table = {}
+    for place, column in enumerate([*np.asarray(features, dtype=object).T, np.asarray(labels, dtype=object)]):
+        words = isinstance(column[0], bytes)
+        table[f"f{place}"] = np.char.decode(column.astype(bytes), "ascii") if words else column.astype(np.float64)
+    return pa.table(table)
 
 
 CARRIERS = ["AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN"]
 ORIGINS = ["EWR", "JFK", "LGA"]
 
 
-def generated_flights(rows: int = 100_000, *, seed: int = 13) -> pa.ExperimentTable:
-    """Return a table of made-up flights: who flew, from where, how far, how late.
+def generated_flights(rows: int = 100_000, *, seed: int = 13) -> pa.Table:
+    """Generate a table of flights: who flew, from where, how far, how late.
 
     >>> generated_flights(3).column_names
     ['tailnum', 'carrier', 'origin', 'month', 'hour', 'distance', 'dep_delay', 'arr_delay']

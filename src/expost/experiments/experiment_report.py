@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -28,15 +28,13 @@ from expost.core import InvalidRequest
 from expost.experiments.fitting_methods import Point
 
 __all__ = [
-    "Average",
     "EXPERIMENTS",
+    "Average",
     "KeptTrials",
     "Progress",
     "averages",
-    "markdown_table",
     "run_experiment",
     "run_trials",
-    "write_csv",
     "write_report",
 ]
 
@@ -54,11 +52,7 @@ def run_trials(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Iterator[Any]:
-    """Yield the results of ``task(*job)``, in the order in which they are done.
-
-    >>> sorted(run_trials(pow, [(2, 3), (3, 2)], label="powers", workers=1))
-    [8, 9]
-    """
+    """Yield the results of ``task(*job)``, in the order in which they are done."""
     workers = workers or os.cpu_count() or 1
     if workers == 1 or len(jobs) < _FEW:
         results = (_single_threaded(task, job) for job in jobs)
@@ -72,7 +66,7 @@ def run_trials(
 
 
 def _single_threaded(task: Callable[..., Any], job: tuple[Any, ...]) -> Any:
-    """One job on one thread: two workers with two threads each are slower than two with one."""
+    """Run one job on one thread: two workers with two threads each are slower than two with one."""
     with threadpool_limits(limits=1):
         return task(*job)
 
@@ -100,13 +94,7 @@ class Average:
 
 
 def averages(points: Iterable[Point]) -> list[Average]:
-    """Averages by table, method and tolerance.
-
-    >>> point = Point("t", "m", 0.1, 0, 1.0, 2.0, 0.2, 0.0, 1.0, True)
-    >>> (average,) = averages([point])
-    >>> average.epsilon, average.wrong
-    (3.0, 1)
-    """
+    """Average points by table, method and tolerance."""
 
     def key(point: Point) -> tuple[str, str, float]:
         return point.table, point.method, point.tolerance
@@ -116,61 +104,48 @@ def averages(points: Iterable[Point]) -> list[Average]:
 
 def _average(points: Sequence[Point]) -> Average:
     first, bills = points[0], [point.epsilon for point in points]
+    averaged = ("epsilon", "generation", "testing", "excess_risk", "authors_excess_risk", "norm")
     return Average(
         first.table,
         first.method,
         first.tolerance,
         len(points),
-        epsilon=fmean(bills),
         epsilon_error=stdev(bills) / math.sqrt(len(bills)) if len(bills) > 1 else 0.0,
-        generation=fmean(point.generation for point in points),
-        testing=fmean(point.testing for point in points),
-        excess_risk=fmean(point.excess_risk for point in points),
-        authors_excess_risk=fmean(point.authors_excess_risk for point in points),
-        norm=fmean(point.norm for point in points),
         missed=sum(not point.met for point in points),
         wrong=sum(point.met and point.excess_risk > point.tolerance for point in points),
+        **{name: fmean(getattr(point, name) for point in points) for name in averaged},
     )
 
 
-def write_csv(path: Path, rows: Sequence[Average]) -> Path:
-    """Return the averages as a table for machines; epsilon is not rounded."""
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    """Write a table for machines; numbers are not rounded."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Average)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
     return path
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table for people.
+    """Format a table for people.
 
     >>> print(markdown_table(["method", "epsilon"], [["ours", 0.12345]]))
     | method | epsilon |
     | --- | --- |
     | ours | 0.123 |
     """
+
+    def format_cell(value: object) -> str:
+        if isinstance(value, float):
+            return f"{value:.3g}" if math.isfinite(value) else "none"
+        return str(value)
+
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    return "\n".join([*lines, *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}" if math.isfinite(value) else "none"
-    return str(value)
+    return "\n".join([*lines, *("| " + " | ".join(map(format_cell, row)) + " |" for row in rows)])
 
 
 class KeptTrials:
-    """The points of finished trials, one file a trial, for one run with these settings.
-
-    >>> import tempfile
-    >>> kept = KeptTrials(Path(tempfile.mkdtemp()), settings="grid")
-    >>> kept.write("flights", 3, [Point("flights", "oracle", 0.1, 3, 0.5, 0.0, 0.1, 0.1, 1.0, True)])
-    >>> kept.missing("flights", 5)
-    [0, 1, 2, 4]
-    >>> len(kept.read("flights", 5)), kept.clear()
-    (1, None)
-    """
+    """The points of finished trials, one file per trial, for one run with these settings."""
 
     def __init__(self, output: Path, *, settings: str) -> None:
         # Another version, grid or folder of data is another run: its trials are not mixed in.
@@ -181,7 +156,7 @@ class KeptTrials:
         return self._folder / f"{table.replace(' ', '-')}-{trial}.json"
 
     def write(self, table: str, trial: int, points: Iterable[Point]) -> None:
-        """Keep one trial; a file is there whole or not at all."""
+        """Store one trial; a file is there whole or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._file(table, trial)
         draft = file.with_suffix(".draft")
@@ -189,15 +164,14 @@ class KeptTrials:
         draft.replace(file)
 
     def missing(self, table: str, trials: int) -> list[int]:
-        """Return the trials that are still to be run."""
+        """List the trials that are still to be run."""
         return [trial for trial in range(trials) if not self._file(table, trial).exists()]
 
     def read(self, table: str, trials: int) -> list[Point]:
-        """Return all points that are kept."""
+        """Read all points that are kept."""
         files = [self._file(table, trial) for trial in range(trials)]
-        return [
-            Point(*fields) for file in files if file.exists() for fields in json.loads(file.read_text(encoding="utf-8"))
-        ]
+        kept = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        return [Point(*fields) for points in kept for fields in points]
 
     def clear(self) -> None:
         """Remove the stored trials after a complete run."""
@@ -221,12 +195,7 @@ def run_experiment(
     trials: int | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Run one experiment by its name; returns the files it wrote.
-
-    >>> run_experiment("no-such", Path("."))
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected one of accuracy-first, brownian, thresholdout, pixeldp, got 'no-such'. Name one.
-    """
+    """Run one experiment by its name; returns the files it wrote."""
     if name not in EXPERIMENTS:
         raise InvalidRequest(f"Expected one of {', '.join(EXPERIMENTS)}", got=name, do="Name one")
     run = importlib.import_module(f"expost.experiments.{name.replace('-', '_')}_figures").run
@@ -246,26 +215,21 @@ def write_report(
     names: Sequence[str] = tuple(EXPERIMENTS),
     progress: Progress | None = None,
 ) -> Path:
-    """Run experiments into folders of their own and write ``index.html`` next to them; returns the page."""
+    """Run experiments into separate folders and write ``index.html`` next to them; returns the page."""
     sections = []
     for name in names:
-        files = run_experiment(name, output / name, data=data, quick=quick, progress=progress)
-        sections.append(_section(name, [file.relative_to(output) for file in files]))
-    page = output / "index.html"
-    page.write_text(_PAGE.format(facts=html.escape(_facts(quick)), sections="\n".join(sections)), encoding="utf-8")
-    return page
-
-
-def _facts(quick: bool) -> str:
+        written = run_experiment(name, output / name, data=data, quick=quick, progress=progress)
+        files = [file.relative_to(output) for file in written]
+        pictures = "\n".join(f'<img src="{file}" alt="{file.stem}">' for file in files if file.suffix == ".png")
+        links = ", ".join(f'<a href="{file}">{file.name}</a>' for file in files)
+        about = html.escape(EXPERIMENTS[name])
+        sections.append(f"<h2>{name}</h2>\n<p>{about}.</p>\n{pictures}\n<p>{links}</p>")
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     size = "quick versions" if quick else "full versions"
-    return f"expost {__version__}, Python {platform.python_version()}, {platform.machine()}, {when}, {size}"
-
-
-def _section(name: str, files: Sequence[Path]) -> str:
-    pictures = "\n".join(f'<img src="{file}" alt="{file.stem}">' for file in files if file.suffix == ".png")
-    links = ", ".join(f'<a href="{file}">{file.name}</a>' for file in files)
-    return f"<h2>{name}</h2>\n<p>{html.escape(EXPERIMENTS[name])}.</p>\n{pictures}\n<p>{links}</p>"
+    facts = f"expost {__version__}, Python {platform.python_version()}, {platform.machine()}, {when}, {size}"
+    page = output / "index.html"
+    page.write_text(_PAGE.format(facts=html.escape(facts), sections="\n".join(sections)), encoding="utf-8")
+    return page
 
 
 _PAGE = """<!doctype html>

@@ -57,7 +57,7 @@ class Line:
 
 
 def lines_of(rows: Iterable[Average], value: Callable[[Average], float], methods: Sequence[str]) -> list[Line]:
-    """Return the lines of one table, in the order of the legend."""
+    """Build the lines of one table, in the order of the legend."""
     found: dict[str, list[Average]] = {}
     for row in rows:
         found.setdefault(row.method, []).append(row)
@@ -69,20 +69,12 @@ def lines_of(rows: Iterable[Average], value: Callable[[Average], float], methods
 
 
 def draw_lines(axes: Any, lines: Iterable[Line], *, every: int = 5) -> None:
-    """Curves in their looks; points that do not exist leave gaps."""
+    """Draw curves in their looks; points that do not exist leave gaps."""
     for line in lines:
-        look = LOOKS[line.method]
-        axes.plot(
-            line.x,
-            [value if math.isfinite(value) else math.nan for value in line.y],
-            look.style,
-            color=look.color,
-            marker=look.marker,
-            markevery=max(1, len(line.x) // every),
-            markersize=5,
-            linewidth=look.width,
-            label=look.label,
-        )
+        look, marks = LOOKS[line.method], {"markevery": max(1, len(line.x) // every), "markersize": 5}
+        drawn = {"color": look.color, "marker": look.marker, "linewidth": look.width, "label": look.label}
+        shown = [value if math.isfinite(value) else math.nan for value in line.y]
+        axes.plot(line.x, shown, look.style, **drawn, **marks)
 
 
 def draw_panels(
@@ -94,7 +86,7 @@ def draw_panels(
     panel: tuple[float, float] = (4.3, 3.5),
     count: int | None = None,
 ) -> Figure:
-    """Return a grid of panels with one legend for all; two columns and large type survive half width.
+    """Draw a grid of panels with one legend for all; two columns and large type survive half width.
 
     Where ``count`` panels leave cells over, the legend goes into the first of them; otherwise it goes below the grid.
     """
@@ -108,7 +100,9 @@ def draw_panels(
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
         draw(axes, index // columns, index % columns)
-        _large_type(axes)
+        axes.tick_params(labelsize=_TYPE - 1)
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_fontsize(_TYPE)
     figure.suptitle(title, fontsize=_TYPE + 2, x=0.01, ha="left")
     _plain_ticks(cells[:count])
     _draw_legend(figure, cells, count, columns)
@@ -116,23 +110,17 @@ def draw_panels(
 
 
 def wrapped_panels(count: int, draw: Callable[[Any, int], None], *, title: str) -> Figure:
-    """Panels in two columns, one after the other."""
+    """Draw panels in two columns, one after the other."""
     columns = min(count, 2)
-    rows = math.ceil(count / columns)
-    return draw_panels(
-        rows, columns, lambda axes, row, column: draw(axes, row * columns + column), title=title, count=count
-    )
 
+    def draw_panel(axes: Any, row: int, column: int) -> None:
+        draw(axes, row * columns + column)
 
-def _large_type(axes: Any) -> None:
-    axes.tick_params(labelsize=_TYPE - 1)
-    axes.title.set_fontsize(_TYPE)
-    axes.xaxis.label.set_fontsize(_TYPE)
-    axes.yaxis.label.set_fontsize(_TYPE)
+    return draw_panels(math.ceil(count / columns), columns, draw_panel, title=title, count=count)
 
 
 def _draw_legend(figure: Figure, cells: Sequence[Any], count: int, columns: int) -> None:
-    """One entry a label, whichever panel it is in."""
+    """Show one entry per label, whichever panel it is in."""
     handles: dict[str, Any] = {}
     for axes in cells[:count]:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -147,7 +135,7 @@ def _draw_legend(figure: Figure, cells: Sequence[Any], count: int, columns: int)
 
 
 def _plain_ticks(panels: Sequence[Any]) -> None:
-    """Few, round numbers; powers of ten written out."""
+    """Label few, round numbers; powers of ten are written out."""
     for axes in panels:
         if axes.get_xscale() == "linear":
             small = axes.get_xlim()[1] - axes.get_xlim()[0] <= 0.5
@@ -160,7 +148,7 @@ def _plain_ticks(panels: Sequence[Any]) -> None:
 
 
 def save_both(figure: Figure, stem: Path) -> list[Path]:
-    """Return the picture as PNG and as SVG."""
+    """Save the picture as PNG and as SVG."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     figure.savefig(paths[0], dpi=150)
     figure.set_layout_engine("none")  # what was laid out for the first file stays, which takes half of the time

@@ -48,11 +48,6 @@ class RidgeRisk:
     """Half the mean squared error plus penalty / 2 |theta|^2, from second moments.
 
     The authors' code solves this problem but reports a quarter of the mean squared error plus the same penalty.
-
-    >>> from expost.experiments.experiment_data import load
-    >>> risk = RidgeRisk(load("made-up regression", None, rows=500), 0.005)
-    >>> risk.excesses(risk.best[None])
-    (array([0.]), array([0.]))
     """
 
     def __init__(self, table: ExperimentTable, penalty: float) -> None:
@@ -67,15 +62,14 @@ class RidgeRisk:
 
     def _risk(self, thetas: Floats, share: float) -> Floats:
         squared = np.einsum("ki,ki->k", thetas @ self.gram, thetas) - 2 * thetas @ self.cross + self._square
-        risks: Floats = share * squared + self._penalty / 2 * (thetas**2).sum(axis=1)
-        return risks
+        return np.asarray(share * squared + self._penalty / 2 * (thetas**2).sum(axis=1))
 
     def excesses(self, thetas: Floats) -> tuple[Floats, Floats]:
-        """Return how far each is above the minimum; the authors' measure is lowest elsewhere and can be negative."""
+        """Compute how far each is above the minimum; the authors' measure is lowest elsewhere and can be negative."""
         return self._risk(thetas, 0.5) - self._lowest, self._risk(thetas, 0.25) - self._authors_lowest
 
     def floor(self, thetas: Floats) -> Floats:
-        """Nothing: moments are cheap enough to look at every hypothesis."""
+        """Bound nothing: moments are cheap enough to look at every hypothesis."""
         return np.full(len(thetas), -np.inf)
 
 
@@ -85,9 +79,8 @@ class LogisticRisk:
     def __init__(self, table: ExperimentTable, penalty: float) -> None:
         signed = np.ascontiguousarray(table.features * table.target[:, None])
         # Rows as bytes: sorting those is some ten times faster than sorting rows of floats.
-        distinct, counts = np.unique(
-            signed.view(np.dtype((np.void, signed.itemsize * table.width))), return_counts=True
-        )
+        packed = signed.view(np.dtype((np.void, signed.itemsize * table.width)))
+        distinct, counts = np.unique(packed, return_counts=True)
         self._rows: Floats = distinct.view(np.float64).reshape(len(distinct), table.width)
         self._weights = counts / table.rows
         self._penalty = penalty
@@ -95,7 +88,7 @@ class LogisticRisk:
         self._lowest = self._risk(self.best[None])[0]
 
     def _minimise(self, theta: Floats) -> Floats:
-        """Newton's method; the loss is self-concordant enough for full steps from zero with rows of norm 1."""
+        """Run Newton's method; the loss is self-concordant enough for full steps from zero with rows of norm 1."""
         for _ in range(_NEWTON_STEPS):
             slope = self._weights * expit(-(self._rows @ theta))
             gradient = self._penalty * theta - self._rows.T @ slope
@@ -107,39 +100,32 @@ class LogisticRisk:
         return theta
 
     def _risk(self, thetas: Floats) -> Floats:
-        losses = np.concatenate(
-            [
-                self._weights @ _softplus(-(self._rows @ thetas[start : start + _CHUNK].T))
-                for start in range(0, len(thetas), _CHUNK)
-            ]
-        )
-        risks: Floats = losses + self._penalty / 2 * (thetas**2).sum(axis=1)
-        return risks
+        chunks = [thetas[start : start + _CHUNK] for start in range(0, len(thetas), _CHUNK)]
+        losses = np.concatenate([self._weights @ _softplus(-(self._rows @ chunk.T)) for chunk in chunks])
+        return np.asarray(losses + self._penalty / 2 * (thetas**2).sum(axis=1))
 
     def excesses(self, thetas: Floats) -> tuple[Floats, Floats]:
-        """Return how far each is above the minimum; the authors' code measures this loss as the paper writes it."""
+        """Compute how far each is above the minimum; the authors' code measures this loss as the paper writes it."""
         excess = self._risk(thetas) - self._lowest
         return excess, excess
 
     def floor(self, thetas: Floats) -> Floats:
-        """Return a lower bound on the excess risk that needs no rows: penalty / 2 |theta - best|^2 (strong convexity)."""
-        bound: Floats = self._penalty / 2 * ((thetas - self.best) ** 2).sum(axis=1)
-        return bound
+        """Bound the excess risk from below without rows: penalty / 2 |theta - best|^2 (strong convexity)."""
+        return np.asarray(self._penalty / 2 * ((thetas - self.best) ** 2).sum(axis=1))
 
 
 def exact_risk(table: ExperimentTable, penalty: float) -> TableRisk:
-    """Return the risk that suits the table."""
+    """Build the risk that suits the table."""
     return LogisticRisk(table, penalty) if table.classification else RidgeRisk(table, penalty)
 
 
 def _softplus(values: Floats) -> Floats:
-    """ln(1 + e^v) without overflow."""
-    smooth: Floats = np.log(1 + np.exp(-np.abs(values))) + np.maximum(values, 0)
-    return smooth
+    """Compute ln(1 + e^v) without overflow."""
+    return np.asarray(np.log(1 + np.exp(-np.abs(values))) + np.maximum(values, 0))
 
 
 def shrunk(thetas: Floats, radius: float) -> Floats:
-    """Hypotheses longer than the radius, shortened to it (LNRWW17, Algorithm 5 with its inequality the right way)."""
+    """Shorten hypotheses that are longer than the radius (LNRWW17, Algorithm 5 with its inequality the right way)."""
     length = np.linalg.norm(thetas, axis=1, keepdims=True)
     return np.where(length > radius, thetas * (radius / np.maximum(length, math.ulp(1.0))), thetas)
 
@@ -192,14 +178,7 @@ class Hypothesis:
 
 
 class Replay:
-    """Noise reduction, doubling and the oracle on one table.
-
-    >>> from expost.experiments.experiment_data import load
-    >>> from expost.noise import SeededBits
-    >>> replay = Replay(load("made-up classification", None, rows=2000), penalty=0.05, rungs=50)
-    >>> sorted({point.method for point in replay.points([0.1], 0, SeededBits(1))})
-    ['doubling (code)', 'doubling (text)', 'noise reduction (code)', 'noise reduction (text)', 'oracle']
-    """
+    """Noise reduction, doubling and the oracle on one table."""
 
     def __init__(
         self, table: ExperimentTable, *, penalty: float = 0.005, failure_probability: float = 0.1, rungs: int = 1000
@@ -228,7 +207,7 @@ class Replay:
         return Sealed(np.rint(exact / _STEP).astype(np.int64), Sensitivity(units))
 
     def _hypotheses(self, released: NDArray[np.int64]) -> Floats:
-        """Return what each released row makes of itself: solved and shortened to the ball, as the authors' code does it."""
+        """Solve each released row and shorten the solution to the ball, as the authors' code does it."""
         if self.table.classification:
             return shrunk(np.asarray(released * _STEP, np.float64), self.problem.radius)
         width = self.table.width
@@ -237,8 +216,8 @@ class Replay:
         doubled = matrices + matrices.transpose(0, 2, 1)  # a quadratic form knows the symmetric part only
         diagonal = np.arange(width)
         doubled[:, diagonal, diagonal] += 2 * self.penalty
-        solved: Floats = np.asarray(np.linalg.solve(doubled, 2 * means[:, width * width :, None])[..., 0], np.float64)
-        return shrunk(solved, self.problem.radius)
+        solved = np.linalg.solve(doubled, 2 * means[:, width * width :, None])[..., 0]
+        return shrunk(np.asarray(solved, np.float64), self.problem.radius)
 
     def _ladder(self, tolerance: float) -> Ladder:
         if tolerance not in self._ladders:
@@ -249,38 +228,31 @@ class Replay:
     # One trial ----------------------------------------------------------------------------------------------------
 
     def points(self, tolerances: Sequence[float], trial: int, bits: BitSource) -> list[Point]:
-        """Every method once at every tolerance.
+        """Run every method once at every tolerance.
 
         The levels that doubling tries do not depend on the tolerance, so one list of hypotheses serves all of them; the
         noise of its tests is drawn again. Trials share nothing.
         """
         tried: list[Hypothesis] = []
-        return [
-            point
-            for tolerance in tolerances
-            for point in (
-                *self._noise_reduction(tolerance, trial, bits),
-                *self._doubling(tolerance, trial, tried, bits),
-            )
-        ]
+        points: list[Point] = []
+        for tolerance in tolerances:
+            points += self._noise_reduction(tolerance, trial, bits)
+            points += self._doubling(tolerance, trial, tried, bits)
+        return points
 
     def test(self, convention: Convention, tolerance: float) -> TestPlan:
-        """Return the above-threshold test of a convention."""
+        """Plan the above-threshold test of a convention."""
         plan = self.problem.theorem_test if convention is Convention.TEXT else self.problem.authors_test
         return plan(tolerance, self.failure_probability, self.rungs)
 
     def _noise_reduction(self, tolerance: float, trial: int, bits: BitSource) -> Iterator[Point]:
-        """CovNR and OutputNR (Algorithms 3 and 5), and the first rung that is good enough in truth."""
+        """Run CovNR and OutputNR (Algorithms 3 and 5), and find the first rung that is good enough in truth."""
         path = DiscreteLaplacePath(self._sealed, self._ladder(tolerance), bits=bits)
-        code, text = (self._noisy_bars(each, tolerance, bits) for each in Convention)
-        bars = {
-            "noise reduction (code)": code,
-            "noise reduction (text)": text,
-            "oracle": np.full(self.rungs, tolerance),
-        }
+        bars = {f"noise reduction ({each.value})": self._noisy_bars(each, tolerance, bits) for each in Convention}
+        bars["oracle"] = np.full(self.rungs, tolerance)
         stops, last = self._first_accepted(path, bars)
-        tests = dict(zip(bars, (*(self.test(each, tolerance).epsilon for each in Convention), 0.0), strict=True))
-        for name, testing in tests.items():
+        tests = [*(self.test(each, tolerance).epsilon for each in Convention), 0.0]
+        for name, testing in zip(bars, tests, strict=True):
             # A run that never stops has shown its last rung and paid for it.
             found = stops.get(name, last)
             yield self._point(name, tolerance, trial, (found.level, testing), found, name in stops)
@@ -288,7 +260,7 @@ class Replay:
     def _first_accepted(
         self, path: DiscreteLaplacePath, bars: dict[str, Floats]
     ) -> tuple[dict[str, Hypothesis], Hypothesis]:
-        """Return the first hypothesis below each bar, if there is one, and the last one looked at."""
+        """Find the first hypothesis below each bar, if there is one, and the last one looked at."""
         stops: dict[str, Hypothesis] = {}
         waiting = dict(bars)
         for start in range(0, self.rungs, _BLOCK):
@@ -307,7 +279,7 @@ class Replay:
         return stops, self._hypothesis(float(path.ladder[stop - 1]), thetas[-1])
 
     def _excesses(self, thetas: Floats, highest: Floats) -> tuple[Floats, Floats]:
-        """Return both excess risks, or a bound that is already above every bar: most hypotheses are hopeless."""
+        """Compute both excess risks, or a bound that is already above every bar: most hypotheses are hopeless."""
         floor = self.risk.floor(thetas)
         half, authors, near = floor.copy(), floor.copy(), floor <= highest
         if near.any():
@@ -315,15 +287,14 @@ class Replay:
         return half, authors
 
     def _noisy_bars(self, convention: Convention, tolerance: float, bits: BitSource) -> Floats:
-        """Return the threshold minus what the noise adds, rung by rung (Algorithm 2: Lap(2 D / e) once, Lap(4 D / e) each)."""
+        """Draw the threshold minus what the noise adds, rung by rung (Algorithm 2: Lap(2 D / e) once, Lap(4 D / e) each)."""
         plan = self.test(convention, tolerance)
         width = 2 * self.problem.query_sensitivity / plan.epsilon
         noise = _laplace(self.rungs + 1, bits)
-        bars: Floats = plan.threshold + width * noise[0] - 2 * width * noise[1:]
-        return bars
+        return np.asarray(plan.threshold + width * noise[0] - 2 * width * noise[1:])
 
     def _doubling(self, tolerance: float, trial: int, tried: list[Hypothesis], bits: BitSource) -> Iterator[Point]:
-        """Algorithm 4: fresh noise and a fresh test at every doubling; both conventions see the same noise."""
+        """Run Algorithm 4: fresh noise and a fresh test at every doubling; both conventions see the same noise."""
         most = self.problem.doublings(tolerance, printed=True)
         noise = _laplace(most + 1, bits)
         # The program tries one level more, and knows that only one tail of the noise does harm (Theorem A.2, corrected).
@@ -338,12 +309,11 @@ class Replay:
                     break
             generation = math.fsum(each.level for each in tried[: step + 1])
             testing = (step + 1) * 2 * self.problem.query_sensitivity * spread / tolerance
-            yield self._point(
-                f"doubling ({convention.value})", tolerance, trial, (generation, testing), tried[step], met
-            )
+            bill, name = (generation, testing), f"doubling ({convention.value})"
+            yield self._point(name, tolerance, trial, bill, tried[step], met)
 
     def _fresh(self, step: int, bits: BitSource) -> Hypothesis:
-        """Return a hypothesis of its own noise at the level 2^step / n."""
+        """Draw a hypothesis under fresh noise at the level 2^step / n."""
         ladder = Ladder.of([float(f"{2.0**step / self.table.rows:.9g}")])
         released = DiscreteLaplacePath(self._sealed, ladder, bits=bits).block(0, 1)
         return self._hypothesis(float(ladder.cap), self._hypotheses(released)[0])
@@ -355,25 +325,14 @@ class Replay:
     def _point(
         self, method: str, tolerance: float, trial: int, bill: tuple[float, float], found: Hypothesis, met: bool
     ) -> Point:
-        return Point(
-            self.table.name,
-            method,
-            tolerance,
-            trial,
-            *bill,
-            excess_risk=found.excess_risk,
-            authors_excess_risk=found.authors_excess_risk,
-            norm=float(np.linalg.norm(found.theta)),
-            met=met,
-        )
+        risks = found.excess_risk, found.authors_excess_risk
+        return Point(self.table.name, method, tolerance, trial, *bill, *risks, float(np.linalg.norm(found.theta)), met)
 
 
 def _laplace(count: int, bits: BitSource) -> Floats:
-    """Laplace noise of scale 1 in floats: for simulated tests only."""
-    uniform = (bits.words(2 * count).astype(float) + 0.5) * 2.0**-64
-    logs = np.log(uniform)
-    difference: Floats = logs[:count] - logs[count:]
-    return difference
+    """Draw Laplace noise of scale 1 in floats: for simulated tests only."""
+    logs = np.log((bits.words(2 * count).astype(float) + 0.5) * 2.0**-64)
+    return np.asarray(logs[:count] - logs[count:])
 
 
 CAP = 2.0
@@ -400,16 +359,20 @@ class OwnMethods:
         return {"expost, objective": TiltedRidge, "expost, certificate": CertifiedRidge}
 
     def points(self, tolerance: float, trial: int, bits: BitSource) -> Iterator[Point]:
-        """Every method once, on noise of its own.
+        """Run every method once, on fresh noise.
 
-        Trials share what has no noise in it: a request is planned from public numbers alone, once a tolerance, and what it
-        measures of the table is the same for every tolerance.
+        Trials share what has no noise in it: a request is planned from public numbers alone, once per tolerance, and what
+        it measures of the table is the same for every tolerance.
         """
         for name, request in self._requests(tolerance).items():
             if name not in self._measured:
                 self._measured[name] = request.measure(self._source)
-            release = request.climb(self._measured[name], bits)
-            yield self._point(name, tolerance, trial, release)
+            release: Any = request.climb(self._measured[name], bits)
+            parts = release.receipt.breakdown
+            bill = float(parts["generation"]), float(parts["testing"])
+            found = self._replay._hypothesis(math.fsum(bill), np.asarray(release.value.coefficients))
+            met = release.receipt.outcome is not Outcome.NOT_MET
+            yield self._replay._point(name, tolerance, trial, bill, found, met)
 
     def _requests(self, tolerance: float) -> dict[str, Plan]:
         if tolerance not in self._planned:
@@ -421,20 +384,3 @@ class OwnMethods:
                     planned[name] = make(problem)
             self._planned[tolerance] = planned
         return self._planned[tolerance]
-
-    def _point(self, name: str, tolerance: float, trial: int, release: Any) -> Point:
-        theta = np.asarray(release.value.coefficients)
-        half, authors = (float(each[0]) for each in self._replay.risk.excesses(theta[None]))
-        parts = {name: float(part) for name, part in release.receipt.breakdown.items()}
-        return Point(
-            self._table.name,
-            name,
-            tolerance,
-            trial,
-            generation=parts["generation"],
-            testing=parts["testing"],
-            excess_risk=half,
-            authors_excess_risk=authors,
-            norm=float(np.linalg.norm(theta)),
-            met=release.receipt.outcome is not Outcome.NOT_MET,
-        )

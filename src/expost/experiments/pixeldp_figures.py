@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 from expost.experiments.experiment_data import data_folder
-from expost.experiments.experiment_report import Progress, markdown_table
+from expost.experiments.experiment_report import Progress, markdown_table, write_csv
 from expost.experiments.figure_style import draw_panels, save_both
 from expost.noise import BitSource, SeededBits
 from expost.plots.figure import BLUE, GREY, ORANGE
@@ -27,6 +28,8 @@ from expost.robustness.noisy_model import sample_perturbations, votes_of_model
 __all__ = ["attack", "input_gradient", "run", "train"]
 
 Images = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Curve = tuple[Floats, Floats]
 
 
 def train(
@@ -38,7 +41,7 @@ def train(
     seed: int = 0,
     told: Callable[[], None] | None = None,
 ) -> MLPClassifier:
-    """Return a network with one hidden layer, shown each image under fresh noise in every epoch; ``sigma`` 0 for none."""
+    """Train a network with one hidden layer on each image under fresh noise in every epoch; ``sigma`` 0 for none."""
     rng = np.random.default_rng(seed)
     model = MLPClassifier((128,), batch_size=min(256, len(images)), random_state=seed)
     classes = np.unique(labels)
@@ -53,13 +56,7 @@ def train(
 
 
 def input_gradient(model: MLPClassifier, images: Images, classes: NDArray[np.int64]) -> Images:
-    """Return the gradient of each image's log score of a class with respect to the image.
-
-    >>> images = np.random.default_rng(0).random((40, 3), dtype=np.float32)
-    >>> model = train(images, (images[:, 0] > 0.5).astype(int), sigma=0, epochs=2)
-    >>> input_gradient(model, images[:2], np.array([0, 1])).shape
-    (2, 3)
-    """
+    """Compute the gradient of each image's log score of a class with respect to the image."""
     first, second = (np.asarray(weights, np.float32) for weights in model.coefs_)
     hidden = images @ first + np.asarray(model.intercepts_[0], np.float32)
     scores = np.maximum(hidden, 0) @ second + np.asarray(model.intercepts_[1], np.float32)
@@ -77,14 +74,14 @@ def attack(
     model: MLPClassifier,
     images: Images,
     classes: NDArray[np.int64],
-    radii: NDArray[np.float64],
+    radii: Floats,
     *,
     sigma: float,
     steps: int = 20,
     copies: int = 32,
     bits: BitSource | None = None,
 ) -> Images:
-    """Images moved by at most their radius (l2) so that the noisy model doubts their class as much as possible.
+    """Move images by at most their radius (l2) so that the noisy model doubts their class as much as possible.
 
     Projected steps along the gradient of the log score averaged over noisy copies, as is usual against smoothed models.
     """
@@ -93,9 +90,8 @@ def attack(
     for _ in range(steps):
         noise = np.zeros((1, images.shape[1]), np.float32)
         if sigma > 0:
-            noise = sample_perturbations((copies, images.shape[1]), noise="gaussian", sigma=sigma, bits=bits).astype(
-                np.float32
-            )
+            shape = copies, images.shape[1]
+            noise = sample_perturbations(shape, noise="gaussian", sigma=sigma, bits=bits).astype(np.float32)
         noisy = (moved[:, None] + noise[None]).reshape(-1, images.shape[1])
         gradient = input_gradient(model, noisy, np.repeat(classes, len(noise)))
         direction = gradient.reshape(len(images), len(noise), -1).mean(1)
@@ -129,9 +125,9 @@ class Digits:
     """Images with pixels in [0, 1], one row each, and their labels."""
 
     name: str
-    training: NDArray[np.float32]
+    training: Images
     training_labels: NDArray[np.int64]
-    images: NDArray[np.float32]
+    images: Images
     labels: NDArray[np.int64]
 
 
@@ -141,7 +137,7 @@ class CertifiedRun:
 
     sigma: float
     found: Certificates
-    flipped: NDArray[np.float64]
+    flipped: Floats
     attacked: int
 
 
@@ -155,34 +151,28 @@ def run(
     output.mkdir(parents=True, exist_ok=True)
     size = Size(training=3000, epochs=8, images=60, samples=300, attacked=20, checks=500) if quick else Size()
     digits = _digits(data_folder(data), size)
-    steps = _Steps(progress, total=size.epochs * (len(_LOOKS) + 1) + 2 * len(_LOOKS) + 1)
-    models = [_certified(digits, sigma, size, steps) for sigma in _LOOKS]
+    done, total = itertools.count(1), size.epochs * (len(_LOOKS) + 1) + 2 * len(_LOOKS) + 1
+
+    def finish_step(label: str) -> None:
+        if progress is not None:
+            progress(next(done), total, f"pixeldp, {label}")
+
+    models = [_certified(digits, sigma, size, finish_step) for sigma in _LOOKS]
     radii = np.linspace(0, max(float(model.found.radius.max()) for model in models) * 1.02, 200)
-    plain = _plain_under_attack(digits, size, radii, steps)
+    plain = _plain_under_attack(digits, size, radii, finish_step)
     figure = _draw(models, digits, radii, plain)
     summary = output / "pixeldp.md"
     summary.write_text(_summary(models, digits, size, plain), encoding="utf-8")
-    return [summary, *save_both(figure, output / "pixeldp"), _write_csv(output / "pixeldp.csv", models, digits, radii)]
-
-
-class _Steps:
-    """Tells how many of all steps are done."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def told(self, label: str) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._total, f"pixeldp, {label}")
+    columns = ["sigma", "radius", "certified accuracy", "certified accuracy, PixelDP as published"]
+    numbers = write_csv(output / "pixeldp.csv", columns, _numbers(models, digits, radii))
+    return [summary, *save_both(figure, output / "pixeldp"), numbers]
 
 
 def _digits(folder: Path | None, size: Size) -> Digits:
     if folder is not None and (folder / "mnist.npz").exists():
         with np.load(folder / "mnist.npz") as file:
-            images = [
-                file[name].reshape(len(file[name]), -1).astype(np.float32) / 255 for name in ("x_train", "x_test")
-            ]
+            pixels = [file[name] for name in ("x_train", "x_test")]
+            images = [each.reshape(len(each), -1).astype(np.float32) / 255 for each in pixels]
             labels = [file[name].astype(np.int64) for name in ("y_train", "y_test")]
         name = "MNIST"
     else:
@@ -196,60 +186,37 @@ def _digits(folder: Path | None, size: Size) -> Digits:
     return Digits(name, images[0][kept], labels[0][kept], images[1][chosen], labels[1][chosen])
 
 
-def _certified(digits: Digits, sigma: float, size: Size, steps: _Steps) -> CertifiedRun:
-    model = train(
-        digits.training,
-        digits.training_labels,
-        sigma=sigma,
-        epochs=size.epochs,
-        told=lambda: steps.told(f"training at sigma {sigma:g}"),
-    )
+def _certified(digits: Digits, sigma: float, size: Size, finish_step: Callable[[str], None]) -> CertifiedRun:
+    told = partial(finish_step, f"training at sigma {sigma:g}")
+    model = train(digits.training, digits.training_labels, sigma=sigma, epochs=size.epochs, told=told)
     bits = SeededBits(round(100 * sigma))
     found = certify(model, digits.images, sigma=sigma, samples=size.samples, failure_probability=_FAILURE, bits=bits)
-    steps.told(f"certified at sigma {sigma:g}")
+    finish_step(f"certified at sigma {sigma:g}")
     certain = np.flatnonzero(found.radius > 0)[: size.attacked]
+    images, predictions, radii = digits.images[certain], found.prediction[certain], found.radius[certain]
     flipped = []
     for multiple in _MULTIPLES:
-        moved = attack(
-            model,
-            digits.images[certain],
-            found.prediction[certain],
-            multiple * found.radius[certain],
-            sigma=sigma,
-            bits=bits,
-        )
+        moved = attack(model, images, predictions, multiple * radii, sigma=sigma, bits=bits)
         votes = expected_scores(votes_of_model(model), moved, "gaussian", sigma, size.checks, bits=bits)
-        flipped.append(float((votes.argmax(1) != found.prediction[certain]).mean()))
-    steps.told(f"attacked at sigma {sigma:g}")
+        flipped.append(float((votes.argmax(1) != predictions).mean()))
+    finish_step(f"attacked at sigma {sigma:g}")
     return CertifiedRun(sigma, found, np.array(flipped), len(certain))
 
 
-def _plain_under_attack(
-    digits: Digits, size: Size, radii: NDArray[np.float64], steps: _Steps
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the accuracy of a model trained and run without noise, under the same attack at a few distances."""
-    model = train(
-        digits.training,
-        digits.training_labels,
-        sigma=0.0,
-        epochs=size.epochs,
-        told=lambda: steps.told("training without noise"),
-    )
+def _plain_under_attack(digits: Digits, size: Size, radii: Floats, finish_step: Callable[[str], None]) -> Curve:
+    """Measure the accuracy of a model trained and run without noise, under the same attack at a few distances."""
+    told = partial(finish_step, "training without noise")
+    model = train(digits.training, digits.training_labels, sigma=0.0, epochs=size.epochs, told=told)
     at = np.linspace(0, float(radii[-1]), 9)
     right = []
     for radius in at:
         moved = attack(model, digits.images, digits.labels, np.full(len(digits.labels), radius), sigma=0.0)
         right.append(float((model.predict(moved) == digits.labels).mean()))
-    steps.told("attacked without noise")
+    finish_step("attacked without noise")
     return at, np.array(right)
 
 
-def _draw(
-    models: Sequence[CertifiedRun],
-    digits: Digits,
-    radii: NDArray[np.float64],
-    plain: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> Any:
+def _draw(models: Sequence[CertifiedRun], digits: Digits, radii: Floats, plain: Curve) -> Any:
     def panel(axes: Any, row: int, column: int) -> None:
         if column == 0:
             _accuracy_panel(axes, models, digits, radii, plain)
@@ -259,13 +226,7 @@ def _draw(
     return draw_panels(1, 2, panel, title=f"CertifiedRun predictions, {digits.name}", panel=(4.9, 3.7))
 
 
-def _accuracy_panel(
-    axes: Any,
-    models: Sequence[CertifiedRun],
-    digits: Digits,
-    radii: NDArray[np.float64],
-    plain: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> None:
+def _accuracy_panel(axes: Any, models: Sequence[CertifiedRun], digits: Digits, radii: Floats, plain: Curve) -> None:
     for model in models:
         color, _ = _LOOKS[model.sigma]
         for pixeldp, style, name in ((False, "-", "tight bound"), (True, "--", "PixelDP as published")):
@@ -273,66 +234,45 @@ def _accuracy_panel(
             axes.plot(radii, curve, style, color=color, linewidth=1.8, label=f"noise {model.sigma:g}, {name}")
     axes.plot(*plain, ":", color=GREY, marker="x", label="no noise, under attack (not certified)")
     axes.set_title("Right and certified at least this far", fontsize=10.5, loc="left")
-    axes.set_xlabel("l2 distance from the image (pixels in [0, 1])")
-    axes.set_ylabel("share of test images")
-    axes.set_ylim(0, 1.02)
+    distance = "l2 distance from the image (pixels in [0, 1])"
+    axes.set(xlabel=distance, ylabel="share of test images", ylim=(0, 1.02))
 
 
 def _attack_panel(axes: Any, models: Sequence[CertifiedRun]) -> None:
     for model in models:
         color, marker = _LOOKS[model.sigma]
-        axes.plot(
-            _MULTIPLES, model.flipped, color=color, marker=marker, markersize=5, label=f"noise {model.sigma:g}, flipped"
-        )
+        label = f"noise {model.sigma:g}, flipped"
+        axes.plot(_MULTIPLES, model.flipped, color=color, marker=marker, markersize=5, label=label)
     axes.axvline(1.0, color=GREY, linewidth=1.2, linestyle="--", label="certified radius")
     axes.set_title("Predictions that an attack flips", fontsize=10.5, loc="left")
-    axes.set_xlabel("distance allowed, in certified radii")
-    axes.set_ylabel("share of certified images")
-    axes.set_ylim(-0.03, 1.02)
+    distance = "distance allowed, in certified radii"
+    axes.set(xlabel=distance, ylabel="share of certified images", ylim=(-0.03, 1.02))
 
 
-def _write_csv(path: Path, models: Sequence[CertifiedRun], digits: Digits, radii: NDArray[np.float64]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["sigma", "radius", "certified accuracy", "certified accuracy, PixelDP as published"])
-        for model in models:
-            tight = model.found.certified_accuracy(digits.labels, radii)
-            published = model.found.certified_accuracy(digits.labels, radii, pixeldp=True)
-            for row in zip(radii, tight, published, strict=True):
-                writer.writerow([model.sigma, *(f"{value:.5f}" for value in row)])
-    return path
+def _numbers(models: Sequence[CertifiedRun], digits: Digits, radii: Floats) -> Iterator[list[object]]:
+    """Yield the rows of the table for machines."""
+    for model in models:
+        tight = model.found.certified_accuracy(digits.labels, radii)
+        published = model.found.certified_accuracy(digits.labels, radii, pixeldp=True)
+        for row in zip(radii, tight, published, strict=True):
+            yield [model.sigma, *(f"{value:.5f}" for value in row)]
 
 
-def _summary(
-    models: Sequence[CertifiedRun],
-    digits: Digits,
-    size: Size,
-    plain: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> str:
+def _summary(models: Sequence[CertifiedRun], digits: Digits, size: Size, plain: Curve) -> str:
     rows = []
     for model in models:
         found, curve = model.found, model.found.certified_accuracy
         inside = [flip for flip, multiple in zip(model.flipped, _MULTIPLES, strict=True) if multiple < 1]
-        rows.append(
-            [
-                model.sigma,
-                float((found.prediction == digits.labels).mean()),
-                *(float(value) for value in curve(digits.labels, [0.25, 0.5, 1.0])),
-                float(curve(digits.labels, [0.25], pixeldp=True)[0]),
-                float(np.median(found.radius)),
-                f"{max(inside) * model.attacked:.0f} of {model.attacked}",
-            ]
+        numbers = (
+            (found.prediction == digits.labels).mean(),
+            *curve(digits.labels, [0.25, 0.5, 1.0]),
+            curve(digits.labels, [0.25], pixeldp=True)[0],
+            np.median(found.radius),
         )
-    columns = [
-        "noise",
-        "accuracy",
-        "certified at 0.25",
-        "at 0.5",
-        "at 1",
-        "PixelDP at 0.25",
-        "median radius",
-        "flipped",
-    ]
+        flipped = f"{max(inside) * model.attacked:.0f} of {model.attacked}"
+        rows.append([model.sigma, *map(float, numbers), flipped])
+    shares = ["certified at 0.25", "at 0.5", "at 1", "PixelDP at 0.25"]
+    columns = ["noise", "accuracy", *shares, "median radius", "flipped"]
     return f"""# Predictions that no small change of the image can move
 
 {digits.name}: {len(digits.training):,} training images, {len(digits.labels)} test images, a network with 128 hidden units trained under the

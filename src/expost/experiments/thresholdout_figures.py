@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.experiments.experiment_report import Progress, markdown_table
+from expost.experiments.experiment_report import Progress, markdown_table, write_csv
 from expost.experiments.figure_style import draw_panels, save_both
 from expost.holdout import Thresholdout, plan_holdout, tolerance_reached
 from expost.holdout.holdout_plan import GRID, HoldoutPlan, analysed_level
@@ -54,7 +53,7 @@ class Draw:
 
     @classmethod
     def of(cls, setting: SelectionSetting, rng: np.random.Generator) -> Draw:
-        """One draw of both samples."""
+        """Draw both samples."""
         noise = rng.normal(0.0, setting.unit, (2, setting.features))
         return cls(setting.shifts + noise[0], setting.shifts + noise[1])
 
@@ -68,7 +67,7 @@ class Selection:
 
 
 def select(setting: SelectionSetting, training: Floats, answers: Floats) -> Selection:
-    """Features whose training mean and holdout answer agree beyond one standard error, largest training mean first."""
+    """Choose features whose training mean and holdout answer agree beyond one standard error, largest training mean first."""
     unit = setting.unit
     agree = ((training > unit) & (answers > unit)) | ((training < -unit) & (answers < -unit))
     ranked = np.flatnonzero(agree)[np.argsort(-np.abs(training[agree]), kind="stable")]
@@ -79,7 +78,7 @@ def select(setting: SelectionSetting, training: Floats, answers: Floats) -> Sele
 def accuracies(
     setting: SelectionSetting, selection: Selection, means: Floats | None, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return how many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
+    """Count how many rows of a sample the vote of the first k features gets right, for each k; one half of them for k = 0.
 
     ``means`` are the sample's own means of all features; without them the sample is fresh.
     """
@@ -111,15 +110,15 @@ class Curve:
     way: str
     signal: bool
     counts: tuple[int, ...]
-    values: NDArray[np.float64]
-    bounds: NDArray[np.float64] | None = None
+    values: Floats
+    bounds: Floats | None = None
 
     @property
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         return np.asarray(self.values.mean(0))
 
     @property
-    def spread(self) -> NDArray[np.float64]:
+    def spread(self) -> Floats:
         return np.asarray(self.values.std(0))
 
 
@@ -143,82 +142,66 @@ def run(
     for signal in (False, True):
         chosen = replace(setting, informative=20) if signal else setting
         curves += _curves(chosen, plan, repeats, progress)
-    files = [*_draw(setting, curves, output), _write_csv(output / "thresholdout.csv", curves)]
+    columns = ["way", "signal", "features", "sample", "accuracy", "standard deviation", "promised error"]
+    files = [*_draw(setting, curves, output), write_csv(output / "thresholdout.csv", columns, _numbers(curves))]
     summary = output / "thresholdout.md"
     summary.write_text(_summary(setting, plan, curves, repeats), encoding="utf-8")
     return [summary, *files]
 
 
 def _plan(setting: SelectionSetting) -> HoldoutPlan:
-    """Return the smallest tolerance this size can promise for all questions, one answer from the holdout a model."""
+    """Plan the smallest tolerance this size can promise for all questions, one answer from the holdout per model."""
     models = len(setting.counts) - 1
-    questions = setting.features + models
-    reached = tolerance_reached(
-        setting.rows, max_hits=models, failure_probability=_FAILURE, max_queries=questions, variant="improved"
-    )
-    return plan_holdout(
-        setting.rows,
-        tolerance=reached,
-        failure_probability=_FAILURE,
-        max_queries=questions,
-        max_hits=models,
-        variant="improved",
-    )
+    terms: Any = {"max_hits": models, "max_queries": setting.features + models, "variant": "improved"}
+    reached = tolerance_reached(setting.rows, failure_probability=_FAILURE, **terms)
+    return plan_holdout(setting.rows, tolerance=reached, failure_probability=_FAILURE, **terms)
 
 
 def _curves(setting: SelectionSetting, plan: HoldoutPlan, trials: int, progress: Progress | None) -> list[Curve]:
     rng, bits = np.random.default_rng(2015 + setting.informative), SeededBits(2015 + setting.informative)
-    found: dict[str, list[NDArray[np.float64]]] = {way: [] for way in _WAYS}
-    bounds = []
-    label = "with signal" if setting.informative else "no signal"
+    standard, published, promised, bounds = [], [], [], []
+    signal = setting.informative > 0
     for trial in range(trials):
         draw = Draw.of(setting, rng)
-        found[_WAYS[0]].append(_standard(setting, draw, rng))
-        found[_WAYS[1]].append(_published(setting, draw, rng))
-        values, promised = _promised(setting, draw, plan, rng, bits)
-        found[_WAYS[2]].append(values)
-        bounds.append(promised)
+        standard.append(_count_right(setting, draw, draw.holdout, rng) / setting.rows)  # the holdout answers exactly
+        published.append(_published(setting, draw, rng))
+        values, bound = _promised(setting, draw, plan, rng, bits)
+        promised.append(values)
+        bounds.append(bound)
         if progress is not None:
-            progress(trial + 1, trials, f"thresholdout, {label}")
-    signal = setting.informative > 0
+            progress(trial + 1, trials, f"thresholdout, {'with signal' if signal else 'no signal'}")
     return [
-        Curve(way, signal, setting.counts, np.array(found[way]), np.array(bounds) if way == _WAYS[2] else None)
-        for way in _WAYS
+        Curve(_WAYS[0], signal, setting.counts, np.array(standard)),
+        Curve(_WAYS[1], signal, setting.counts, np.array(published)),
+        Curve(_WAYS[2], signal, setting.counts, np.array(promised), np.array(bounds)),
     ]
 
 
-def _samples(
-    setting: SelectionSetting, draw: Draw, answers: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[Any]:
-    """Right answers on the training, holdout and fresh samples of the analyst who believes these answers."""
+def _count_right(setting: SelectionSetting, draw: Draw, answers: Floats, rng: np.random.Generator) -> NDArray[Any]:
+    """Count right answers on the training, holdout and fresh samples of the analyst who believes these answers."""
     selection = select(setting, draw.training, answers)
     means = (draw.training, draw.holdout, None)
     return np.array([accuracies(setting, selection, each, rng) for each in means])
 
 
-def _standard(setting: SelectionSetting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the holdout answers everything exactly."""
-    return np.asarray(_samples(setting, draw, draw.holdout, rng) / setting.rows)
-
-
-def _published(setting: SelectionSetting, draw: Draw, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Threshold 4/sqrt(n), Gaussian noise of 1/sqrt(n) on comparison and answer, no budget (DFHPRR15s)."""
+def _published(setting: SelectionSetting, draw: Draw, rng: np.random.Generator) -> Floats:
+    """Run it with threshold 4/sqrt(n), Gaussian noise of 1/sqrt(n) on comparison and answer, no budget (DFHPRR15s)."""
     threshold, tolerance = 4 * setting.unit, setting.unit
 
-    def answered(training: NDArray[np.float64], holdout: NDArray[np.float64]) -> NDArray[np.float64]:
+    def answered(training: Floats, holdout: Floats) -> Floats:
         noise = rng.normal(0.0, tolerance, (2, training.size))
         far = np.abs(training - holdout) > threshold + noise[0]
         return np.where(far, holdout + noise[1], training)
 
-    values = _samples(setting, draw, answered(draw.training, draw.holdout), rng) / setting.rows
+    values = _count_right(setting, draw, answered(draw.training, draw.holdout), rng) / setting.rows
     values[1] = answered(values[0], values[1])
     return np.asarray(values)
 
 
 def _promised(
     setting: SelectionSetting, draw: Draw, plan: HoldoutPlan, rng: np.random.Generator, bits: BitSource
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """This package's mechanism, all questions under one budget.
+) -> tuple[Floats, Floats]:
+    """Run this package's mechanism, all questions under one budget.
 
     A feature's question is its correlation clipped to [-3, 3] and scaled to [0, 1], so means shrink by 6; the clipping
     itself moves a mean by far less than a threshold and is left out of the simulation.
@@ -228,25 +211,23 @@ def _promised(
     answers = draw.training.copy()
     for feature, difference in hits.items():
         answers[feature] += 2 * _CLIP * difference
-    right = _samples(setting, draw, answers, rng)
+    right = _count_right(setting, draw, answers, rng)
     session = Thresholdout(replace(plan, max_hits=plan.max_hits - len(hits))).open(bits=bits)
     values, promised = right / setting.rows, np.zeros(len(setting.counts))
     values[1, 0] = 0.5
     for place in range(1, len(setting.counts)):
-        used = plan.max_hits - session.hits_left
-        found = None
-        if session.hits_left:
-            found = session.ask(int(right[1, place]) * GRID, guess=Fraction(int(right[0, place]), setting.rows))
+        used, guess = plan.max_hits - session.hits_left, Fraction(int(right[0, place]), setting.rows)
+        found = session.ask(int(right[1, place]) * GRID, guess=guess) if session.hits_left else None
         values[1, place] = values[0, place] if found is None else float(found)
         question = setting.features + place - 1
         promised[place] = plan.bound_in_force(question, used, from_holdout=found is not None).error
     return np.asarray(values), promised
 
 
-def _crossings(apart: NDArray[np.float64], plan: HoldoutPlan, bits: BitSource) -> dict[int, float]:
-    """Return which questions cross the threshold test and the difference their gap tells, all drawn at once.
+def _crossings(apart: Floats, plan: HoldoutPlan, bits: BitSource) -> dict[int, float]:
+    """Find which questions cross the threshold test and the difference their gap shows, all drawn at once.
 
-    The same law as asking them one by one, both signs of each.
+    The law is that of asking them one by one, both signs of each.
     """
     level, start, hits = plan.level, 0, dict[int, float]()
     scale, bias = 1 << 40, float(plan.level.query_scale - plan.level.threshold_scale)
@@ -291,38 +272,24 @@ def _panel(axes: Any, curve: Curve, *, number: int | None = None) -> None:
         axes.fill_between(curve.counts, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
     if curve.bounds is not None:
         mean, reach = curve.mean[1, 1:], curve.bounds.mean(0)[1:]
-        axes.fill_between(
-            curve.counts[1:],
-            mean - reach,
-            mean + reach,
-            facecolor="none",
-            edgecolor=ORANGE,
-            hatch="///",
-            alpha=0.5,
-            linewidth=0.0,
-            label="promised to contain the truth (95 %)",
-        )
+        look = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "///", "alpha": 0.5, "linewidth": 0.0}
+        label = "promised to contain the truth (95 %)"
+        axes.fill_between(curve.counts[1:], mean - reach, mean + reach, label=label, **look)
     what = "20 features carry signal" if curve.signal else "no signal"
     short = "Standard holdout" if curve.way == _WAYS[0] else "Thresholdout"
     axes.set_title(what if number is None else f"{number}. {short}: {what}", fontsize=10.5, loc="left")
-    axes.set_ylim(0.35 if curve.bounds is not None else 0.45, 0.75)
-    axes.set_xlabel("features used")
-    axes.set_ylabel("accuracy")
+    lowest = 0.35 if curve.bounds is not None else 0.45
+    axes.set(ylim=(lowest, 0.75), xlabel="features used", ylabel="accuracy")
 
 
-def _write_csv(path: Path, curves: Sequence[Curve]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["way", "signal", "features", "sample", "accuracy", "standard deviation", "promised error"])
-        for curve in curves:
-            for index, sample in enumerate(_SAMPLES):
-                for place, count in enumerate(curve.counts):
-                    promised = "" if curve.bounds is None or index != 1 else f"{curve.bounds[:, place].mean():.4f}"
-                    row = [curve.way, curve.signal, count, sample]
-                    writer.writerow(
-                        [*row, f"{curve.mean[index, place]:.5f}", f"{curve.spread[index, place]:.5f}", promised]
-                    )
-    return path
+def _numbers(curves: Sequence[Curve]) -> Iterator[list[object]]:
+    """Yield the rows of the table for machines."""
+    for curve in curves:
+        for index, sample in enumerate(_SAMPLES):
+            for place, count in enumerate(curve.counts):
+                promised = "" if curve.bounds is None or index != 1 else f"{curve.bounds[:, place].mean():.4f}"
+                numbers = f"{curve.mean[index, place]:.5f}", f"{curve.spread[index, place]:.5f}"
+                yield [curve.way, curve.signal, count, sample, *numbers, promised]
 
 
 def _summary(setting: SelectionSetting, plan: HoldoutPlan, curves: Sequence[Curve], trials: int) -> str:
@@ -358,31 +325,22 @@ at this size rests on the shortness of the transcript, not on privacy: {plan.pro
 
 def _promises(setting: SelectionSetting, plan: HoldoutPlan) -> list[list[object]]:
     rows: list[list[object]] = []
+    sizes = {
+        "Theorem 3.3, pure": rows_for_pure,
+        "Theorem 3.3, approximate (corrected)": rows_for_approximate,
+        "Theorem 3.3, through zCDP": rows_for_concentrated,
+    }
+    failure = float(_FAILURE)
     for tolerance in (0.1, 0.2):
-        level = analysed_level(
-            tolerance=Fraction(str(tolerance)), failure_probability=float(_FAILURE), max_queries=plan.max_queries
-        )
+        exact = Fraction(str(tolerance))
+        level = analysed_level(tolerance=exact, failure_probability=failure, max_queries=plan.max_queries)
         assert level.answer_scale is not None
-        sizes = {
-            "Theorem 3.3, pure": rows_for_pure,
-            "Theorem 3.3, approximate (corrected)": rows_for_approximate,
-            "Theorem 3.3, through zCDP": rows_for_concentrated,
-        }
+        terms = {"error": tolerance / 8, "failure_probability": failure / (2 * plan.max_queries)}
         for name, size in sizes.items():
-            needed = size(
-                plan.max_hits,
-                sigma=float(level.answer_scale),
-                error=tolerance / 8,
-                failure_probability=float(_FAILURE) / (2 * plan.max_queries),
-            )
+            needed = size(plan.max_hits, sigma=float(level.answer_scale), **terms)
             rows.append([name, tolerance, f"{needed:,.0f}"])
+    limits: Any = {"max_hits": plan.max_hits, "max_queries": plan.max_queries}
     for variant in ("analysed", "improved"):
-        reached = tolerance_reached(
-            setting.rows,
-            max_hits=plan.max_hits,
-            failure_probability=_FAILURE,
-            max_queries=plan.max_queries,
-            variant=variant,
-        )
+        reached = tolerance_reached(setting.rows, failure_probability=_FAILURE, variant=variant, **limits)
         rows.append([f"this package, {variant} variant, tightest bound", reached, f"{setting.rows:,} (have)"])
     return rows

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,13 +39,10 @@ def draw_budget(entries: Sequence[Any], *, account: str, budget: Guarantee, path
     axes.step(when, spent, where="post", color=BLUE, marker=".", label="spent (open holds at their worst case)")
     axes.axhline(float(total), color=RED, linestyle="--", label=f"budget: {budget}")
     settled = [index for index, entry in enumerate(charged) if entry.kind.value == "settle"]
-    axes.plot(
-        [when[index] for index in settled], [spent[index] for index in settled], "o", color=ORANGE, label="settled"
-    )
-    axes.set_ylim(0, max(float(total), *spent) * 1.08)
+    times, amounts = [when[index] for index in settled], [spent[index] for index in settled]
+    axes.plot(times, amounts, "o", color=ORANGE, label="settled")
+    axes.set(xlabel="time of the entry", ylabel=name, ylim=(0, max(float(total), *spent) * 1.08))
     axes.set_xlim(min(when), max(when) + timedelta(minutes=1))
-    axes.set_xlabel("time of the entry")
-    axes.set_ylabel(name)
     axes.set_title(f"{account}: {spent[-1]:.4g} of {float(total):.4g} spent", fontsize=10, loc="left")
     ticks = AutoDateLocator(maxticks=7)
     axes.xaxis.set_major_locator(ticks)
@@ -66,7 +66,7 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def draw_tradeoff(subject: Any, *, path: str | Path | None = None, title: str | None = None) -> Figure:
-    """One trade-off curve, or several in a mapping by name; the diagonal is an attacker who learns nothing.
+    """Draw one trade-off curve, or several in a mapping by name; the diagonal is an attacker who learns nothing.
 
     >>> draw_tradeoff({})
     Traceback (most recent call last):
@@ -81,11 +81,8 @@ def draw_tradeoff(subject: Any, *, path: str | Path | None = None, title: str | 
         look = {"color": _COLOURS[index % 4], "linestyle": _DASHES[index // 4 % 4]}
         axes.plot(alarm, curve.missed_detection(alarm), linewidth=1.8, label=name, **look)
     axes.plot([0, 1], [1, 0], color=GREY, linewidth=1, linestyle=":", label="guessing blindly")
-    axes.set_aspect("equal")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
-    axes.set_xlabel("false alarms: says a unit is in the data when it is not")
-    axes.set_ylabel("missed detections, at least")
+    false_alarms = "false alarms: says a unit is in the data when it is not"
+    axes.set(aspect="equal", xlim=(0, 1), ylim=(0, 1), xlabel=false_alarms, ylabel="missed detections, at least")
     axes.set_title(title or "What an attacker can tell about one unit", fontsize=10, loc="left")
     axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
     return save(figure, path)
@@ -116,7 +113,8 @@ def draw_training(
     figure, axes = new_figure()
     for (name, points), (colour, marker) in zip(runs.items(), _LOOKS * len(runs), strict=False):
         axes.plot(*zip(*points, strict=True), linestyle="", marker=marker, color=colour, alpha=0.5, markersize=5)
-        means = _means(points)
+        groups = itertools.groupby(sorted(points, key=itemgetter(0)), key=itemgetter(0))
+        means = [(epsilon, fmean(score for _, score in group)) for epsilon, group in groups]
         line = "-" if len(means) > 1 else ""
         axes.plot(*zip(*means, strict=True), linestyle=line, marker=marker, color=colour, markersize=7, label=name)
     if target is not None:
@@ -124,22 +122,9 @@ def draw_training(
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     paid = [epsilon for points in runs.values() for epsilon, _ in points]
-    axes.xaxis.set_minor_formatter(
-        "{x:g}" if max(paid) < _DECADE * min(paid) else ""
-    )  # else one label, or none, is left
-    axes.set_xlabel("epsilon paid (log scale; left is more private)")
-    axes.set_ylabel(score)
+    narrow = max(paid) < _DECADE * min(paid)  # without small ticks one label, or none, would be left
+    axes.xaxis.set_minor_formatter("{x:g}" if narrow else "")
+    axes.set(xlabel="epsilon paid (log scale; left is more private)", ylabel=score)
     axes.set_title(title or "What accuracy each epsilon bought", fontsize=10, loc="left")
     axes.legend(loc="lower right", fontsize=8, framealpha=0.9)
     return save(figure, path)
-
-
-def _means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    by_epsilon: dict[float, list[float]] = {}
-    for epsilon, score in points:
-        by_epsilon.setdefault(epsilon, []).append(score)
-    return [(epsilon, sum(scores) / len(scores)) for epsilon, scores in sorted(by_epsilon.items(), key=_first)]
-
-
-def _first(pair: tuple[float, Any]) -> float:
-    return pair[0]

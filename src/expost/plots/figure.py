@@ -21,11 +21,7 @@ _KINDS = frozenset({"png", "svg", "pdf", "jpg", "jpeg", "webp", "eps", ""})  # w
 
 
 class Picture(Figure):
-    """A figure that notebooks display without pyplot.
-
-    >>> new_figure()[0]._repr_png_()[1:4]
-    b'PNG'
-    """
+    """A figure that notebooks display without pyplot."""
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -34,12 +30,7 @@ class Picture(Figure):
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> tuple[Picture, Any]:
-    """Return an empty figure with one pair of axes, independent of pyplot's global state.
-
-    >>> figure, axes = new_figure()
-    >>> figure.axes == [axes]
-    True
-    """
+    """Create an empty figure with one pair of axes, independent of pyplot's global state."""
     figure = Picture(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -66,7 +57,6 @@ def save(figure: Figure, path: str | Path | None) -> Figure:
     try:
         write_file(path if Path(path).suffix else f"{path}.png", drawn.getvalue())
     except OSError:
-        raise InvalidRequest(
-            "Expected a file that can be written", got=str(path), do="Create its folder first"
-        ) from None
+        wanted = "Expected a file that can be written"
+        raise InvalidRequest(wanted, got=str(path), do="Create its folder first") from None
     return figure

@@ -56,7 +56,7 @@ def _has_interval(release: Release[Any]) -> bool:
 
 
 def _hidden(release: Release[Any]) -> str:
-    """Return a caption for what the picture leaves out."""
+    """Caption what the picture leaves out."""
     hidden = len(release.climb) - len(_in_view(release)) if _has_interval(release) else 0
     if not hidden:
         return ""
@@ -65,53 +65,44 @@ def _hidden(release: Release[Any]) -> str:
 
 
 def _mark_levels(axes: Any) -> None:
-    """Ticks in plain decimals, however few decades are in view: powers of ten alone would leave one or none."""
+    """Set ticks in plain decimals, however few decades are in view: powers of ten alone would leave one or none."""
     low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(
-        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
-    )
+    decades = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    axes.xaxis.set_major_locator(MaxNLocator(5) if high < 5 * low else decades)
     axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _levels(steps: Sequence[Step]) -> list[float]:
-    return [float(step.epsilon) for step in steps]
-
-
 def _in_view(release: Release[Any]) -> tuple[Step, ...]:
-    """Return the rungs from the first whose interval is less than twenty times as wide as the last one's."""
-    climb = release.climb
-    reach = 20 * climb[-1].width
-    first = next(place for place, step in enumerate(climb) if step.width <= reach)
-    return climb[first:]
+    """Select the rungs from the first whose interval is less than twenty times as wide as the last one's."""
+    reach = 20 * release.climb[-1].width
+    return tuple(itertools.dropwhile(lambda step: not step.width <= reach, release.climb))
 
 
 def _draw_certified(axes: Any, release: Release[Any]) -> None:
     target = release.receipt.target
     assert target is not None
-    bounds = [step.high for step in release.climb]
-    axes.plot(
-        _levels(release.climb), bounds, color=BLUE, marker=".", linewidth=1, label=f"certified {target.measure.value}"
-    )
+    levels, bounds = [float(step.epsilon) for step in release.climb], [step.high for step in release.climb]
+    measure = target.measure.value
+    axes.plot(levels, bounds, color=BLUE, marker=".", linewidth=1, label=f"certified {measure}")
     axes.axhline(float(target.tolerance), color=ORANGE, linewidth=1, label=f"target: {target}")
-    axes.set_yscale("log")
-    axes.set_ylabel(f"{target.measure.value} of the released model, at most")
+    axes.set(yscale="log", ylabel=f"{measure} of the released model, at most")
 
 
 def _draw_interval(axes: Any, release: Release[Any], steps: Sequence[Step]) -> None:
-    levels, values = _levels(steps), [step.value for step in steps]
-    lows, highs = [step.low for step in steps], [step.high for step in steps]
-    axes.fill_between(levels, lows, highs, color=BLUE, alpha=0.2, linewidth=0, label=_band(release))
-    axes.plot(levels, values, color=BLUE, marker=".", linewidth=1, label="released value")
-    _draw_target(axes, release)
-    _frame(axes, steps)
-    axes.set_ylabel(release.receipt.question, wrap=True)
-
-
-def _band(release: Release[Any]) -> str:
     target = release.receipt.target
     sure = "" if target is None else f" ({100 * float(target.confidence):.4g} % sure at each rung)"
-    return f"where the exact answer lies{sure}"
+    levels, values = [float(step.epsilon) for step in steps], [step.value for step in steps]
+    lows, highs = [step.low for step in steps], [step.high for step in steps]
+    band = {"color": BLUE, "alpha": 0.2, "linewidth": 0}
+    axes.fill_between(levels, lows, highs, label=f"where the exact answer lies{sure}", **band)
+    axes.plot(levels, values, color=BLUE, marker=".", linewidth=1, label="released value")
+    _draw_target(axes, release)
+    # All that is released stays in view, and of the intervals those of the last rungs: the first would flatten the rest.
+    last = steps[-1]
+    reach = max(10 * last.width / 2, *(1.1 * abs(step.value - last.value) for step in steps)) or 1.0
+    axes.set_ylim(last.value - reach, last.value + 1.15 * reach)
+    axes.set_ylabel(release.receipt.question, wrap=True)
 
 
 def _draw_target(axes: Any, release: Release[Any]) -> None:
@@ -123,13 +114,6 @@ def _draw_target(axes: Any, release: Release[Any]) -> None:
     axes.axhline(value - tolerance, color=ORANGE, linewidth=1, label=f"target: {target}")
     axes.axhline(value + tolerance, color=ORANGE, linewidth=1)
     axes.axhline(value, color=GREY, linewidth=0.6, label="the answer")
-
-
-def _frame(axes: Any, steps: Sequence[Step]) -> None:
-    # All that is released stays in view, and of the intervals those of the last rungs: the first would flatten the rest.
-    last = steps[-1]
-    reach = max(10 * last.width / 2, *(1.1 * abs(step.value - last.value) for step in steps)) or 1.0
-    axes.set_ylim(last.value - reach, last.value + 1.15 * reach)
 
 
 _MOST = 60  # groups that fit on one picture
@@ -151,7 +135,7 @@ class _Line:
 def draw_groups(
     release: Release[Any], *, path: str | Path | None = None, edges: Sequence[float] | None = None
 ) -> Figure:
-    """One line a group: value, interval, and a cross where the target was not met; one answer is one line.
+    """Draw one line per group: value, interval, and a cross where the target was not met; one answer is one line.
 
     A matrix becomes a table of its entries. With the ``edges`` of a histogram without groups the counts are bars.
 
@@ -196,8 +180,15 @@ def _lines(release: Release[Any]) -> list[_Line]:
 def _draw_lines(axes: Any, shown: list[_Line], release: Release[Any]) -> None:
     for met, colour, marker, name in _LOOKS:
         places = [place for place, line in enumerate(shown) if line.met is met]
-        if places:
-            _draw_bars(axes, shown, places, colour, marker, name)
+        some = [shown[place] for place in places]
+        if not some:
+            continue
+        look = {"fmt": marker, "color": colour, "markersize": 5, "capsize": 2}
+        if any(line.low is None or line.high is None for line in some):
+            look["label"] = "answer" if met else name
+        else:
+            look |= {"label": name, "xerr": _error_bars(some)}
+        axes.errorbar([line.value for line in some], places, **look)
     axes.set_yticks(range(len(shown)), [_label(line.label) for line in shown], fontsize=8)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlabel(release.receipt.question, wrap=True)
@@ -205,16 +196,10 @@ def _draw_lines(axes: Any, shown: list[_Line], release: Release[Any]) -> None:
     axes.set_ylabel(", ".join(columns), fontsize=8)
 
 
-def _draw_bars(axes: Any, lines: list[_Line], places: list[int], colour: str, marker: str, name: str) -> None:
-    some = [lines[place] for place in places]
-    look = {"fmt": marker, "color": colour, "markersize": 5, "capsize": 2}
-    if any(line.low is None or line.high is None for line in some):
-        label = "answer" if name == _LOOKS[0][3] else name
-        axes.errorbar([line.value for line in some], places, label=label, **look)
-        return
-    below = [max(line.value - line.low, 0.0) for line in some]
-    above = [max(line.high - line.value, 0.0) for line in some]
-    axes.errorbar([line.value for line in some], places, xerr=[below, above], label=name, **look)
+def _error_bars(lines: list[_Line]) -> list[list[float]]:
+    """Compute how far each interval reaches below and above its value."""
+    below = [max(line.value - line.low, 0.0) for line in lines]
+    return [below, [max(line.high - line.value, 0.0) for line in lines]]
 
 
 def _draw_histogram(axes: Any, lines: list[_Line], edges: Sequence[float], release: Release[Any]) -> None:
@@ -223,14 +208,11 @@ def _draw_histogram(axes: Any, lines: list[_Line], edges: Sequence[float], relea
     axes.bar(edges[:-1], values, widths, align="edge", color=BLUE, alpha=0.35, edgecolor=BLUE, linewidth=0.8)
     middles = [low + width / 2 for low, width in zip(edges, widths, strict=False)]
     for met, colour, marker, name in _LOOKS:
-        places = [place for place, line in enumerate(lines) if line.met is met]
-        if places:
-            below = [max(lines[place].value - lines[place].low, 0.0) for place in places]
-            above = [max(lines[place].high - lines[place].value, 0.0) for place in places]
-            at, heights = [middles[place] for place in places], [lines[place].value for place in places]
-            axes.errorbar(
-                at, heights, yerr=[below, above], fmt=marker, color=colour, markersize=4, capsize=3, label=name
-            )
+        some = [(middle, line) for middle, line in zip(middles, lines, strict=False) if line.met is met]
+        if some:
+            at, shown = [middle for middle, _ in some], [line for _, line in some]
+            look = {"fmt": marker, "color": colour, "markersize": 4, "capsize": 3, "label": name}
+            axes.errorbar(at, [line.value for line in shown], yerr=_error_bars(shown), **look)
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.set_xlabel(", ".join(getattr(release.value, "columns", ())))
     axes.set_ylabel(release.receipt.question, wrap=True)
@@ -242,20 +224,13 @@ def _label(label: Any) -> str:
 
 
 def draw_matrix(release: Release[Any], *, path: str | Path | None = None) -> Figure:
-    """Every entry with its error, coloured by the correlation it amounts to: blue below zero, orange above.
-
-    >>> from expost.core import PureGuarantee, PureLoss, Receipt
-    >>> receipt = Receipt(question="covariance", method="m", promise=PureGuarantee(1), bill=PureLoss(1))
-    >>> value = np.array([[4.0, 1.0], [1.0, 9.0]])
-    >>> len(draw_matrix(Release(value, receipt, (value - 1, value + 1))).axes)
-    2
-    """
+    """Draw every entry with its error, coloured by the correlation it amounts to: blue below zero, orange above."""
     value = np.asarray(release.value, dtype=float)
     size, names = len(value), getattr(release, "columns", ()) or tuple(map(str, range(len(value))))
     figure, axes = new_figure(width=2.6 + 1.3 * size, height=2.2 + 0.9 * size)
-    image = axes.imshow(
-        _correlations(value), cmap="PuOr_r", vmin=-1, vmax=1, alpha=0.6
-    )  # pale enough for numbers on top
+    spread = np.sqrt(np.maximum(np.diag(value), 1e-300))
+    correlations = np.clip(value / np.outer(spread, spread), -1, 1)
+    image = axes.imshow(correlations, cmap="PuOr_r", vmin=-1, vmax=1, alpha=0.6)  # pale enough for numbers on top
     low, high = (value, value) if release.interval is None else release.interval
     for i in range(size):
         for j in range(size):
@@ -265,15 +240,6 @@ def draw_matrix(release: Release[Any], *, path: str | Path | None = None) -> Fig
     axes.set_yticks(range(size), names, fontsize=8)
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, shrink=0.8, label="as a correlation")
-    axes.set_title(
-        f"{release.receipt.question}\n{release.receipt.outcome.value}: paid {release.receipt.bill}",
-        fontsize=9,
-        loc="left",
-        wrap=True,
-    )
+    title = f"{release.receipt.question}\n{release.receipt.outcome.value}: paid {release.receipt.bill}"
+    axes.set_title(title, fontsize=9, loc="left", wrap=True)
     return save(figure, path)
-
-
-def _correlations(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    spread = np.sqrt(np.maximum(np.diag(value), 1e-300))
-    return np.asarray(np.clip(value / np.outer(spread, spread), -1, 1))

@@ -2,9 +2,10 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
-from expost.core import PureGuarantee, PureLoss, Receipt
+from expost.core import PureGuarantee, PureLoss, Receipt, Release
 from expost.plots.release_plot import draw_groups
 from expost.stats import Group, GroupRelease, Groups
 
@@ -33,3 +34,11 @@ def test_groups_that_missed_are_marked_and_too_many_are_counted() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["value and interval", "target not met"]
     assert "20 more groups not shown" in axes.get_title(loc="left")
     assert len(axes.get_yticks()) == 60
+
+
+def test_a_matrix_is_drawn_entry_by_entry_beside_the_scale_of_its_colours() -> None:
+    value = np.array([[4.0, 1.0], [1.0, 9.0]])
+    matrix, scale = draw_groups(Release(value, RECEIPT, (value - 1, value + 1))).axes
+
+    assert [text.get_text() for text in matrix.texts][:2] == ["4\n± 1", "1\n± 1"]
+    assert scale.get_ylabel() == "as a correlation"
