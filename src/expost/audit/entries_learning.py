@@ -16,7 +16,7 @@ from expost.accuracy.black_box import Attempt, BlackBoxLadder
 from expost.accuracy.paper2017 import Task
 from expost.audit.audit_registry import AuditEntry
 from expost.audit.entries_threshold import queries_around, reduced_pair, session_pair
-from expost.audit.fit_views import hypotheses_pair, path_pair, tilt_pair
+from expost.audit.fit_views import PathKind, hypotheses_pair, path_pair, tilt_pair
 from expost.audit.pair_attack import Outcomes, Pair, repeat
 from expost.audit.planted_fault import ABOVE_THRESHOLD, GAUSSIAN, GAUSSIAN_PATH, PATHS, REDUCED, SPHERICAL, TILTS, Noise
 from expost.audit.privacy_claim import ExPost
@@ -42,9 +42,10 @@ _RUNS = 150  # of whole fits in the quick profile: each takes milliseconds, howe
 # The replaced row points the other way in both features and target: the largest move that the bounds allow.
 _FEATURES = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, -0.5]])
 _LEFT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, 1.0])
-_RIGHT: Table = np.vstack([_FEATURES, [1.0, 0.0]]), np.array([1.0, -1.0, 1.0, -1.0])
+_RIGHT: Table = _LEFT[0], np.array([1.0, -1.0, 1.0, -1.0])
 _SIGNS = grid_labels((-1.0, 1.0))
-_DELTA = Fraction(1, 20)
+# Columns, norm and delta; the delta is one that a sample can see.
+_LAWS = {"Laplace": (1, Norm.L1, None), "spherical": (2, Norm.L2, None), "Gaussian": (2, Norm.L2, Fraction(1, 20))}
 _STRONG = 100.0  # a penalty under which minima stay where the loss is straight, and the Jacobian costs little
 _COIN = (Noise("expost.accuracy.black_box.sample_bernoulli", argument=0),)
 
@@ -98,11 +99,11 @@ def _make_problem(
     return Problem(UnitBall(columns, norm), 4, penalty, goal)
 
 
-def _one_row_tables(columns: int, *, rows: int = 4) -> tuple[Table, Table]:
-    """Make two tables whose first row is (1, 0, ...) with target 1 or -1; all other features are 0."""
-    features = np.zeros((rows, columns))
-    features[0, 0] = 1.0
-    return tuple((features, np.r_[sign, np.ones(rows - 1)]) for sign in (1.0, -1.0))  # type: ignore[return-value]
+def _one_row_tables(columns: int) -> tuple[Table, Table]:
+    """Make two tables of four rows whose first row is (1, 0, ...) with target 1 or -1; all other features are 0."""
+    features = np.eye(4, columns)
+    features[1:] = 0.0
+    return (features, np.ones(4)), (features, np.array([-1.0, 1.0, 1.0, 1.0]))
 
 
 def _read_sides(build: Callable[[Any], UnitRows], tables: Sequence[Table]) -> Sides:
@@ -141,18 +142,16 @@ def _tilted_risk() -> Sequence[Pair]:
 
 
 def _classifier_pairs() -> Sequence[Pair]:
-    """Attack each law of the tilt: coordinatewise, spherical, and Gaussian with a delta that a sample can see."""
+    """Attack each law of the tilt."""
 
-    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
+    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None) -> Pair:
         problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
         request = linear.TiltedClassifier(problem, HuberHinge(), _SIGNS, delta=delta)
         claim = request.worst_case.promise()
         return tilt_pair(name, request._risk, request.epsilon, _labelled_rows(columns, norm), claim=claim)
 
     return (
-        build_pair("Laplace tilt", 1, Norm.L1),
-        build_pair("spherical tilt", 2, Norm.L2),
-        build_pair("Gaussian tilt", 2, Norm.L2, _DELTA),
+        *(build_pair(f"{law} tilt", *terms) for law, terms in _LAWS.items()),
         request_pair("whole fits", linear.TiltedClassifier(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
@@ -220,50 +219,42 @@ _FAR_APART = _first_row_table([1.0, 0.0], 1.0), _first_row_table([0.5, math.sqrt
 def _certified_ridge() -> Sequence[Pair]:
     request = linear.CertifiedRidge(_make_problem(epsilon=1.0))
     left, right = (request.measure(read_rows(*table)) for table in _CORNERS)
-    claim = PureGuarantee(request._ladder.cap)
-    return (
-        path_pair("its moments", DiscreteLaplacePath, (left, right), request._ladder, claim),
-        request_pair("whole fits", request),
-    )
+    return _moments_pair((left, right), request._ladder), request_pair("whole fits", request)
+
+
+def _moments_pair(sides: tuple[Sealed, Sealed], ladder: Ladder, kind: PathKind = DiscreteLaplacePath) -> Pair:
+    """Build a pair of moments under the noise of the first level."""
+    claim = ZeroConcentratedGuarantee(ladder.cap) if kind is GaussianPath else PureGuarantee(ladder.cap)
+    return path_pair("its moments", kind, sides, ladder, claim)
 
 
 def _gaussian_ridge() -> Sequence[Pair]:
     request = linear.GaussianRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
     left, right = (request.measure(read_rows(*table)) for table in _FAR_APART)
-    claim = ZeroConcentratedGuarantee(request._ladder.cap)
-    return (
-        path_pair("its moments", GaussianPath, (left, right), request._ladder, claim),
-        request_pair("whole fits", request, billed=False),
-    )
+    moments = _moments_pair((left, right), request._ladder, GaussianPath)
+    return moments, request_pair("whole fits", request, billed=False)
 
 
 def _adaptive_ridge() -> Sequence[Pair]:
     """Attack the moments at their share of rho, then the whole fit."""
     request = linear.AdaptiveRidge(_make_problem(epsilon=3.0, norm=Norm.L2), Fraction(1, 1000))
-    sides = [request.measure(read_rows(*table)) for table in _FAR_APART]
-    both = sides[0][1], sides[1][1]
-    most = request._rho * Fraction(9, 10)
-    claim = ZeroConcentratedGuarantee(most)
-    return (
-        path_pair("its moments", GaussianPath, both, Ladder((most,)), claim),
-        request_pair("whole fits", request, billed=False),
-    )
+    left, right = (request.measure(read_rows(*table))[1] for table in _FAR_APART)
+    moments = _moments_pair((left, right), Ladder((request._rho * Fraction(9, 10),)), GaussianPath)
+    return moments, request_pair("whole fits", request, billed=False)
 
 
 # ------------------------------------------------------------------------------------------- output perturbation
 
 
 def _output_pairs() -> Sequence[Pair]:
-    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None = None) -> Pair:
+    def build_pair(name: str, columns: int, norm: Norm, delta: Fraction | None) -> Pair:
         problem = _make_problem(epsilon=1.0, norm=norm, columns=columns, penalty=_STRONG)
         request = linear.OutputFit(problem, HuberHinge(), _SIGNS, delta=delta)
         sides = _labelled_rows(columns, norm)
         return Pair.of(name, request.worst_case.promise(), partial(_sample_output, request), *sides)
 
     return (
-        build_pair("Laplace noise", 1, Norm.L1),
-        build_pair("spherical noise", 2, Norm.L2),
-        build_pair("Gaussian noise", 2, Norm.L2, _DELTA),
+        *(build_pair(f"{law} noise", *terms) for law, terms in _LAWS.items()),
         request_pair("whole fits", linear.OutputFit(_make_problem(epsilon=1.0), LogisticLoss(), _SIGNS)),
     )
 
@@ -290,8 +281,8 @@ def _gradient_pairs() -> Sequence[Pair]:
     many = 200
     aim = Aim.of(failure_probability=0.2, max_epsilon=2.0, excess_risk=0.5)
     request = linear.GradientFit(Problem(UnitBall(2), many, 1.0, aim), LogisticLoss(), _SIGNS)
-    left, right = ((np.vstack([np.tile(_FEATURES[:1], (many - 1, 1)), [1.0, 0.0]]), np.ones(many)) for _ in range(2))
-    right[1][-1] = -1.0
+    features = np.tile(_FEATURES[:1], (many, 1))
+    left, right = (features, np.ones(many)), (features, np.append(np.ones(many - 1), -1.0))
     problem = _make_problem(excess_risk=0.5, max_epsilon=40.0, columns=1, penalty=_STRONG)
     sharp = linear.GradientFit(problem, HuberHinge(), _SIGNS)
     one, other = (SealedRisk(rows, HuberHinge(), _STRONG, target_scale=1.0) for rows in _labelled_rows(1))
@@ -334,9 +325,9 @@ def _noise_reduction() -> Sequence[Pair]:
 
 def _paper_moments() -> Pair:
     """Build a pair of moments under the noise of one level."""
-    fit, level = _paper_fit(Task.RIDGE_COVARIANCE, 40.0), Fraction(1)
+    fit = _paper_fit(Task.RIDGE_COVARIANCE, 40.0)
     left, right = (measure_moments(fit.measure(read_rows(*table)), full=False)[0] for table in _CORNERS)
-    return path_pair("its moments", DiscreteLaplacePath, (left, right), Ladder((level,)), PureGuarantee(level))
+    return _moments_pair((left, right), Ladder((Fraction(1),)))
 
 
 def _doubling_pairs() -> Sequence[Pair]:

@@ -47,11 +47,11 @@ def choice_law(gaps: Sequence[int], a: Any) -> Mass:
     return {index: weight / sum(weights) for index, weight in enumerate(weights)}
 
 
-def _count_law(chances: Sequence[Any]) -> list[Any]:
-    """Enumerate the number of heads among independent coins."""
+def _count_law(coins: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """Enumerate the number of heads among independent coins, given by their weights of tails and heads."""
     law = [1]
-    for p in chances:
-        law = [(1 - p) * none + p * one for none, one in zip([*law, 0], [0, *law], strict=True)]
+    for tails, heads in coins:
+        law = [tails * none + heads * one for none, one in zip([*law, 0], [0, *law], strict=True)]
     return law
 
 
@@ -60,7 +60,7 @@ def permute_and_flip_law(gaps: Sequence[int], a: Any) -> Mass:
     chances = [a**gap for gap in gaps]
     law = {}
     for index, p in enumerate(chances):
-        others = _count_law(chances[:index] + chances[index + 1 :])
+        others = _count_law([(1 - other, other) for other in chances[:index] + chances[index + 1 :]])
         law[index] = p * sum(share / (heads + 1) for heads, share in enumerate(others))
     return law
 
@@ -72,10 +72,8 @@ def noisy_max_law(scores: Sequence[int], a: Any, window: int) -> Mass:
         here = [laplace_mass(a, top - score) for score in scores]
         under = [1 - laplace_reach(a, top - score) for score in scores]
         for index, p in enumerate(here):
-            ties = [1]  # the law of the number of rivals at the top, none above it
-            for rival, (below, at_top) in enumerate(zip(under, here, strict=True)):
-                if rival != index:
-                    ties = [below * none + at_top * one for none, one in zip([*ties, 0], [0, *ties], strict=True)]
+            rivals = [weights for rival, weights in enumerate(zip(under, here, strict=True)) if rival != index]
+            ties = _count_law(rivals)  # the law of the number of rivals at the top, none above it
             law[index] += p * sum(share / (count + 1) for count, share in enumerate(ties))
     return law
 

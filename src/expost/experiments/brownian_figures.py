@@ -125,11 +125,6 @@ def _prepared(name: str, folder: Path | None, study: Study) -> Answer:
     return Answer(load(name, folder, rows=study.rows), study.penalty)
 
 
-def _ladders() -> tuple[Ladder, Ladder]:
-    """Build pure levels and zCDP levels that reach as far: the noise of either falls by 5 % per rung."""
-    return Ladder.geometric(0.001, 40, ratio=1.05), Ladder.geometric(5e-7, 40, ratio=1.1025)
-
-
 def _stops(answer: Answer, path: Any, norm: Norm, tolerances: tuple[float, ...]) -> list[float]:
     """Find for each tolerance the first level whose exact excess risk is within it."""
     found = [math.nan] * len(tolerances)
@@ -148,7 +143,8 @@ def _stops(answer: Answer, path: Any, norm: Norm, tolerances: tuple[float, ...])
 def _trial(name: str, folder: Path | None, study: Study, trial: int) -> list[tuple[str, float, float]]:
     """Run one trial; returns rows of method, tolerance, epsilon."""
     answer, bits = _prepared(name, folder, study), SeededBits(trial)
-    pure, concentrated = _ladders()
+    # Pure levels and zCDP levels that reach as far: the noise of either falls by 5 % per rung.
+    pure, concentrated = Ladder.geometric(0.001, 40, ratio=1.05), Ladder.geometric(5e-7, 40, ratio=1.1025)
     rows: list[tuple[str, float, float]] = []
     laplace = DiscreteLaplacePath(answer.sealed(Norm.L1), pure, bits=bits)
     radial = RadialLaplacePath(answer.sealed(Norm.L2), pure, bits=bits)

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from expost.accuracy.paper2017 import PaperProblem, Task, TestPlan
 from expost.core import BudgetExceeded, Ladder, Outcome, Plan, Sealed, Sensitivity
-from expost.data.row_source import RowSource, read_rows
+from expost.data.row_source import read_rows
 from expost.data.unit_ball import UnitBall
 from expost.experiments.experiment_data import ExperimentTable
 from expost.models.linear.classifier_fit import TiltedClassifier, grid_labels
@@ -32,16 +32,6 @@ Floats = NDArray[np.float64]
 
 _NEWTON_STEPS = 50
 _CHUNK = 16  # hypotheses at a time: their scores on all distinct rows stay in the cache of the processor
-
-
-class TableRisk(Protocol):
-    """Excess risks of rows of coefficients, in the paper's objective and in the one its authors' code measures."""
-
-    best: Floats
-
-    def excesses(self, thetas: Floats) -> tuple[Floats, Floats]: ...
-
-    def floor(self, thetas: Floats) -> Floats: ...
 
 
 class RidgeRisk:
@@ -112,6 +102,10 @@ class LogisticRisk:
     def floor(self, thetas: Floats) -> Floats:
         """Bound the excess risk from below without rows: penalty / 2 |theta - best|^2 (strong convexity)."""
         return np.asarray(self._penalty / 2 * ((thetas - self.best) ** 2).sum(axis=1))
+
+
+TableRisk = RidgeRisk | LogisticRisk
+"""Excess risks of rows of coefficients, in the paper's objective and in the one its authors' code measures."""
 
 
 def exact_risk(table: ExperimentTable, penalty: float) -> TableRisk:
@@ -347,17 +341,6 @@ class OwnMethods:
         self._planned: dict[float, dict[str, Plan]] = {}
         self._measured: dict[str, Any] = {}
 
-    @cached_property
-    def _source(self) -> RowSource:
-        return read_rows(self._table.features, self._table.target)
-
-    @property
-    def _makers(self) -> dict[str, Callable[[Problem], Plan]]:
-        if self._table.classification:
-            signs = grid_labels((-1, 1))
-            return {"expost, objective": lambda problem: TiltedClassifier(problem, LogisticLoss(), signs)}
-        return {"expost, objective": TiltedRidge, "expost, certificate": CertifiedRidge}
-
     def points(self, tolerance: float, trial: int, bits: BitSource) -> Iterator[Point]:
         """Run every method once, on fresh noise.
 
@@ -366,7 +349,7 @@ class OwnMethods:
         """
         for name, request in self._requests(tolerance).items():
             if name not in self._measured:
-                self._measured[name] = request.measure(self._source)
+                self._measured[name] = request.measure(read_rows(self._table.features, self._table.target))
             release: Any = request.climb(self._measured[name], bits)
             parts = release.receipt.breakdown
             bill = float(parts["generation"]), float(parts["testing"])
@@ -378,9 +361,15 @@ class OwnMethods:
         if tolerance not in self._planned:
             aim = Aim.of(excess_risk=tolerance, failure_probability=self._replay.failure_probability, max_epsilon=CAP)
             problem = Problem(UnitBall(self._table.width), self._table.rows, self._replay.penalty, aim)
-            planned: dict[str, Plan] = {}
-            for name, make in self._makers.items():
+            makers: dict[str, Callable[..., Plan]] = {"expost, objective": TiltedRidge}
+            if self._table.classification:
+                makers["expost, objective"] = partial(
+                    TiltedClassifier, loss=LogisticLoss(), labels=grid_labels((-1, 1))
+                )
+            else:
+                makers["expost, certificate"] = CertifiedRidge
+            planned = self._planned[tolerance] = {}
+            for name, make in makers.items():
                 with suppress(BudgetExceeded):
                     planned[name] = make(problem)
-            self._planned[tolerance] = planned
         return self._planned[tolerance]
