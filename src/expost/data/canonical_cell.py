@@ -87,11 +87,6 @@ class Kind(enum.Enum):
         arrow : pyarrow.DataType
             Type of a column. An encoded (dictionary, run-end) type has the kind of its values.
 
-        Returns
-        -------
-        Kind
-            ``Kind.OTHER`` for types that cannot be used in a query.
-
         Examples
         --------
         >>> Kind.of(pa.dictionary(pa.int8(), pa.string()))

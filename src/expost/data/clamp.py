@@ -64,21 +64,6 @@ class Clamp:
             Lower and upper bound. They must not be computed from the data.
         whole : bool, default False
             True if the values are integers. Up to 2^20 of them need no rounding.
-
-        Returns
-        -------
-        Clamp
-            With one step per integer, or 2^20 steps.
-
-        Raises
-        ------
-        InvalidRequest
-            If the bounds are not two finite numbers, the lower one first.
-
-        Examples
-        --------
-        >>> Clamp.of((0, 1)).steps
-        1048576
         """
         do = "Pass bounds such as (0, 120) that hold whatever the data"
         if not isinstance(bounds, tuple | list) or len(bounds) != 2:
@@ -119,16 +104,6 @@ class Clamp:
             Numbers without missing ones. Infinities are clamped like other numbers.
         out : array of floats, optional
             Where to write the result.
-
-        Returns
-        -------
-        array of floats
-            Whole numbers from 0 to ``steps``, exact because they are below 2^53.
-
-        Examples
-        --------
-        >>> Clamp.of((0, 10), whole=True).to_steps(np.array([3.0, 99.0])).tolist()
-        [3.0, 10.0]
         """
         low, high = float(self.low), float(self.high)
         with np.errstate(all="ignore"):
@@ -146,16 +121,6 @@ class Clamp:
         ----------
         steps : float or Fraction
             Steps from the lower bound; it may be fractional.
-
-        Returns
-        -------
-        float
-            The number, in the column's units.
-
-        Examples
-        --------
-        >>> Clamp.of((10, 20), whole=True).to_value(2.5)
-        12.5
         """
         return float(self.low + Fraction(steps) * self.step)
 
@@ -169,11 +134,6 @@ class Clamp:
         ----------
         step : int
             Steps from the lower bound.
-
-        Returns
-        -------
-        float
-            The number, in the column's units; a bound at the first and last step.
 
         Examples
         --------
@@ -193,16 +153,5 @@ class Clamp:
         return float(centre)
 
     def to_terms(self) -> list[float]:
-        """Return the bounds for a receipt.
-
-        Returns
-        -------
-        list of float
-            Lower and upper bound.
-
-        Examples
-        --------
-        >>> Clamp.of((0, 10)).to_terms()
-        [0.0, 10.0]
-        """
+        """Return the bounds for a receipt."""
         return [float(self.low), float(self.high)]

@@ -160,11 +160,6 @@ class Dataset(MeasuredTable):
         column : str
             Name of a column.
 
-        Returns
-        -------
-        bool
-            False for derived and for unknown columns.
-
         Examples
         --------
         >>> Dataset(pa.table({"born": [1980]})).derive(age="2024 - born").stores("age")
@@ -182,16 +177,6 @@ class Dataset(MeasuredTable):
         ----------
         condition : Expression or str or None
             For example ``col("age") >= 65`` or ``"age >= 65"``. None keeps all rows.
-
-        Returns
-        -------
-        Dataset
-            A view; its number of rows is private.
-
-        Raises
-        ------
-        InvalidRequest
-            If the condition does not fit the schema.
 
         Examples
         --------
@@ -211,16 +196,6 @@ class Dataset(MeasuredTable):
         ----------
         **columns : Expression or str
             Name and formula of each new column. Formulas may use earlier derived columns.
-
-        Returns
-        -------
-        Dataset
-            A view with the columns in its schema.
-
-        Raises
-        ------
-        InvalidRequest
-            If a name exists or a formula does not fit the schema.
 
         Examples
         --------
@@ -252,16 +227,6 @@ class Dataset(MeasuredTable):
             Name of the key column, in both tables.
         prefix : str, default ""
             Put before the names of the new columns.
-
-        Returns
-        -------
-        Dataset
-            A view with the columns in its schema; missing where a key is not in the public table.
-
-        Raises
-        ------
-        InvalidRequest
-            If a key is repeated, or a name exists.
 
         Examples
         --------
@@ -303,16 +268,6 @@ class Dataset(MeasuredTable):
         ----------
         start : str
             A day in the window, as ``YYYY-MM-DD``.
-
-        Returns
-        -------
-        Dataset
-            A view named ``table@first-day``.
-
-        Raises
-        ------
-        InvalidRequest
-            If the unit has no time window.
 
         Examples
         --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -15,6 +15,16 @@ from expost.data.canonical_cell import canonical_value
 __all__ = ["ColumnName", "Expression", "Literal", "Lookup", "Operation", "as_expression", "as_utc", "col", "is_exact"]
 
 Plain = str | int | float | bool | Decimal | datetime.date | None
+
+
+def _operator(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Operation]:
+    """Return the method of an operator; a reflected one has the expression on its right."""
+
+    def build(self: Any, other: Any) -> Operation:
+        left, right = (other, self) if reflected else (self, other)
+        return Operation(name, (as_expression(left), as_expression(right)))
+
+    return build
 
 
 class Expression:
@@ -30,6 +40,8 @@ class Expression:
     --------
     >>> (col("age") >= 65) & ~col("city").isin(["Rome", "Oslo"])
     ((age >= 65) AND (NOT (city IN ('Rome', 'Oslo'))))
+    >>> col("name").lower().starts_with("r"), col("when").year().between(2020, 2024)
+    (starts_with(lower(name), 'r'), ((year(when) >= 2020) AND (year(when) <= 2024)))
     """
 
     __slots__ = ()
@@ -38,86 +50,27 @@ class Expression:
     """Number of nested operations."""
 
     def columns(self) -> frozenset[str]:
-        """Return the names of the columns that the expression reads.
-
-        Returns
-        -------
-        frozenset of str
-            Stored and derived columns, without resolving derived ones.
-
-        Examples
-        --------
-        >>> sorted((col("age") > col("limit")).columns())
-        ['age', 'limit']
-        """
+        """Return the names of the columns that the expression reads, without resolving derived ones."""
         return frozenset(name for part in self.parts() for name in part.columns())
 
     def parts(self) -> Iterator[Expression]:
-        """Iterate over the direct arguments of the expression.
-
-        Returns
-        -------
-        iterator of Expression
-            Empty for a column and for a constant.
-
-        Examples
-        --------
-        >>> list((col("age") > 18).parts())
-        [age, 18]
-        """
+        """Iterate over the direct arguments; a column and a constant have none."""
         return iter(())
 
     def _build_operation(self, name: str, *others: Any) -> Operation:
         """Build an operation with this expression as its first argument."""
         return Operation(name, (self, *(as_expression(other) for other in others)))
 
-    def __add__(self, other: Any) -> Operation:
-        return self._build_operation("+", other)
-
-    def __radd__(self, other: Any) -> Operation:
-        return as_expression(other)._build_operation("+", self)
-
-    def __sub__(self, other: Any) -> Operation:
-        return self._build_operation("-", other)
-
-    def __rsub__(self, other: Any) -> Operation:
-        return as_expression(other)._build_operation("-", self)
-
-    def __mul__(self, other: Any) -> Operation:
-        return self._build_operation("*", other)
-
-    def __rmul__(self, other: Any) -> Operation:
-        return as_expression(other)._build_operation("*", self)
-
-    def __truediv__(self, other: Any) -> Operation:
-        return self._build_operation("/", other)
-
-    def __rtruediv__(self, other: Any) -> Operation:
-        return as_expression(other)._build_operation("/", self)
-
-    def __mod__(self, other: Any) -> Operation:
-        return self._build_operation("%", other)
-
-    def __neg__(self) -> Operation:
-        return Literal(0)._build_operation("-", self)
-
-    def __eq__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._build_operation("=", other)
-
-    def __ne__(self, other: Any) -> Operation:  # type: ignore[override]
-        return self._build_operation("<>", other)
-
-    def __lt__(self, other: Any) -> Operation:
-        return self._build_operation("<", other)
-
-    def __le__(self, other: Any) -> Operation:
-        return self._build_operation("<=", other)
-
-    def __gt__(self, other: Any) -> Operation:
-        return self._build_operation(">", other)
-
-    def __ge__(self, other: Any) -> Operation:
-        return self._build_operation(">=", other)
+    __add__, __radd__ = _operator("+"), _operator("+", reflected=True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", reflected=True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", reflected=True)
+    __truediv__, __rtruediv__ = _operator("/"), _operator("/", reflected=True)
+    __mod__ = _operator("%")
+    __eq__ = _operator("=")  # type: ignore[assignment]
+    __ne__ = _operator("<>")  # type: ignore[assignment]
+    __lt__, __le__ = _operator("<"), _operator("<=")
+    __gt__, __ge__ = _operator(">"), _operator(">=")
+    __hash__ = object.__hash__
 
     def __and__(self, other: Any) -> Operation:
         return self._extend_chain("AND", other)
@@ -134,7 +87,8 @@ class Expression:
     def __invert__(self) -> Operation:
         return self._build_operation("NOT")
 
-    __hash__ = object.__hash__
+    def __neg__(self) -> Operation:
+        return Literal(0)._build_operation("-", self)
 
     def __bool__(self) -> NoReturn:
         raise InvalidRequest(
@@ -150,16 +104,6 @@ class Expression:
         ----------
         values : iterable
             Constants to compare with: numbers, texts, dates, booleans or None.
-
-        Returns
-        -------
-        Expression
-            True where the value equals one of them.
-
-        Examples
-        --------
-        >>> col("city").isin(["Rome", "Oslo"])
-        (city IN ('Rome', 'Oslo'))
         """
         return self._build_operation("IN", *values)
 
@@ -168,36 +112,13 @@ class Expression:
 
         Parameters
         ----------
-        low : expression or constant
-            Lower end.
-        high : expression or constant
-            Upper end.
-
-        Returns
-        -------
-        Expression
-            True where ``low <= value <= high``.
-
-        Examples
-        --------
-        >>> col("age").between(18, 65)
-        ((age >= 18) AND (age <= 65))
+        low, high : expression or constant
+            The ends.
         """
         return Operation("AND", (self >= low, self <= high))
 
     def is_missing(self) -> Operation:
-        """Return a condition: the value is missing.
-
-        Returns
-        -------
-        Expression
-            True where the value is missing; never unknown.
-
-        Examples
-        --------
-        >>> col("age").is_missing()
-        (age IS NULL)
-        """
+        """Return a condition: the value is missing. It is never unknown."""
         return self._build_operation("IS NULL")
 
     def fill(self, value: Plain) -> Operation:
@@ -207,122 +128,35 @@ class Expression:
         ----------
         value : constant
             The replacement, of the same kind.
-
-        Returns
-        -------
-        Expression
-            The value, or the constant where it is missing.
-
-        Examples
-        --------
-        >>> col("age").fill(0)
-        coalesce(age, 0)
         """
         return self._build_operation("coalesce", value)
 
     def abs(self) -> Operation:
-        """Compute the absolute value of a number.
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("x").abs()
-        abs(x)
-        """
+        """Compute the absolute value of a number."""
         return self._build_operation("abs")
 
     def floor(self) -> Operation:
-        """Round a number down to an integer.
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("x").floor()
-        floor(x)
-        """
+        """Round a number down to an integer."""
         return self._build_operation("floor")
 
     def ceil(self) -> Operation:
-        """Round a number up to an integer.
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("x").ceil()
-        ceil(x)
-        """
+        """Round a number up to an integer."""
         return self._build_operation("ceil")
 
     def round(self) -> Operation:
-        """Round a number to the nearest integer, halves to the even one.
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("x").round()
-        round(x)
-        """
+        """Round a number to the nearest integer, halves to the even one."""
         return self._build_operation("round")
 
     def lower(self) -> Operation:
-        """Convert a text to lower case (ASCII letters only).
-
-        Returns
-        -------
-        Expression
-            A text.
-
-        Examples
-        --------
-        >>> col("city").lower()
-        lower(city)
-        """
+        """Convert a text to lower case (ASCII letters only)."""
         return self._build_operation("lower")
 
     def upper(self) -> Operation:
-        """Convert a text to upper case (ASCII letters only).
-
-        Returns
-        -------
-        Expression
-            A text.
-
-        Examples
-        --------
-        >>> col("city").upper()
-        upper(city)
-        """
+        """Convert a text to upper case (ASCII letters only)."""
         return self._build_operation("upper")
 
     def length(self) -> Operation:
-        """Count the bytes of a text.
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("city").length()
-        length(city)
-        """
+        """Count the bytes of a text."""
         return self._build_operation("length")
 
     def starts_with(self, prefix: str) -> Operation:
@@ -332,16 +166,6 @@ class Expression:
         ----------
         prefix : str
             The beginning to test for.
-
-        Returns
-        -------
-        Expression
-            True where the text begins so.
-
-        Examples
-        --------
-        >>> col("city").starts_with("R")
-        starts_with(city, 'R')
         """
         return self._build_operation("starts_with", prefix)
 
@@ -352,107 +176,31 @@ class Expression:
         ----------
         part : str
             The text to search for.
-
-        Returns
-        -------
-        Expression
-            True where the text contains it.
-
-        Examples
-        --------
-        >>> col("city").contains("om")
-        contains(city, 'om')
         """
         return self._build_operation("contains", part)
 
     def as_number(self) -> Operation:
-        """Read the number that a text spells.
-
-        Returns
-        -------
-        Expression
-            A number; missing where the text does not spell one.
-
-        Examples
-        --------
-        >>> col("code").as_number()
-        number(code)
-        """
+        """Read the number that a text spells; missing where it does not spell one."""
         return self._build_operation("number")
 
     def year(self) -> Operation:
-        """Extract the year of a time (UTC).
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("when").year()
-        year(when)
-        """
+        """Extract the year of a time (UTC)."""
         return self._build_operation("year")
 
     def month(self) -> Operation:
-        """Extract the month of a time, 1 to 12 (UTC).
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("when").month()
-        month(when)
-        """
+        """Extract the month of a time, 1 to 12 (UTC)."""
         return self._build_operation("month")
 
     def day(self) -> Operation:
-        """Extract the day of the month, 1 to 31 (UTC).
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("when").day()
-        day(when)
-        """
+        """Extract the day of the month, 1 to 31 (UTC)."""
         return self._build_operation("day")
 
     def hour(self) -> Operation:
-        """Extract the hour of a time, 0 to 23 (UTC).
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("when").hour()
-        hour(when)
-        """
+        """Extract the hour of a time, 0 to 23 (UTC)."""
         return self._build_operation("hour")
 
     def weekday(self) -> Operation:
-        """Extract the day of the week, Monday 1 to Sunday 7 (UTC).
-
-        Returns
-        -------
-        Expression
-            A number.
-
-        Examples
-        --------
-        >>> col("when").weekday()
-        weekday(when)
-        """
+        """Extract the day of the week, Monday 1 to Sunday 7 (UTC)."""
         return self._build_operation("weekday")
 
 
@@ -486,9 +234,7 @@ class Literal(Expression):
             )
         if isinstance(value, float | int) and not is_exact(value):
             raise InvalidRequest(
-                "Expected a number that 64-bit floats hold exactly",
-                got=value,
-                do="Numbers are compared as 64-bit floats",
+                "Expected a number that 64-bit floats hold exactly", got=value, do="Numbers are compared as 64-bit floats"
             )
         if isinstance(value, datetime.date):
             as_utc(value)  # raises here instead of on the rows
@@ -575,11 +321,6 @@ def col(name: str) -> ColumnName:
     -------
     Expression
         The column.
-
-    Raises
-    ------
-    InvalidRequest
-        If the name is empty or not a text.
 
     Examples
     --------

@@ -54,29 +54,7 @@ class MeasuredTable:
     _filter: Expression | None
 
     def expression(self, column: Expression | str) -> Expression:
-        """Return a column or expression after checking it against the schema.
-
-        Parameters
-        ----------
-        column : Expression or str
-            A column name or an expression.
-
-        Returns
-        -------
-        Expression
-            The expression.
-
-        Raises
-        ------
-        InvalidRequest
-            If it does not fit the schema.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"age": [41]})).expression("age")
-        age
-        """
+        """Return a column or expression after checking it against the schema."""
         expression = col(column) if isinstance(column, str) else column
         if not isinstance(expression, Expression):
             raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
@@ -84,29 +62,7 @@ class MeasuredTable:
         return expression
 
     def condition(self, condition: Expression | str | None) -> Expression | None:
-        """Return a filter as an expression after checking it.
-
-        Parameters
-        ----------
-        condition : Expression or str or None
-            A condition, a text in the subset of SQL, or None.
-
-        Returns
-        -------
-        Expression or None
-            None for None.
-
-        Raises
-        ------
-        InvalidRequest
-            If it is not a condition on this schema.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"age": [41]})).condition("age > 18")
-        (age > 18)
-        """
+        """Return a filter as an expression after checking it."""
         if condition is None:
             return None
         found = parse_sql(condition) if isinstance(condition, str) else self.expression(condition)
@@ -114,31 +70,7 @@ class MeasuredTable:
         return found
 
     def clamp(self, column: Expression, bounds: object = None) -> Clamp:
-        """Return the clamp of a number.
-
-        Parameters
-        ----------
-        column : Expression
-            A numeric expression.
-        bounds : pair of numbers, optional
-            Public bounds. Default: those declared for the column, or (0, 1) for a boolean.
-
-        Returns
-        -------
-        Clamp
-            The bounds in whole steps.
-
-        Raises
-        ------
-        InvalidRequest
-            If the column is not numeric or has no bounds.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"age": [41]}), bounds={"age": (0, 120)}).clamp(col("age")).steps
-        120
-        """
+        """Return the clamp of a number."""
         kind = kind_of(column, self.schema, self._derived)
         if kind is None or not kind.is_number:
             raise InvalidRequest(
@@ -155,31 +87,7 @@ class MeasuredTable:
         return Clamp.of(bounds, whole=kind in (Kind.INTEGER, Kind.BOOLEAN))
 
     def axis(self, column: Expression | str, values: Sequence[Any] | None = None) -> Categories:
-        """Return the categories of a column as an axis.
-
-        Parameters
-        ----------
-        column : Expression or str
-            The column to group by.
-        values : sequence, optional
-            Public categories. Default: those declared for the column, or False and True for a boolean.
-
-        Returns
-        -------
-        Categories
-            The axis.
-
-        Raises
-        ------
-        InvalidRequest
-            If no categories are known, or they do not fit the column.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"city": ["Rome"]})).axis("city", ["Oslo", "Rome"]).size
-        2
-        """
+        """Return the categories of a column as an axis."""
         expression = ColumnName(column) if isinstance(column, str) else self.expression(column)
         kind = kind_of(expression, self.schema, self._derived)
         if values is None and isinstance(expression, ColumnName):
@@ -202,30 +110,7 @@ class MeasuredTable:
         where: Expression | None = None,
         degree: int = 0,
     ) -> Tally:
-        """Build a tally with the filter, derived columns and unit of this dataset.
-
-        Parameters
-        ----------
-        measured : tuple of Measured, default ()
-            Columns to add up, with their clamps.
-        axes : tuple of Axis, default ()
-            Axes to group by.
-        where : Expression, optional
-            A further filter.
-        degree : int, default 0
-            Highest power that is summed: 0 for counts, 1 for sums, 2 for products.
-
-        Returns
-        -------
-        Tally
-            What to add up.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"age": [41]})).tally().cells
-        1
-        """
+        """Build a tally with the filter, derived columns and unit of this dataset."""
         return Tally(measured, axes, self._narrow_filter(where), degree, derived=self._derived, unit=self.unit)
 
     def _narrow_filter(self, where: Expression | None) -> Expression | None:
@@ -235,32 +120,7 @@ class MeasuredTable:
         return self._filter & where
 
     def limits(self, tally: Tally, *, once: bool = False) -> Limits | None:
-        """Return the contribution bounds of one unit for a tally.
-
-        Parameters
-        ----------
-        tally : Tally
-            What is added up.
-        once : bool, default False
-            True if a group counts a unit only once.
-
-        Returns
-        -------
-        Limits or None
-            None if a unit is a row.
-
-        Raises
-        ------
-        InvalidRequest
-            If ``max_rows_per_unit`` is needed and missing.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> ids = Dataset(pa.table({"id": [1, 1]}), unit="id", max_rows_per_unit=5)
-        >>> ids.limits(ids.tally()).rows
-        5
-        """
+        """Return the contribution bounds of one unit for a tally."""
         if self.unit.is_row:
             return None
         groups = self.max_groups_per_unit if tally.axes else None
@@ -273,50 +133,11 @@ class MeasuredTable:
         return Limits(groups=groups, rows=self.max_rows_per_unit)
 
     def sensitivity(self, form: Form, tally: Tally, *, once: bool = False) -> Sensitivity:
-        """Return how far one unit can move the coordinates of a form, in L1.
-
-        Parameters
-        ----------
-        form : Form
-            The integers that are sealed.
-        tally : Tally
-            What is added up.
-        once : bool, default False
-            True if a group counts a unit only once.
-
-        Returns
-        -------
-        Sensitivity
-            In lattice units.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41]}))
-        >>> people.sensitivity(CountForm(), people.tally()).amount
-        Fraction(1, 1)
-        """
+        """Return how far one unit can move the coordinates of a form, in L1."""
         return unit_sensitivity(form, tally, self.limits(tally, once=once), self.adjacency)
 
     def rows_per_unit(self, limits: Limits | None) -> Sensitivity:
-        """Return the number of rows that one unit can add, remove or replace.
-
-        Parameters
-        ----------
-        limits : Limits or None
-            Contribution bounds, None if a unit is a row.
-
-        Returns
-        -------
-        Sensitivity
-            In rows.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> Dataset(pa.table({"age": [41]})).rows_per_unit(None).amount
-        Fraction(1, 1)
-        """
+        """Return the number of rows that one unit can add, remove or replace."""
         amount = 1 if limits is None or limits.rows is None else limits.rows
         return Sensitivity(amount, adjacency=self.adjacency, unit=self.unit)
 
@@ -325,96 +146,20 @@ class MeasuredTable:
     def measure_total(
         self, form: Form, tally: Tally, *, secret: bytes, once: bool = False, under: Sensitivity | None = None
     ) -> Sealed:
-        """Measure the exact coordinates of all cells, cell after cell, and seal them.
-
-        Parameters
-        ----------
-        form : Form
-            The integers to seal.
-        tally : Tally
-            What to add up.
-        secret : bytes
-            Fresh random bytes that choose what each unit keeps.
-        once : bool, default False
-            True if a group counts a unit only once.
-        under : Sensitivity, optional
-            Replaces the L1 sensitivity by another one that the caller computed.
-
-        Returns
-        -------
-        Sealed
-            Integers with their sensitivity.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41]}))
-        >>> sealed = people.measure_total(CountForm(), people.tally(), secret=b"")
-        """
+        """Measure the exact coordinates of all cells, cell after cell, and seal them."""
         limits = self.limits(tally, once=once)
         keyed = replace(tally, key=secret)
         sums = exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
         return Sealed(sealed_integers(form, sums), under or unit_sensitivity(form, tally, limits, self.adjacency))
 
     def measure_parts(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
-        """Measure like ``measure_total``, cut the cells into even runs and seal each run by itself.
-
-        Parameters
-        ----------
-        form : Form
-            The integers to seal.
-        tally : Tally
-            What to add up.
-        parts : int
-            Number of runs.
-        secret : bytes
-            Fresh random bytes that choose what each unit keeps.
-        under : Sensitivity
-            The sensitivity of each run.
-
-        Returns
-        -------
-        list of Sealed
-            One per run.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41]}), categories={"age": [17, 41]})
-        >>> tally = people.tally(axes=(people.axis("age"),))
-        >>> under = people.sensitivity(CountForm(), tally)
-        >>> len(people.measure_parts(CountForm(), tally, parts=2, secret=b"", under=under))
-        2
-        """
+        """Measure like ``measure_total``, cut the cells into even runs and seal each run by itself."""
         keyed = replace(tally, key=secret)
         sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
         return [Sealed(part, under) for part in np.split(sealed_integers(form, sums), parts)]
 
     def measure_steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
-        """Measure the steps of one measured column, one integer per row, and seal them cell by cell.
-
-        Parameters
-        ----------
-        tally : Tally
-            With one measured column.
-        secret : bytes
-            Fresh random bytes that choose what each unit keeps.
-        under : Sensitivity
-            The sensitivity of each cell, in rows.
-
-        Returns
-        -------
-        list of Sealed
-            One array per cell.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41]}), bounds={"age": (0, 120)})
-        >>> tally = people.tally(measured=(Measured(col("age"), people.clamp(col("age"))),), degree=1)
-        >>> len(people.measure_steps(tally, secret=b"", under=people.rows_per_unit(None)))
-        1
-        """
+        """Measure the steps of one measured column, one integer per row, and seal them cell by cell."""
         limits = self.limits(tally)
         keyed = replace(tally, key=secret)
         exact = single_steps(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
@@ -426,32 +171,6 @@ class MeasuredTable:
         """Measure the row counts of the cells that have rows after contribution bounding, and seal them.
 
         A key whose rows were all dropped must not open a group: a unit may have any number of such keys.
-
-        Parameters
-        ----------
-        tally : Tally
-            What to count.
-        secret : bytes
-            Fresh random bytes that choose what each unit keeps.
-        under : Sensitivity
-            The sensitivity of the counts.
-        once : bool, default False
-            True if a group counts a unit only once.
-
-        Returns
-        -------
-        sealed : Sealed
-            The counts.
-        cells : array of int
-            The cells that have rows. SECRET.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41]}), categories={"age": [17, 41]})
-        >>> tally = people.tally(axes=(people.axis("age"),))
-        >>> people.measure_occupied(tally, secret=b"", under=people.rows_per_unit(None))[1].tolist()
-        [1]
         """
         limits = self.limits(tally, once=once)
         keyed = replace(tally, key=secret)
@@ -460,67 +179,17 @@ class MeasuredTable:
         return Sealed(rows[found], under), found
 
     def measure_rows(self) -> Sealed:
-        """Measure the exact number of rows and seal it, if a unit is a row.
-
-        Returns
-        -------
-        Sealed
-            One integer.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> sealed = Dataset(pa.table({"age": [41]})).measure_rows()
-        """
+        """Measure the exact number of rows and seal it, if a unit is a row."""
         return self.measure_total(CountForm(), self.tally(), secret=b"")
 
     # Secret keys and rows, for callers that seal what they compute -------------------------------------------------
 
     def find_keys(self, column: Expression, tally: Tally, *, secret: bytes) -> FoundKeys:
-        """Find the values of a column that occur. SECRET: a key may be released only after thresholding.
-
-        Parameters
-        ----------
-        column : Expression
-            The column of keys.
-        tally : Tally
-            Its filter and unit decide which rows count.
-        secret : bytes
-            Fresh random bytes.
-
-        Returns
-        -------
-        FoundKeys
-            An axis of the keys, in order.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> people = Dataset(pa.table({"age": [41, 17, 41]}))
-        >>> people.find_keys(col("age"), people.tally(), secret=b"").size
-        2
-        """
+        """Find the values of a column that occur. SECRET: a key may be released only after thresholding."""
         return find_keys(self._engine, replace(tally, key=secret), column)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            Stored and derived columns; derived ones are computed batch by batch.
-
-        Returns
-        -------
-        iterator of pyarrow.RecordBatch
-            Canonical cells, in any order.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> [batch.num_rows for batch in Dataset(pa.table({"age": [41, 17]})).where("age > 18").batches(["age"])]
-        [1]
-        """
+        """Read the rows that pass the filter. SECRET: the caller must seal what it computes from them."""
         if self._filter is None and not any(name in self._derived for name in columns):
             return self._engine.batches(columns)
         named = set(columns) | (set() if self._filter is None else set(self._filter.columns()))
@@ -546,28 +215,6 @@ class MeasuredTable:
         """Read features and targets as floats after filter and contribution bounding. SECRET: see ``batches``.
 
         Rows that miss a value are left out, and values are clamped if bounds are declared.
-
-        Parameters
-        ----------
-        features : sequence of str
-            Numeric columns.
-        target : str, optional
-            Column of the target.
-        rows_per_batch : int, default 65536
-            The most rows of a block.
-        secret : bytes, default b""
-            Chooses what each unit keeps; the same secret gives the same rows again.
-
-        Returns
-        -------
-        iterator of (features, target)
-            Blocks of floats; the target is None if no column is given.
-
-        Examples
-        --------
-        >>> from expost.data import Dataset
-        >>> [block.tolist() for block, _ in Dataset(pa.table({"age": [41, None]})).read_features(["age"])]
-        [[[41.0]]]
         """
         names = [*features] if target is None else [*features, target]
         clamps = [self.clamp(col(name)) if name in self.bounds else None for name in names]

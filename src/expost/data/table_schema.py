@@ -55,21 +55,6 @@ class Schema:
         ----------
         arrow : pyarrow.Schema
             Names and types of the columns.
-
-        Returns
-        -------
-        Schema
-            The same names with their kinds.
-
-        Raises
-        ------
-        InvalidRequest
-            If a column name occurs twice.
-
-        Examples
-        --------
-        >>> list(Schema.of(pa.schema({"age": pa.int8()})))
-        ['age']
         """
         if len(set(arrow.names)) != len(arrow.names):
             raise InvalidRequest("Expected column names without repeats", do="Rename the repeated columns")
@@ -82,21 +67,6 @@ class Schema:
         ----------
         column : str
             Name of the column.
-
-        Returns
-        -------
-        Kind
-            The kind of its values.
-
-        Raises
-        ------
-        InvalidRequest
-            If there is no such column.
-
-        Examples
-        --------
-        >>> Schema.of(pa.schema({"age": pa.int8()})).kind("age")
-        <Kind.INTEGER: 'integer'>
         """
         if column not in self.kinds:
             raise InvalidRequest("Expected the name of a column", got=column, do="See dataset.schema for the names")
