@@ -16,7 +16,7 @@ from expost.core.rational import probability, rational
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.lattice import add_exactly, read_compact_integers
 from expost.noise.lattice_sampler import sample_geometric, sample_laplace
-from expost.noise.parameter import sensitivity_in
+from expost.noise.parameter import sensitivity_in, share_noise_parameters
 
 __all__ = ["AboveThreshold", "Crossing", "SessionBatch", "ThresholdSession", "one_sided_margin", "read_query"]
 
@@ -46,6 +46,7 @@ class Crossing:
     gap: int | None = None
 
 
+@share_noise_parameters
 @dataclass(frozen=True, kw_only=True)
 class AboveThreshold:
     """Reports which queries reach a threshold, at a price for those that do, not for those that do not.
@@ -65,8 +66,6 @@ class AboveThreshold:
 
     Parameters
     ----------
-    threshold : int
-        In lattice units.
     sensitivity : Sensitivity
         The largest one of a single query.
     epsilon_threshold : float or Fraction
@@ -75,22 +74,13 @@ class AboveThreshold:
         What an answer "above" costs on top, > 0.
     hits : int, default 1
         How many answers "above" are paid for.
-    monotone : bool, default False
-        Whether one unit moves all queries in the same direction.
     two_sided : bool, default False
         Whether the noise is discrete Laplace, as in LNRWW17.
-
-    Raises
-    ------
-    InvalidRequest
-        If the threshold is not an integer, or the number of hits is not a positive one.
 
     Examples
     --------
     >>> from expost.noise import SeededBits
-    >>> rule = AboveThreshold(
-    ...     threshold=100, sensitivity=Sensitivity(1), epsilon_threshold=0.5, epsilon_query=1
-    ... )
+    >>> rule = AboveThreshold(threshold=100, sensitivity=Sensitivity(1), epsilon_threshold=0.5, epsilon_query=1)
     >>> session = rule.open(bits=SeededBits(1))
     >>> [session.ask(Sealed(query, Sensitivity(1))).above for query in (10, 40, 190)]
     [False, False, True]
@@ -117,21 +107,11 @@ class AboveThreshold:
             raise InvalidRequest("Expected at least one hit", got=self.hits, do="Pass the number of answers to pay for")
 
     @classmethod
+    @share_noise_parameters
     def paper2017(cls, threshold: int, sensitivity: Sensitivity, *, epsilon: float | Fraction) -> AboveThreshold:
         """Make InteractiveAboveThreshold as printed: noise of scale 2 / epsilon on the threshold, 4 / epsilon on queries.
 
-        Parameters
-        ----------
-        threshold : int
-            In lattice units.
-        sensitivity : Sensitivity
-            The largest one of a single query.
-        epsilon : float or Fraction
-            The price of the session, half for the threshold.
-
-        Returns
-        -------
-        AboveThreshold
+        Half of epsilon, the price of the session, pays for the threshold.
 
         Examples
         --------
@@ -162,59 +142,33 @@ class AboveThreshold:
         moves = 1 if self.monotone else 2
         return moves * sensitivity_in(Norm.L1, self.sensitivity, 1) / self.epsilon_query
 
+    @share_noise_parameters
     def open(self, *, bits: BitSource | None = None) -> ThresholdSession:
-        """Open a session that answers queries.
-
-        Parameters
-        ----------
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        ThresholdSession
-        """
+        """Open a session that answers queries."""
         return ThresholdSession(self, bits=bits)
 
+    @share_noise_parameters
     def simulate(
         self, queries: object, *, runs: int, bits: BitSource | None = None
     ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Run independent sessions on queries that the caller has anyway: for audits and planning.
 
-        Parameters
-        ----------
-        queries : list or numpy.ndarray of int
-            The exact queries, in the order they are asked.
-        runs : int
-            How many sessions to run.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            One session per row, one query per column: answers (1 above, 0 below, -1 not answered because the hits were
-            used up) and gaps (-1 where there is none).
+        One session per row, one query per column: answers (1 above, 0 below, -1 not answered because the hits were
+        used up) and gaps (-1 where there is none).
         """
         batch = SessionBatch(self, runs, resolve_bits(bits))
         steps = [batch.step(query) for query in read_compact_integers(queries).tolist()]
         answers = np.stack([above for above, _ in steps], axis=1)
         return answers, np.stack([gap for _, gap in steps], axis=1)
 
+    @share_noise_parameters
     def false_alarm_margin(self, failure_probability: float | Fraction, *, queries: int) -> int:
         """Return an m such that no query at threshold - m or below is answered "above".
 
         Parameters
         ----------
-        failure_probability : float or Fraction
-            Between 0 and 1, for all queries of one segment together.
         queries : int
             How many queries there are.
-
-        Returns
-        -------
-        int
-            In lattice units.
         """
         # A union bound over the queries of a segment.
         share = float(probability(failure_probability, "failure_probability")) / queries
@@ -222,19 +176,9 @@ class AboveThreshold:
             return self._two_sided_margin(share)
         return one_sided_margin(self.threshold_scale, self.query_scale, share)
 
+    @share_noise_parameters
     def miss_margin(self, failure_probability: float | Fraction) -> int:
-        """Return an m such that a query at threshold + m or above is answered "above".
-
-        Parameters
-        ----------
-        failure_probability : float or Fraction
-            Between 0 and 1.
-
-        Returns
-        -------
-        int
-            In lattice units.
-        """
+        """Return an m such that a query at threshold + m or above is answered "above"."""
         share = float(probability(failure_probability, "failure_probability"))
         if self.two_sided:
             return self._two_sided_margin(share)
@@ -295,6 +239,7 @@ class SessionBatch:
         self._barrier[above] = fresh
 
 
+@share_noise_parameters
 class ThresholdSession(SingleOwner):
     """One run of above-threshold; it answers until its hits are used up.
 
@@ -302,8 +247,6 @@ class ThresholdSession(SingleOwner):
     ----------
     rule : AboveThreshold
         The threshold, the noise and the price.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Examples
     --------
@@ -338,16 +281,6 @@ class ThresholdSession(SingleOwner):
         ----------
         sealed : Sealed
             A single integer, within the declared sensitivity.
-
-        Returns
-        -------
-        Crossing
-            The answer, with the gap if it is "above".
-
-        Raises
-        ------
-        InvalidRequest
-            If the query may move further than declared, or the hits are used up.
         """
         query = read_query(sealed, self.rule.sensitivity)
         with self._draw_alone():
@@ -368,16 +301,6 @@ class ThresholdSession(SingleOwner):
         ----------
         queries : sequence of Sealed
             Single integers, within the declared sensitivity.
-
-        Returns
-        -------
-        tuple of int and Crossing, or None
-            The place of the first query above and its answer; None if all are below.
-
-        Raises
-        ------
-        InvalidRequest
-            If a query may move further than declared, or the hits are used up.
 
         Examples
         --------

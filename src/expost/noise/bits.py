@@ -75,16 +75,6 @@ class BitSource(abc.ABC):
         dtype : type, default numpy.uint64
             An unsigned integer type of NumPy; all its bits are random.
 
-        Returns
-        -------
-        numpy.ndarray
-            ``count`` fresh integers of that type.
-
-        Raises
-        ------
-        InvalidRequest
-            If the type is not unsigned or the count is not a whole number.
-
         Examples
         --------
         >>> SeededBits(1).words(3, np.uint8).shape
@@ -107,11 +97,6 @@ class BitSource(abc.ABC):
         ----------
         length : int
             Its number of bits.
-
-        Returns
-        -------
-        int
-            An integer from 0 to 2^length - 1.
 
         Examples
         --------
@@ -183,11 +168,6 @@ class SeededBits(BitSource):
     ----------
     seed : int
         Any integer; equal seeds give equal bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If the seed is not an integer.
 
     Examples
     --------

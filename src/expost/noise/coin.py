@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.enclosure import UniformReals, bound_ratio, is_below
-from expost.noise.parameter import Parameter, iterate_blocks, read_shape
+from expost.noise.parameter import Parameter, iterate_blocks, read_shape, share_noise_parameters
 
 __all__ = ["draw_uniform", "sample_bernoulli", "sample_bernoulli_exp", "sample_rows", "sample_uniform"]
 
@@ -27,6 +27,7 @@ _GUIDE = 16  # bits of a distance's uniform real that almost always determine it
 _REACH = 512  # the largest distance that one uniform real determines
 
 
+@share_noise_parameters
 def sample_uniform(bound: Any, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None) -> Any:
     """Draw uniform integers without modulo bias.
 
@@ -36,20 +37,11 @@ def sample_uniform(bound: Any, size: int | tuple[int, ...] | None = None, *, bit
     ----------
     bound : int, or sequence or array of int
         Values run from 0 to bound - 1; one bound for all, or one per element.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single Python integer, or for the shape of ``bound``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     int or numpy.ndarray
         int64, or Python integers where a bound needs more than 63 bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If a bound is not an integer of at least 1, or the size contradicts the bounds.
 
     Examples
     --------
@@ -91,6 +83,7 @@ def draw_uniform(bounds: NDArray[Any], bits: BitSource) -> NDArray[Any]:
     return below
 
 
+@share_noise_parameters
 def sample_bernoulli(
     probability: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None
 ) -> Any:
@@ -102,19 +95,10 @@ def sample_bernoulli(
     ----------
     probability : number, or sequence or array of numbers
         From 0 to 1; a float means its shortest decimal. One for all coins, or one per coin.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single bool, or for the shape of ``probability``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     bool or numpy.ndarray of bool
-
-    Raises
-    ------
-    InvalidRequest
-        If a probability is not a number from 0 to 1, or the size contradicts the probabilities.
 
     Examples
     --------
@@ -138,6 +122,7 @@ def sample_bernoulli(
     return parameter.reshape(coins)
 
 
+@share_noise_parameters
 def sample_bernoulli_exp(
     exponent: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None
 ) -> Any:
@@ -149,19 +134,10 @@ def sample_bernoulli_exp(
     ----------
     exponent : number, or sequence or array of numbers
         An exact rational >= 0; a float means its shortest decimal. One for all coins, or one per coin.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single bool, or for the shape of ``exponent``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     bool or numpy.ndarray of bool
-
-    Raises
-    ------
-    InvalidRequest
-        If an exponent is not a number >= 0, or the size contradicts the exponents.
 
     Examples
     --------

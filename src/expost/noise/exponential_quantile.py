@@ -9,14 +9,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.adjacency import Adjacency
-from expost.core.errors import InvalidRequest
+from expost.core import Adjacency, InvalidRequest, Sensitivity
 from expost.core.rational import probability as read_probability
-from expost.core.sealed import Sensitivity
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform
 from expost.noise.lattice import read_compact_integers
 from expost.noise.mechanism import PureMechanism, SealedMechanism
+from expost.noise.parameter import share_noise_parameters
 from expost.noise.selection_mechanism import choose_index
 
 __all__ = ["ExponentialQuantile", "LatticeBounds", "SortedRecords", "is_replace", "read_share", "records_per_unit"]
@@ -33,11 +32,6 @@ class LatticeBounds:
     ----------
     low, high : int
         In lattice units, at most 2^52 in magnitude, the lower one first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the bounds are not integers, too large or not in order.
 
     Examples
     --------
@@ -124,6 +118,7 @@ def is_replace(sensitivity: Sensitivity) -> bool:
     return sensitivity.adjacency is Adjacency.REPLACE_ONE
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
     """Picks an integer y within public bounds with probability proportional to exp(-epsilon distance(y) / (2 c)).
@@ -137,15 +132,6 @@ class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
     Accuracy: rank error at most rank_error(...) with probability 1 - failure_probability.
     Numerics: exact; integer distances, an exact choice (see ``choose_index``).
     Reference: MT07, Theorem 6; DR14, Theorems 3.10 and 3.11; Smi11, Algorithm 2 (quantiles).
-
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-    bounds : LatticeBounds
-        The public range of the records; records outside are clamped.
-    probability : Fraction, default 1/2
-        Which quantile, between 0 and 1, with at most six decimals.
 
     Examples
     --------
@@ -163,19 +149,9 @@ class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
         super().__post_init__()
         object.__setattr__(self, "probability", read_share(self.probability))
 
+    @share_noise_parameters
     def rate(self, sensitivity: Sensitivity) -> Fraction:
-        """Return the factor of the distance in the exponent.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            The number of records one unit has.
-
-        Returns
-        -------
-        Fraction
-            For distances in units of 1 / denominator of the probability.
-        """
+        """Return the factor of the distance in the exponent."""
         p, group = self.probability, records_per_unit(sensitivity)
         # With p = a / b a record below y moves b #{x < y} - a n by b - a, one above by -a; a replaced one by b at most.
         moved = p.denominator if is_replace(sensitivity) else max(p.numerator, p.denominator - p.numerator)
@@ -202,21 +178,9 @@ class ExponentialQuantile(PureMechanism, SealedMechanism[int]):
         answers: NDArray[np.int64] = starts[cells] + draw_uniform(sizes[cells].astype(np.uint64), source)
         return answers
 
+    @share_noise_parameters
     def rank_error(self, sensitivity: Sensitivity, failure_probability: float | Fraction) -> int:
-        """Return how many records lie between the answer and the quantile at most, except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            The number of records one unit has.
-        failure_probability : float or Fraction
-            Between 0 and 1.
-
-        Returns
-        -------
-        int
-            In ranks.
-        """
+        """Return how many records lie between the answer and the quantile at most, except with ``failure_probability``."""
         share = float(read_probability(failure_probability, "failure_probability"))
         # The exact quantile has distance 0; DR14, Theorem 3.11, over all grid points.
         distance = math.log((self.bounds.width + 1) / share) / float(self.rate(sensitivity))

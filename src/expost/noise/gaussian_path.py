@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, Ladder, Norm, Sealed, ZeroConcentratedLoss
-from expost.noise.bits import BitSource, resolve_bits
+from expost.noise.bits import BitSource
 from expost.noise.lattice import add_noise
 from expost.noise.lattice_sampler import draw_gaussian
-from expost.noise.parameter import LARGEST_SCALE, Parameter
-from expost.noise.release_path import (
-    ReleasePath,
-    check_norm,
-    check_rung,
-    pack_state,
-    read_column,
-    read_ladder,
-    unpack_state,
-)
+from expost.noise.parameter import LARGEST_SCALE, Parameter, share_noise_parameters
+from expost.noise.release_path import AnswerPath, check_norm, check_rung
 
 __all__ = ["GaussianPath"]
 
 
-class GaussianPath(ReleasePath):
+@share_noise_parameters
+class GaussianPath(AnswerPath):
     """An exact integer answer under Gaussian noise that shrinks rung by rung.
 
     Rung i is an independent release y_i = answer + discrete Gaussian noise of variance sensitivity^2 / (2 (rho_i -
@@ -42,20 +35,6 @@ class GaussianPath(ReleasePath):
     Accuracy: error of rung i is sub-Gaussian with proxy sensitivity^2 / (2 rho_i), per coordinate.
     Numerics: releases are exact integers; estimates are computed from them, in floats or (``fractions``) exactly.
     Reference: CKS20, Theorem 4 (one release), BS16, Lemma 2.3 (their sum); docs/proofs/gaussian-path.md.
-
-    Parameters
-    ----------
-    sealed : Sealed
-        An integer or a flat array of integers, with its L2 sensitivity.
-    ladder : Ladder or iterable of numbers
-        The rhos of the rungs, increasing.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
-
-    Raises
-    ------
-    InvalidRequest
-        If the sensitivity is not L2, or the noise of a rung would be wider than 2^60 lattice units.
 
     Examples
     --------
@@ -77,82 +56,34 @@ class GaussianPath(ReleasePath):
         super().__init__()
         # Squared once: variances are rational in it, while the root of a rho need not be.
         self._square = check_norm(sealed, Norm.L2) ** 2
-        self._bits = resolve_bits(bits)
-        self._drawn_privately = self._bits.private
-        self._ladder = read_ladder(ladder)
-        self._exact = read_column(sealed)
-        self._size = len(self._exact)
+        self._set_answer(sealed, ladder, bits)
         self._releases: list[NDArray[Any]] = []
         # Checked for all rungs before the first is drawn: a rung that fails later would be paid for and not delivered.
         if max(self._variance(rung) for rung in range(len(self._ladder))) > LARGEST_SCALE**2:
             raise InvalidRequest("Expected noise below 2^60 lattice units", do="Raise the lowest rung or the gaps")
 
-    @property
-    def private(self) -> bool:
-        """Whether all bits come from a private source; false means simulation."""
-        return self._drawn_privately and self._bits.private
-
     def loss(self, rung: int) -> ZeroConcentratedLoss:
-        """Return what reading every rung up to this one costs.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung, 0 for the most private one.
-
-        Returns
-        -------
-        ZeroConcentratedLoss
-            The rho of the rung: those of independent releases add (BS16, Lemma 2.3).
-        """
+        # The rhos of independent releases add (BS16, Lemma 2.3), so a prefix of rungs costs the rho of its last one.
         return ZeroConcentratedLoss(self._ladder[check_rung(self._ladder, rung)])
 
+    @share_noise_parameters
     def mu(self, rung: int) -> float:
         """Return the mu of Gaussian DP that this noise approaches on a fine lattice, sqrt(2 rho). Not a bill.
 
         Lattice noise of variance v is not exactly sqrt(2 rho)-Gaussian-DP: its mu is larger by a share of about
         1 / (24 v), with v in lattice units (docs/proofs/gaussian-path.md).
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        float
         """
         return math.sqrt(2 * self._ladder[check_rung(self._ladder, rung)])
 
+    @share_noise_parameters
     def release(self, rung: int) -> NDArray[Any]:
-        """Return the integers released at one rung alone.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung; rungs below it are drawn too.
-
-        Returns
-        -------
-        numpy.ndarray
-            One integer per coordinate, in the type of the sealed answer.
-        """
+        """Return the integers released at one rung alone; rungs below it are drawn too."""
         self._draw_up_to(check_rung(self._ladder, rung))
         return self._releases[rung].copy()
 
+    @share_noise_parameters
     def fractions(self, rung: int) -> list[Fraction]:
-        """Return the estimate at one rung, exactly.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        list of Fraction
-            One per coordinate.
-        """
+        """Return the estimate at one rung, exactly."""
         self._draw_up_to(check_rung(self._ladder, rung))
         # Weights inverse to the variances: the estimate of least variance among the unbiased ones, and post-processing.
         steps = [self._rho_step(j) for j in range(rung + 1)]
@@ -163,33 +94,9 @@ class GaussianPath(ReleasePath):
         ]
 
     def at(self, rung: int) -> NDArray[np.float64]:
-        """Return the estimate at one rung.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One per coordinate.
-        """
         return self.block(rung, rung + 1).reshape(self._size)
 
     def block(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the estimates at several rungs; reading them costs the last rung.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rungs from ``start`` to ``stop - 1``.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One row per rung, one column per coordinate.
-        """
         first, end = self._check_block(start, stop)
         self._draw_up_to(end - 1)
         # Floats only after the noise was added to exact integers: rounding here is post-processing.
@@ -200,52 +107,14 @@ class GaussianPath(ReleasePath):
         return estimates
 
     def state(self) -> bytes:
-        """Return everything needed to continue after a restart. SECRET: it holds the exact answer; encrypt it.
-
-        Of all paths made from one state only one may draw further rungs.
-
-        Returns
-        -------
-        bytes
-            The input of ``from_state``.
-        """
         # Releases already drawn are part of the state: drawn again they would be further answers.
-        facts = {
-            "ladder": [str(rung) for rung in self._ladder],
-            "square": str(self._square),
-            "private": self.private,
-            "drawn": len(self._releases),
-        }
         releases = {f"release {rung}": release for rung, release in enumerate(self._releases)}
-        return pack_state(self._kind, facts, {"exact": self._exact, **releases})
+        return self._pack({"square": str(self._square), "drawn": len(self._releases)}, releases)
 
     @classmethod
-    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> GaussianPath:
-        """Restore the path that ``state`` described.
-
-        Parameters
-        ----------
-        state : bytes
-            What ``state`` returned.
-        bits : BitSource, optional
-            Source of randomness for the rungs not drawn yet; the system's by default.
-
-        Returns
-        -------
-        GaussianPath
-
-        Raises
-        ------
-        InvalidRequest
-            If these bytes are not the state of such a path.
-        """
-        facts, arrays = unpack_state(cls._kind, state)
-        path = cls.__new__(cls)
-        path._take_ownership()
-        path._bits, path._drawn_privately = resolve_bits(bits), facts["private"]
-        path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
+    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> Self:
+        path, facts, arrays = cls._unpack(state, bits)
         path._square = Fraction(facts["square"])
-        path._exact, path._size = arrays["exact"], len(arrays["exact"])
         path._releases = [arrays[f"release {rung}"] for rung in range(facts["drawn"])]
         return path
 

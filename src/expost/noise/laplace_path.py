@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +18,16 @@ from expost.noise.enclosure import Enclosure, Real, UniformReals, bound_minus_lo
 from expost.noise.jump_noise import JumpNoise, check_rates
 from expost.noise.lattice import add_noise
 from expost.noise.lattice_sampler import draw_geometric, draw_laplace
-from expost.noise.parameter import Parameter
-from expost.noise.release_path import (
-    ReleasePath,
-    check_norm,
-    check_rung,
-    pack_state,
-    read_column,
-    read_ladder,
-    unpack_state,
-)
+from expost.noise.parameter import Parameter, share_noise_parameters
+from expost.noise.release_path import AnswerPath, ReleasePath, check_norm, check_rung, read_ladder
 
 __all__ = ["DiscreteLaplacePath", "GeometricPath", "draw_less_noise"]
 
 _ERROR = 2.0**-46  # of a float exponent h, times 1 + h: rates are rounded once, the logs are below 100
 
 
-class DiscreteLaplacePath(ReleasePath):
+@share_noise_parameters
+class DiscreteLaplacePath(AnswerPath):
     """An exact integer answer under discrete Laplace noise that shrinks rung by rung.
 
     Rung r adds noise of P(k) proportional to exp(-|k| epsilon_r / sensitivity) to every coordinate. Going up the
@@ -47,20 +40,6 @@ class DiscreteLaplacePath(ReleasePath):
     Accuracy: |error| > t with probability 2 a^(t+1) / (1 + a) per coordinate, a = exp(-epsilon_r / sensitivity).
     Numerics: exact; integers, rational epsilons, no float decides an outcome.
     Reference: LNRWW17, Theorem 2.7 (on the reals); docs/proofs/lattice-laplace.md (on the lattice).
-
-    Parameters
-    ----------
-    sealed : Sealed
-        An integer or a flat array of integers, with its L1 sensitivity.
-    ladder : Ladder or iterable of numbers
-        The epsilons of the rungs, increasing.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
-
-    Raises
-    ------
-    InvalidRequest
-        If the sensitivity is not L1, or the noise of a rung would be none at all or too wide.
 
     Examples
     --------
@@ -80,67 +59,23 @@ class DiscreteLaplacePath(ReleasePath):
         self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], *, bits: BitSource | None = None
     ) -> None:
         super().__init__()
-        self._bits = resolve_bits(bits)
-        self._drawn_privately = self._bits.private
-        self._ladder = read_ladder(ladder)
         self._sensitivity = check_norm(sealed, Norm.L1)
-        self._exact = read_column(sealed)
-        self._size = len(self._exact)
+        self._set_answer(sealed, ladder, bits)
         self._noise = JumpNoise.draw(
             self._ladder, self._sensitivity, self._size, order=2, sampler=draw_laplace, bits=self._bits
         )
 
-    @property
-    def private(self) -> bool:
-        """Whether all bits came from a private source; false means simulation."""
-        return self._drawn_privately and self._bits.private
-
     def loss(self, rung: int) -> PureLoss:
-        """Return what reading every rung up to this one costs.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung, 0 for the most private one.
-
-        Returns
-        -------
-        PureLoss
-        """
         return PureLoss(self._ladder[check_rung(self._ladder, rung)])
 
     def at(self, rung: int) -> NDArray[Any]:
-        """Return the answer under the noise of one rung.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung, 0 for the most private one.
-
-        Returns
-        -------
-        numpy.ndarray
-            One value per coordinate, in the type of the sealed answer.
-        """
         return add_noise(self._exact, self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the answers at several rungs; reading them costs the last rung.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rungs from ``start`` to ``stop - 1``.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per rung, one column per coordinate.
-        """
         return add_noise(self._exact[None], self._noise.block(*self._check_block(start, stop)))
 
     def refine(self, to_epsilon: float | Fraction) -> int:
-        """Add a rung above the top, which may be chosen after seeing the others.
+        """Add a rung above the top, which may be chosen after seeing the others, and return its index.
 
         The noise of the new rung is drawn given the top rung's by the backward kernel, so the longer path has the law
         it would have had from the start, and reading it up to the new rung costs ``to_epsilon``
@@ -150,16 +85,6 @@ class DiscreteLaplacePath(ReleasePath):
         ----------
         to_epsilon : float or Fraction
             The level of the new rung, above the cap of the ladder.
-
-        Returns
-        -------
-        int
-            The index of the new rung.
-
-        Raises
-        ------
-        InvalidRequest
-            If the level is not above the top rung, or its noise would be none at all.
         """
         level = rational(to_epsilon, "to_epsilon")
         with self._draw_alone():
@@ -177,57 +102,20 @@ class DiscreteLaplacePath(ReleasePath):
             return len(longer) - 1
 
     def state(self) -> bytes:
-        """Return everything needed to continue after a restart. SECRET: it holds the exact answer; encrypt it.
-
-        A path that is drawn a second time for the same answer is a second answer; this is how a ledger avoids that.
-        Of all paths made from one state only one may be refined.
-
-        Returns
-        -------
-        bytes
-            The input of ``from_state``.
-        """
-        facts = {
-            "ladder": [str(rung) for rung in self._ladder],
-            "sensitivity": str(self._sensitivity),
-            "private": self.private,
-        }
         noise = self._noise
         # The jumps are kept, not the answers: rungs that were not read yet must not change after a restart.
         arrays = {"top": noise.top, "rungs": noise.rungs, "coordinates": noise.coordinates, "sizes": noise.sizes}
-        return pack_state(self._kind, facts, {"exact": self._exact, **arrays})
+        return self._pack({"sensitivity": str(self._sensitivity)}, arrays)
 
     @classmethod
-    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> DiscreteLaplacePath:
-        """Restore the path that ``state`` described.
-
-        Parameters
-        ----------
-        state : bytes
-            What ``state`` returned.
-        bits : BitSource, optional
-            Source of randomness for further refinement; the system's by default.
-
-        Returns
-        -------
-        DiscreteLaplacePath
-
-        Raises
-        ------
-        InvalidRequest
-            If these bytes are not the state of such a path.
-        """
-        facts, arrays = unpack_state(cls._kind, state)
-        path = cls.__new__(cls)
-        path._take_ownership()
-        path._bits, path._drawn_privately = resolve_bits(bits), facts["private"]
-        path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
+    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> Self:
+        path, facts, arrays = cls._unpack(state, bits)
         path._sensitivity = Fraction(facts["sensitivity"])
-        path._exact, path._size = arrays["exact"], len(arrays["exact"])
         path._noise = JumpNoise(*(arrays[name] for name in ("top", "rungs", "coordinates", "sizes")))
         return path
 
 
+@share_noise_parameters
 class GeometricPath(ReleasePath):
     """Non-negative integer noise, P(g) proportional to exp(-g epsilon_r / sensitivity) at rung r, each from the next.
 
@@ -245,17 +133,8 @@ class GeometricPath(ReleasePath):
     ----------
     sensitivity : Sensitivity
         Of the value that the threshold is compared with, in lattice units.
-    ladder : Ladder or iterable of numbers
-        The epsilons of the rungs, increasing.
     size : int, default 1
         The number of coordinates.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
-
-    Raises
-    ------
-    InvalidRequest
-        If the size is zero, or the noise of a rung would be none at all or too wide.
 
     Examples
     --------
@@ -287,33 +166,9 @@ class GeometricPath(ReleasePath):
         self._noise = JumpNoise.draw(self._ladder, amount, size, order=1, sampler=draw_geometric, bits=source)
 
     def at(self, rung: int) -> NDArray[Any]:
-        """Return the noise of one rung.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung, 0 for the most private one.
-
-        Returns
-        -------
-        numpy.ndarray
-            One value per coordinate: int64 if all fit, else Python integers.
-        """
         return _narrow_integers(self._noise.at(check_rung(self._ladder, rung)))
 
     def block(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the noise of several rungs.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rungs from ``start`` to ``stop - 1``.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row per rung, one column per coordinate.
-        """
         return _narrow_integers(self._noise.block(*self._check_block(start, stop)))
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expost.core import InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.core.argument import check_unmasked
-from expost.core.errors import InvalidRequest
 from expost.core.rational import finite, whole
-from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 
 __all__ = [
     "Grid",
@@ -144,14 +143,9 @@ class Grid:
     Parameters
     ----------
     low, high : float
-        Public bounds, finite, the lower one first. Numbers outside are clamped.
+        Public bounds, finite, the lower one first, from one to 2^53 steps apart. Numbers outside are clamped.
     bits : int, default 20
         Binary digits after the point, from -60 to 60; the step is 2^-bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If the bounds are not finite and in order, or are less than one step or more than 2^53 steps apart.
 
     Examples
     --------
@@ -203,11 +197,6 @@ class Grid:
         ----------
         values : array_like
             Numbers of any shape; masked arrays are refused.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            The lattice points in steps, in the same shape.
         """
         # NaN becomes a bound: an error, or a row left out, would reveal that it is there.
         numbers = np.nan_to_num(_read_floats(values), nan=self.low, posinf=self.high, neginf=self.low)
@@ -220,16 +209,11 @@ class Grid:
         ----------
         steps : array_like
             Integers in steps of the grid.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            The same points in the units of the bounds.
         """
         return np.ldexp(_read_floats(steps), -self.bits)
 
     def rounded(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Sensitivity:
-        """Convert the sensitivity of a real answer to that of the answer after rounding to this grid.
+        """Convert the sensitivity of a real answer to that of the answer after rounding to this grid, in steps.
 
         Two numbers at distance d land at most d / step + 1 steps apart, hence the number of coordinates is added in
         l1, its root in l2 and one in linf (triangle inequality).
@@ -240,11 +224,6 @@ class Grid:
             Of the real answer, *before* rounding, in the units of the bounds.
         coordinates : int, default 1
             The length of the answer.
-
-        Returns
-        -------
-        Sensitivity
-            In steps.
         """
         # The root is rounded up: a sensitivity may never be too small.
         root_up = Fraction(math.isqrt(coordinates << 80) + 1, 1 << 40)
@@ -264,11 +243,6 @@ class Grid:
         sensitivity : Sensitivity
             Of that answer, before rounding.
 
-        Returns
-        -------
-        Sealed
-            The lattice points with their sensitivity in steps.
-
         Examples
         --------
         >>> Grid(-1.0, 1.0, bits=10).seal([0.5, 0.25], Sensitivity(1)).sensitivity.amount
@@ -284,11 +258,6 @@ class Grid:
         ----------
         replace : bool
             True under replace-one adjacency, false under add/remove.
-
-        Returns
-        -------
-        int
-            The sensitivity of the sum.
         """
         # A replaced record moves from one bound to the other, an added one from 0 to the farther bound.
         if replace:

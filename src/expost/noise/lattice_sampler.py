@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core.errors import InvalidRequest
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.enclosure import Real, UniformReals, bound_exp_minus, bound_logistic_minus, bound_ratio, is_below
-from expost.noise.parameter import LARGEST_SCALE, Parameter, iterate_blocks
+from expost.noise.parameter import LARGEST_SCALE, Parameter, iterate_blocks, share_noise_parameters
 
 __all__ = [
     "draw_gaussian",
@@ -35,30 +35,17 @@ _EXPONENT_ERROR = 2.0**-44  # of the float exponent h, times h + 4: docs/proofs/
 _TRIES = 1.4  # proposals per Gaussian value; most scales need 1.32
 
 
+@share_noise_parameters
 def sample_geometric(scale: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None) -> Any:
     """Draw non-negative integers with P(g) proportional to exp(-g / scale).
 
     The distribution is exact: ``floor(-scale ln U)`` of a uniform real U, whose digits are refined until the integer
     is certain (docs/proofs/inversion-filter.md).
 
-    Parameters
-    ----------
-    scale : number, or sequence or array of numbers
-        An exact rational > 0, in lattice units; a float means its shortest decimal. One for all, or one per element.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single Python integer, or for the shape of ``scale``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
-
     Returns
     -------
     int or numpy.ndarray
         int64; Python integers where a value needs more than 62 bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If a scale is not a number from 1e-30 to 2^60, or the size contradicts the scales.
 
     Examples
     --------
@@ -155,27 +142,14 @@ def _find_rejected(
     return rejected
 
 
+@share_noise_parameters
 def sample_laplace(scale: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None) -> Any:
     """Draw discrete Laplace noise: integers with P(k) proportional to exp(-|k| / scale), exactly.
-
-    Parameters
-    ----------
-    scale : number, or sequence or array of numbers
-        An exact rational > 0, in lattice units; a float means its shortest decimal. One for all, or one per element.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single Python integer, or for the shape of ``scale``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     int or numpy.ndarray
         int64; Python integers where a value needs more than 62 bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If a scale is not a number from 1e-30 to 2^60, or the size contradicts the scales.
 
     Examples
     --------
@@ -210,6 +184,7 @@ def draw_laplace(scale: Parameter, bits: BitSource) -> NDArray[Any]:
     return magnitudes ^ flips  # k ^ -1 == -1 - k
 
 
+@share_noise_parameters
 def sample_gaussian(
     variance: object, size: int | tuple[int, ...] | None = None, *, bits: BitSource | None = None
 ) -> Any:
@@ -222,20 +197,11 @@ def sample_gaussian(
     variance : number, or sequence or array of numbers
         The exact parameter sigma^2 > 0 in squared lattice units (the variance of the noise is at most that, CKS20,
         Corollary 9). One for all, or one per element.
-    size : int or tuple of int, optional
-        The shape of the result; None for a single Python integer, or for the shape of ``variance``.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     int or numpy.ndarray
         int64; Python integers where a value needs more than 62 bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If a variance is not a number from 1e-30 to 2^120, or the size contradicts the variances.
 
     Examples
     --------

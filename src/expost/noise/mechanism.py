@@ -12,17 +12,25 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expost.core.adjacency import Adjacency
-from expost.core.errors import InvalidRequest
-from expost.core.guarantee import ApproxGuarantee, PureGuarantee, ZeroConcentratedGuarantee
-from expost.core.loss import Loss, PureLoss
+from expost.core import (
+    Adjacency,
+    ApproxGuarantee,
+    InvalidRequest,
+    Loss,
+    Norm,
+    PureGuarantee,
+    PureLoss,
+    Sealed,
+    Sensitivity,
+    ZeroConcentratedGuarantee,
+    unseal,
+)
 from expost.core.rational import probability, rational, round_up
-from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform, sample_bernoulli_exp
 from expost.noise.lattice import add_noise, read_compact_integers, read_integers, unwrap_scalar
 from expost.noise.lattice_sampler import draw_gaussian, sample_laplace
-from expost.noise.parameter import Parameter, sensitivity_in
+from expost.noise.parameter import Parameter, sensitivity_in, share_noise_parameters
 
 __all__ = [
     "GaussianMechanism",
@@ -46,51 +54,18 @@ _ORDERS = 1 + np.geomspace(1e-3, 1e5, 2000)
 class SealedMechanism(abc.ABC, Generic[R]):
     """The base of mechanisms that release a sealed answer once."""
 
+    @share_noise_parameters
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> R:
-        """Release a sealed answer.
-
-        Parameters
-        ----------
-        sealed : Sealed
-            The exact integers (an answer, scores, counts or records; see the class) with their sensitivity.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        int or numpy.ndarray
-            The private answer: an integer for a single number, else an array.
-
-        Raises
-        ------
-        InvalidRequest
-            If the sensitivity is in the wrong norm or under the wrong adjacency for this mechanism.
-        """
+        """Release a sealed answer."""
         released: R = unwrap_scalar(self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)[0])
         return released
 
+    @share_noise_parameters
     @abc.abstractmethod
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> NDArray[Any]:
-        """Run the mechanism independently on an answer that the caller has anyway: for audits and planning.
-
-        Parameters
-        ----------
-        exact : int, list or numpy.ndarray of int
-            The exact integers, not sealed.
-        sensitivity : Sensitivity
-            How far one unit can move them.
-        runs : int
-            How many independent runs to make.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        numpy.ndarray
-            One row (or number) per run.
-        """
+        """Run the mechanism independently on an answer that the caller has anyway: for audits and planning."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +92,7 @@ class PureMechanism:
         return PureLoss(self.epsilon)
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class LaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     """Adds independent integers of law P(k) proportional to exp(-|k| epsilon / sensitivity) to an integer vector.
@@ -128,11 +104,6 @@ class LaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     Numerics: exact; integers only, the sampler is exact and the sum cannot wrap around. Floats enter through Grid.
     Reference: GRS09, Example 2.1 (geometric mechanism); DMNS06, Proposition 1 (l1 sensitivity).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-
     Examples
     --------
     >>> from expost.noise import SeededBits
@@ -143,21 +114,9 @@ class LaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     6
     """
 
+    @share_noise_parameters
     def scale(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Fraction:
-        """Return the scale of the noise, sensitivity / epsilon.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            L1, or any norm for a single coordinate.
-        coordinates : int, default 1
-            The length of the answer.
-
-        Returns
-        -------
-        Fraction
-            In lattice units.
-        """
+        """Return the scale of the noise, sensitivity / epsilon."""
         # DMNS06, Proposition 1: the ratio of two shifted laws is at most exp(l1 distance / scale), on integers too.
         return sensitivity_in(Norm.L1, sensitivity, coordinates) / self.epsilon
 
@@ -168,25 +127,11 @@ class LaplaceMechanism(PureMechanism, SealedMechanism[Any]):
         noise = sample_laplace(self.scale(sensitivity, coordinates=values.size), (runs, *values.shape), bits=bits)
         return add_noise(values[None], noise)
 
+    @share_noise_parameters
     def half_width(
         self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, coordinates: int = 1
     ) -> int:
-        """Return the smallest h such that all coordinates err by at most h except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            L1, or any norm for a single coordinate.
-        failure_probability : float or Fraction
-            Between 0 and 1, for all coordinates together.
-        coordinates : int, default 1
-            The length of the answer.
-
-        Returns
-        -------
-        int
-            In lattice units.
-        """
+        """Return the smallest h such that all coordinates err by at most h except with ``failure_probability``."""
         scale = float(self.scale(sensitivity, coordinates=coordinates))
         share = -math.expm1(math.log1p(-float(probability(failure_probability, "failure_probability"))) / coordinates)
         # P(|noise| > h) = 2 a^(h+1) / (1 + a) with a = exp(-1 / scale), one coordinate; they are independent.
@@ -211,11 +156,6 @@ class GaussianMechanism(SealedMechanism[Any]):
     ----------
     guarantee : ZeroConcentratedGuarantee or ApproxGuarantee
         The promise, with all its numbers positive: ``expost.zcdp(rho)`` or ``expost.approx(epsilon, delta)``.
-
-    Raises
-    ------
-    InvalidRequest
-        If the promise is of another kind or not positive.
 
     Examples
     --------
@@ -245,21 +185,9 @@ class GaussianMechanism(SealedMechanism[Any]):
         """The bill of one release."""
         return Loss.worst_case(self.guarantee)
 
+    @share_noise_parameters
     def variance(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Fraction:
-        """Return the variance parameter of the noise.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            L2 or L1, or any norm for a single coordinate.
-        coordinates : int, default 1
-            The length of the answer.
-
-        Returns
-        -------
-        Fraction
-            In squared lattice units.
-        """
+        """Return the variance parameter of the noise."""
         distance = sensitivity_in(Norm.L2, sensitivity, coordinates)
         match self.guarantee:
             case ZeroConcentratedGuarantee(rho):
@@ -277,25 +205,11 @@ class GaussianMechanism(SealedMechanism[Any]):
         variance = Parameter.constant(self.variance(sensitivity, coordinates=values.size), shape)
         return add_noise(values[None], draw_gaussian(variance, resolve_bits(bits)).reshape(shape))
 
+    @share_noise_parameters
     def half_width(
         self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, coordinates: int = 1
     ) -> int:
-        """Return an h such that all coordinates err by at most h except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            L2 or L1, or any norm for a single coordinate.
-        failure_probability : float or Fraction
-            Between 0 and 1, for all coordinates together.
-        coordinates : int, default 1
-            The length of the answer.
-
-        Returns
-        -------
-        int
-            In lattice units.
-        """
+        """Return an h such that all coordinates err by at most h except with ``failure_probability``."""
         share = -math.expm1(math.log1p(-float(probability(failure_probability, "failure_probability"))) / coordinates)
         # P(noise > h) <= P(N(0, variance) > h): the tail of the sum is below the integral, and the normalising sum
         # above sqrt(2 pi variance) (docs/proofs/discrete-gaussian-calibration.md).
@@ -387,11 +301,6 @@ class RandomizedResponse(PureMechanism, SealedMechanism[NDArray[np.int64]]):
     categories : int, default 2
         How many categories there are, at least two.
 
-    Raises
-    ------
-    InvalidRequest
-        If there are fewer than two categories.
-
     Examples
     --------
     >>> from expost.noise import SeededBits
@@ -431,6 +340,7 @@ class RandomizedResponse(PureMechanism, SealedMechanism[NDArray[np.int64]]):
         answers: NDArray[np.int64] = (truth + steps) % self.categories
         return answers.reshape(runs, *records.shape)
 
+    @share_noise_parameters
     def estimate(self, answers: ArrayLike, *, records_per_unit: int = 1) -> NDArray[np.float64]:
         """Estimate the share of each category among the true records, unbiased.
 
@@ -438,19 +348,13 @@ class RandomizedResponse(PureMechanism, SealedMechanism[NDArray[np.int64]]):
         ----------
         answers : array_like of int
             What ``release`` returned.
-        records_per_unit : int, default 1
-            How many records one unit has.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One share per category; entries may leave [0, 1].
         """
         seen: NDArray[Any] = np.bincount(np.asarray(answers).ravel(), minlength=self.categories)
         truth, lie = self._probabilities(records_per_unit)
         shares: NDArray[np.float64] = (seen / max(seen.sum(), 1) - lie) / (truth - lie)
         return shares
 
+    @share_noise_parameters
     def standard_error(self, records: int, *, records_per_unit: int = 1) -> float:
         """Return the largest standard error of one entry of ``estimate``, whatever the records.
 
@@ -458,12 +362,6 @@ class RandomizedResponse(PureMechanism, SealedMechanism[NDArray[np.int64]]):
         ----------
         records : int
             How many records there are.
-        records_per_unit : int, default 1
-            How many records one unit has.
-
-        Returns
-        -------
-        float
         """
         truth, lie = self._probabilities(records_per_unit)
         # A sum of coins of probability truth or lie; each has a variance of at most that of the one nearer to 1/2.

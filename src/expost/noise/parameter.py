@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.errors import InvalidRequest
+from expost.core import InvalidRequest, Ladder, Norm, Sensitivity, share_parameters
 from expost.core.rational import rational, whole
-from expost.core.sealed import Norm, Sensitivity
-from expost.core.target import Ladder
 
 __all__ = [
     "BLOCK",
@@ -29,12 +27,47 @@ __all__ = [
     "read_parameter",
     "read_shape",
     "sensitivity_in",
+    "share_noise_parameters",
 ]
 
 LARGEST_SCALE = 1 << 60  # lattice units; values beyond 62 bits are Python integers
 LARGEST_RATE = 1000  # noise of exp(-1000) per unit of sensitivity is none at all, and jumps are counted by the rate
 MOST_NUMBERS = 1 << 36  # drawn at once: half a terabyte
 BLOCK = 1 << 15  # elements processed at a time: their temporaries stay in the cache
+
+share_noise_parameters = share_parameters(
+    {
+        "bits": "BitSource, optional\nSource of randomness; the system's by default.",
+        "sealed": "Sealed\nThe exact integers with their sensitivity, in the norm that the class states.",
+        "exact": "int, list or numpy.ndarray of int\nThe exact integers, not sealed.",
+        "sensitivity": "Sensitivity\nHow far one unit can move the answer, in the norm that the class states.",
+        "epsilon": "float or Fraction\nThe privacy level, > 0; a float means its shortest decimal.",
+        "delta": "float or Fraction\nBetween 0 and 1.",
+        "failure_probability": "float or Fraction\nBetween 0 and 1, for everything that the bound covers together.",
+        "ladder": "Ladder or iterable of numbers\nThe privacy levels of the rungs, increasing; levels with "
+        "noise that is none at all or too wide are refused.",
+        "threshold": "int\nIn lattice units.",
+        "queries": "list or numpy.ndarray of int\nThe exact queries, in the order they are asked.",
+        "rung": "int\nThe index of a rung, 0 for the most private one.",
+        "start, stop": "int\nThe rungs from ``start`` to ``stop - 1``.",
+        "state": "bytes\nWhat ``state`` returned.",
+        "runs": "int\nHow many independent runs to make.",
+        "coordinates": "int, default 1\nThe length of the answer.",
+        "monotone": "bool, default False\nWhether one unit moves all scores or queries in the same direction, as counts under "
+        "add/remove do.",
+        "candidates": "int\nHow many candidates there are.",
+        "records_per_unit": "int, default 1\nHow many records one unit has.",
+        "bounds": "LatticeBounds\nThe public range of the records; records outside are clamped.",
+        "probability": "Fraction, default 1/2\nWhich quantile, between 0 and 1, with at most six decimals.",
+        "power": "int, default 4\nThe tail of the noise: 4, or 2 for Cauchy noise.",
+        "smooth_bound": "float\nThe smooth bound S, in lattice units.",
+        "scale": "number, or sequence or array of numbers\nExact, from 1e-30 to 2^60 lattice units; a float means its "
+        "shortest decimal. One for all, or one per element.",
+        "size": "int or tuple of int, optional\nThe shape of the result; None for a single Python value, or for the shape "
+        "of the first argument.",
+    }
+)
+"""Completes a docstring with the parameters that mechanisms, paths and samplers share."""
 
 
 def iterate_blocks(count: int) -> Iterator[slice]:

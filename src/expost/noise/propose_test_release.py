@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.errors import InvalidRequest
-from expost.core.guarantee import ApproxGuarantee
-from expost.core.loss import ApproxLoss
+from expost.core import ApproxGuarantee, ApproxLoss, InvalidRequest, Norm, Sealed, Sensitivity, unseal
 from expost.core.rational import probability as read_probability
 from expost.core.rational import rational
-from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.exponential_quantile import LatticeBounds, SortedRecords, is_replace, read_share, records_per_unit
 from expost.noise.lattice import add_exactly
 from expost.noise.lattice_sampler import sample_laplace
-from expost.noise.parameter import sensitivity_in
+from expost.noise.parameter import sensitivity_in, share_noise_parameters
 from expost.noise.selection_mechanism import read_scores
 
 __all__ = ["ProposedQuantile", "StableMode", "passing_line"]
@@ -71,6 +68,7 @@ class _TestedMechanism:
         return ApproxLoss(self.epsilon, self.delta)
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class StableMode(_TestedMechanism):
     """The most common category, exactly, if it leads by enough; else nothing.
@@ -83,13 +81,6 @@ class StableMode(_TestedMechanism):
     Reference: DL09, section 3 (the scheme); DR14, Propositions 7.2 and 7.3 (distance to instability);
         docs/proofs/propose-test-release.md (integers, this distance).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0.
-    delta : float or Fraction
-        Between 0 and 1.
-
     Examples
     --------
     >>> from expost.noise import SeededBits
@@ -99,45 +90,17 @@ class StableMode(_TestedMechanism):
     True
     """
 
+    @share_noise_parameters
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
-        """Release the most common category, or nothing.
-
-        Parameters
-        ----------
-        sealed : Sealed
-            The counts, one per category, at least two.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        int or None
-            The index of the category.
-        """
+        """Release the index of the most common category, or None; ``sealed`` has one count per category."""
         mode = int(self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)[0])
         return None if mode == _REFUSED else mode
 
+    @share_noise_parameters
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> NDArray[np.intp]:
-        """Run the mechanism independently on counts that the caller has anyway: for audits and planning.
-
-        Parameters
-        ----------
-        exact : list or numpy.ndarray of int
-            The counts, one per category, at least two.
-        sensitivity : Sensitivity
-            Of the histogram.
-        runs : int
-            How many independent runs to make.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        numpy.ndarray of int
-            One index per run, -1 where nothing was answered.
-        """
+        """Run on counts that the caller has anyway: one index per run, -1 where nothing was answered."""
         counts = read_scores(exact)
         if counts.size < 2:
             raise InvalidRequest("Expected at least two categories", do="Pass their counts")
@@ -153,28 +116,17 @@ class StableMode(_TestedMechanism):
         moved = sensitivity_in(Norm.L1, sensitivity, counts.size)
         return max(math.ceil((first - second) / moved) - 1, 0)
 
+    @share_noise_parameters
     def needed_lead(self, sensitivity: Sensitivity, failure_probability: float | Fraction) -> int:
-        """Return a lead over the second category that passes the test except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of the histogram.
-        failure_probability : float or Fraction
-            Between 0 and 1.
-
-        Returns
-        -------
-        int
-            In counts.
-        """
+        """Return a lead over the second category that passes the test except with ``failure_probability``."""
         share = float(read_probability(failure_probability, "failure_probability"))
-        steps = (
-            passing_line(self.epsilon, self.delta) + 1 + max(math.ceil(math.log(1 / share) / float(self.epsilon)), 0)
-        )
+        # The noise falls below -t with probability at most exp(-epsilon t), so a distance of line + 1 + t passes.
+        below = max(math.ceil(math.log(1 / share) / float(self.epsilon)), 0)
+        steps = passing_line(self.epsilon, self.delta) + 1 + below
         return math.ceil((steps + 1) * Fraction(sensitivity.amount))
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class ProposedQuantile(_TestedMechanism):
     """A quantile under Laplace noise for a *proposed* local sensitivity, if the data are far from exceeding it.
@@ -191,16 +143,8 @@ class ProposedQuantile(_TestedMechanism):
 
     Parameters
     ----------
-    epsilon : float or Fraction
-        The privacy level, > 0.
-    delta : float or Fraction
-        Between 0 and 1.
-    bounds : LatticeBounds
-        The public range of the records; records outside are clamped.
     proposal : int
         The proposed local sensitivity in lattice units, at least 1.
-    probability : Fraction, default 1/2
-        Which quantile, between 0 and 1, with at most six decimals.
 
     Examples
     --------
@@ -222,45 +166,17 @@ class ProposedQuantile(_TestedMechanism):
         if isinstance(self.proposal, bool) or not isinstance(self.proposal, int) or self.proposal < 1:
             raise InvalidRequest("Expected a proposal of at least 1", got=self.proposal, do="Pass it in lattice units")
 
+    @share_noise_parameters
     def release(self, sealed: Sealed, *, bits: BitSource | None = None) -> int | None:
-        """Release the noisy quantile within the bounds, or nothing.
-
-        Parameters
-        ----------
-        sealed : Sealed
-            The integer records.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        int or None
-            In lattice units.
-        """
+        """Release the noisy quantile of the records within the bounds, in lattice units, or None."""
         passed, values = self.simulate(unseal(sealed), sealed.sensitivity, runs=1, bits=bits)
         return int(values[0]) if passed[0] else None
 
+    @share_noise_parameters
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Run the mechanism independently on records that the caller has anyway: for audits and planning.
-
-        Parameters
-        ----------
-        exact : list or numpy.ndarray of int
-            The records.
-        sensitivity : Sensitivity
-            The number of records one unit has.
-        runs : int
-            How many independent runs to make.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            Which runs passed the test, and their values (the lower bound where the test failed).
-        """
+        """Run on records that the caller has anyway: which runs passed the test, and their values."""
         source, records = resolve_bits(bits), SortedRecords.read(exact, self.bounds)
         rank, half = records.rank(self.probability), self.epsilon / 2
         passed = _test_distance(self._count_units(records, rank, sensitivity), half, self.delta, runs, source)
@@ -286,18 +202,8 @@ class ProposedQuantile(_TestedMechanism):
             low, high = (low, middle) if widest > self.proposal else (middle, high)
         return high
 
+    @share_noise_parameters
     def half_width(self, failure_probability: float | Fraction) -> int:
-        """Return how far an answer is from the quantile at most, except with ``failure_probability``.
-
-        Parameters
-        ----------
-        failure_probability : float or Fraction
-            Between 0 and 1.
-
-        Returns
-        -------
-        int
-            In lattice units.
-        """
+        """Return how far an answer is from the quantile at most, except with ``failure_probability``."""
         share = float(read_probability(failure_probability, "failure_probability"))
         return math.ceil(2 * self.proposal / float(self.epsilon) * math.log(1 / share) * _MARGIN)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import abc
 import io
 import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Norm, Sealed, SingleOwner, unseal
+from expost.core import InvalidRequest, Ladder, Loss, Norm, Sealed, SingleOwner, unseal
+from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.lattice import read_integers
+from expost.noise.parameter import share_noise_parameters
 
-__all__ = ["ReleasePath", "check_norm", "check_rung", "pack_state", "read_column", "read_ladder", "unpack_state"]
+__all__ = ["AnswerPath", "ReleasePath", "check_norm", "check_rung", "pack_state", "read_ladder", "unpack_state"]
 
 _VERSION = 1
 _BLOCK = 32  # bytes; answers below 2^255 have one length
 
 
-class ReleasePath(SingleOwner):
+class ReleasePath(SingleOwner, abc.ABC):
     """What all paths share: rungs by index, one owner, no copies.
 
     A path cannot be pickled or copied: its less private rungs are as good as the data.
@@ -33,6 +36,16 @@ class ReleasePath(SingleOwner):
 
     _ladder: Ladder
     _size: int
+
+    @abc.abstractmethod
+    @share_noise_parameters
+    def at(self, rung: int) -> NDArray[Any]:
+        """Return the values under the noise of one rung, one per coordinate."""
+
+    @abc.abstractmethod
+    @share_noise_parameters
+    def block(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the values at several rungs, one row per rung; reading them costs the last rung."""
 
     @property
     def ladder(self) -> Ladder:
@@ -53,6 +66,62 @@ class ReleasePath(SingleOwner):
 
     def __repr__(self) -> str:
         return f"<{self._kind} of {self.size} coordinates over {len(self._ladder)} rungs>"
+
+
+class AnswerPath(ReleasePath):
+    """What paths of exact integer answers share: the price of a rung, the source of bits, and the secret state."""
+
+    _bits: BitSource
+    _drawn_privately: bool
+    _exact: NDArray[Any]
+
+    def _set_answer(self, sealed: Sealed, ladder: Ladder | Iterable[float | Fraction], bits: BitSource | None) -> None:
+        self._bits, self._ladder = resolve_bits(bits), read_ladder(ladder)
+        self._drawn_privately = self._bits.private
+        self._exact = np.atleast_1d(read_integers(unseal(sealed)))
+        if self._exact.ndim != 1:
+            raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Flatten it")
+        self._size = len(self._exact)
+
+    @property
+    def private(self) -> bool:
+        """Whether all bits come from a private source; false means simulation."""
+        return self._drawn_privately and self._bits.private
+
+    @abc.abstractmethod
+    @share_noise_parameters
+    def loss(self, rung: int) -> Loss:
+        """Return what reading every rung up to this one costs."""
+
+    @abc.abstractmethod
+    def state(self) -> bytes:
+        """Return everything needed to continue after a restart. SECRET: it holds the exact answer; encrypt it.
+
+        A path that is drawn a second time for the same answer is a second answer; this is how a ledger avoids that.
+        Of all paths made from one state only one may draw or refine further rungs.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    @share_noise_parameters
+    def from_state(cls, state: bytes, *, bits: BitSource | None = None) -> Self:
+        """Restore the path that ``state`` described; ``bits`` draw what was not drawn yet."""
+
+    def _pack(self, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+        """Write what all paths have, with the facts and arrays of this kind."""
+        shared = {"ladder": [str(rung) for rung in self._ladder], "private": self.private}
+        return pack_state(self._kind, {**shared, **facts}, {"exact": self._exact, **arrays})
+
+    @classmethod
+    def _unpack(cls, state: bytes, bits: BitSource | None) -> tuple[Self, dict[str, Any], dict[str, NDArray[Any]]]:
+        """Read what all paths have into a new path; return it with the facts and arrays of its kind."""
+        facts, arrays = unpack_state(cls._kind, state)
+        path = cls.__new__(cls)
+        path._take_ownership()
+        path._bits, path._drawn_privately = resolve_bits(bits), facts["private"]
+        path._ladder = Ladder(tuple(Fraction(rung) for rung in facts["ladder"]))
+        path._exact, path._size = arrays["exact"], len(arrays["exact"])
+        return path, facts, arrays
 
 
 def read_ladder(rungs: Ladder | Iterable[float | Fraction]) -> Ladder:
@@ -79,14 +148,6 @@ def check_norm(sealed: Sealed, norm: Norm) -> Fraction:
             do=f"Seal the answer with its {name} bound",
         )
     return Fraction(sealed.sensitivity.amount)
-
-
-def read_column(sealed: Sealed) -> NDArray[Any]:
-    """Return the sealed answer as a flat column of integers, in a type that depends on the sealed type alone."""
-    column = np.atleast_1d(read_integers(unseal(sealed)))
-    if column.ndim != 1:
-        raise InvalidRequest("Expected a sealed integer or a flat array of integers", do="Flatten it")
-    return column
 
 
 def pack_state(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -15,14 +15,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Ladder, Norm, PureGuarantee, PureLoss, Sealed, Sensitivity, SingleOwner
+from expost.core import (
+    InvalidRequest,
+    Ladder,
+    Norm,
+    PureGuarantee,
+    PureLoss,
+    Sealed,
+    Sensitivity,
+    SingleOwner,
+    share_parameters,
+)
 from expost.core.rational import probability
-from expost.noise.above_threshold import LARGEST_GAP, Crossing, one_sided_margin, read_query
+from expost.noise.above_threshold import LARGEST_GAP, AboveThreshold, Crossing, one_sided_margin, read_query
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.laplace_path import GeometricPath
 from expost.noise.lattice import add_exactly, read_compact_integers
 from expost.noise.lattice_sampler import sample_geometric
-from expost.noise.parameter import sensitivity_in
+from expost.noise.parameter import sensitivity_in, share_noise_parameters
 from expost.noise.release_path import check_rung
 
 __all__ = ["ReducedAboveThreshold", "RenewedThreshold", "RisingBatch", "RisingSession"]
@@ -47,119 +57,49 @@ class _RisingRule(abc.ABC):
     def _reach(self) -> Fraction:
         return sensitivity_in(Norm.L1, self.sensitivity, 1)
 
+    @share_noise_parameters
     @abc.abstractmethod
     def query_scale(self, rung: int) -> Fraction:
-        """Return the scale of the noise on a query asked at this rung.
+        """Return the scale of the noise on a query asked at this rung."""
 
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        Fraction
-            In lattice units.
-        """
-
+    @share_noise_parameters
     @abc.abstractmethod
     def threshold_scale(self, rung: int) -> Fraction:
-        """Return the scale of the noise on the threshold at this rung.
+        """Return the scale of the noise on the threshold at this rung."""
 
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        Fraction
-            In lattice units.
-        """
-
+    @share_noise_parameters
     @abc.abstractmethod
     def open_barrier(self, runs: int, bits: BitSource) -> Callable[[int], NDArray[Any]]:
-        """Return a function from the rung to the noisy thresholds of several sessions; called once per query.
+        """Return a function from the rung to the noisy thresholds of several sessions; called once per query."""
 
-        Parameters
-        ----------
-        runs : int
-            How many sessions.
-        bits : BitSource
-            Source of randomness.
-
-        Returns
-        -------
-        callable
-            Takes the index of a rung, returns one integer per session, in lattice units.
-        """
-
+    @share_noise_parameters
     @abc.abstractmethod
     def level_spent(self, rung: int, *, stopped: bool) -> Fraction:
         """Return what a session costs whose last query was at this rung.
 
         Parameters
         ----------
-        rung : int
-            The index of the rung, 0 for the most private one.
         stopped : bool
             Whether that query was answered "above".
-
-        Returns
-        -------
-        Fraction
-            An epsilon.
         """
 
+    @share_noise_parameters
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
-        """Return the smallest m such that a query at threshold - m or below is answered "above" only so often.
-
-        Parameters
-        ----------
-        failure_probability : float or Fraction
-            Between 0 and 1.
-        rung : int
-            The rung at which the query is asked.
-
-        Returns
-        -------
-        int
-            In lattice units.
-        """
+        """Return the smallest m such that a query at threshold - m or below is answered "above" only so often."""
         check_rung(self.ladder, rung)
         share = float(probability(failure_probability, "failure_probability"))
         return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), share)
 
+    @share_noise_parameters
     def open(self, *, bits: BitSource | None = None) -> RisingSession:
-        """Open a session that answers queries.
-
-        Parameters
-        ----------
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        RisingSession
-        """
+        """Open a session that answers queries."""
         return RisingSession(self, bits=bits)
 
+    @share_noise_parameters
     def simulate(self, queries: object, *, runs: int, bits: BitSource | None = None) -> NDArray[np.int64]:
         """Run independent sessions on queries that the caller has anyway, the t-th asked at rung t.
 
-        Parameters
-        ----------
-        queries : list or numpy.ndarray of int
-            The exact queries.
-        runs : int
-            How many sessions to run.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            One session per row; columns: the rung of the answer "above" and its gap, -1 where there is none.
+        A row per session has the rung of the answer "above" and its gap, -1 where there is none.
         """
         batch = RisingBatch(self, runs, resolve_bits(bits))
         stopped = np.full((runs, 2), -1, dtype=np.int64)
@@ -170,6 +110,8 @@ class _RisingRule(abc.ABC):
         return stopped
 
 
+@share_noise_parameters
+@share_parameters(AboveThreshold)
 @dataclass(frozen=True, kw_only=True)
 class ReducedAboveThreshold(_RisingRule):
     """Asks query after query at privacy levels that rise along a ladder; the first answer "above" ends the session.
@@ -187,31 +129,16 @@ class ReducedAboveThreshold(_RisingRule):
 
     Parameters
     ----------
-    threshold : int
-        In lattice units.
-    sensitivity : Sensitivity
-        The largest one of a single query.
-    ladder : Ladder
-        The levels at which queries may be asked.
     threshold_share : float or Fraction, default 1/2
         The share of each level that goes to the threshold; the rest goes to the query.
-    monotone : bool, default False
-        Whether one unit moves all queries in the same direction.
     span : int, optional
         The length of an interval that contains 0 and within which one unit moves all queries, as for counts of right
         and wrong answers. Not together with ``monotone``.
 
-    Raises
-    ------
-    InvalidRequest
-        If the threshold is not an integer, or the span does not fit the sensitivity.
-
     Examples
     --------
     >>> from expost.noise import SeededBits
-    >>> rule = ReducedAboveThreshold(
-    ...     threshold=100, sensitivity=Sensitivity(1), ladder=Ladder.of([0.1, 0.5, 1])
-    ... )
+    >>> rule = ReducedAboveThreshold(threshold=100, sensitivity=Sensitivity(1), ladder=Ladder.of([0.1, 0.5, 1]))
     >>> session = rule.open(bits=SeededBits(1))
     >>> session.ask(Sealed(0, Sensitivity(1)), rung=0).above, session.loss
     (False, PureLoss(epsilon=Fraction(1, 20)))
@@ -260,6 +187,7 @@ class ReducedAboveThreshold(_RisingRule):
         return self.ladder[rung] if stopped else self.ladder[rung] * self.threshold_share
 
 
+@share_noise_parameters
 @dataclass(frozen=True, kw_only=True)
 class RenewedThreshold(_RisingRule):
     """Asks at most one query per rung whether it reaches zero; the first answer "above" ends the session.
@@ -283,13 +211,6 @@ class RenewedThreshold(_RisingRule):
         The longer side of the interval.
     span : int
         The length of the interval, between the sensitivity and twice as much.
-    ladder : Ladder
-        The levels at which queries may be asked.
-
-    Raises
-    ------
-    InvalidRequest
-        If the span does not fit the sensitivity.
 
     Examples
     --------
@@ -350,6 +271,7 @@ class RisingBatch:
         return above, np.where(above, np.minimum(gaps, LARGEST_GAP), -1).astype(np.int64)
 
 
+@share_noise_parameters
 class RisingSession(SingleOwner):
     """One run of a rule whose levels rise; rungs never go down, and the first answer "above" ends it.
 
@@ -357,8 +279,6 @@ class RisingSession(SingleOwner):
     ----------
     rule : ReducedAboveThreshold or RenewedThreshold
         The ladder and the noise.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Examples
     --------
@@ -393,16 +313,6 @@ class RisingSession(SingleOwner):
             A single integer, within the declared sensitivity.
         rung : int
             The index of the rung: above the last one asked (``ReducedAboveThreshold`` also accepts the same one).
-
-        Returns
-        -------
-        Crossing
-            The answer, with the gap if it is "above".
-
-        Raises
-        ------
-        InvalidRequest
-            If the query may move further than declared, the session has stopped, or the rung goes down.
         """
         query = read_query(sealed, self.rule.sensitivity)
         with self._draw_alone():

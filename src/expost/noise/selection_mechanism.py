@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,16 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.errors import InvalidRequest
+from expost.core import InvalidRequest, Norm, Sensitivity
 from expost.core.rational import probability
-from expost.core.sealed import Norm, Sensitivity
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.coin import draw_uniform
 from expost.noise.enclosure import bound_exp_minus
 from expost.noise.lattice import add_exactly, read_compact_integers
 from expost.noise.lattice_sampler import sample_geometric, sample_laplace
 from expost.noise.mechanism import PureMechanism, SealedMechanism
-from expost.noise.parameter import check_scale, sensitivity_in
+from expost.noise.parameter import check_scale, sensitivity_in, share_noise_parameters
 
 __all__ = [
     "ExponentialMechanism",
@@ -123,7 +123,25 @@ def _choose_exactly(prefix: int, gaps: list[int], weights: list[int], rate: Frac
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism(PureMechanism, SealedMechanism[int]):
+class _ScoreMechanism(PureMechanism, SealedMechanism[int]):
+    """What the three mechanisms share: scores of which one unit moves each by at most the sensitivity."""
+
+    monotone: bool = False
+
+    def _largest_move(self, sensitivity: Sensitivity, candidates: int) -> Fraction:
+        """Return how far the gap between two scores can move: both may, monotone scores in one direction only."""
+        distance = sensitivity_in(Norm.LINF, sensitivity, candidates)
+        return distance if self.monotone else 2 * distance
+
+    @abc.abstractmethod
+    @share_noise_parameters
+    def shortfall(self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, candidates: int) -> int:
+        """Return how far below the best score the pick is at most, except with ``failure_probability``."""
+
+
+@share_noise_parameters
+@dataclass(frozen=True)
+class ExponentialMechanism(_ScoreMechanism):
     """Picks candidate i with probability proportional to exp(epsilon score_i / (2 sensitivity)).
 
     Guarantee: pure DP with the given epsilon, known before the run.
@@ -132,14 +150,6 @@ class ExponentialMechanism(PureMechanism, SealedMechanism[int]):
     Accuracy: the score picked is at most shortfall(...) below the best with probability 1 - failure_probability.
     Numerics: exact; integer scores, a float filter whose error is bounded, the rest in exact arithmetic.
     Reference: MT07, Theorem 6 (guarantee, also DR14, Theorem 3.10); DR14, Corollary 3.12 (accuracy).
-
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-    monotone : bool, default False
-        Whether one unit moves all scores in the same direction (counts under add/remove are an example); the factor 2
-        is then not needed.
 
     Examples
     --------
@@ -150,27 +160,12 @@ class ExponentialMechanism(PureMechanism, SealedMechanism[int]):
     1
     """
 
-    monotone: bool = False
-
+    @share_noise_parameters
     def rate(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
-        """Return the factor of a score in the exponent.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        candidates : int, default 1
-            How many candidates there are.
-
-        Returns
-        -------
-        Fraction
-            Per lattice unit of score.
-        """
+        """Return the factor of a score in the exponent."""
         # DR14, Theorem 3.10: numerator and normalising sum move by exp(rate * sensitivity) each; monotone scores move
         # them in the same direction, so that only one of the two counts.
-        distance = sensitivity_in(Norm.LINF, sensitivity, candidates)
-        return self.epsilon / (distance if self.monotone else 2 * distance)
+        return self.epsilon / self._largest_move(sensitivity, candidates)
 
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
@@ -180,29 +175,14 @@ class ExponentialMechanism(PureMechanism, SealedMechanism[int]):
         return choose_index(gaps_to_best(scores), rate, runs, bits=resolve_bits(bits))
 
     def shortfall(self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, candidates: int) -> int:
-        """Return how far below the best score the pick is at most, except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        failure_probability : float or Fraction
-            Between 0 and 1.
-        candidates : int
-            How many candidates there are.
-
-        Returns
-        -------
-        int
-            In lattice units of score.
-        """
         share = float(probability(failure_probability, "failure_probability"))
         # DR14, Theorem 3.11: P(gap >= g) <= candidates * exp(-rate g), whatever the scores.
         return math.floor(math.log(candidates / share) / float(self.rate(sensitivity, candidates=candidates)) * _MARGIN)
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
-class NoisyMax(PureMechanism, SealedMechanism[int]):
+class NoisyMax(_ScoreMechanism):
     """Adds discrete Laplace noise of scale 2 sensitivity / epsilon to each score and reports the index of the largest.
 
     Only the index is released; ties, which integers do have, are broken uniformly. With one-sided noise this would be
@@ -216,13 +196,6 @@ class NoisyMax(PureMechanism, SealedMechanism[int]):
     Numerics: exact; integer noise, integer comparisons.
     Reference: DR14, Claim 3.9 (guarantee); docs/proofs/permute-and-flip.md (integers and ties).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-    monotone : bool, default False
-        Whether one unit moves all scores in the same direction; the factor 2 is then not needed.
-
     Examples
     --------
     >>> from expost.core import Sealed
@@ -232,26 +205,11 @@ class NoisyMax(PureMechanism, SealedMechanism[int]):
     1
     """
 
-    monotone: bool = False
-
+    @share_noise_parameters
     def scale(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
-        """Return the scale of the noise on each score.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        candidates : int, default 1
-            How many candidates there are.
-
-        Returns
-        -------
-        Fraction
-            In lattice units of score.
-        """
+        """Return the scale of the noise on each score."""
         # DR14, Claim 3.9 proves scale 1 / epsilon for counts, which are monotone; in general both sides may move.
-        distance = sensitivity_in(Norm.LINF, sensitivity, candidates)
-        return (distance if self.monotone else 2 * distance) / self.epsilon
+        return self._largest_move(sensitivity, candidates) / self.epsilon
 
     def simulate(
         self, exact: object, sensitivity: Sensitivity, *, runs: int, bits: BitSource | None = None
@@ -262,30 +220,15 @@ class NoisyMax(PureMechanism, SealedMechanism[int]):
         return pick_one((noisy == noisy.max(axis=1, keepdims=True)).astype(bool), bits=source)
 
     def shortfall(self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, candidates: int) -> int:
-        """Return how far below the best score the pick is at most, except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        failure_probability : float or Fraction
-            Between 0 and 1.
-        candidates : int
-            How many candidates there are.
-
-        Returns
-        -------
-        int
-            In lattice units of score.
-        """
         share = float(probability(failure_probability, "failure_probability"))
         scale = float(self.scale(sensitivity, candidates=candidates))
         # A gap above 2 h needs the best to fall below -h or a rival to rise above h: one tail each, exp(-(h+1)/scale).
         return 2 * math.floor(scale * math.log(candidates / share) * _MARGIN)
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
-class PermuteAndFlip(PureMechanism, SealedMechanism[int]):
+class PermuteAndFlip(_ScoreMechanism):
     """Flips a coin of probability exp(-epsilon gap_i / (2 sensitivity)) for each candidate, picks among the heads.
 
     The gap is the distance to the best score, so the best always shows heads. In a random order the first head is a
@@ -299,13 +242,6 @@ class PermuteAndFlip(PureMechanism, SealedMechanism[int]):
     Numerics: exact; a coin is the event that exact geometric noise reaches the gap.
     Reference: MS20, Theorem 1 (guarantee); DKSSWXZ21 (as noisy max); docs/proofs/permute-and-flip.md (integers).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-    monotone : bool, default False
-        Whether one unit moves all scores in the same direction; the factor 2 is then not needed.
-
     Examples
     --------
     >>> from expost.core import Sealed
@@ -315,32 +251,12 @@ class PermuteAndFlip(PureMechanism, SealedMechanism[int]):
     1
     """
 
-    monotone: bool = False
-
+    @share_noise_parameters
     def rate(self, sensitivity: Sensitivity, *, candidates: int = 1) -> Fraction:
-        """Return the factor of a gap in the exponent.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        candidates : int, default 1
-            How many candidates there are.
-
-        Returns
-        -------
-        Fraction
-            Per lattice unit of score.
-
-        Raises
-        ------
-        InvalidRequest
-            If the noise would be wider than 2^60 lattice units.
-        """
+        """Return the factor of a gap in the exponent."""
         # MS20, Theorem 1 and docs/proofs/permute-and-flip.md: a winner's noise must make up for two moves, its own
         # and the rival's; monotone scores move together, which leaves one.
-        distance = sensitivity_in(Norm.LINF, sensitivity, candidates)
-        rate = self.epsilon / (distance if self.monotone else 2 * distance)
+        rate = self.epsilon / self._largest_move(sensitivity, candidates)
         check_scale(rate, 1)
         return rate
 
@@ -354,22 +270,6 @@ class PermuteAndFlip(PureMechanism, SealedMechanism[int]):
         return pick_one(heads.astype(bool), bits=source)
 
     def shortfall(self, sensitivity: Sensitivity, failure_probability: float | Fraction, *, candidates: int) -> int:
-        """Return how far below the best score the pick is at most, except with ``failure_probability``.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            Of each single score.
-        failure_probability : float or Fraction
-            Between 0 and 1.
-        candidates : int
-            How many candidates there are.
-
-        Returns
-        -------
-        int
-            In lattice units of score.
-        """
         share = float(probability(failure_probability, "failure_probability"))
         # Some candidate with a gap of g or more must show heads: at most (candidates - 1) exp(-rate g), and the best
         # one, a head too, halves the chance that such a candidate is picked.

@@ -10,14 +10,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core.errors import InvalidRequest
-from expost.core.guarantee import PureGuarantee
-from expost.core.loss import PureLoss
-from expost.core.sealed import Sensitivity
+from expost.core import InvalidRequest, Sensitivity, share_parameters
 from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.enclosure import bound_ratio, is_below
 from expost.noise.exponential_quantile import LatticeBounds, SortedRecords, is_replace, read_share, records_per_unit
 from expost.noise.mechanism import PureMechanism, SealedMechanism
+from expost.noise.parameter import share_noise_parameters
 
 __all__ = [
     "SmoothInterquartileRange",
@@ -127,6 +125,7 @@ class _HeavyTail:
         return (s + n) * (s + n + 1) * Fraction(s ** (power - 2)) / (_ENVELOPE[power] * Fraction(s**power + n**power))
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class SmoothNoise(PureMechanism):
     """Adds integers of law 1 / (scale^power + |k|^power) with scale = steepness * S, S a smooth bound.
@@ -147,13 +146,6 @@ class SmoothNoise(PureMechanism):
     ----------
     epsilon : float or Fraction
         The privacy level, from about 1e-7 to 1000.
-    power : int, default 4
-        The tail of the noise: 4, or 2 for Cauchy noise.
-
-    Raises
-    ------
-    InvalidRequest
-        If the power is another one or epsilon is out of range.
 
     Examples
     --------
@@ -188,22 +180,13 @@ class SmoothNoise(PureMechanism):
         """The scale of the noise in units of S."""
         return 1 / (_SLIDE[self.power] * self.epsilon)
 
+    @share_noise_parameters
     def scale(self, smooth_bound: float) -> Fraction:
-        """Return the scale of the noise for a smooth bound.
-
-        Parameters
-        ----------
-        smooth_bound : float
-            S, in lattice units.
-
-        Returns
-        -------
-        Fraction
-            A dyadic number that is never too small.
-        """
+        """Return the scale of the noise for a smooth bound."""
         raw = max(float(self.steepness) * smooth_bound * _FLOATS, float(_LEAST_SCALE))
         return Fraction(math.ceil(Fraction(raw) * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
 
+    @share_noise_parameters
     def add(
         self, exact: int, smooth_bound: float, bounds: LatticeBounds, *, runs: int, bits: BitSource | None = None
     ) -> NDArray[np.int64]:
@@ -213,19 +196,8 @@ class SmoothNoise(PureMechanism):
         ----------
         exact : int
             The exact answer, within the bounds.
-        smooth_bound : float
-            S, in lattice units.
         bounds : LatticeBounds
             The public range to which noisy answers are clamped.
-        runs : int
-            How many noisy answers to draw.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            One noisy answer per run.
         """
         noise = sample_heavy_tail(self.scale(smooth_bound), runs, power=self.power, bits=bits)
         # |exact| < 2^53 and |noise| <= 2^62: the sum fits.
@@ -281,32 +253,23 @@ def _best_pair(down: NDArray[np.float64], up: NDArray[np.float64], decay: float)
     return best
 
 
-class _SmoothStatistic(SealedMechanism[int]):
-    """What the three statistics share: the noise and the promise."""
+class _SmoothStatistic(PureMechanism, SealedMechanism[int]):
+    """What the three statistics share: the noise, the promise and the bill."""
 
-    epsilon: Fraction
     bounds: LatticeBounds
     power: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", self.noise.epsilon)
+        object.__setattr__(self, "epsilon", self.noise.epsilon)  # the noise refuses an epsilon or power out of range
 
     @property
     def noise(self) -> SmoothNoise:
         """The noise and its constants."""
         return SmoothNoise(self.epsilon, self.power)
 
-    @property
-    def guarantee(self) -> PureGuarantee:
-        """The promise before the run."""
-        return self.noise.guarantee
 
-    @property
-    def loss(self) -> PureLoss:
-        """The bill of one release."""
-        return self.noise.loss
-
-
+@share_noise_parameters
+@share_parameters(SmoothNoise)
 @dataclass(frozen=True)
 class SmoothQuantile(_SmoothStatistic):
     """A quantile of integer records under noise that fits the data at hand.
@@ -321,17 +284,6 @@ class SmoothQuantile(_SmoothStatistic):
     Numerics: see SmoothNoise.
     Reference: NRS07, Claim 3.3 and Lemma 2.5; docs/proofs/smooth-sensitivity.md.
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, from about 1e-7 to 1000.
-    bounds : LatticeBounds
-        The public range of the records; records outside are clamped.
-    probability : Fraction, default 1/2
-        Which quantile, between 0 and 1, with at most six decimals.
-    power : int, default 4
-        The tail of the noise: 4, or 2 for Cauchy noise.
-
     Examples
     --------
     >>> from expost.core import Adjacency, Sealed
@@ -341,7 +293,6 @@ class SmoothQuantile(_SmoothStatistic):
     True
     """
 
-    epsilon: Fraction
     bounds: LatticeBounds
     _: KW_ONLY
     probability: Fraction = Fraction(1, 2)
@@ -360,6 +311,8 @@ class SmoothQuantile(_SmoothStatistic):
         return self.noise.add(int(records.at(np.array([rank]))[0]), bound, self.bounds, runs=runs, bits=bits)
 
 
+@share_noise_parameters
+@share_parameters(SmoothNoise)
 @dataclass(frozen=True)
 class SmoothInterquartileRange(_SmoothStatistic):
     """The distance between the upper and the lower quartile: a measure of spread that outliers do not move.
@@ -371,15 +324,6 @@ class SmoothInterquartileRange(_SmoothStatistic):
     Numerics: see SmoothNoise.
     Reference: NRS07, Claim 3.3 and Lemma 2.5; docs/proofs/smooth-sensitivity.md (sums of smooth bounds).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, from about 1e-7 to 1000.
-    bounds : LatticeBounds
-        The public range of the records; records outside are clamped.
-    power : int, default 4
-        The tail of the noise: 4, or 2 for Cauchy noise.
-
     Examples
     --------
     >>> from expost.core import Adjacency, Sealed
@@ -389,7 +333,6 @@ class SmoothInterquartileRange(_SmoothStatistic):
     True
     """
 
-    epsilon: Fraction
     bounds: LatticeBounds
     power: int = 4
 
@@ -404,6 +347,8 @@ class SmoothInterquartileRange(_SmoothStatistic):
         return self.noise.add(high - low, bound, LatticeBounds(0, self.bounds.width), runs=runs, bits=bits)
 
 
+@share_noise_parameters
+@share_parameters(SmoothNoise)
 @dataclass(frozen=True)
 class SmoothVariance(_SmoothStatistic):
     """The variance of integer records in lattice units, times n squared: n sum x^2 - (sum x)^2, an integer.
@@ -419,15 +364,6 @@ class SmoothVariance(_SmoothStatistic):
     Numerics: see SmoothNoise.
     Reference: NRS07, Lemma 2.5; docs/proofs/smooth-sensitivity.md (this bound).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, from about 1e-7 to 1000.
-    bounds : LatticeBounds
-        The public range of the records; records outside are clamped.
-    power : int, default 4
-        The tail of the noise: 4, or 2 for Cauchy noise.
-
     Examples
     --------
     >>> from expost.core import Adjacency, Sealed
@@ -437,7 +373,6 @@ class SmoothVariance(_SmoothStatistic):
     True
     """
 
-    epsilon: Fraction
     bounds: LatticeBounds
     power: int = 4
 

@@ -25,7 +25,7 @@ from expost.noise.enclosure import MINUS_LOG_ERROR, UniformReals, bound_ratio, i
 from expost.noise.lattice import add_noise, read_integers
 from expost.noise.lattice_sampler import draw_gaussian
 from expost.noise.mechanism import PureMechanism, SealedMechanism
-from expost.noise.parameter import MOST_NUMBERS, Parameter, read_parameter, sensitivity_in
+from expost.noise.parameter import MOST_NUMBERS, Parameter, read_parameter, sensitivity_in, share_noise_parameters
 from expost.noise.release_path import ReleasePath, check_norm, check_rung, read_ladder
 
 __all__ = [
@@ -79,6 +79,7 @@ def least_step() -> int:
     return -math.floor(math.log(_LOWEST) / _LOG_RATIO)
 
 
+@share_noise_parameters
 def sample_spherical_laplace(
     scale: int | float | Fraction, dimension: int, runs: int, *, bits: BitSource | None = None
 ) -> NDArray[Any]:
@@ -95,18 +96,11 @@ def sample_spherical_laplace(
         The length of each vector.
     runs : int
         How many vectors to draw.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
 
     Returns
     -------
     numpy.ndarray
         One vector per row: int64, or Python integers where a value needs more than 62 bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If the scale is not positive or above ``largest_scale(dimension)``, or a count is not a whole number.
 
     Examples
     --------
@@ -171,6 +165,7 @@ def _round_sums_up(shape: int, count: int, bits: BitSource) -> NDArray[np.int64]
     return steps
 
 
+@share_noise_parameters
 @dataclass(frozen=True)
 class SphericalLaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     """Adds integer noise whose law depends on its Euclidean norm alone, close to exp(-epsilon |k|_2 / sensitivity).
@@ -186,11 +181,6 @@ class SphericalLaplaceMechanism(PureMechanism, SealedMechanism[Any]):
         costs a factor of GRID_RATIO (0.1 %), which is in the scale.
     Reference: docs/proofs/spherical-laplace.md (ours); CMS11, Algorithm 1 (the law on reals).
 
-    Parameters
-    ----------
-    epsilon : float or Fraction
-        The privacy level, > 0; a float means its shortest decimal.
-
     Examples
     --------
     >>> from expost.noise import SeededBits
@@ -199,21 +189,9 @@ class SphericalLaplaceMechanism(PureMechanism, SealedMechanism[Any]):
     (2,)
     """
 
+    @share_noise_parameters
     def scale(self, sensitivity: Sensitivity, *, coordinates: int = 1) -> Fraction:
-        """Return the scale of the noise, sensitivity GRID_RATIO / epsilon.
-
-        Parameters
-        ----------
-        sensitivity : Sensitivity
-            L2 or L1, or any norm for a single coordinate.
-        coordinates : int, default 1
-            The length of the answer.
-
-        Returns
-        -------
-        Fraction
-            In lattice units.
-        """
+        """Return the scale of the noise, sensitivity GRID_RATIO / epsilon."""
         # docs/proofs/spherical-laplace.md, Theorem: the log of the law has slope at most GRID_RATIO / scale.
         return sensitivity_in(Norm.L2, sensitivity, coordinates) * GRID_RATIO / self.epsilon
 
@@ -228,6 +206,7 @@ class SphericalLaplaceMechanism(PureMechanism, SealedMechanism[Any]):
         return add_noise(values[None], noise.reshape(runs, *values.shape))
 
 
+@share_noise_parameters
 class RadialLaplacePath(ReleasePath):
     """A real vector under noise of density proportional to exp(-epsilon_r |z|_2 / sensitivity), rung by rung.
 
@@ -240,20 +219,6 @@ class RadialLaplacePath(ReleasePath):
     Accuracy: |error|_2 has the law Gamma(size, sensitivity / epsilon_r).
     Numerics: real-number claim only; floats throughout, so the guarantee does not hold for the bits that come out.
     Reference: docs/proofs/radial-laplace.md.
-
-    Parameters
-    ----------
-    sealed : Sealed
-        A number or a flat array of numbers, with its L2 sensitivity.
-    ladder : Ladder or iterable of numbers
-        The epsilons of the rungs, increasing.
-    bits : BitSource, optional
-        Source of randomness; the system's by default.
-
-    Raises
-    ------
-    InvalidRequest
-        If the sensitivity is not L2 or the answer is empty or not flat.
 
     Examples
     --------
@@ -285,71 +250,28 @@ class RadialLaplacePath(ReleasePath):
         self._values: Floats = exact + np.cumsum(steps[::-1], axis=0)[::-1]
 
     @staticmethod
+    @share_noise_parameters
     def simulate(sealed: Sealed, epsilon: float | Fraction, *, runs: int, bits: BitSource | None = None) -> Floats:
         """Draw independent paths of one rung on an answer that the caller has anyway: for audits.
 
         Parameters
         ----------
-        sealed : Sealed
-            The answer with its L2 sensitivity.
         epsilon : float or Fraction
             The level of the rung.
-        runs : int
-            How many paths to draw.
-        bits : BitSource, optional
-            Source of randomness; the system's by default.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One row per path.
         """
         exact = np.atleast_1d(np.asarray(unseal(sealed), dtype=float))
         rate = float(epsilon) / float(check_norm(sealed, Norm.L2))
         return np.asarray(exact + _draw_radial(len(exact), rate, runs, resolve_bits(bits)))
 
+    @share_noise_parameters
     def loss(self, rung: int) -> PureLoss:
-        """Return what reading every rung up to this one would cost in real arithmetic.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung, 0 for the most private one.
-
-        Returns
-        -------
-        PureLoss
-        """
+        """Return what reading every rung up to this one would cost in real arithmetic."""
         return PureLoss(self._ladder[check_rung(self._ladder, rung)])
 
     def at(self, rung: int) -> Floats:
-        """Return the answer under the noise of one rung.
-
-        Parameters
-        ----------
-        rung : int
-            The index of a rung.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One per coordinate.
-        """
         return self.block(rung, rung + 1).reshape(self._size)
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return the answers at several rungs.
-
-        Parameters
-        ----------
-        start, stop : int
-            The rungs from ``start`` to ``stop - 1``.
-
-        Returns
-        -------
-        numpy.ndarray of float
-            One row per rung, one column per coordinate.
-        """
         rows: Floats = self._values[slice(*self._check_block(start, stop))].copy()
         return rows
 
