@@ -9,7 +9,7 @@ import pytest
 from expost.core import InvalidRequest, Ladder, Norm, SealBroken, Sealed, Sensitivity
 from expost.noise import DiscreteLaplacePath, GaussianPath, SeededBits
 from expost.noise.laplace_path import _narrow_integers
-from expost.noise.release_path import check_norm, check_rung, read_column, read_ladder
+from expost.noise.release_path import check_norm, check_rung, read_ladder
 
 LADDER = Ladder.of([0.1, 0.2, 0.5, 1])
 
@@ -55,7 +55,7 @@ def test_the_norm_of_the_sensitivity_is_the_one_of_the_noise() -> None:
     ],
 )
 def test_sealed_integers_become_a_column_of_a_type_that_their_type_sets(exact, dtype) -> None:
-    column = read_column(Sealed(exact, Sensitivity(1)))
+    column = DiscreteLaplacePath(Sealed(exact, Sensitivity(1)), LADDER, bits=SeededBits(1))._exact
 
     assert column.dtype == dtype
     assert column.tolist() == np.atleast_1d(np.asarray(exact, object)).tolist()
