@@ -37,15 +37,6 @@ class Adjacency(enum.Enum):
         ----------
         value : str or Adjacency
             ``"add-remove"`` or ``"replace-one"``.
-
-        Returns
-        -------
-        Adjacency
-
-        Raises
-        ------
-        InvalidRequest
-            If it is neither.
         """
         try:
             # By value or by member; a ValueError of the enum would not name the choices.
@@ -106,12 +97,7 @@ class Unit:
 
     @classmethod
     def row(cls) -> Unit:
-        """Return the unit in which each row is one person.
-
-        Returns
-        -------
-        Unit
-        """
+        """Return the unit in which each row is one person."""
         return cls()
 
     @classmethod
@@ -126,15 +112,6 @@ class Unit:
             Protect the rows of one time window only.
         time : str, optional
             The time column of the windows.
-
-        Returns
-        -------
-        Unit
-
-        Raises
-        ------
-        InvalidRequest
-            If the column is not a name, or only one of ``per`` and ``time`` is given.
         """
         if not isinstance(column, str) or not column:
             raise InvalidRequest("Expected the name of an id column", got=column, do="Pass a column name")

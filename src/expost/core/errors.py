@@ -131,8 +131,7 @@ class MissingExtra(InvalidRequest, ImportError):
 
     def __init__(self, extra: str, *, package: str) -> None:
         super().__init__(
-            f"Expected the package {package}, which is not installed",
-            do=f'Run: pip install "expost[{extra}]"',
+            f"Expected the package {package}, which is not installed", do=f'Run: pip install "expost[{extra}]"'
         )
         self.extra, self.package = extra, package
 
@@ -142,15 +141,6 @@ class MissingExtra(InvalidRequest, ImportError):
 
 class BudgetExceeded(_Sentence):
     """The worst case of the request does not fit in what is left. Nothing was spent.
-
-    Parameters
-    ----------
-    expected : str
-        What would have fitted.
-    got : object, optional
-        The worst case of the request.
-    do : str, optional
-        What to do instead.
 
     Examples
     --------
@@ -195,10 +185,6 @@ class TargetNotMet(ExpostError):
         ----------
         release : Release
             What the run released.
-
-        Returns
-        -------
-        TargetNotMet
         """
         receipt = release.receipt
         reason = (
@@ -221,15 +207,6 @@ class TargetNotMet(ExpostError):
 
 class EngineFailed(_Sentence):
     """The data source broke while it was read. The worst case stays charged.
-
-    Parameters
-    ----------
-    expected : str
-        What failed.
-    got : object, optional
-        The caller's own value.
-    do : str, optional
-        What to do instead.
 
     Examples
     --------
@@ -263,15 +240,6 @@ class TableChanged(EngineFailed):
 
 class LedgerUnsound(_Sentence):
     """The ledger cannot be read, written or trusted. Everything is refused.
-
-    Parameters
-    ----------
-    expected : str
-        What does not add up.
-    got : object, optional
-        The caller's own value.
-    do : str, optional
-        What to do.
 
     Examples
     --------

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 from expost.core.errors import InvalidRequest
 from expost.core.guarantee import (
-    ApproxGuarantee,
     ApproxTerms,
-    GaussianGuarantee,
     GaussianTerms,
     Guarantee,
-    PureGuarantee,
     PureTerms,
-    RenyiGuarantee,
     RenyiTerms,
     Terms,
-    ZeroConcentratedGuarantee,
     ZeroConcentratedTerms,
     read_terms,
 )
@@ -40,12 +35,12 @@ class Loss(Terms):
     --------
     >>> PureLoss(0.1) + PureLoss(0.2)
     PureLoss(epsilon=Fraction(3, 10))
+    >>> print(GaussianLoss(9) + GaussianLoss(16), "and", RenyiLoss(((2, 1),)) + RenyiLoss(((2, 3),)))
+    mu_squared 25 and epsilon at order 2 4
     >>> PureLoss(0.1) + ZeroConcentratedLoss(0.2)
     Traceback (most recent call last):
     expost.core.errors.InvalidRequest: Expected losses of one definition, got 'pure and zcdp'. Convert one of them ...
     """
-
-    promise_type: ClassVar[type[Guarantee]]
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, Loss):
@@ -70,15 +65,6 @@ class Loss(Terms):
         ----------
         budget : Guarantee or Loss
             Of the same definition.
-
-        Returns
-        -------
-        bool
-
-        Raises
-        ------
-        InvalidRequest
-            If the definitions or Renyi orders differ.
         """
         if budget.definition != self.definition:
             raise InvalidRequest(
@@ -93,23 +79,13 @@ class Loss(Terms):
         return all(amount <= limits[name] for name, amount in self.amounts().items())
 
     def zero(self) -> Self:
-        """Return nothing, in this definition.
-
-        Returns
-        -------
-        Loss
-        """
+        """Return nothing, in this definition."""
         return self.with_amounts(dict.fromkeys(self.amounts(), type(next(iter(self.amounts().values())))(0)))
 
     def promise(self) -> Guarantee:
-        """Return the guarantee whose worst case is this loss.
-
-        Returns
-        -------
-        Guarantee
-        """
+        """Return the guarantee whose worst case is this loss."""
         # The numbers are the same; only the claim differs: before the run it holds for every outcome.
-        return self.promise_type(**read_terms(self.to_json()))
+        return Guarantee.from_json(self.to_json())
 
     @staticmethod
     def worst_case(guarantee: Guarantee) -> Loss:
@@ -119,13 +95,9 @@ class Loss(Terms):
         ----------
         guarantee : Guarantee
             The promise.
-
-        Returns
-        -------
-        Loss
         """
         # A run that crashed is charged this, because nothing shows how far it came.
-        return _KINDS[guarantee.definition](**read_terms(guarantee.to_json()))
+        return Loss.from_json(guarantee.to_json())
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Loss:
@@ -135,10 +107,6 @@ class Loss(Terms):
         ----------
         data : mapping
             The JSON object.
-
-        Returns
-        -------
-        Loss
         """
         return _KINDS[data["definition"]](**read_terms(data))
 
@@ -149,10 +117,6 @@ class Loss(Terms):
         ----------
         amounts : mapping of str to Fraction
             Each number under its name, in the order of ``amounts()``.
-
-        Returns
-        -------
-        Loss
         """
         return type(self)(**amounts)
 
@@ -171,57 +135,27 @@ class Loss(Terms):
 
 @dataclass(frozen=True)
 class PureLoss(PureTerms, Loss):
-    """A pure ex-post loss: the density ratio of the outcome seen is at most e^epsilon.
-
-    >>> str(PureLoss(0.25))
-    'epsilon 0.25'
-    """
-
-    promise_type = PureGuarantee
+    """A pure ex-post loss: the density ratio of the outcome seen is at most e^epsilon."""
 
 
 @dataclass(frozen=True)
 class ApproxLoss(ApproxTerms, Loss):
-    """An (epsilon, delta) loss.
-
-    >>> str(ApproxLoss(1, 1e-6) + ApproxLoss(1, 1e-6))
-    'epsilon 2, delta 2e-06'
-    """
-
-    promise_type = ApproxGuarantee
+    """An (epsilon, delta) loss."""
 
 
 @dataclass(frozen=True)
 class ZeroConcentratedLoss(ZeroConcentratedTerms, Loss):
-    """A zCDP loss.
-
-    >>> str(ZeroConcentratedLoss(0.5))
-    'rho 0.5'
-    """
-
-    promise_type = ZeroConcentratedGuarantee
+    """A zCDP loss."""
 
 
 @dataclass(frozen=True)
 class GaussianLoss(GaussianTerms, Loss):
-    """A Gaussian-DP loss; the squares of mu add.
-
-    >>> (GaussianLoss(9) + GaussianLoss(16)).mu
-    5.0
-    """
-
-    promise_type = GaussianGuarantee
+    """A Gaussian-DP loss; the squares of mu add."""
 
 
 @dataclass(frozen=True)
 class RenyiLoss(RenyiTerms, Loss):
-    """A Renyi loss at each listed order.
-
-    >>> str(RenyiLoss(((2, 1),)) + RenyiLoss(((2, 3),)))
-    'epsilon at order 2 4'
-    """
-
-    promise_type = RenyiGuarantee
+    """A Renyi loss at each listed order."""
 
     def with_amounts(self, amounts: Mapping[str, Any]) -> Self:
         # The names of Renyi amounts are texts for people, so the orders come from this curve.

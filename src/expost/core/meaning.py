@@ -58,11 +58,6 @@ def posterior_bound(prior: float, epsilon: float) -> float:
     -------
     float
 
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
-
     Examples
     --------
     >>> round(posterior_bound(0.5, 0.1), 4)

@@ -109,11 +109,8 @@ def whole(value: object, name: str, *, least: int = 0, most: int, do: str | None
     expost.core.errors.InvalidRequest: Expected runs to be a whole number from 0 to 10, got 2.5. Pass an int between them.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
-        raise InvalidRequest(
-            f"Expected {name} to be a whole number from {least} to {most}",
-            got=value,
-            do=do or "Pass an int between them",
-        )
+        expected = f"Expected {name} to be a whole number from {least} to {most}"
+        raise InvalidRequest(expected, got=value, do=do or "Pass an int between them")
     return int(value)
 
 

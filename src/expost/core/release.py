@@ -6,7 +6,7 @@ import enum
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -153,24 +153,13 @@ class Receipt:
         ----------
         ledger_entry : str
             The id of the entry.
-
-        Returns
-        -------
-        Receipt
         """
         return replace(self, ledger_entry=ledger_entry)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary of JSON values without loss.
-
-        Returns
-        -------
-        dict
-        """
-        return {
-            "format": _FORMAT,
-            "question": self.question,
-            "method": self.method,
+        """Return a dictionary of JSON values without loss."""
+        plain = {"format": _FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}
+        return plain | {
             "promise": self.promise.to_json(),
             "bill": self.bill.to_json(),
             "adjacency": self.adjacency.value,
@@ -181,24 +170,13 @@ class Receipt:
             },
             "outcome": self.outcome.value,
             "target": None if self.target is None else self.target.to_json(),
-            "achieved": self.achieved,
-            "rung": self.rung,
-            "rungs": self.rungs,
-            "terms": self.terms,
             "breakdown": {name: str(amount) for name, amount in self.breakdown.items()},
             "citations": list(self.citations),
-            "simulation": self.simulation,
-            "ledger_entry": self.ledger_entry,
             "paid_before": None if self.paid_before is None else self.paid_before.to_json(),
         }
 
     def to_json(self) -> str:
-        """Return the dictionary as canonical JSON text.
-
-        Returns
-        -------
-        str
-        """
+        """Return the dictionary as canonical JSON text."""
         # Canonical: equal receipts are equal texts. NaN is refused because it is not JSON.
         return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
@@ -210,40 +188,27 @@ class Receipt:
         ----------
         data : mapping
             The dictionary.
-
-        Returns
-        -------
-        Receipt
-
-        Raises
-        ------
-        InvalidRequest
-            If another format wrote it.
         """
         # An unknown format may give a familiar key another meaning.
         if data.get("format") != _FORMAT:
             raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
         unit, before = data["unit"], data.get("paid_before")
-        return cls(
-            question=data["question"],
-            method=data["method"],
-            promise=Guarantee.from_json(data["promise"]),
-            bill=Loss.from_json(data["bill"]),
-            adjacency=Adjacency(data["adjacency"]),
-            unit=Unit(unit["column"], unit["time_column"], None if unit["window"] is None else Window(unit["window"])),
-            outcome=Outcome(data["outcome"]),
-            target=None if data["target"] is None else Target.from_json(data["target"]),
-            achieved=data["achieved"],
-            rung=data["rung"],
-            rungs=data["rungs"],
-            terms=data["terms"],
+        plain = {each.name: data[each.name] for each in fields(cls) if each.name != "paid_before"}
+        read = {
+            "promise": Guarantee.from_json(data["promise"]),
+            "bill": Loss.from_json(data["bill"]),
+            "adjacency": Adjacency(data["adjacency"]),
+            "unit": Unit(
+                unit["column"], unit["time_column"], None if unit["window"] is None else Window(unit["window"])
+            ),
+            "outcome": Outcome(data["outcome"]),
+            "target": None if data["target"] is None else Target.from_json(data["target"]),
             # Rationals were written as "p/q", so a receipt that is read back equals the one that was written.
-            breakdown={name: Fraction(text) for name, text in data["breakdown"].items()},
-            citations=tuple(data["citations"]),
-            simulation=data["simulation"],
-            ledger_entry=data["ledger_entry"],
-            paid_before=None if before is None else Loss.from_json(before),
-        )
+            "breakdown": {name: Fraction(text) for name, text in data["breakdown"].items()},
+            "citations": tuple(data["citations"]),
+            "paid_before": None if before is None else Loss.from_json(before),
+        }
+        return cls(**(plain | read))
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
@@ -253,20 +218,11 @@ class Receipt:
         ----------
         text : str
             The JSON text.
-
-        Returns
-        -------
-        Receipt
         """
         return cls.from_dict(json.loads(text))
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return label and text of each line, in reading order.
-
-        Returns
-        -------
-        list of (str, str)
-        """
+        """Return label and text of each line, in reading order."""
         lines = [("question", self.question), ("method", self.method)]
         lines.append(("target", "none: epsilon was given" if self.target is None else str(self.target)))
         lines.append(("outcome", self.outcome.value))
@@ -399,10 +355,6 @@ class Release(Generic[T]):
         ----------
         ledger_entry : str
             The id of the entry.
-
-        Returns
-        -------
-        Release
         """
         return replace(self, receipt=self.receipt.entered(ledger_entry))
 
@@ -413,11 +365,6 @@ class Release(Generic[T]):
         ----------
         path : str, optional
             A PNG or SVG file to write.
-
-        Returns
-        -------
-        object
-            The figure.
         """
         return draw_picture("climb", self, path=path)
 

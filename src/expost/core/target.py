@@ -86,15 +86,6 @@ class Target:
             An error in the answer's own units, or a percentage of the answer.
         confidence : float, default 0.95
             The probability with which the error is at most that, in (0, 1).
-
-        Returns
-        -------
-        Target
-
-        Raises
-        ------
-        InvalidRequest
-            If ``within`` is neither a positive number nor a percentage between 0% and 100%.
         """
         # Exact, so that a confidence of 0.95 leaves one twentieth and not a float next to it.
         failure = 1 - probability(confidence, "confidence")
@@ -117,12 +108,7 @@ class Target:
         return 1 - self.failure_probability
 
     def to_json(self) -> dict[str, str]:
-        """Return a JSON object without loss.
-
-        Returns
-        -------
-        dict
-        """
+        """Return a JSON object without loss."""
         return {
             "measure": self.measure.value,
             "tolerance": str(self.tolerance),
@@ -137,10 +123,6 @@ class Target:
         ----------
         data : mapping
             The JSON object.
-
-        Returns
-        -------
-        Target
         """
         return cls(Measure(data["measure"]), Fraction(data["tolerance"]), Fraction(data["failure_probability"]))
 
@@ -188,15 +170,6 @@ class Ladder:
         ----------
         rungs : iterable of float or Fraction
             Strictly increasing values of epsilon.
-
-        Returns
-        -------
-        Ladder
-
-        Raises
-        ------
-        InvalidRequest
-            If they do not increase strictly.
         """
         return cls(rungs)  # type: ignore[arg-type]  # a ladder keeps them as a tuple
 
@@ -219,15 +192,6 @@ class Ladder:
             The number of levels. Default: as many as ``ratio`` gives.
         ratio : float, default 1.1
             The ratio of consecutive levels, above 1.
-
-        Returns
-        -------
-        Ladder
-
-        Raises
-        ------
-        InvalidRequest
-            If the ends are swapped, the ratio is not above 1, or there are too many rungs.
         """
         low, high = rational(lowest, "lowest rung"), rational(highest, "highest rung")
         if low > high:
@@ -262,11 +226,6 @@ class Ladder:
         ----------
         level : Fraction
             A privacy level.
-
-        Returns
-        -------
-        int
-            The length of the ladder if there is none.
         """
         return bisect_left(self.rungs, level)
 
