@@ -119,22 +119,8 @@ class BlackBoxLadder:
     ) -> LadderResult[Any]:
         """Return the first attempt whose score reaches the target.
 
-        Parameters
-        ----------
-        trainer : callable
-            ``trainer(level, bits)`` returns an ``Attempt`` and must be (level, delta)-DP.
-        score : float
-            The score to reach.
-        bits : BitSource, optional
-            The randomness of coins and trainer.
-        fallback : callable, optional
-            Makes the attempt after a miss, if the ladder has one; by default the trainer.
-        entered : callable, optional
-            Called with each rung as it begins: the rungs are public, how often the trainer ran is not.
-
-        Returns
-        -------
-        LadderResult
+        ``trainer(level, bits)`` must be (level, delta)-DP. ``fallback``, by default the trainer, makes the attempt after
+        a miss. ``entered`` is called with each rung as it begins: the rungs are public, how often the trainer ran is not.
         """
         for rung, level in enumerate(self.levels):
             if entered is not None:

@@ -39,21 +39,6 @@ def climb(path: ClimbPath, accepts: Accepts, *, block: int = _BLOCK) -> int | No
     its last rung (LNRWW17, Theorem 2.7) and verdicts are post-processing of the prefix (LNRWW17, Theorem 2.4). The
     failure budget of the certificate must cover every rung of the ladder. Rungs past the one returned are not released.
 
-    Parameters
-    ----------
-    path : ClimbPath
-        The gradual release.
-    accepts : callable
-        The certificate: ``accepts(values, start)`` returns one verdict per row of ``values``.
-    block : int, default 32
-        How many rungs are read at once.
-
-    Returns
-    -------
-    int or None
-
-    Examples
-    --------
     >>> class Exact:
     ...     ladder = Ladder.of([0.1, 0.2, 0.4])
     ...     def block(self, start, stop):

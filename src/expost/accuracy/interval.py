@@ -112,11 +112,7 @@ def noise_radius(failure_probability: float | Fraction, scale: float | Fraction)
 
 
 def noise_radii(failure_probability: float, rates: Floats) -> Integers:
-    """Return the radius of each rate (1 / scale), as ``noise_radius`` but for many rates at once.
-
-    >>> noise_radii(0.05, np.array([0.1, 10.0])).tolist()
-    [30, 0]
-    """
+    """Return the radius of each rate (1 / scale), as ``noise_radius`` but for many rates at once."""
     logs = np.log(2 / failure_probability) - np.log1p(np.exp(-rates))
     radii: Integers = np.maximum(np.ceil(logs / rates * (1 + _SLACK)) - 1, 0).astype(np.int64)
     return radii
@@ -157,10 +153,6 @@ class RelativeRule:
     ``level`` is the failure probability at which the noise radius of each rung is taken; rungs below the epsilon
     ``lowest`` are not read. A rule that is not ``signed`` is for answers that cannot be negative and accepts no
     negative one; a ``signed`` rule compares sizes.
-
-    >>> rule = relative_rule(Fraction(1, 20), Fraction(1, 20))
-    >>> float(rule.level) > 0.035
-    True
     """
 
     share: float
@@ -219,11 +211,7 @@ def relative_ladder(sensitivity: Fraction, cap: Fraction, *, above: Fraction = F
 
 
 def is_tiny(sensitivity: Fraction, cap: Fraction) -> bool:
-    """Return whether a climb to this cap begins below the level where others begin.
-
-    >>> is_tiny(Fraction(1), Fraction(1)), is_tiny(Fraction(1), Fraction(1, 10**6))
-    (False, True)
-    """
+    """Return whether a climb to this cap begins below the level where others begin."""
     return relative_ladder(sensitivity, cap)[0] < relative_ladder(sensitivity, Fraction(HIGHEST_LEVEL))[0]
 
 
@@ -232,9 +220,6 @@ def rung_level(failure_probability: float, level: float) -> float:
 
     An interval at this part also holds at a rung chosen by its noise: the parts of all rungs that a ladder of powers of
     ``RATIO`` can have add up to at most the whole (docs/proofs/stopped-relative-error.md).
-
-    >>> round(rung_level(0.05, 0.1), 7)
-    0.0002064
     """
     low, high = _USUAL_LEVELS
     usual = low <= level <= high
@@ -267,9 +252,6 @@ def relative_rule(share: Fraction, failure_probability: Fraction, *, signed: boo
 
     A looser share never accepts at a higher threshold: thresholds, in noise scales, are taken from a grid that does not
     depend on the share, and the bound falls with the share at each of them.
-
-    >>> relative_rule(Fraction(1, 20), Fraction(1, 20)).level > 0.04
-    True
     """
     allowed, width = float(failure_probability), float(share)
     if share < _FINEST:
@@ -323,22 +305,13 @@ class FailureParts:
 
 
 def split_cap(cap: Fraction) -> tuple[Fraction, Fraction]:
-    """Split a cap into what the pilot and the climb may cost.
-
-    >>> split_cap(Fraction(17))
-    (Fraction(1, 1), Fraction(16, 1))
-    """
+    """Split a cap into what the pilot and the climb may cost."""
     pilot = cap * PILOT_SHARE / (1 + PILOT_SHARE)
     return pilot, cap - pilot
 
 
 def least_rate(counts: Floats, share: float, failure: float) -> float:
-    """Return a lower bound of ``predicted_rate``: the rate that the smallest count needs for itself.
-
-    >>> counts = np.array([30.0, 400.0])
-    >>> least_rate(counts, 0.05, 0.05) <= predicted_rate(counts, 0.05, 0.05)
-    True
-    """
+    """Return a lower bound of ``predicted_rate``: the rate that the smallest count needs for itself."""
     # 2 exp(-rate margin) / (1 + exp(-rate)) <= failure implies rate >= log(1 / failure) / margin.
     return math.log(1 / failure) / float(np.floor(share * max(float(counts.min()), 0.0)) + 1.0)
 

@@ -1,7 +1,7 @@
 """How much matrix noise can stretch any vector: bounds on |B t - b| for all vectors t at once, by their length alone.
 
 For Laplace noise as ``MomentLayout`` releases it (B symmetric, scale 1 on the diagonal and 1/2 off it; b of scale 1) the
-law of the supremum over directions was simulated once and is read from a table. For Gaussian noise the bounds are closed.
+law of the supremum over directions was simulated once (benchmarks/noise_envelope.py) and is read from a table. For Gaussian noise the bounds are closed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from expost.core import InvalidRequest
-from expost.noise import BitSource, sample_laplace
 
-__all__ = ["GaussianEnvelope", "NoiseEnvelope", "simulate_stretches", "table_row"]
+__all__ = ["OFFSETS", "GaussianEnvelope", "NoiseEnvelope"]
 
 Floats = NDArray[np.float64]
 
 # [B, -b / offset] has some largest stretch; |B t - b| <= that times |(t, offset)|. The best offset depends on |t|.
 OFFSETS = np.geomspace(0.25, 8, 11)
-FAILURES = (0.2, 0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.007, 0.005, 0.004, 0.003, 0.0025, 0.002, 0.0015, 0.001)
-_SIMULATION_RISK = 1e-6  # that any one number of the table is too small
-_GRID = 1 << 24  # simulated Laplace variables are within 1 / _GRID of real ones
-_BATCH = 500
 
 # Off-diagonal entries have 5/7 of the diagonal's deviation: integers in place of 1 : sqrt(2) (data/second_moment.py).
 _OFF_DIAGONAL = 5 / 7
@@ -77,10 +71,6 @@ class GaussianEnvelope:
     B is symmetric with independent normal entries of deviation 1 on the diagonal and 5/7 off it, b has deviation 1.
     Largest eigenvalue: mean at most 2 sqrt(p) 5/7 by Gaussian comparison, then concentration
     (docs/proofs/gaussian-ridge.md).
-
-    >>> envelope = GaussianEnvelope.of(25, 0.01)
-    >>> bool(7.1 < envelope.matrix < 11.0)
-    True
     """
 
     matrix: float
@@ -133,55 +123,3 @@ def _read_envelope(size: int, failure_probability: float) -> NoiseEnvelope:
         )
     factor = row["factors"][max(known, key=float)]
     return NoiseEnvelope(np.array(row["stretches"]) * factor, row["matrix"] * factor)
-
-
-def simulate_stretches(dimension: int, draws: int, *, bits: BitSource | None = None) -> Floats:
-    """Simulate stretches: one row per draw, that of B in column 0 and then one for each offset."""
-    upper, rows = np.triu_indices(dimension), []
-    for start in range(0, draws, _BATCH):
-        batch = min(_BATCH, draws - start)
-        entries = sample_laplace(_GRID, (batch, len(upper[0]) + dimension), bits=bits) / _GRID
-        matrix = np.zeros((batch, dimension, dimension))
-        matrix[:, upper[0], upper[1]] = entries[:, : len(upper[0])] * np.where(upper[0] == upper[1], 1.0, 0.5)
-        matrix[:, upper[1], upper[0]] = matrix[:, upper[0], upper[1]]
-        values, vectors = np.linalg.eigh(matrix)
-        turned = np.einsum("nij,ni->nj", vectors, entries[:, len(upper[0]) :])
-        with_offsets = [_top_root(values**2, (turned / offset) ** 2) for offset in OFFSETS]
-        rows.append(np.column_stack([np.abs(values).max(axis=1), *with_offsets]))
-    return np.vstack(rows)
-
-
-def _top_root(squares: Floats, weights: Floats) -> Floats:
-    """Return the root of the largest eigenvalue of diag(squares) + w w', weights = w^2, from its secular equation."""
-    low = squares.max(axis=1)
-    high = low + weights.sum(axis=1)
-    for _ in range(60):
-        middle = (low + high) / 2
-        beyond = (weights / np.maximum(middle[:, None] - squares, 1e-300)).sum(axis=1) < 1
-        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
-    root: Floats = np.sqrt(high)
-    return root
-
-
-def table_row(stretches: Floats, dimension: int) -> dict[str, Any]:
-    """Return one row of the table: high stretches, and for each failure probability a factor to cover all draws.
-
-    A tenth of the draws sets the stretches, the rest the factors. A factor is an order statistic, high enough that with
-    probability 1 - 1e-6 it is above the true quantile: the number of draws above a quantile is binomial.
-    """
-    first = len(stretches) // 10
-    high = np.quantile(stretches[:first], 0.99, axis=0)
-    worst = np.sort((stretches[first:] / high).max(axis=1))[::-1]
-    # The entries are within a grid unit of real ones, so a stretch is within their norm, relative to the smallest.
-    slack = (dimension + math.sqrt(dimension) / OFFSETS[0]) / _GRID / float(high.min())
-    factors = {}
-    for failure in FAILURES:
-        above = int(binom.ppf(_SIMULATION_RISK, len(worst), failure))
-        if above >= 1 and binom.cdf(above - 1, len(worst), failure) <= _SIMULATION_RISK:
-            factors[str(failure)] = round(float(worst[above - 1]) + slack, 6)
-    return {
-        "draws": len(stretches),
-        "matrix": round(float(high[0]), 6),
-        "stretches": [round(float(value), 6) for value in high[1:]],
-        "factors": factors,
-    }

@@ -23,7 +23,6 @@ __all__ = [
     "curved_noise_bound",
     "curved_spherical_bound",
     "laplace_norm_quantile",
-    "laplace_norm_tail",
     "spherical_norm_quantile",
     "spherical_variances",
     "too_rare",
@@ -44,27 +43,15 @@ _SHARES = np.linspace(0.02, 0.98, 49)
 
 
 def check_failure(failure_probability: float) -> None:
-    """Refuse a failure probability for which no quantile of noise can be computed in floats.
-
-    >>> check_failure(1e-12)
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a failure probability well above 1e-11 and below 1, got 1e-12. Allow more failures.
-    """
+    """Refuse a failure probability for which no quantile of noise can be computed in floats."""
     if not LEAST_FAILURE < failure_probability < 1:
         raise too_rare(failure_probability)
 
 
 def too_rare(failure_probability: float) -> InvalidRequest:
-    """Return the error for a quantile that was not found.
-
-    >>> too_rare(1.05e-11)
-    InvalidRequest('Expected a failure probability well above 1e-11 and below 1, got 1.05e-11. Allow more failures.')
-    """
-    return InvalidRequest(
-        f"Expected a failure probability well above {LEAST_FAILURE:g} and below 1",
-        got=failure_probability,
-        do="Allow more failures",
-    )
+    """Return the error for a quantile that was not found."""
+    expected = f"Expected a failure probability well above {LEAST_FAILURE:g} and below 1"
+    return InvalidRequest(expected, got=failure_probability, do="Allow more failures")
 
 
 @lru_cache(maxsize=256)
@@ -87,17 +74,6 @@ def laplace_norm_quantile(dimension: int, failure_probability: float) -> float:
     if not enough[cell]:
         raise too_rare(failure_probability)
     return math.sqrt(cell * grid) * (1 + 1e-12)
-
-
-def laplace_norm_tail(dimension: int, length: float) -> float:
-    """Return the probability, rounded up, that the norm of unit Laplace variables exceeds ``length``.
-
-    >>> laplace_norm_tail(2, 0.0)
-    1.0
-    """
-    grid, survival = _laplace_survival(dimension)
-    cell = math.floor(length**2 / grid)
-    return float(survival[cell]) if cell < len(survival) else float(survival[-1])
 
 
 @lru_cache(maxsize=64)

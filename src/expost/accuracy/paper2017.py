@@ -13,11 +13,7 @@ __all__ = ["PaperProblem", "Task", "TestPlan"]
 
 
 class Task(enum.Enum):
-    """Which of the paper's three mechanisms makes the hypotheses.
-
-    >>> Task("ridge, covariance")
-    <Task.RIDGE_COVARIANCE: 'ridge, covariance'>
-    """
+    """Which of the paper's three mechanisms makes the hypotheses."""
 
     RIDGE_COVARIANCE = "ridge, covariance"
     RIDGE_OUTPUT = "ridge, output"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def stopped_failure(
     ``level`` is the tail at which the radii were taken.
     """
     far = _FAR + math.log(1 / level)
-    exact = _EnumeratedRungs.of(thresholds_at(rates), share, far, signed=signed)
+    exact = _EnumeratedRungs(**vars(thresholds_at(rates)), share=share, far=far, signed=signed)
     start = int(np.searchsorted(rates, _NEAR / _SINGLE))
     low = exact.low_rungs(start)
     single = np.arange(float(_SINGLE))
@@ -88,8 +88,7 @@ def _scale_free(exact: _EnumeratedRungs, share: float, level: float) -> _Enumera
     x = (math.log(2 / level) - np.log1p(np.exp(-exact.rates))) / exact.rates
     radii, least = x - 1, (x - 0.5) / share
     as_it_is = radii * (1 + share) / share  # the other rule of acceptance, where the radius is small
-    ends = Thresholds(exact.rates, radii, np.minimum(least, as_it_is), (x + 0.5) / share + 1)
-    return _EnumeratedRungs.of(ends, share, exact.far, signed=exact.signed)
+    return replace(exact, radii=radii, least=np.minimum(least, as_it_is), most_refused=(x + 0.5) / share + 1)
 
 
 @dataclass(frozen=True)
@@ -101,22 +100,12 @@ class _Low:
 
 
 @dataclass(frozen=True)
-class _EnumeratedRungs:
-    """The rungs of the enumeration, as floats."""
+class _EnumeratedRungs(Thresholds):
+    """The rungs of the enumeration."""
 
-    rates: Floats
-    radii: Floats
-    least: Floats
-    most_refused: Floats
     share: float
     far: float
     signed: bool
-
-    @classmethod
-    def of(cls, thresholds: Thresholds, share: float, far: float, *, signed: bool) -> _EnumeratedRungs:
-        """Return the rungs of these thresholds."""
-        t = thresholds
-        return cls(t.rates, t.radii, t.least, t.most_refused, share, far, signed)
 
     def low_rungs(self, end: int) -> _Low:
         """Return the terms of an answer of zero at rungs below ``end``, where everything accepted is a miss."""

@@ -28,10 +28,6 @@ class Atoms:
 
     ``words`` name the unit (an empty list if a unit is a row), ``cell`` is the row's cell, ``steps`` has one line of
     clamped values per measured column.
-
-    >>> atoms = Atoms([], np.array([0, 3]), np.array([[5.0, 6.0]]))
-    >>> atoms.take(np.array([1])).steps.tolist()
-    [[6.0]]
     """
 
     words: list[NDArray[Any]]
@@ -59,9 +55,6 @@ class Limits:
 
     ``groups`` and ``rows`` limit its groups and its rows in total (None for no limit); with ``once`` a group counts the
     unit only once.
-
-    >>> Limits(groups=4, rows=8)
-    Limits(groups=4, rows=8, once=False)
     """
 
     groups: int | None = None

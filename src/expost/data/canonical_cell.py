@@ -157,11 +157,7 @@ def _canonical_times(column: pa.Array) -> pa.Array:
 
 
 def canonical_type(stored: pa.DataType) -> pa.DataType:
-    """Return the type that ``canonical_column`` gives a column of a stored type.
-
-    >>> canonical_type(pa.float16()), canonical_type(pa.timestamp("s", "Europe/Rome"))
-    (DataType(double), TimestampType(timestamp[us]))
-    """
+    """Return the type that ``canonical_column`` gives a column of a stored type."""
     types = pa.types
     if types.is_dictionary(stored) or types.is_run_end_encoded(stored):
         return canonical_type(stored.value_type)
@@ -194,11 +190,7 @@ def canonical_table(table: pa.Table) -> pa.Table:
 
 
 def canonical_value(value: Any) -> Any:
-    """Convert a value typed by a caller to the form that cells have.
-
-    >>> canonical_value(-0.0), canonical_value(np.int8(3)), canonical_value("a")
-    (0.0, 3, 'a')
-    """
+    """Convert a value typed by a caller to the form that cells have."""
     if isinstance(value, np.datetime64):
         return None if np.isnat(value) else value.astype("datetime64[us]").item()
     value = value.item() if isinstance(value, np.generic) else value

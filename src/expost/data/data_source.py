@@ -64,11 +64,7 @@ def mark_source(source: Any, *, types: Types = None, implied: Types = None, line
 
 
 def as_table(source: Any) -> pa.Table:
-    """Convert an object to a table in memory.
-
-    >>> as_table({"age": [41, 17]}).num_rows
-    2
-    """
+    """Convert an object to a table in memory."""
     with suppress(_ForeignError):
         return _hide_foreign_errors(lambda: source if isinstance(source, pa.Table) else pa.table(source))
     raise InvalidRequest(
@@ -91,11 +87,7 @@ def public_table(source: Any) -> pa.Table:
 
 
 def public_entries(table: pa.Table, column: str) -> tuple[Any, ...]:
-    """Return the entries of a column of a public table as Python values, with nanoseconds cut off.
-
-    >>> public_entries(public_table({"age": [41, 17]}), "age")
-    (41, 17)
-    """
+    """Return the entries of a column of a public table as Python values, with nanoseconds cut off."""
     entries = table.column(column)
     if pa.types.is_timestamp(entries.type):
         entries = entries.cast(pa.timestamp("us"), safe=False)

@@ -27,11 +27,7 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, repr=False)
 class Mark:
-    """An order-free checksum of one reading: the number of rows and the sum of their names modulo 2^128. SECRET.
-
-    >>> Mark(2, 7) == Mark(2, 7), Mark(2, 7)
-    (True, <mark of private rows>)
-    """
+    """An order-free checksum of one reading: the number of rows and the sum of their names modulo 2^128. SECRET."""
 
     rows: int = 0
     total: int = 0

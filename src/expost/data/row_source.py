@@ -67,11 +67,7 @@ class RowSource:
 
 @dataclass(frozen=True, repr=False)
 class KeyedRows(RowSource):
-    """Rows of numbers with a secret key, from which each row gets its own coin.
-
-    >>> KeyedRows.of(read_rows(np.ones((3, 2)), np.zeros(3)), bytes(32))
-    RowSource(3 rows of 2 features)
-    """
+    """Rows of numbers with a secret key, from which each row gets its own coin."""
 
     key: bytes = field(default=b"", repr=False)
 
@@ -192,11 +188,7 @@ def _read_dataset(
 
 
 def cut_spans(rows: int, width: int) -> Iterable[tuple[int, int]]:
-    """Cut rows into chunks of at most 2^13 rows and 32 MB: pairs of first row and the row after the last.
-
-    >>> list(cut_spans(10_000, 3))
-    [(0, 8192), (8192, 10000)]
-    """
+    """Cut rows into chunks of at most 2^13 rows and 32 MB: pairs of first row and the row after the last."""
     step = max(1, min(CHUNK_ROWS, _CHUNK_VALUES // max(width, 1)))
     return ((start, min(start + step, rows)) for start in range(0, rows, step))
 

@@ -72,11 +72,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True)
 class CountForm:
-    """The number of rows.
-
-    >>> CountForm().row_size
-    1
-    """
+    """The number of rows."""
 
     size = 1
     degree = 0
@@ -133,9 +129,6 @@ class ShareForm:
     A row adds (t, steps - t), both non-negative, so its L1 norm is ``steps`` whatever the value. Count and sum follow
     from the two, each with half the variance that a split of epsilon into halves would leave
     (docs/proofs/shares.md).
-
-    >>> ShareForm(Clamp.of((0, 120), whole=True)).row_size
-    120
     """
 
     clamp: Clamp
@@ -162,9 +155,6 @@ class CentredForm:
     Replacing a value by another moves the first by at most 2 steps and the second not at all. Replacing a value by a
     missing one, or by a row that fails the filter, moves each by at most steps. So under replace-one the count is free
     once the sum is paid for (docs/proofs/shares.md).
-
-    >>> CentredForm(Clamp.of((0, 120), whole=True)).row_spread
-    240
     """
 
     clamp: Clamp
@@ -190,9 +180,6 @@ class SquareForm:
 
     Count, sum and sum of squares follow from the three (Bernstein's basis of degree 2), each with a third or less of
     the variance that a split of epsilon into thirds would leave (docs/proofs/shares.md).
-
-    >>> SquareForm(Clamp.of((0, 10), whole=True)).row_size
-    100
     """
 
     clamp: Clamp

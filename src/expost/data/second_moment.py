@@ -147,9 +147,6 @@ class EuclideanLayout:
 
     5 : 7 stands for 1 : sqrt(2), so the squared length is at most 25 times that of (x x', x y); replacing one row moves
     that by at most sqrt(9/2) (docs/proofs/gaussian-ridge.md).
-
-    >>> EuclideanLayout(UnitBall(2)).size
-    5
     """
 
     ball: UnitBall

@@ -157,9 +157,6 @@ def show_progress(*, patience: float = _PATIENCE) -> Iterator[Callable[[], None]
 
     No count and no fraction is shown, because the number of rows may be private. Ctrl-C stops the scan; the cost held
     by the ledger for it stays charged.
-
-    >>> with show_progress() as tick:
-    ...     tick()
     """
     started, quiet = time.monotonic(), not sys.stderr.isatty()
     with ExitStack() as stack:

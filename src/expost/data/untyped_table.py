@@ -39,11 +39,7 @@ _FLOATS_ARE_WHOLE = 2**53  # from here on floats, and so pandas columns with a m
 
 
 def check_types(types: object, names: Sequence[str]) -> dict[str, str]:
-    """Return declared types; raise for unknown columns and unknown types.
-
-    >>> check_types({"age": "integer"}, ["age", "city"])
-    {'age': 'integer'}
-    """
+    """Return declared types; raise for unknown columns and unknown types."""
     if types is not None and not isinstance(types, Mapping):
         raise InvalidRequest("Expected types by column", got=types, do='Pass types={"age": "integer"}')
     for name, kind in (types or {}).items():
@@ -223,11 +219,7 @@ def _read_array(values: NDArray[Any], kind: str | None) -> pa.Array:
 
 
 def _convert_column(column: pa.Array, kind: str, *, most: int = 2**63) -> pa.Array:
-    """Convert a typed column to another type, cell by cell. Cells that do not fit are missing.
-
-    >>> _convert_column(pa.array([1.0, 1.5, float("nan"), 2.0**63]), "integer").to_pylist()
-    [1, None, None, None]
-    """
+    """Convert a typed column to another type, cell by cell. Cells that do not fit are missing."""
     found, wanted = Kind.of(column.type), Kind(kind)
     if found is wanted and not (found is Kind.INTEGER and column.type != pa.int64()):
         return canonical_column(column)

@@ -218,11 +218,7 @@ def system_bits() -> SystemBits:
 
 
 def resolve_bits(bits: BitSource | None) -> BitSource:
-    """Return the source that a caller passed, or the default source for None.
-
-    >>> resolve_bits(None)
-    SystemBits()
-    """
+    """Return the source that a caller passed, or the default source for None."""
     if bits is None:
         return _SYSTEM
     if not isinstance(bits, BitSource):

@@ -125,10 +125,6 @@ def is_below(prefix: int, length: int, real: Real, bits: BitSource) -> bool:
     """Decide U < x, for a uniform U of [0, 1) whose first ``length`` bits are ``prefix``.
 
     More bits of U are drawn until the bounds decide; a tie has probability zero.
-
-    >>> from expost.noise.bits import SeededBits
-    >>> is_below(0, 1, lambda length: bound_ratio(Fraction(3, 4), length), SeededBits(1))
-    True
     """
     while True:
         low, high = real(length)
@@ -160,12 +156,6 @@ class UniformReals:
     """Independent uniform reals of [0, 1): 64 binary digits of each, and more wherever a decision needs them.
 
     ``words`` are the first digits, drawn from ``bits``.
-
-    >>> from expost.noise.bits import SeededBits
-    >>> bits = SeededBits(1)
-    >>> reals = UniformReals(bits.words(5), bits)
-    >>> bool((reals.minus_log() > 0).all())
-    True
     """
 
     def __init__(self, words: NDArray[np.uint64], bits: BitSource) -> None:

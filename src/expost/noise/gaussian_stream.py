@@ -294,11 +294,7 @@ def _nearest_member(numbers: NDArray[np.intp], shift: int) -> NDArray[np.int64]:
 
 
 def stream_variance(noise_multiplier: Fraction, sensitivity: Sensitivity) -> Fraction:
-    """Compute the variance whose rounding-free part is (noise_multiplier * sensitivity)^2.
-
-    >>> stream_variance(Fraction(2), Sensitivity(10, Norm.L2))
-    Fraction(404, 1)
-    """
+    """Compute the variance whose rounding-free part is (noise_multiplier * sensitivity)^2."""
     return noise_multiplier**2 * sensitivity.square + SMOOTHING
 
 

@@ -65,11 +65,7 @@ def read_integers(exact: object) -> NDArray[Any]:
 
 
 def read_compact_integers(exact: object) -> NDArray[Any]:
-    """Read integers as int64 where they fit into 62 bits: for answers that are released in another type.
-
-    >>> read_compact_integers([1, 2]).dtype
-    dtype('int64')
-    """
+    """Read integers as int64 where they fit into 62 bits: for answers that are released in another type."""
     values = read_integers(exact)
     if values.dtype != object or not values.size:
         return values.astype(np.int64)
@@ -100,22 +96,14 @@ def add_noise(values: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
 
 
 def add_exactly(values: NDArray[Any], noise: NDArray[Any]) -> NDArray[Any]:
-    """Add, in Python integers where the sum could leave 64 bits: for sums that are not released as they are.
-
-    >>> add_exactly(np.array([1]), np.array([2])).tolist()
-    [3]
-    """
+    """Add, in Python integers where the sum could leave 64 bits: for sums that are not released as they are."""
     wide = any(part.dtype == object or (part.size and int(np.abs(part).max()) >= _WIDE) for part in (values, noise))
     total: NDArray[Any] = values.astype(object) + noise.astype(object) if wide else values + noise
     return total
 
 
 def unwrap_scalar(values: NDArray[Any]) -> Any:
-    """Return a single number as a Python integer, and an array unchanged.
-
-    >>> unwrap_scalar(np.array(3)), unwrap_scalar(np.array([3]))
-    (3, array([3]))
-    """
+    """Return a single number as a Python integer, and an array unchanged."""
     return values if isinstance(values, np.ndarray) and values.ndim else int(values)
 
 

@@ -70,11 +70,7 @@ class SealedMechanism(abc.ABC, Generic[R]):
 
 @dataclass(frozen=True)
 class PureMechanism:
-    """The base of mechanisms that promise, and cost, one epsilon known before the run.
-
-    >>> PureMechanism(0.5).guarantee
-    PureGuarantee(epsilon=Fraction(1, 2))
-    """
+    """The base of mechanisms that promise, and cost, one epsilon known before the run."""
 
     epsilon: Fraction
 
@@ -241,11 +237,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def largest_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu whose continuous Gaussian is (epsilon, delta)-DP, to twelve digits, never above.
-
-    >>> round(1 / largest_mu(1.0, 1e-6), 2)
-    4.22
-    """
+    """Return the largest mu whose continuous Gaussian is (epsilon, delta)-DP, to twelve digits, never above."""
     return _largest_accepted(lambda mu: gaussian_delta(epsilon, mu) <= delta)
 
 

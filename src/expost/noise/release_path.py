@@ -154,9 +154,6 @@ def pack_state(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, NDArray
     """Write the state of a path without pickle: public facts as JSON, integer arrays, Python integers in 32-byte blocks.
 
     The length of a state must not reveal how many digits an answer has: an encrypted state is as long as the plain one.
-
-    >>> unpack_state("demo", pack_state("demo", {"rungs": 2}, {"top": np.array([1, 2])}))[0]["rungs"]
-    2
     """
     columns, wide = dict(arrays), [name for name, array in arrays.items() if array.dtype == object]
     for name in wide:

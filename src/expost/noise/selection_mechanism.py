@@ -40,11 +40,7 @@ _MORE = 64
 
 
 def read_scores(exact: object) -> NDArray[Any]:
-    """Read one integer score per candidate.
-
-    >>> read_scores([3, 1, 2]).tolist()
-    [3, 1, 2]
-    """
+    """Read one integer score per candidate."""
     scores = read_compact_integers(exact)
     if scores.ndim != 1 or not scores.size:
         raise InvalidRequest("Expected one score per candidate", do="Pass a list of integers, at least one")
@@ -52,21 +48,12 @@ def read_scores(exact: object) -> NDArray[Any]:
 
 
 def gaps_to_best(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return how far each score is below the largest.
-
-    >>> gaps_to_best(np.array([3, 1, 2])).tolist()
-    [0, 2, 1]
-    """
+    """Return how far each score is below the largest."""
     return add_exactly(scores.max(keepdims=True), -scores)
 
 
 def pick_one(flags: NDArray[np.bool_], *, bits: BitSource) -> NDArray[np.intp]:
-    """Pick, in each row of flags, one of the set ones uniformly; each row must have one.
-
-    >>> from expost.noise.bits import SeededBits
-    >>> pick_one(np.array([[False, True], [True, False]]), bits=SeededBits(1)).tolist()
-    [1, 0]
-    """
+    """Pick, in each row of flags, one of the set ones uniformly; each row must have one."""
     numbers = np.cumsum(flags, axis=1)
     wanted = draw_uniform(numbers[:, -1].astype(np.uint64), bits)
     picks: NDArray[np.intp] = np.argmax(numbers > wanted[:, None], axis=1)

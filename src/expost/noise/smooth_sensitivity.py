@@ -49,10 +49,6 @@ def sample_heavy_tail(scale: Fraction, runs: int, *, power: int, bits: BitSource
     The law is exact for every rational scale of at least 4: a proposal with rational survival scale / (scale + n) is
     drawn by inverting a uniform real, and kept with a rational probability; both use floats only where their error
     cannot change the outcome. Magnitudes stop at 2^62.
-
-    >>> from expost.noise.bits import SeededBits
-    >>> sample_heavy_tail(Fraction(9, 2), 4, power=4, bits=SeededBits(1)).shape
-    (4,)
     """
     if power not in _ENVELOPE or scale < _LEAST_SCALE:
         raise InvalidRequest(f"Expected power 2 or 4 and a scale of at least {_LEAST_SCALE}", do="Use a finer grid")

@@ -172,9 +172,7 @@ def test_answers_beyond_the_enumeration_are_bounded_by_it(count: int) -> None:
     rates = RATIO ** np.arange(-350.0, 40.0)
     radii = rule.radii(rates)
     least = rule.least(radii).astype(float)
-    rungs = module._EnumeratedRungs.of(
-        module.Thresholds(rates, radii.astype(float), least, least), rule.share, 25.0, signed=False
-    )
+    rungs = module._EnumeratedRungs(rates, radii.astype(float), least, least, rule.share, 25.0, signed=False)
     answers = np.unique(np.floor(np.geomspace(count, count * RATIO, 200)))
     band = np.arange(1, len(rates))[None, :]
 

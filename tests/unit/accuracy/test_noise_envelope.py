@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from benchmarks.noise_envelope import FAILURES, simulate_stretches, table_row
 
 from expost import InvalidRequest
-from expost.accuracy.noise_envelope import FAILURES, OFFSETS, NoiseEnvelope, _read_table, simulate_stretches, table_row
+from expost.accuracy.noise_envelope import OFFSETS, NoiseEnvelope, _read_table
 from expost.noise import SeededBits
 
 

@@ -15,12 +15,7 @@ T = TypeVar("T")
 
 
 class ArrowEngine(Engine):
-    """Reads an Arrow table in memory.
-
-    >>> engine = ArrowEngine(pa.table({"age": [41, 17]}))
-    >>> [batch.num_rows for batch in engine.batches(["age"], rows_per_batch=1)]
-    [1, 1]
-    """
+    """Reads an Arrow table in memory."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

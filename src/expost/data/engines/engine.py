@@ -90,11 +90,7 @@ class CanonicalEngine(Engine):
 
 
 def batch_rows_for(columns: int) -> int:
-    """Return the rows of a batch with this many columns: about a million values, which stay in the processor's cache.
-
-    >>> batch_rows_for(2), batch_rows_for(50)
-    (131072, 20971)
-    """
+    """Return the rows of a batch with this many columns: about a million values, which stay in the processor's cache."""
     return max(_FEWEST_ROWS, min(ROWS_PER_BATCH, _VALUES // max(columns, 1)))
 
 
