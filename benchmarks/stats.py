@@ -157,8 +157,8 @@ def plain_totals(path: Path) -> None:
     """The same bounding and grouping without noise, sealing or receipts."""
     axes = (Categories.of(col("group"), list(range(GROUPS))),)
     limits = Limits(groups=GROUPS_PER_UNIT, rows=ROWS_PER_UNIT)
-    tally = Tally((Measured(col("value"), Clamp.of((0, 20))),), axes, degree=1, unit=Unit.of("user"), key=b"k")
-    exact_sums(ParquetEngine([path]), tally, limits, b"secret..")
+    tally = Tally((Measured(col("value"), Clamp.of((0, 20))),), axes, degree=1, unit=Unit.of("user"), key=b"secret..")
+    exact_sums(ParquetEngine([path]), tally, limits)
 
 
 PEERS = Path(__file__).parent / "grouped"
@@ -294,7 +294,7 @@ def moments(folder: Path, rows: int, rounds: int) -> list[dict[str, object]]:
             sum(pool.map(plain_group, range(pq.read_metadata(path).num_row_groups)))
 
     tally = Tally(tuple(Measured(col(name), Clamp.of((-4, 4))) for name in names), degree=2)
-    times = interleaved({"ours": lambda: exact_sums(ParquetEngine([path]), tally, None, b""), "plain": plain}, rounds)
+    times = interleaved({"ours": lambda: exact_sums(ParquetEngine([path]), tally, None), "plain": plain}, rounds)
     return [
         {"what": f"X'X, {rows:.0e} x 50, exact integers", "seconds": round(times["ours"], 2)},
         {

@@ -83,16 +83,13 @@ class Categories:
 
     @property
     def size(self) -> int:
-        """The number of categories."""
         return len(self.values)
 
     @property
     def labels(self) -> tuple[Plain, ...]:
-        """The categories."""
         return self.values
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
-        """Return the place of each row, or -1."""
         column = evaluate_cells(self.expression, batch, derived)
         found = find_places(column, self.values)
         return np.where(missing_cells(column), self.values.index(None), found) if None in self.values else found
@@ -126,7 +123,6 @@ class Bins:
 
     @property
     def size(self) -> int:
-        """The number of bins."""
         return len(self.edges) - 1
 
     @property
@@ -135,7 +131,6 @@ class Bins:
         return self.edges[:-1]
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
-        """Return the bin of each row, or -1."""
         numbers = _evaluate_numbers(self.expression, batch, derived)
         edges = np.array(self.edges)
         place = np.searchsorted(edges, numbers, side="right") - 1
@@ -164,7 +159,6 @@ class LogBins:
 
     @property
     def size(self) -> int:
-        """The number of bins on both sides together."""
         return 2 * self.count
 
     @property
@@ -174,7 +168,6 @@ class LogBins:
         return (*(-end for end in reversed(ends)), *ends)
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.int64]:
-        """Return the bin of each row, or -1."""
         numbers = _evaluate_numbers(self.expression, batch, derived)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):  # a huge value becomes infinite (the last bin); a warning would reveal it
@@ -203,16 +196,13 @@ class FoundKeys:
 
     @property
     def size(self) -> int:
-        """The number of keys."""
         return len(self.column)
 
     @property
     def labels(self) -> tuple[Any, ...]:
-        """The keys as Python values."""
         return tuple(self.column.to_pylist())
 
     def codes(self, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.integer[Any]]:
-        """Return the place of each row's key, or -1."""
         column = key_column(self.expression, batch, derived)
         if self._sorted_words is None:
             found = pc.index_in(column, value_set=self.column, skip_nulls=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expost.data.unit_identity import mix_words, widen_words
 
-__all__ = ["Atoms", "Limits", "bound_contributions"]
+__all__ = ["Atoms", "Limits", "bound_contributions", "rank_in_run", "run_starts"]
 
 Indices = NDArray[np.intp]
 GroupWords = Callable[[NDArray[Any]], NDArray[np.uint64]]
@@ -85,7 +85,7 @@ def bound_contributions(atoms: Atoms, limits: Limits, secret: bytes, group_words
         chosen, unit = _choose_groups(atoms, name, group_words, keys[1], limits)
     else:
         chosen = np.argsort(atoms.words[0]) if len(atoms.words) == 1 else np.lexsort(atoms.words)
-        unit = np.cumsum(_run_starts(*(word[chosen] for word in atoms.words))) - 1
+        unit = np.cumsum(run_starts(*(word[chosen] for word in atoms.words))) - 1
     if limits.rows is not None:
         chosen = _choose_rows(atoms, chosen, unit, name, group_words, keys[2:], limits.rows)
     return atoms.take(chosen)
@@ -129,8 +129,8 @@ def _sort_by_unit_and_group(
 
 def _unit_and_group_starts(atoms: Atoms, order: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return where a new unit, and where a new group of a unit, begins in an order."""
-    new_unit = _run_starts(*(word[order] for word in atoms.words))
-    return new_unit, new_unit | _run_starts(atoms.cell[order])
+    new_unit = run_starts(*(word[order] for word in atoms.words))
+    return new_unit, new_unit | run_starts(atoms.cell[order])
 
 
 def _choose_rows(
@@ -154,12 +154,12 @@ def _choose_rows(
     order = _sort_by_content(rows, unit, content)
     over, unit, content = over[order], unit[order], content[order]
     # Equal rows get different priorities by their number; with one priority they would be kept or dropped together.
-    number = _rank_in_run(_run_starts(unit, content))
+    number = rank_in_run(run_starts(unit, content))
     priority = mix_words(content + number.astype(np.uint64), keys[1])
     order, packed = _packed_order(unit, priority)
     if (packed[1:] == packed[:-1]).any():
         order = np.lexsort((priority, unit))
-    kept = over[order[_rank_in_run(_run_starts(unit[order])) < most]]
+    kept = over[order[rank_in_run(run_starts(unit[order])) < most]]
     return np.concatenate([chosen[~full], kept])
 
 
@@ -172,7 +172,7 @@ def _sort_by_content(rows: Atoms, unit: NDArray[np.int64], content: NDArray[np.u
     equal = np.flatnonzero(packed[1:] == packed[:-1])
     if (content[order[equal]] != content[order[equal + 1]]).any():
         order = np.lexsort((content, unit))
-    alike = np.flatnonzero(~_run_starts(unit[order], content[order]))
+    alike = np.flatnonzero(~run_starts(unit[order], content[order]))
     here, before = (rows.take(order[places]) for places in (alike, alike - 1))
     if (here.cell != before.cell).any() or (here.steps != before.steps).any():
         return np.lexsort((*rows.steps, rows.cell, content, unit))
@@ -193,7 +193,7 @@ def _hash_part(part: NDArray[Any], name: NDArray[np.uint64], key: int) -> NDArra
     return mix_words(name + widen_words(part) * _GOLDEN, key)
 
 
-def _run_starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
+def run_starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of the positions where a run of equal rows begins."""
     first = np.ones(len(parts[0]), bool)
     first[1:] = False
@@ -202,7 +202,7 @@ def _run_starts(*parts: NDArray[Any]) -> NDArray[np.bool_]:
     return first
 
 
-def _rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+def rank_in_run(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Number the positions within each run, from 0."""
     places = np.arange(len(starts))
     return places - np.maximum.accumulate(np.where(starts, places, 0))

@@ -21,8 +21,10 @@ The form of a cell depends on that cell and on the type of its column only.
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ __all__ = [
     "canonical_table",
     "canonical_type",
     "canonical_value",
+    "constant_kind",
     "decode_column",
     "drop_invalid_text",
     "float_cells",
@@ -156,20 +159,10 @@ def _canonical_times(column: pa.Array) -> pa.Array:
     return pa.array(np.where(inside, numbers, 0) * _MICROSECONDS_PER[unit], mask=missing).cast(pa.timestamp("us"))
 
 
+@lru_cache(maxsize=256)
 def canonical_type(stored: pa.DataType) -> pa.DataType:
     """Return the type that ``canonical_column`` gives a column of a stored type."""
-    types = pa.types
-    if types.is_dictionary(stored) or types.is_run_end_encoded(stored):
-        return canonical_type(stored.value_type)
-    if types.is_floating(stored):
-        return pa.float64()
-    if types.is_string(stored) or types.is_string_view(stored):
-        return pa.large_string()
-    if types.is_date(stored) or types.is_timestamp(stored):
-        return pa.timestamp("ns" if types.is_timestamp(stored) and stored.unit == "ns" else "us")
-    if types.is_decimal(stored) and stored.bit_width < 128:
-        return pa.decimal128(stored.precision, stored.scale)
-    return pa.large_binary() if types.is_binary_view(stored) else stored
+    return canonical_column(pa.nulls(0, stored)).type
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
@@ -197,6 +190,15 @@ def canonical_value(value: Any) -> Any:
     if isinstance(value, float | decimal.Decimal):
         return type(value)(0) if value == 0 else value
     return value
+
+
+def constant_kind(value: object) -> Kind | None:
+    """Return the kind of columns that a public constant can be compared with, None for a missing or unusable one."""
+    if isinstance(value, bool):
+        return Kind.BOOLEAN
+    if isinstance(value, int | float | decimal.Decimal):
+        return Kind.REAL
+    return Kind.TEXT if isinstance(value, str) else Kind.TIME if isinstance(value, datetime.date) else None
 
 
 def decode_column(column: pa.Array) -> pa.Array:

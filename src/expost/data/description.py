@@ -17,6 +17,23 @@ __all__ = ["Description", "draft_description"]
 
 _TOP = {"source", "name", "adjacency", "rows", "unit", "types", "lines_are_rows", "bounds", "categories"}
 _UNIT = {"column", "per", "time", "max_rows_per_unit", "max_groups_per_unit"}
+_DRAFT = """\
+# Public facts about this table. Fill in what you need; do not compute anything here from the data.
+source = {source}
+name = {name}
+adjacency = "add-remove"        # or "replace-one": the number of units is then public
+
+[unit]                          # one row is one person unless you name a column
+# column = "ID"
+# max_rows_per_unit = 10        # rows kept of each person
+# max_groups_per_unit = 3       # groups kept of each person
+# per = "week"                  # protect a person within a day, week or month of the time column
+# time = "TIME"
+
+{types}[bounds]                        # public limits; values outside are moved to the nearest limit
+{bounds}
+[categories]                    # public lists; rows with other values are left out of groups
+{lists}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,29 +113,8 @@ class Description:
 def draft_description(source: str, columns: Iterable[tuple[str, str]]) -> str:
     """Draft a description to fill in, from column names and types only; no value of the data is used.
 
-    >>> print(draft_description("people.csv", [("age", "integer"), ("city", "text")]))
-    # Public facts about this table. Fill in what you need; do not compute anything here from the data.
-    source = "people.csv"
-    name = "people"
-    adjacency = "add-remove"        # or "replace-one": the number of units is then public
-    <BLANKLINE>
-    [unit]                          # one row is one person unless you name a column
-    # column = "ID"
-    # max_rows_per_unit = 10        # rows kept of each person
-    # max_groups_per_unit = 3       # groups kept of each person
-    # per = "week"                  # protect a person within a day, week or month of the time column
-    # time = "TIME"
-    <BLANKLINE>
-    [types]                         # of a CSV file, guessed: check them; columns left out are guessed
-    "age" = "integer"
-    "city" = "text"
-    <BLANKLINE>
-    [bounds]                        # public limits; values outside are moved to the nearest limit
-    # "age" = [LOW, HIGH]           # integer
-    <BLANKLINE>
-    [categories]                    # public lists; rows with other values are left out of groups
-    # "city" = ["A", "B"]           # text
-    <BLANKLINE>
+    >>> Description.parse(draft_description("people.csv", [("age", "integer"), ("city", "text")])).types
+    {'age': 'integer', 'city': 'text'}
     """
     quoted = [(json.dumps(name, ensure_ascii=False), kind) for name, kind in columns]
     numeric = (Kind.INTEGER.value, Kind.REAL.value)
@@ -126,32 +122,19 @@ def draft_description(source: str, columns: Iterable[tuple[str, str]]) -> str:
     lists = [f'# {name} = ["A", "B"]'.ljust(32) + f"# {kind}" for name, kind in quoted if kind not in numeric]
     types: list[str] = []
     if source.lower().endswith((".csv", ".tsv")):  # other files store their types
+        typed = [f'{name} = "{kind}"' for name, kind in quoted if kind != Kind.OTHER.value]
         types = [
             "[types]                         # of a CSV file, guessed: check them; columns left out are guessed",
-            *(f'{name} = "{kind}"' for name, kind in quoted if kind != Kind.OTHER.value),
+            *typed,
             "",
         ]
-    lines = [
-        "# Public facts about this table. Fill in what you need; do not compute anything here from the data.",
-        f"source = {json.dumps(source, ensure_ascii=False)}",
-        f"name = {json.dumps(Path(source).stem, ensure_ascii=False)}",
-        'adjacency = "add-remove"        # or "replace-one": the number of units is then public',
-        "",
-        "[unit]                          # one row is one person unless you name a column",
-        '# column = "ID"',
-        "# max_rows_per_unit = 10        # rows kept of each person",
-        "# max_groups_per_unit = 3       # groups kept of each person",
-        '# per = "week"                  # protect a person within a day, week or month of the time column',
-        '# time = "TIME"',
-        "",
-        *types,
-        "[bounds]                        # public limits; values outside are moved to the nearest limit",
-        *bounds,
-        "",
-        "[categories]                    # public lists; rows with other values are left out of groups",
-        *lists,
-    ]
-    return "\n".join(lines) + "\n"
+    return _DRAFT.format(
+        source=json.dumps(source, ensure_ascii=False),
+        name=json.dumps(Path(source).stem, ensure_ascii=False),
+        types="".join(line + "\n" for line in types),
+        bounds="".join(line + "\n" for line in bounds),
+        lists="".join(line + "\n" for line in lists),
+    )
 
 
 def _check_interval(name: str, pair: Any) -> tuple[float, float]:

@@ -13,18 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from expost.data.canonical_cell import (
-    Kind,
-    canonical_column,
-    canonical_type,
-    decode_column,
-    float_cells,
-    missing_cells,
-)
+from expost.data.canonical_cell import Kind, canonical_column, decode_column, float_cells, missing_cells
 from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation
 from expost.data.value_place import find_places, to_moment
 
-__all__ = ["Numbers", "Texts", "Times", "Truths", "Values", "evaluate", "evaluate_cells", "read_column"]
+__all__ = [
+    "Numbers",
+    "Texts",
+    "Times",
+    "Truths",
+    "Values",
+    "evaluate",
+    "evaluate_cells",
+    "evaluate_filter",
+    "read_column",
+]
 
 Derived = Mapping[str, Expression]
 
@@ -45,15 +48,12 @@ class Numbers:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Mask of the missing values."""
         return np.isnan(self.numbers)
 
     def to_column(self) -> pa.Array:
-        """Convert to an Arrow column; NaN stays NaN."""
         return pa.array(self.numbers)
 
     def to_floats(self) -> NDArray[np.float64]:
-        """Return the floats, NaN where missing."""
         return self.numbers
 
 
@@ -66,7 +66,6 @@ class Truths:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Mask of the unknown values."""
         return ~self.known
 
     @property
@@ -75,11 +74,9 @@ class Truths:
         return self.true & self.known
 
     def to_column(self) -> pa.Array:
-        """Convert to an Arrow column; null where unknown."""
         return pa.array(self.true, mask=~self.known)
 
     def to_floats(self) -> NDArray[np.float64]:
-        """Return 0, 1, or NaN where unknown."""
         return np.where(self.known, self.true, np.nan)
 
 
@@ -91,11 +88,9 @@ class Texts:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Mask of the missing values."""
         return _to_mask(self.texts.is_null())
 
     def to_column(self) -> pa.Array:
-        """Return the Arrow column."""
         return self.texts
 
 
@@ -107,11 +102,9 @@ class Times:
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Mask of the missing values."""
         return np.isnat(self.moments)
 
     def to_column(self) -> pa.Array:
-        """Convert to an Arrow column; null where missing."""
         return pa.array(self.moments)
 
 
@@ -154,10 +147,17 @@ def evaluate_cells(expression: Expression, batch: pa.RecordBatch, derived: Deriv
 
     A stored column is returned without conversion, so that integers beyond 2^53, decimals and nanoseconds stay distinct.
     """
-    if isinstance(expression, ColumnName) and expression.name not in (derived or {}):
-        column = batch.column(expression.name)
-        return column if column.type == canonical_type(column.type) else canonical_column(column)
-    return evaluate(expression, batch, derived).to_column()
+    stored = _stored_column(expression, batch, derived or {})
+    return evaluate(expression, batch, derived).to_column() if stored is None else stored
+
+
+def evaluate_filter(where: Expression | None, batch: pa.RecordBatch, derived: Derived) -> NDArray[np.bool_]:
+    """Return a mask of the rows for which a filter is known to hold; all rows without a filter."""
+    if where is None:
+        return np.ones(batch.num_rows, bool)
+    condition = evaluate(where, batch, derived)
+    # The bare constant NULL is never true. The mask is a copy, because callers narrow it further.
+    return condition.certain if isinstance(condition, Truths) else np.zeros(batch.num_rows, bool)
 
 
 def read_column(column: pa.Array) -> Values:
@@ -389,17 +389,13 @@ _COMPARISONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ">": (pc.greater, np.greater),
     ">=": (pc.greater_equal, np.greater_equal),
 }
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    **{"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.mod},
+    **{"abs": np.abs, "floor": np.floor, "ceil": np.ceil, "round": np.rint},
+}
 _OPERATIONS: dict[str, Callable[..., _Found]] = {
     **{name: _make_comparison(*pair) for name, pair in _COMPARISONS.items()},
-    "+": _make_arithmetic(np.add),
-    "-": _make_arithmetic(np.subtract),
-    "*": _make_arithmetic(np.multiply),
-    "/": _make_arithmetic(np.divide),
-    "%": _make_arithmetic(np.mod),
-    "abs": _make_arithmetic(np.abs),
-    "floor": _make_arithmetic(np.floor),
-    "ceil": _make_arithmetic(np.ceil),
-    "round": _make_arithmetic(np.rint),
+    **{name: _make_arithmetic(function) for name, function in _ARITHMETIC.items()},
     "AND": _combine_and,
     "OR": _combine_or,
     "NOT": _negate_truths,

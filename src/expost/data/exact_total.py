@@ -5,7 +5,7 @@ Every result is the same whatever the engine, the order of rows, the batches and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import add
 from typing import TypeVar
@@ -18,28 +18,25 @@ from numpy.typing import NDArray
 from expost.data.axis import FoundKeys, key_column
 from expost.data.bounding import Atoms, Limits, bound_contributions
 from expost.data.canonical_cell import missing_cells
-from expost.data.clamp import Clamp
 from expost.data.engines.engine import Engine, run_parallel
-from expost.data.evaluation import Truths, evaluate
+from expost.data.evaluation import evaluate_filter
 from expost.data.expression import Expression
 from expost.data.tally import PowerSums, Tally, stored_columns
 from expost.data.unit_identity import unit_words
 from expost.data.unit_shard import MEMORY_LIMIT, Shards, show_progress
 
-__all__ = ["exact_sums", "find_keys", "read_features", "rows_per_cell", "single_steps"]
+__all__ = ["exact_sums", "find_keys", "rows_per_cell", "single_steps"]
 
 T = TypeVar("T")
 
 _STEP_BITS = 32  # steps and cells are both below 2^32, so that a pair fits into 64 bits and sorts as one word
 
 
-def exact_sums(
-    engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int = MEMORY_LIMIT
-) -> PowerSums:
+def exact_sums(engine: Engine, tally: Tally, limits: Limits | None, *, memory_limit: int = MEMORY_LIMIT) -> PowerSums:
     """Return the exact power sums of a tally, one column per cell."""
     total = tally.zero_sums()
     if limits is not None:
-        return reduce(add, _map_bounded(tally.sum_atoms, engine, tally, limits, secret, memory_limit), total)
+        return reduce(add, _map_bounded(tally.sum_atoms, engine, tally, limits, memory_limit), total)
     with show_progress() as tick:
         for part in engine.map(tally.sum_batch, tally.columns):
             total += part
@@ -47,11 +44,9 @@ def exact_sums(
     return total
 
 
-def single_steps(
-    engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int
-) -> list[NDArray[np.int64]]:
+def single_steps(engine: Engine, tally: Tally, limits: Limits | None, *, memory_limit: int) -> list[NDArray[np.int64]]:
     """Return the steps of the tally's one measured column, one integer per row, as one sorted array per cell."""
-    parts = list(_kept_atoms(engine, tally, limits, secret, memory_limit))
+    parts = list(_kept_atoms(engine, tally, limits, memory_limit))
     cell = np.concatenate([np.zeros(0, np.int64), *(part.cell for part in parts)]).astype(np.int64)
     steps = np.concatenate([np.zeros(0, np.int64), *(part.steps[0] for part in parts)]).astype(np.int64)
     # Sorted, so that neither the order of rows nor the batches show.
@@ -60,12 +55,10 @@ def single_steps(
     return np.split(ordered & ((1 << _STEP_BITS) - 1), ends)
 
 
-def rows_per_cell(
-    engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, *, memory_limit: int
-) -> NDArray[np.int64]:
+def rows_per_cell(engine: Engine, tally: Tally, limits: Limits | None, *, memory_limit: int) -> NDArray[np.int64]:
     """Count the rows of each cell after contribution bounding. There may be many cells, of which a part has few."""
     rows = np.zeros(tally.cells, np.int64)
-    for atoms in _kept_atoms(engine, tally, limits, secret, memory_limit):
+    for atoms in _kept_atoms(engine, tally, limits, memory_limit):
         cells, counts = np.unique(atoms.cell, return_counts=True)
         rows[cells] += counts
     return rows
@@ -76,10 +69,7 @@ def find_keys(engine: Engine, tally: Tally, expression: Expression) -> FoundKeys
 
     def read_keys(batch: pa.RecordBatch) -> pa.Array:
         # Rows that the filter drops or that belong to no unit open no group.
-        kept = np.ones(batch.num_rows, bool)
-        if tally.where is not None:
-            condition = evaluate(tally.where, batch, tally.derived)
-            kept &= condition.certain if isinstance(condition, Truths) else False
+        kept = evaluate_filter(tally.where, batch, tally.derived)
         if not tally.unit.is_row:
             kept &= unit_words(tally.unit, batch, tally.derived, b"")[1]
         column = key_column(expression, batch, tally.derived)
@@ -94,60 +84,21 @@ def find_keys(engine: Engine, tally: Tally, expression: Expression) -> FoundKeys
     return FoundKeys(expression, column.take(pc.sort_indices(column)), tally.key)
 
 
-def read_features(
-    engine: Engine,
-    tally: Tally,
-    clamps: Sequence[Clamp | None],
-    limits: Limits | None,
-    secret: bytes,
-    *,
-    rows_per_batch: int,
-    memory_limit: int,
-) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of at most ``rows_per_batch`` rows of floats, one column per measured expression of the tally."""
-
-    def read_bits(batch: pa.RecordBatch) -> Atoms:
-        # Contribution bounding handles integers, so the two halves of a float's bits take the place of steps.
-        words, cell, numbers = tally.read_rows(batch)
-        columns = [np.array(column, dtype=np.float64) for column in numbers]
-        for column, clamp in zip(columns, clamps, strict=True):
-            if clamp is not None:
-                np.clip(column, float(clamp.low), float(clamp.high), out=column)
-        bits = np.ascontiguousarray(np.stack(columns)).view(np.uint32)
-        return Atoms(words, cell, bits.reshape(len(columns), -1, 2).transpose(0, 2, 1).reshape(2 * len(columns), -1))
-
-    def read_blocks() -> Iterator[Atoms]:
-        if limits is None:
-            yield from engine.map(read_bits, tally.columns)
-            return
-        with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
-            for shard in shards.collect(engine, read_bits, tally.columns):
-                yield bound_contributions(shard, limits, secret)
-
-    for atoms in read_blocks():
-        halves = atoms.steps.astype(np.uint32).reshape(-1, 2, len(atoms)).transpose(2, 0, 1)
-        floats = np.ascontiguousarray(halves).view(np.float64)[:, :, 0]
-        for start in range(0, len(floats), rows_per_batch):
-            yield floats[start : start + rows_per_batch]
-
-
-def _kept_atoms(
-    engine: Engine, tally: Tally, limits: Limits | None, secret: bytes, memory_limit: int
-) -> Iterator[Atoms]:
+def _kept_atoms(engine: Engine, tally: Tally, limits: Limits | None, memory_limit: int) -> Iterator[Atoms]:
     """Yield the rows that count after contribution bounding, part by part."""
     if limits is None:
         return engine.map(tally.read_atoms, tally.columns)
-    return _map_bounded(lambda atoms: atoms, engine, tally, limits, secret, memory_limit)
+    return _map_bounded(lambda atoms: atoms, engine, tally, limits, memory_limit)
 
 
 def _map_bounded(
-    function: Callable[[Atoms], T], engine: Engine, tally: Tally, limits: Limits, secret: bytes, memory_limit: int
+    function: Callable[[Atoms], T], engine: Engine, tally: Tally, limits: Limits, memory_limit: int
 ) -> Iterator[T]:
-    """Collect each unit's rows, bound them, and yield ``function`` of every shard."""
+    """Collect each unit's rows, bound them with the tally's secret, and yield ``function`` of every shard."""
 
     def run_shard(atoms: Atoms) -> T:
-        return function(bound_contributions(atoms, limits, secret, tally.group_words))
+        return function(bound_contributions(atoms, limits, tally.key, tally.group_words))
 
-    with Shards(key=int.from_bytes(secret[:8], "little"), memory_limit=memory_limit) as shards:
+    with Shards(key=int.from_bytes(tally.key[:8], "little"), memory_limit=memory_limit) as shards:
         shards.collect(engine, tally.read_atoms, tally.columns)
         yield from run_parallel(run_shard, shards, threads=shards.threads)

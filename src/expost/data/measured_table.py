@@ -16,8 +16,8 @@ from expost.data.bounding import Limits
 from expost.data.canonical_cell import Kind
 from expost.data.clamp import Clamp
 from expost.data.engines.engine import Engine
-from expost.data.evaluation import Truths, evaluate
-from expost.data.exact_total import exact_sums, find_keys, read_features, rows_per_cell, single_steps
+from expost.data.evaluation import evaluate, evaluate_filter
+from expost.data.exact_total import exact_sums, find_keys, rows_per_cell, single_steps
 from expost.data.expression import ColumnName, Expression, col
 from expost.data.sealed_form import CountForm, Form, sealed_integers, unit_sensitivity
 from expost.data.sql_expression import parse_sql
@@ -25,8 +25,6 @@ from expost.data.table_schema import Schema, check_categories, check_filter, kin
 from expost.data.tally import Measured, Tally, stored_columns
 
 __all__ = ["MeasuredTable"]
-
-_ANY = Clamp.of((0, 1))  # a placeholder for columns that are read without clamping
 
 
 class MeasuredTable:
@@ -148,21 +146,19 @@ class MeasuredTable:
     ) -> Sealed:
         """Measure the exact coordinates of all cells, cell after cell, and seal them."""
         limits = self.limits(tally, once=once)
-        keyed = replace(tally, key=secret)
-        sums = exact_sums(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        sums = exact_sums(self._engine, replace(tally, key=secret), limits, memory_limit=self._memory_limit)
         return Sealed(sealed_integers(form, sums), under or unit_sensitivity(form, tally, limits, self.adjacency))
 
     def measure_parts(self, form: Form, tally: Tally, *, parts: int, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """Measure like ``measure_total``, cut the cells into even runs and seal each run by itself."""
-        keyed = replace(tally, key=secret)
-        sums = exact_sums(self._engine, keyed, self.limits(tally), secret, memory_limit=self._memory_limit)
+        keyed, limits = replace(tally, key=secret), self.limits(tally)
+        sums = exact_sums(self._engine, keyed, limits, memory_limit=self._memory_limit)
         return [Sealed(part, under) for part in np.split(sealed_integers(form, sums), parts)]
 
     def measure_steps(self, tally: Tally, *, secret: bytes, under: Sensitivity) -> list[Sealed]:
         """Measure the steps of one measured column, one integer per row, and seal them cell by cell."""
-        limits = self.limits(tally)
-        keyed = replace(tally, key=secret)
-        exact = single_steps(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        keyed, limits = replace(tally, key=secret), self.limits(tally)
+        exact = single_steps(self._engine, keyed, limits, memory_limit=self._memory_limit)
         return [Sealed(cell, under) for cell in exact]
 
     def measure_occupied(
@@ -172,9 +168,8 @@ class MeasuredTable:
 
         A key whose rows were all dropped must not open a group: a unit may have any number of such keys.
         """
-        limits = self.limits(tally, once=once)
-        keyed = replace(tally, key=secret)
-        rows = rows_per_cell(self._engine, keyed, limits, secret, memory_limit=self._memory_limit)
+        keyed, limits = replace(tally, key=secret), self.limits(tally, once=once)
+        rows = rows_per_cell(self._engine, keyed, limits, memory_limit=self._memory_limit)
         found = np.flatnonzero(rows)
         return Sealed(rows[found], under), found
 
@@ -200,33 +195,9 @@ class MeasuredTable:
     def _compute_batch(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
         """Apply the filter and compute the derived columns."""
         if self._filter is not None:
-            condition = evaluate(self._filter, batch, self._derived)
-            kept = condition.certain if isinstance(condition, Truths) else np.zeros(batch.num_rows, bool)
-            batch = batch.filter(pa.array(kept))
+            batch = batch.filter(pa.array(evaluate_filter(self._filter, batch, self._derived)))
         arrays = [
             evaluate(col(name), batch, self._derived).to_column() if name in self._derived else batch.column(name)
             for name in columns
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-    def read_features(
-        self, features: Sequence[str], target: str | None = None, *, rows_per_batch: int = 1 << 16, secret: bytes = b""
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
-        """Read features and targets as floats after filter and contribution bounding. SECRET: see ``batches``.
-
-        Rows that miss a value are left out, and values are clamped if bounds are declared.
-        """
-        names = [*features] if target is None else [*features, target]
-        clamps = [self.clamp(col(name)) if name in self.bounds else None for name in names]
-        tally = self.tally(measured=tuple(Measured(col(name), _ANY) for name in names))
-        blocks = read_features(
-            self._engine,
-            tally,
-            clamps,
-            self.limits(tally),
-            secret,
-            rows_per_batch=rows_per_batch,
-            memory_limit=self._memory_limit,
-        )
-        for block in blocks:
-            yield (block, None) if target is None else (block[:, :-1], block[:, -1])

@@ -11,6 +11,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from expost.data.bounding import rank_in_run, run_starts
+
 __all__ = ["KEY_BITS", "Mark", "Names", "RowCensus", "RowIdentity", "RowPass", "row_coins"]
 
 Names = NDArray[np.bytes_]
@@ -158,11 +160,8 @@ class RowPass:
             rows = np.flatnonzero(self._repeated[place] == names)
             place = place[rows]
             order = np.argsort(place, kind="stable")
-            ordered, positions = place[order], np.arange(len(order))
-            starts = np.ones(len(order), bool)
-            starts[1:] = ordered[1:] != ordered[:-1]
-            rank = positions - np.maximum.accumulate(np.where(starts, positions, 0))
-            numbers[rows[order]] = self._met[ordered] + rank
+            ordered = place[order]
+            numbers[rows[order]] = self._met[ordered] + rank_in_run(run_starts(ordered))
             self._met += np.bincount(place, minlength=len(self._met))
         return self._identity.draw_coins(names, numbers)
 

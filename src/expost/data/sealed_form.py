@@ -41,29 +41,18 @@ _LARGEST = (1 << 63) - 1
 class Form(Protocol):
     """Integer coordinates of a cell, linear in its power sums.
 
-    ``row_size`` is the largest L1 norm of one row's contribution, ``row_spread`` the largest L1 distance between the
+    A cell has ``size`` coordinates, which need powers of steps up to ``degree``. ``row_size`` is the largest L1 norm of one row's contribution, ``row_spread`` the largest L1 distance between the
     contributions of two rows of one cell. Both are exact, rounding included, because they range over whole steps.
     """
 
     @property
-    def size(self) -> int:
-        """Number of coordinates of one cell."""
-        ...
-
+    def size(self) -> int: ...
     @property
-    def degree(self) -> int:
-        """The highest power of steps that is needed."""
-        ...
-
+    def degree(self) -> int: ...
     @property
-    def row_size(self) -> int:
-        """The largest L1 norm of one row's contribution."""
-        ...
-
+    def row_size(self) -> int: ...
     @property
-    def row_spread(self) -> int:
-        """The largest L1 distance between the contributions of two rows of one cell."""
-        ...
+    def row_spread(self) -> int: ...
 
     def coordinates(self, sums: PowerSums) -> Integers:
         """Return the integers of all cells, one line per coordinate and one column per cell."""

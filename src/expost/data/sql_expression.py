@@ -12,24 +12,9 @@ from expost.data.expression import RESERVED, ColumnName, Expression, Literal, Op
 
 __all__ = ["FUNCTIONS", "parse_sql"]
 
-FUNCTIONS = {
-    "abs": 1,
-    "ceil": 1,
-    "coalesce": 2,
-    "contains": 2,
-    "day": 1,
-    "floor": 1,
-    "hour": 1,
-    "length": 1,
-    "lower": 1,
-    "month": 1,
-    "number": 1,
-    "round": 1,
-    "starts_with": 2,
-    "upper": 1,
-    "weekday": 1,
-    "year": 1,
-}
+_NUMBERS, _TEXTS = ("abs", "ceil", "floor", "number", "round"), ("length", "lower", "upper")
+_CALENDAR = ("day", "hour", "month", "weekday", "year")
+FUNCTIONS = {name: 1 for name in (*_NUMBERS, *_TEXTS, *_CALENDAR)} | {"coalesce": 2, "contains": 2, "starts_with": 2}
 """The functions that a text may call, each with its number of arguments."""
 
 _TOKEN = re.compile(

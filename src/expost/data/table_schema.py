@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from expost.core import InvalidRequest
-from expost.data.canonical_cell import Kind
+from expost.data.canonical_cell import Kind, constant_kind
 from expost.data.expression import ColumnName, Expression, Literal, Lookup, Operation, is_exact
 
 __all__ = ["Schema", "check_categories", "check_filter", "kind_of"]
@@ -106,14 +105,14 @@ def kind_of(expression: Expression, schema: Schema, derived: Mapping[str, Expres
             )
         return kind
     if isinstance(expression, Literal):
-        return _constant_kind(expression.value)
+        return constant_kind(expression.value)
     if isinstance(expression, Lookup):
-        found = {kind_of(expression.key, schema, derived), *map(_constant_kind, expression.keys)}
+        found = {kind_of(expression.key, schema, derived), *map(constant_kind, expression.keys)}
         if len({kind.family for kind in found if kind is not None}) > 1:
             raise InvalidRequest(
                 f"Expected keys of one kind in {expression!r}", do="Give both tables a key column of the same kind"
             )
-        return next((entry for value in expression.values if (entry := _constant_kind(value))), Kind.REAL)
+        return next((entry for value in expression.values if (entry := constant_kind(value))), Kind.REAL)
     assert isinstance(expression, Operation)
     return _operation_kind(expression, [kind_of(each, schema, derived) for each in expression.arguments])
 
@@ -132,7 +131,7 @@ def check_categories(
 ) -> None:
     """Raise if a category could never equal a value of an expression of this kind, or if floats would merge two."""
     listed = [value for value in values if value is not None]
-    kinds = () if kind is None else map(_constant_kind, listed)
+    kinds = () if kind is None else map(constant_kind, listed)
     for found in kinds:
         if kind is not None and found is not None and found.family is not kind.family:
             raise InvalidRequest(
@@ -145,17 +144,6 @@ def check_categories(
             f"Expected categories of {expression!r} that 64-bit floats hold exactly",
             do="Store large whole numbers in a column of integers, or as texts",
         )
-
-
-def _constant_kind(value: object) -> Kind | None:
-    """Return the kind of a public constant, or None for a missing one."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return Kind.BOOLEAN
-    if isinstance(value, datetime.date):
-        return Kind.TIME
-    return Kind.TEXT if isinstance(value, str) else Kind.REAL
 
 
 def _operation_kind(expression: Operation, kinds: list[Kind | None]) -> Kind | None:

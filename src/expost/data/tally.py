@@ -15,7 +15,7 @@ from expost.core import Unit
 from expost.data.axis import Axis, FoundKeys
 from expost.data.bounding import Atoms
 from expost.data.clamp import Clamp
-from expost.data.evaluation import Numbers, Truths, evaluate
+from expost.data.evaluation import Numbers, Truths, evaluate, evaluate_filter
 from expost.data.expression import ColumnName, Expression
 from expost.data.unit_identity import content_words, label_words, mix_words, unit_words
 
@@ -163,14 +163,9 @@ class Tally:
         """The narrowest integer type that numbers all cells."""
         return np.uint16 if self.cells <= 1 << 16 else np.uint32 if self.cells <= 1 << 32 else np.uint64
 
-    def read_rows(
-        self, batch: pa.RecordBatch
-    ) -> tuple[list[NDArray[Any]], NDArray[Any], list[NDArray[np.floating[Any]]]]:
-        """Return unit words, cells and measured numbers of the rows that count."""
-        kept = np.ones(batch.num_rows, bool)
-        if self.where is not None:
-            condition = evaluate(self.where, batch, self.derived)
-            kept &= condition.certain if isinstance(condition, Truths) else False
+    def read_atoms(self, batch: pa.RecordBatch) -> Atoms:
+        """Reduce the rows of a batch that count to integers: unit words, cells and clamped steps."""
+        kept = evaluate_filter(self.where, batch, self.derived)
         cell: NDArray[Any] | None = None
         for axis in self.axes:
             codes = axis.codes(batch, self.derived)
@@ -186,7 +181,10 @@ class Tally:
         if not kept.all():
             words, columns = [word[kept] for word in words], [column[kept] for column in columns]
             cell = cell[kept]
-        return words, cell.astype(self._cell_type, copy=False), columns
+        steps = np.empty((len(columns), len(cell)))
+        for each, column, out in zip(self.measured, columns, steps, strict=True):
+            each.clamp.to_steps(column, out)
+        return Atoms(words, cell.astype(self._cell_type, copy=False), steps)
 
     def _read_numbers(
         self, expression: Expression, batch: pa.RecordBatch, kept: NDArray[np.bool_]
@@ -203,22 +201,9 @@ class Tally:
         kept &= ~values.missing
         return values.true.astype(np.float64) if isinstance(values, Truths) else values.numbers
 
-    def read_atoms(self, batch: pa.RecordBatch) -> Atoms:
-        """Reduce the rows of a batch that count to integers."""
-        return self._clamp_rows(*self.read_rows(batch))
-
     def sum_batch(self, batch: pa.RecordBatch) -> PowerSums:
         """Return the power sums of the rows of a batch that count."""
-        return self.sum_atoms(self._clamp_rows(*self.read_rows(batch)))
-
-    def _clamp_rows(
-        self, words: list[NDArray[Any]], cell: NDArray[Any], columns: list[NDArray[np.floating[Any]]]
-    ) -> Atoms:
-        """Reduce the measured numbers of some rows to whole steps."""
-        steps = np.empty((len(columns), len(cell)))
-        for each, column, out in zip(self.measured, columns, steps, strict=True):
-            each.clamp.to_steps(column, out)
-        return Atoms(words, cell, steps)
+        return self.sum_atoms(self.read_atoms(batch))
 
     def group_words(self, cell: NDArray[Any]) -> NDArray[np.uint64]:
         """Hash the group of each row to a word that depends on the group's own labels only.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
-from expost.data.canonical_cell import Kind, canonical_column, canonical_value, float_cells
+from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
 from expost.data.expression import as_utc
 
 __all__ = ["TYPES", "check_types", "frame_to_table", "implied_types", "is_frame", "lists_to_table", "retype_table"]
@@ -65,20 +65,11 @@ def implied_types(
     """
     implied = dict.fromkeys(bounds, "real")
     for column, values in categories.items():
-        kinds = {_value_type(canonical_value(value)) for value in values if value is not None}
+        kinds = {constant_kind(canonical_value(value)) for value in values if value is not None}
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind is not None:
-            implied[column] = kind
+            implied[column] = kind.value
     return implied if time_column is None else {**implied, time_column: "time"}
-
-
-def _value_type(value: Any) -> str | None:
-    """Return the declared type that holds a public value."""
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float | Decimal):
-        return "real"
-    return "text" if isinstance(value, str) else "time" if isinstance(value, datetime.date) else None
 
 
 def is_frame(source: Any) -> bool:

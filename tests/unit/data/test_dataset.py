@@ -130,33 +130,6 @@ def test_categories_of_a_truth_are_known() -> None:
         Dataset(TABLE).axis("city")
 
 
-def test_matrices_stream_with_missing_rows_left_out_and_bounds_applied() -> None:
-    table = pa.table({"a": [1.0, 2.0, None, 99.0], "b": [1, 2, 3, 4], "who": [1, 1, 2, 3]})
-    dataset = Dataset(table, bounds={"a": (0, 10)})
-
-    blocks = list(dataset.read_features(["a"], "b", rows_per_batch=2))
-
-    assert [block[0].tolist() for block in blocks] == [[[1.0], [2.0]], [[10.0]]]
-    assert [block[1].tolist() for block in blocks] == [[1.0, 2.0], [4.0]]
-    assert next(iter(dataset.read_features(["b"])))[1] is None
-
-
-def test_matrices_are_bounded_by_unit_and_the_same_secret_gives_the_same_rows() -> None:
-    rng = np.random.default_rng(0)
-    table = pa.table({"x": rng.normal(size=500), "y": rng.normal(size=500), "who": rng.integers(0, 50, 500)})
-    dataset = Dataset(table, unit="who", max_rows_per_unit=3)
-
-    def rows(secret: bytes) -> np.ndarray:
-        found = np.concatenate([np.column_stack(block) for block in dataset.read_features(["x"], "y", secret=secret)])
-        return found[np.lexsort(found.T)]
-
-    again = rows(b"secret!!")
-    np.testing.assert_array_equal(rows(b"secret!!"), again)
-    assert len(again) <= 150
-    assert set(map(tuple, again.tolist())) <= set(zip(table["x"].to_pylist(), table["y"].to_pylist(), strict=True))
-    assert not np.array_equal(rows(b"another!"), again)
-
-
 def test_the_identity_tells_tables_units_and_filters_apart(tmp_path) -> None:
     path = tmp_path / "people.parquet"
     pq.write_table(TABLE.drop_columns("list"), path)
