@@ -47,13 +47,7 @@ class Adjacency(enum.Enum):
 
 
 class Window(enum.Enum):
-    """The length of one time window of a user-time unit.
-
-    Examples
-    --------
-    >>> Window("week")
-    <Window.WEEK: 'week'>
-    """
+    """The length of one time window of a user-time unit."""
 
     DAY = "day"
     WEEK = "week"

@@ -120,12 +120,7 @@ class WrongArguments(InvalidRequest, TypeError):
 
 
 class MissingExtra(InvalidRequest, ImportError):
-    """An optional package is not installed. The message names the extra that installs it.
-
-    >>> raise MissingExtra("plots", package="matplotlib")
-    Traceback (most recent call last):
-    expost.core.errors.MissingExtra: Expected the package matplotlib, which is not installed. Run: pip install "expost[plots]".
-    """
+    """An optional package is not installed. The message names the extra that installs it."""
 
     code = "missing_extra"
 
@@ -220,11 +215,7 @@ class EngineFailed(_Sentence):
 
 
 class TableChanged(EngineFailed):
-    """The table had other rows in a later reading than in the first. Nothing leaves, and the worst case stays charged.
-
-    >>> str(TableChanged())[:52]
-    'Cannot finish because the rows of the table changed '
-    """
+    """The table had other rows in a later reading than in the first. Nothing leaves, and the worst case stays charged."""
 
     code = "table_changed"
 
@@ -253,11 +244,7 @@ class LedgerUnsound(_Sentence):
 
 
 class SealBroken(ExpostError, TypeError):
-    """Code tried to read an exact answer. Only the noise that protects it may.
-
-    >>> issubclass(SealBroken, TypeError)
-    True
-    """
+    """Code tried to read an exact answer. Only the noise that protects it may."""
 
     code = "seal_broken"
     cost = "nothing leaves"

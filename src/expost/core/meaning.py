@@ -104,11 +104,7 @@ def loss_bound(loss: Loss, failure_probability: float | Fraction = 0) -> float:
 
 
 def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> float:
-    """Return epsilon - ln(1 - delta/b), the smallest bound for all (epsilon, delta) mechanisms (interpretation.md, Theorem 2).
-
-    >>> approx_loss_bound(Fraction(1), Fraction(0), Fraction(0))
-    1.0
-    """
+    """Return epsilon - ln(1 - delta/b), the smallest bound for all (epsilon, delta) mechanisms (interpretation.md, Theorem 2)."""
     if not delta:
         return float_up(epsilon)
     # An event A of probability b and loss above x: b <= e^epsilon Q(A) + delta and Q(A) < e^-x b.
@@ -118,22 +114,14 @@ def approx_loss_bound(epsilon: Fraction, delta: Fraction, chance: Fraction) -> f
 
 
 def concentrated_loss_bound(rho: Fraction, chance: Fraction) -> float:
-    """Return rho + 2 sqrt(rho ln(1/b)), Chernoff's bound over all orders (BS16, Proposition 1.3; interpretation.md, Theorem 3).
-
-    >>> round(concentrated_loss_bound(Fraction(1, 2), Fraction(1, 10**6)), 3)
-    5.757
-    """
+    """Return rho + 2 sqrt(rho ln(1/b)), Chernoff's bound over all orders (BS16, Proposition 1.3; interpretation.md, Theorem 3)."""
     if not rho:
         return 0.0
     return (float(rho) + 2 * math.sqrt(float(rho) * _log_inverse(chance))) * (1 + _MARGIN)
 
 
 def renyi_loss_bound(curve: Iterable[tuple[float, float]], chance: Fraction) -> float:
-    """Return the smallest R_a + ln(1/b)/(a - 1) over pairs (a, R_a), Chernoff's bound at each order (interpretation.md, Theorem 3).
-
-    >>> round(renyi_loss_bound([(2.0, 0.1), (32.0, 1.6)], Fraction(1, 10**6)), 3)
-    2.046
-    """
+    """Return the smallest R_a + ln(1/b)/(a - 1) over pairs (a, R_a), Chernoff's bound at each order (interpretation.md, Theorem 3)."""
     log = _log_inverse(chance)
     above = ((max(order, _LEAST_ORDER) - 1, cost) for order, cost in curve)
     # The float of an order may be off by 2^-53 of it, which is more of the order minus one: hence the factor.
@@ -143,11 +131,7 @@ def renyi_loss_bound(curve: Iterable[tuple[float, float]], chance: Fraction) -> 
 
 
 def gaussian_loss_bound(mu_squared: Fraction, chance: Fraction) -> float:
-    """Return ln(b / Q(z + mu)) with Q(z) = b, Q the normal upper tail; it is exact (interpretation.md, Theorem 1).
-
-    >>> round(gaussian_loss_bound(Fraction(1), Fraction(1, 10**6)), 3)
-    5.432
-    """
+    """Return ln(b / Q(z + mu)) with Q(z) = b, Q the normal upper tail; it is exact (interpretation.md, Theorem 1)."""
     if not mu_squared or chance >= 1:
         return 0.0
     shown = float(chance)

@@ -16,18 +16,9 @@ __all__ = ["Plan", "PlanContext", "Query", "RefiningPlan", "SteppedPlan"]
 class PlanContext:
     """The public facts beyond the dataset that a plan may depend on.
 
-    Parameters
-    ----------
-    released : object, optional
-        The cache of gradual releases that earlier answers paid for. A plan may continue them and pay the difference.
-    definitions : frozenset of str, default empty
-        The privacy definitions of the accounts that will pay (``"pure"``, ``"approx"``, ``"zcdp"``, ``"gdp"``). A
-        query that can be charged in several currencies chooses by them. Empty means unknown.
-
-    Examples
-    --------
-    >>> PlanContext(definitions=frozenset({"pure"})).released is None
-    True
+    ``released`` is the cache of gradual releases that earlier answers paid for; a plan may continue them and pay the
+    difference. ``definitions`` are those of the accounts that will pay (``"pure"``, ``"approx"``, ``"zcdp"``, ``"gdp"``);
+    a query that can be charged in several currencies chooses by them. Empty means unknown.
     """
 
     # An argument rather than a field of the query, so that queries stay frozen, comparable values.

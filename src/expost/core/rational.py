@@ -50,21 +50,13 @@ def rational(value: object, name: str, *, positive: bool = True, do: str | None 
 
 
 def read_amount(value: object, name: str) -> Fraction:
-    """Read an exact number >= 0. A fraction is returned unchanged.
-
-    >>> read_amount(0.1, "epsilon")
-    Fraction(1, 10)
-    """
+    """Read an exact number >= 0. A fraction is returned unchanged."""
     # Computed amounts are exact already and may be smaller than anything a caller would type. They are also frequent.
     return value if isinstance(value, Fraction) and value >= 0 else rational(value, name, positive=False)
 
 
 def float_up(value: Fraction | float) -> float:
-    """Return the smallest float that is not below an exact number.
-
-    >>> Fraction(float_up(Fraction(1, 3))) >= Fraction(1, 3)
-    True
-    """
+    """Return the smallest float that is not below an exact number."""
     nearest = float(value)
     # The comparison is in integers because it runs for every event, and fractions are slow.
     numerator, denominator = nearest.as_integer_ratio()
@@ -74,11 +66,7 @@ def float_up(value: Fraction | float) -> float:
 
 
 def probability(value: object, name: str) -> Fraction:
-    """Return an exact number strictly between 0 and 1.
-
-    >>> probability(0.05, "failure_probability")
-    Fraction(1, 20)
-    """
+    """Return an exact number strictly between 0 and 1."""
     exact = rational(value, name, do=f"Pass a {name} between 0 and 1, both excluded")
     if exact >= 1:
         raise InvalidRequest(f"Expected {name} between 0 and 1, both excluded", got=value, do=f"Pass a smaller {name}")
@@ -86,11 +74,7 @@ def probability(value: object, name: str) -> Fraction:
 
 
 def finite(value: object, name: str, *, do: str | None = None) -> float:
-    """Return a finite number of either sign as a float.
-
-    >>> finite(Fraction(-1, 2), "bound")
-    -0.5
-    """
+    """Return a finite number of either sign as a float."""
     exact = _read_exactly(value)
     try:
         found = math.nan if exact is None else float(exact)

@@ -28,13 +28,7 @@ _PICTURES = "expost.pictures"  # the group of entry points that draw core values
 
 
 class Outcome(enum.Enum):
-    """How a run ended.
-
-    Examples
-    --------
-    >>> Outcome.CERTIFIED.met
-    True
-    """
+    """How a run ended."""
 
     CERTIFIED = "certified"
     """The target is reached, decided from what was released and the public law of the noise: no test paid."""
@@ -304,9 +298,6 @@ class Step:
     """One rung of a climb: level, value, interval.
 
     Showing the rungs below the last is free: each is a randomisation of the last (LNRWW17, Theorem 2.7).
-
-    >>> Step(Fraction(1, 10), 41.0, 30.0, 52.0).width
-    22.0
     """
 
     epsilon: Fraction

@@ -20,11 +20,7 @@ _REFUSED = (
 
 
 class Norm(enum.Enum):
-    """The norm a sensitivity is measured in.
-
-    >>> Norm("l1")
-    <Norm.L1: 'l1'>
-    """
+    """The norm a sensitivity is measured in."""
 
     L1 = "l1"
     L2 = "l2"

@@ -90,7 +90,13 @@ class Description:
             raise InvalidRequest("Expected types as texts", do='Write "age" = "integer" under [types]')
         if not isinstance(data.get("source"), str):
             raise InvalidRequest('Expected source = "FILE" in the description', do="Name the data file")
-        column = unit.get("column")
+        bounds, categories, column = data.get("bounds", {}), data.get("categories", {}), unit.get("column")
+        for name, pair in bounds.items():
+            if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)):
+                raise InvalidRequest(f"Expected bounds of {name!r} as [low, high]", do="Write two numbers")
+        for name, values in categories.items():
+            if not isinstance(values, list) or not values:
+                raise InvalidRequest(f"Expected categories of {name!r} as a list", do="List the public values")
         return cls(
             source=data["source"],
             name=data.get("name"),
@@ -101,8 +107,8 @@ class Description:
             max_groups_per_unit=unit.get("max_groups_per_unit"),
             types=data.get("types"),
             lines_are_rows=data.get("lines_are_rows", False),
-            bounds={name: _check_interval(name, pair) for name, pair in data.get("bounds", {}).items()},
-            categories={name: _check_list(name, values) for name, values in data.get("categories", {}).items()},
+            bounds={name: tuple(pair) for name, pair in bounds.items()},
+            categories=categories,
         )
 
     def open(self) -> Dataset:
@@ -135,17 +141,3 @@ def draft_description(source: str, columns: Iterable[tuple[str, str]]) -> str:
         bounds="".join(line + "\n" for line in bounds),
         lists="".join(line + "\n" for line in lists),
     )
-
-
-def _check_interval(name: str, pair: Any) -> tuple[float, float]:
-    """Return bounds as a pair; raise if they are not two numbers."""
-    if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, int | float) for end in pair)):
-        raise InvalidRequest(f"Expected bounds of {name!r} as [low, high]", do="Write two numbers")
-    return pair[0], pair[1]
-
-
-def _check_list(name: str, values: Any) -> list[Any]:
-    """Return categories; raise if they are not a list with entries."""
-    if not isinstance(values, list) or not values:
-        raise InvalidRequest(f"Expected categories of {name!r} as a list", do="List the public values")
-    return values

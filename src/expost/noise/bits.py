@@ -42,6 +42,14 @@ def _open_keystream(key: bytes) -> CipherContext:
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
+def _write_keystream(keystream: CipherContext, out: memoryview) -> None:
+    """Overwrite all of ``out`` except its last ``_SPARE`` bytes: encrypted zeros are the keystream itself."""
+    length = len(out) - _SPARE
+    for start in range(0, length, _CHUNK):
+        size = min(_CHUNK, length - start)
+        keystream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
+
+
 class BitSource(abc.ABC):
     """A stream of independent uniform bits, returned as NumPy integers.
 
@@ -152,10 +160,7 @@ class SystemBits(BitSource):
         if stream.left < len(out) or stream.born != now:
             stream.keystream, stream.left, stream.born = _open_keystream(os.urandom(32)), _RESEED_AFTER, now
         stream.left -= len(out)
-        length = len(out) - _SPARE
-        for start in range(0, length, _CHUNK):
-            size = min(_CHUNK, length - start)
-            stream.keystream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
+        _write_keystream(stream.keystream, out)
 
     def __repr__(self) -> str:
         return "SystemBits()"
@@ -187,12 +192,9 @@ class SeededBits(BitSource):
         self._lock = threading.Lock()
 
     def _fill(self, out: memoryview) -> None:
-        length = len(out) - _SPARE
         # The counter of the stream is shared; without the lock two threads could get the same bits.
         with self._lock:
-            for start in range(0, length, _CHUNK):
-                size = min(_CHUNK, length - start)
-                self._keystream.update_into(_ZEROS[:size], out[start : start + size + _SPARE])
+            _write_keystream(self._keystream, out)
 
     def __repr__(self) -> str:
         return f"SeededBits({self._seed}: simulation, NOT PRIVATE)"

@@ -255,7 +255,4 @@ class _RowDistances:
         return numbers
 
 
-@lru_cache(maxsize=16)
-def _row_distances(rate: Fraction) -> _RowDistances:
-    """Return the distances of one rate, computed once (a few milliseconds)."""
-    return _RowDistances(rate)
+_row_distances = lru_cache(maxsize=16)(_RowDistances)  # the borders of a rate take a few milliseconds
