@@ -27,6 +27,16 @@ def _operator(name: str, *, reflected: bool = False) -> Callable[[Any, Any], Ope
     return build
 
 
+def _function(name: str, description: str) -> Callable[[Any], Operation]:
+    """Return the method of a function of one value."""
+
+    def build(self: Any) -> Operation:
+        return Operation(name, (self,))
+
+    build.__doc__ = description
+    return build
+
+
 class Expression:
     """A value computed from one row. Build it from ``col("name")`` with the usual operators.
 
@@ -117,9 +127,7 @@ class Expression:
         """
         return Operation("AND", (self >= low, self <= high))
 
-    def is_missing(self) -> Operation:
-        """Return a condition: the value is missing. It is never unknown."""
-        return self._build_operation("IS NULL")
+    is_missing = _function("IS NULL", "Return a condition: the value is missing. It is never unknown.")
 
     def fill(self, value: Plain) -> Operation:
         """Replace missing values by a public constant.
@@ -131,33 +139,13 @@ class Expression:
         """
         return self._build_operation("coalesce", value)
 
-    def abs(self) -> Operation:
-        """Compute the absolute value of a number."""
-        return self._build_operation("abs")
-
-    def floor(self) -> Operation:
-        """Round a number down to an integer."""
-        return self._build_operation("floor")
-
-    def ceil(self) -> Operation:
-        """Round a number up to an integer."""
-        return self._build_operation("ceil")
-
-    def round(self) -> Operation:
-        """Round a number to the nearest integer, halves to the even one."""
-        return self._build_operation("round")
-
-    def lower(self) -> Operation:
-        """Convert a text to lower case (ASCII letters only)."""
-        return self._build_operation("lower")
-
-    def upper(self) -> Operation:
-        """Convert a text to upper case (ASCII letters only)."""
-        return self._build_operation("upper")
-
-    def length(self) -> Operation:
-        """Count the bytes of a text."""
-        return self._build_operation("length")
+    abs = _function("abs", "Compute the absolute value of a number.")
+    floor = _function("floor", "Round a number down to an integer.")
+    ceil = _function("ceil", "Round a number up to an integer.")
+    round = _function("round", "Round a number to the nearest integer, halves to the even one.")
+    lower = _function("lower", "Convert a text to lower case (ASCII letters only).")
+    upper = _function("upper", "Convert a text to upper case (ASCII letters only).")
+    length = _function("length", "Count the bytes of a text.")
 
     def starts_with(self, prefix: str) -> Operation:
         """Return a condition: a text begins with a constant.
@@ -179,29 +167,12 @@ class Expression:
         """
         return self._build_operation("contains", part)
 
-    def as_number(self) -> Operation:
-        """Read the number that a text spells; missing where it does not spell one."""
-        return self._build_operation("number")
-
-    def year(self) -> Operation:
-        """Extract the year of a time (UTC)."""
-        return self._build_operation("year")
-
-    def month(self) -> Operation:
-        """Extract the month of a time, 1 to 12 (UTC)."""
-        return self._build_operation("month")
-
-    def day(self) -> Operation:
-        """Extract the day of the month, 1 to 31 (UTC)."""
-        return self._build_operation("day")
-
-    def hour(self) -> Operation:
-        """Extract the hour of a time, 0 to 23 (UTC)."""
-        return self._build_operation("hour")
-
-    def weekday(self) -> Operation:
-        """Extract the day of the week, Monday 1 to Sunday 7 (UTC)."""
-        return self._build_operation("weekday")
+    as_number = _function("number", "Read the number that a text spells; missing where it does not spell one.")
+    year = _function("year", "Extract the year of a time (UTC).")
+    month = _function("month", "Extract the month of a time, 1 to 12 (UTC).")
+    day = _function("day", "Extract the day of the month, 1 to 31 (UTC).")
+    hour = _function("hour", "Extract the hour of a time, 0 to 23 (UTC).")
+    weekday = _function("weekday", "Extract the day of the week, Monday 1 to Sunday 7 (UTC).")
 
 
 class ColumnName(Expression):

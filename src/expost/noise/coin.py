@@ -116,6 +116,7 @@ def sample_bernoulli(
         words = source.words(part.stop - part.start, np.uint32)
         low, high = (parameter.take(column, part) for column in bounds.T)
         coins[part] = words < low
+        # Where both bounds agree, 32 digits are the whole probability and an equal word is not below it.
         for place in np.flatnonzero((words == low) & (low < high)).tolist():
             exact = partial(bound_ratio, parameter.exact(part.start + place))
             coins[part.start + place] = is_below(int(words[place]), _WORD, exact, source)
@@ -183,6 +184,7 @@ def sample_rows(
         return np.flatnonzero(words < np.uint64((rate.numerator << 64) // rate.denominator))
     if _SPARSE[0] <= rate <= _SPARSE[1] and rate.denominator.bit_length() <= _LONGEST:
         return _row_distances(rate).sample(rows, source)
+    # rate 2^8 = first + left / denominator: a byte below ``first`` is in, an equal one with that remaining probability.
     first, left = divmod(rate.numerator << _FIRST, rate.denominator)
     begins = source.words(rows, np.uint8)
     places = np.flatnonzero(begins <= first)
@@ -228,6 +230,7 @@ class _RowDistances:
         """Draw the places of the included rows."""
         found, done = [np.empty(0, np.intp)], 0
         while done < rows:
+            # Four standard deviations more than the mean: a second round is rare, and only costs time.
             expected = (rows - done) / self._step
             numbers = self.count_borders(math.ceil(expected + 4 * math.sqrt(expected)) + 4, bits)
             ends = np.minimum(numbers, self._reach - 1)

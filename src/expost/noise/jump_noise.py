@@ -50,6 +50,7 @@ class JumpNoise:
     def __init__(
         self, top: NDArray[Any], rungs: NDArray[np.intp], coordinates: NDArray[np.intp], sizes: NDArray[Any]
     ) -> None:
+        # No rung can be farther from zero than the top and all jumps of its coordinate together.
         reach: NDArray[np.float64] = np.abs(top).astype(float)
         np.add.at(reach, coordinates, np.abs(sizes).astype(float))
         if reach.size and reach.max() >= _SAFE:
@@ -94,6 +95,7 @@ class JumpNoise:
         rows[-1] = last
         jumped = slice(self._count_jumps(stop - 1), self._count_jumps(start))
         rows[self.rungs[jumped] - start, self.coordinates[jumped]] = self.sizes[jumped]
+        # The noise of a rung is that of the rung above plus its own jumps: a running sum from the top down.
         upward = rows[::-1]
         np.cumsum(upward, axis=0, out=upward)
         return rows
@@ -104,6 +106,7 @@ class JumpNoise:
 
     def extend(self, top: NDArray[Any], rung: int) -> JumpNoise:
         """Put a new, less private top rung above this noise; ``rung`` is the index of the old one."""
+        # The difference is the jump of the old top rung, so rungs that were read before keep their values.
         sizes = self.top - top
         moved = np.flatnonzero(sizes)
         return JumpNoise(

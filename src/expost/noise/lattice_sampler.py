@@ -80,6 +80,7 @@ def draw_geometric(scale: Parameter, bits: BitSource) -> NDArray[Any]:
         head = x.astype(np.int64)  # toward zero: right for x < slack too, the true value is not negative
         x += 2 * slack
         shift = np.broadcast_to(scale.take(shifts, part), head.shape)
+        # Where both ends of the error give one integer it is certain; the others are inverted exactly.
         for element in np.flatnonzero(head != x.astype(np.int64)).tolist():
             exact_scale = scale.exact(part.start + element) / (1 << int(shift[element]))
             head[element] = _invert_exactly(reals, element, exact_scale)
@@ -171,6 +172,7 @@ def draw_laplace(scale: Parameter, bits: BitSource) -> NDArray[Any]:
     """
     magnitudes = draw_geometric(scale, bits)
     flips = np.empty(scale.count, np.int64)
+    # P(negative) = exp(-1/t) / (1 + exp(-1/t)): -1 - G and G together have the law exp(-|k| / t).
     tail = np.exp(-1 / scale.floats)
     for part in iterate_blocks(scale.count):
         words = bits.words(part.stop - part.start, np.uint32)
@@ -231,6 +233,7 @@ class _Rejection:
 
     def __init__(self, variance: Parameter) -> None:
         self._variance = variance
+        # CKS20, Algorithm 3: with t = floor(sigma) + 1 a proposal is kept with a probability bounded away from 0.
         scales = [math.isqrt(math.floor(variance.entry(place))) + 1 for place in range(len(variance.floats))]
         floats = np.array(scales, dtype=float)
         self._proposal = Parameter(floats, lambda entry: Fraction(scales[entry]), variance.index, (variance.count,))

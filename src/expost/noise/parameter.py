@@ -164,6 +164,7 @@ def _find_distinct(values: list[Any]) -> tuple[list[Any], NDArray[np.intp]]:
 
 def read_parameter(value: object, name: str, *, positive: bool = True, largest: int = LARGEST_SCALE) -> Fraction:
     """Read one number that a sampler takes."""
+    # Computed scales may pass the 10^18 that ``rational`` allows for numbers that people type.
     if isinstance(value, int | Fraction | np.integer) and not isinstance(value, bool) and value > 1:
         if value > largest:
             raise InvalidRequest(f"Expected {name} of at most {largest}", got=value, do=f"Pass a smaller {name}")

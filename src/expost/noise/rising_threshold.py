@@ -86,6 +86,7 @@ class _RisingRule(abc.ABC):
     @share_noise_parameters
     def false_alarm_margin(self, failure_probability: float | Fraction, *, rung: int) -> int:
         """Return the smallest m such that a query at threshold - m or below is answered "above" only so often."""
+        # Both noises have their exact law at this rung, whatever was asked below it.
         check_rung(self.ladder, rung)
         share = float(probability(failure_probability, "failure_probability"))
         return one_sided_margin(self.threshold_scale(rung), self.query_scale(rung), share)

@@ -96,6 +96,7 @@ class _HeavyTail:
         above, below = self._scale.numerator, self._scale.denominator
         length = _WORD
         while True:
+            # scale (1 - U) / U falls in U: the next larger prefix gives the lower end.
             low = above * ((1 << length) - prefix - 1) // (below * (prefix + 1))
             if prefix and low == above * ((1 << length) - prefix) // (below * prefix):
                 return low
@@ -104,6 +105,7 @@ class _HeavyTail:
     def flip_coins(self, sizes: NDArray[np.int64], wide: dict[int, int], bits: BitSource) -> NDArray[np.bool_]:
         """Decide which proposals are kept: exact coins of probability target over envelope."""
         words = bits.words(len(sizes))
+        # The chance in units of the scale, r = n / s; ``chance`` has it as an exact fraction.
         r = sizes.astype(np.float64)
         r[list(wide)] = list(wide.values())
         r /= self._float
@@ -179,6 +181,7 @@ class SmoothNoise(PureMechanism):
     @share_noise_parameters
     def scale(self, smooth_bound: float) -> Fraction:
         """Return the scale of the noise for a smooth bound."""
+        # Rounded up to a dyadic number: more noise than needed, and a denominator that exact coins can afford.
         raw = max(float(self.steepness) * smooth_bound * _FLOATS, float(_LEAST_SCALE))
         return Fraction(math.ceil(Fraction(raw) * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
 
