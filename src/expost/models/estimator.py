@@ -68,11 +68,9 @@ class PlannedQuery:
 
     @property
     def question(self) -> str:
-        """Return the question of the query."""
         return self.query.question
 
     def plan(self, dataset: Any, context: PlanContext) -> Plan:
-        """Return the first plan, or another one for accounts of another currency."""
         if not context.definitions or self.first.worst_case.definition in context.definitions:
             return self.first
         return self.query.plan(dataset, context)

@@ -47,7 +47,6 @@ class SharedRows:
         self._encoded: dict[FeatureGrid, GridRows] = {}
 
     def table(self, problem: LinearProblem) -> LinearTable:
-        """Return the rows as a problem reads them."""
         if problem.grid not in self._encoded:
             self._encoded[problem.grid] = problem.grid.encode_rows(self._features)
         return LinearTable(problem, self._encoded[problem.grid], self._targets)
@@ -148,12 +147,7 @@ class OneOf(Generic[Model]):
         return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay_for_query(request, data, account))
 
     def fit_with(
-        self,
-        pay: Callable[[Any, Any], Release[Any]],
-        dataset: Dataset,
-        *,
-        features: Sequence[str],
-        target: str,
+        self, pay: Callable[[Any, Any], Release[Any]], dataset: Dataset, *, features: Sequence[str], target: str
     ) -> Model:
         """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
 

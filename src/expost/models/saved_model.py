@@ -38,16 +38,7 @@ _OLD = (
     "of the fit, so its accuracy holds for rows within them only. Save the fitted model again."
 )
 # The errors that reading a damaged or foreign file can end in.
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-    ArithmeticError,
-    RecursionError,
-)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError)
 
 
 @explain_arguments

@@ -48,7 +48,6 @@ class Passes(Protocol):
 
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         """Return what trained layers saw, once for each time that one is used."""
-        ...
 
 
 _Tap = tuple[Layer, Tensor, GradientEdge]
@@ -70,7 +69,6 @@ class Tapped:
             module.register_forward_hook(self._record_input)
 
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
-        """Run forward, then back to the layers' outputs."""
         taps: list[_Tap] = []
         self._taps = taps
         try:
@@ -129,7 +127,6 @@ class Chain:
 
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
-        """Run forward, then back to the first layer that is trained."""
         for module in self._before:
             inputs = module.forward(inputs)  # there are no hooks to call
         values = [inputs]
@@ -151,15 +148,12 @@ class GradientPart(Protocol):
 
     def row_squares(self) -> Tensor:
         """Return the squared norm of each row's gradient in this part."""
-        ...
 
     def keep_rows(self, rows: Tensor) -> None:
         """Replace the other rows by zeros: a factor of zero would leave NaN as it is."""
-        ...
 
     def add_to(self, sums: Sums, factors: Tensor) -> None:
         """Add the sums of the part's parameters, each row times its factor; factors are a column."""
-        ...
 
 
 def make_parts(seen: Sequence[Seen]) -> list[GradientPart]:
@@ -184,11 +178,9 @@ class FlatLayer:
         return _squared_lengths(given, one).mul_(_squared_lengths(self._error))
 
     def keep_rows(self, rows: Tensor) -> None:
-        """Replace the other rows by zeros."""
         self._given, self._error = _zero_others(self._given, rows), _zero_others(self._error, rows)
 
     def add_to(self, sums: Sums, factors: Tensor) -> None:
-        """Add the sums of the layer's parameters."""
         scaled = self._error * factors
         if self._weight is not None:
             sums.put_products(self._weight, scaled, self._given)
@@ -214,16 +206,13 @@ class PlacedLayer:
         self._errors = error.sum(1)
 
     def row_squares(self) -> Tensor:
-        """Return the squared norms of weights and biases that are trained."""
         weight, bias = self._rows.square().sum((1, 2)), self._errors.square().sum(1)
         return weight * float(self._weight is not None) + bias * float(self._bias is not None)
 
     def keep_rows(self, rows: Tensor) -> None:
-        """Replace the other rows by zeros."""
         self._rows, self._errors = _zero_others(self._rows, rows), _zero_others(self._errors, rows)
 
     def add_to(self, sums: Sums, factors: Tensor) -> None:
-        """Add the sums of the layer's parameters."""
         if self._weight is not None:
             sums.put_products(self._weight, factors, self._rows.flatten(1))
         if self._bias is not None:
@@ -237,15 +226,12 @@ class RowsPart:
         self._place, self._rows = place, _at_least_single(rows)
 
     def row_squares(self) -> Tensor:
-        """Return the squared norms, added by pairs."""
         return self._rows.square().sum(1)
 
     def keep_rows(self, rows: Tensor) -> None:
-        """Replace the other rows by zeros."""
         self._rows = _zero_others(self._rows, rows)
 
     def add_to(self, sums: Sums, factors: Tensor) -> None:
-        """Add the sum of the parameter."""
         sums.put_products(self._place, factors, self._rows)
 
 

@@ -88,7 +88,6 @@ class KnownLabels:
 
     @property
     def inner(self) -> NetworkLoss:
-        """Return the loss of known labels."""
         return self._loss
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -121,12 +121,10 @@ class ModuleTable:
         return len(self.rows)
 
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> ModuleLearner:
-        """Return a learner of some rows, tested on others."""
         index = np.arange(len(self.rows)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
 
     def yield_contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
-        """Yield inputs and targets as numbers, all rows once."""
         for start in range(0, len(self.rows), _CONTENTS):
             index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
             yield tuple(column for part in self.rows.take_rows(index) for column in _as_floats(part))
@@ -162,16 +160,13 @@ class ModuleLearner:
 
     @property
     def size(self) -> int:
-        """Return the number of weights."""
         return sum(self._sizes)
 
     @property
     def rows(self) -> int:
-        """Return the number of training rows, which is private."""
         return len(self._training)
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
-        """Begin a phase; return the sensitivity of a measured sum in lattice units."""
         clip = self._problem.clip
         # Chosen from public numbers: whether small batches may be added in float32.
         small = _find_stretch(math.ceil(expected_size)) is not None
@@ -186,7 +181,6 @@ class ModuleLearner:
         return self._sensitivity
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
-        """Return the sealed sum of clipped gradients at the current weights, on the lattice."""
         assert self._sensitivity is not None
         chosen = self._training[index]
         self._tally = WatchTally(self._height, self.watchable[0])
@@ -221,20 +215,16 @@ class ModuleLearner:
 
     @property
     def watchable(self) -> tuple[int, float | None]:
-        """Return two metrics, accuracy and loss, for a classifier with the usual loss, else none."""
         classes = self._table.classes
         return (2, math.log(classes)) if self._problem.watched and classes > 1 else (0, None)
 
     def start_watch(self, height: int) -> None:
-        """Count metrics from the next measurement on, each row up to ``height``."""
         self._height = height
 
     def read_watch(self) -> Sealed:
-        """Return the sealed metrics of the rows measured last."""
         return self._tally.sealed()
 
     def take_step(self, noisy: NDArray[Any]) -> None:
-        """Take one step of the optimizer along the released sum over its expected number of rows."""
         self._mean.copy_(torch.from_numpy(noisy)).mul_(self._scale)
         for parameter, part in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = part if parameter.dtype == torch.float32 else part.to(parameter.dtype)
@@ -248,14 +238,12 @@ class ModuleLearner:
                     kept.lerp_(parameter, share)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
-        """Return the sealed count of validation rows that the averaged model predicts correctly, in the rule's units."""
         assert self._validation is not None
         if rule.measure is not Measure.ACCURACY:
             raise InvalidRequest("Expected a score of accuracy", got=rule.measure.value, do="Pass an accuracy")
         return Sealed(self._count_right(rule, self._table.rows, self._validation) - margin, rule.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: NetworkRows) -> int:
-        """Return how many public rows the averaged model predicts correctly, in the rule's units."""
         return self._count_right(rule, rows, np.arange(len(rows)))
 
     def _count_right(self, rule: ScoreRule, rows: NetworkRows, index: NDArray[np.intp]) -> int:
@@ -276,7 +264,6 @@ class ModuleLearner:
         return rule.sum_correct(right, len(index))
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
-        """Return weights, averages and the optimizer's memory, all post-processing of released sums."""
         found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
         for number, (parameter, average) in enumerate(zip(self._parameters, self._average, strict=True)):
             found[f"weights/{number}"] = _to_numpy(parameter.detach())
@@ -289,7 +276,6 @@ class ModuleLearner:
         return found
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
         if any(f"weights/{number}" not in state for number in range(len(self._parameters))):
             raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
         self._steps = int(state["steps"][0])

@@ -25,11 +25,9 @@ class NetworkRows(Protocol):
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         """Return some rows, followed by space for ``spare`` more; no rows make a batch of length zero."""
-        ...
 
     def empty_batch(self) -> Batch:
         """Return an empty batch, which has shapes and types only."""
-        ...
 
 
 class TensorRows(SingleOwner):
@@ -51,7 +49,6 @@ class TensorRows(SingleOwner):
         return len(self._inputs)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
-        """Return some rows, copied once."""
         chosen = torch.from_numpy(np.ascontiguousarray(index))
         taken = []
         for part in (self._inputs, self._targets):
@@ -61,7 +58,6 @@ class TensorRows(SingleOwner):
         return taken[0], taken[1]
 
     def empty_batch(self) -> Batch:
-        """Return an empty batch."""
         return self._inputs[:0], self._targets[:0]
 
     def __repr__(self) -> str:
@@ -81,13 +77,11 @@ class DatasetRows:
         return len(self._dataset)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
-        """Return some rows."""
         found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.empty_batch()
         inputs, targets = (torch.cat([part, part.new_empty(spare, *part.shape[1:])]) for part in found)
         return inputs, targets
 
     def empty_batch(self) -> Batch:
-        """Return an empty batch with the shapes of the first row."""
         if self._empty is None:
             inputs, targets = self._collate([self._dataset[0]])
             self._empty = inputs[:0], targets[:0]
@@ -112,13 +106,11 @@ class TypedRows:
         return len(self._rows)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
-        """Return some rows."""
         taken = self._rows.take_rows(index, spare=spare)
         inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
         return inputs, targets
 
     def empty_batch(self) -> Batch:
-        """Return an empty batch."""
         return self.take_rows(np.arange(0))
 
 

@@ -13,15 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from expost.answer import answer
-from expost.core import (
-    Adjacency,
-    ExpostError,
-    InvalidRequest,
-    Measure,
-    Release,
-    Unit,
-    explain_arguments,
-)
+from expost.core import Adjacency, ExpostError, InvalidRequest, Measure, Release, Unit, explain_arguments
 from expost.core.argument import check_unmasked
 from expost.core.rational import rational
 from expost.ledger import Protected

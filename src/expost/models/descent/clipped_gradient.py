@@ -104,7 +104,6 @@ class ClippedGradient:
 
     @property
     def size(self) -> int:
-        """Return the number of weights."""
         return self.head.outputs * self.grid.columns
 
     def measure(
@@ -227,12 +226,10 @@ class CurvedGradient:
 
     @property
     def unit(self) -> float:
-        """Return the lattice units of a curvature entry of 1."""
         return (self.row_unit * self.grid.unit) ** 2
 
     @property
     def size(self) -> int:
-        """Return the number of weights plus the number of entries in the upper triangle."""
         columns = self.grid.columns
         return columns + columns * (columns + 1) // 2
 
@@ -293,7 +290,6 @@ class _RoundedWeights(NamedTuple):
 
     @classmethod
     def of(cls, weights: Floats, grid: FeatureGrid, *, coarse: bool = False) -> _RoundedWeights:
-        """Round weights (outputs x columns)."""
         # |x| |w| <= 2^24 for a row x and a piece w, each as long as possible; rounding adds ``spare`` to a piece.
         longest_piece = 2.0**_SINGLE / math.sqrt(grid.longest) * _MARGIN
         spare = math.sqrt(grid.columns) / 2

@@ -147,7 +147,6 @@ class GridRows(SingleOwner):
         return len(self._values)
 
     def integers(self) -> NDArray[np.int16]:
-        """Return all rows."""
         return self._values
 
     def take_rows(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

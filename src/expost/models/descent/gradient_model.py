@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from expost.answer import answer
-from expost.core import (
-    Adjacency,
-    InvalidRequest,
-    Measure,
-    Query,
-    Release,
-    Target,
-    TargetNotMet,
-    explain_arguments,
-)
+from expost.core import Adjacency, InvalidRequest, Measure, Query, Release, Target, TargetNotMet, explain_arguments
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind

@@ -61,7 +61,6 @@ class GridReading:
     weights: Floats
 
     def compute_scores(self, features: Any) -> Floats:
-        """Return the scores of raw rows (rows x outputs)."""
         scores = np.empty((features.shape[0], len(self.weights)))
         for start in range(0, len(scores), _CHUNK):
             rows = self.grid.encode_rows(features[start : start + _CHUNK]).integers()
@@ -119,12 +118,10 @@ class LinearLearner:
 
     @property
     def size(self) -> int:
-        """Return the number of weights."""
         return self._head.outputs * self._grid.columns
 
     @property
     def rows(self) -> int:
-        """Return the number of training rows, which is private."""
         return len(self._training[0])
 
     @property
@@ -147,22 +144,18 @@ class LinearLearner:
         return self._gradient.sensitivity
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
-        """Return the sealed sum of clipped gradients at the current weights."""
         assert self._gradient is not None
         rows, targets = self._training
         return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
 
     @property
     def watchable(self) -> tuple[int, float | None]:
-        """Return the number of metrics released per batch, and the loss of a constant classifier."""
         return count_metrics(self._head)
 
     def start_watch(self, height: int) -> None:
-        """Count metrics from the next measurement on, each row up to ``height``."""
         self._height = height
 
     def read_watch(self) -> Sealed:
-        """Return the sealed metrics of the rows measured last."""
         return self._tally.sealed()
 
     def _make_watcher(self) -> Watcher | None:
@@ -173,13 +166,11 @@ class LinearLearner:
         return lambda scores, targets: tally.add(row_numbers(self._head, scores, targets))
 
     def take_step(self, noisy: NDArray[Any]) -> None:
-        """Take one step along the released sum over its expected number of rows."""
         gradient = noisy.reshape(self._descent.weights.shape).astype(np.float64)
         gradient *= self._scale
         self._descent.apply_gradient(gradient, self._stride)
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
-        """Return the sealed score of the validation rows at the averaged weights, less a public margin."""
         assert self._validation is not None
         rows, targets = self._validation
         weights, total = self._descent.result, -margin
@@ -189,20 +180,16 @@ class LinearLearner:
         return Sealed(total, rule.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: tuple[Any, NDArray[Any]]) -> int:
-        """Return the score of public rows, raw as the released model will receive them."""
         features, targets = rows
         return rule.total(self._head, self.build_result().compute_scores(features).T, targets)
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
-        """Return what a checkpoint must keep."""
         return self._descent.copy_state()
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
         self._descent.restore_state(state)
 
     def build_result(self) -> LinearScores:
-        """Return the model with coefficients for raw rows."""
         weights = np.array(self._descent.result)
         return LinearScores(*self._grid.raw_weights(weights), GridReading(self._grid, weights))
 
@@ -248,7 +235,6 @@ class NewtonLearner(LinearLearner):
 
     @property
     def size(self) -> int:
-        """Return the number of weights plus the number of entries in the curvature's upper triangle."""
         columns = self._grid.columns
         return columns + columns * (columns + 1) // 2
 
@@ -261,7 +247,6 @@ class NewtonLearner(LinearLearner):
         return self._curved.sensitivity
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
-        """Return the sealed sums of clipped gradients and of curvatures at the current weights."""
         assert self._curved is not None
         rows, targets = self._training
         return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
@@ -286,13 +271,11 @@ class NewtonLearner(LinearLearner):
         self._descent.apply_gradient(quotient[None, :], self._damping)
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
-        """Return what a checkpoint must keep: the weights' state and the curvature so far, all post-processing."""
         return super().copy_state() | dict(
             zip(_NEWTON_STATE, (self._curvature, np.array([self._precision])), strict=True)
         )
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
         if any(name not in state for name in _NEWTON_STATE) or state[_NEWTON_STATE[0]].shape != self._curvature.shape:
             raise InvalidRequest("Expected a checkpoint of this model", do="Start again without the checkpoint")
         super().restore_state(state)
@@ -349,7 +332,6 @@ class LinearProblem:
                 )
 
     def table(self, features: Any, targets: NDArray[Any]) -> LinearTable:
-        """Encode rows."""
         return LinearTable(self, self.grid.encode_rows(features), targets)
 
 
@@ -365,7 +347,6 @@ class LinearTable:
         return len(self.features)
 
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
-        """Return a learner of some rows, tested on others."""
         problem = self.problem
         return _SOLVERS[problem.solver](
             problem.grid,
@@ -377,7 +358,6 @@ class LinearTable:
         )
 
     def yield_contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield the encoded rows and their targets."""
         yield self.features.integers(), self.targets
 
     def _take_part(self, index: NDArray[np.intp] | slice) -> GridTable:

@@ -57,25 +57,20 @@ class Head(Protocol):
     @property
     def name(self) -> str:
         """Return the name on receipts."""
-        ...
 
     @property
     def outputs(self) -> int:
         """Return the number of scores per row."""
-        ...
 
     @property
     def curvature(self) -> float:
         """Return a bound on the second derivative of the loss in any direction of the scores."""
-        ...
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the residuals of scores (outputs x rows) and targets (rows)."""
-        ...
 
     def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which rows are predicted correctly; regression heads refuse."""
-        ...
 
 
 @runtime_checkable
@@ -84,7 +79,6 @@ class CurvedHead(Head, Protocol):
 
     def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the second derivatives by the score, between 0 and ``curvature``, shaped like the scores."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,6 @@ class Softmax:
 
     @property
     def outputs(self) -> int:
-        """Return one score per class."""
         return self.classes
 
     @cached_property
@@ -113,7 +106,6 @@ class Softmax:
         return 0.5
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the probabilities minus the indicator of the label."""
         odds: Floats = scores - np.maximum.reduce(scores, axis=0)
         np.exp(odds, out=odds)
         # A row whose label is absent gets zero odds and matches no class, so its residuals are zero.
@@ -122,7 +114,6 @@ class Softmax:
         return odds
 
     def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether the largest score is the label's."""
         right: NDArray[np.bool_] = scores.argmax(axis=0) == targets
         return right
 
@@ -140,19 +131,16 @@ class Logistic:
     curvature: float = 0.25
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the probability of the second class minus the label."""
         small = np.exp(-np.abs(scores))  # in (0, 1]: cannot overflow
         chance = np.where(scores >= 0, 1.0, small) / (1.0 + small)
         return np.where(targets >= 0, chance - targets, 0.0)
 
     def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the probability of one class times that of the other."""
         small = np.exp(-np.abs(scores))
         # Cut at 1/4, which rounding may exceed: the sensitivity of the curvature relies on this bound.
         return np.where(targets >= 0, np.minimum(small / (1.0 + small) ** 2, self.curvature), 0.0)
 
     def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether the score has the sign of the label."""
         right: NDArray[np.bool_] = (scores[0] > 0).astype(targets.dtype) == targets
         return right
 
@@ -170,16 +158,13 @@ class Squared:
     curvature: float = 1.0
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the errors."""
         errors: Floats = scores - targets
         return errors
 
     def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return ones."""
         return np.ones_like(scores)
 
     def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
-        """Raise: a regression has no correct predictions."""
         raise InvalidRequest("Expected a classifier for an accuracy", do='Pass score=("rmse", 0.1)')
 
 
@@ -195,12 +180,10 @@ class Huber(Squared):
     width: float = 1.0
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the errors, cut at the width."""
         errors: Floats = np.clip(scores - targets, -self.width, self.width)
         return errors
 
     def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return one where the loss is squared, else zero."""
         return np.where(np.abs(scores - targets) <= self.width, 1.0, 0.0)
 
 

@@ -142,7 +142,6 @@ class _Stop(Protocol):
 
     def epsilon(self, delta: Fraction) -> float:
         """Return their price at a share of delta."""
-        ...
 
 
 @dataclass(frozen=True)

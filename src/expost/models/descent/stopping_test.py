@@ -193,11 +193,9 @@ class ScoredModel(Protocol):
 
     def score(self, rule: ScoreRule, margin: int) -> Sealed:
         """Return the score of the validation rows in the rule's units, less a public margin, sealed."""
-        ...
 
     def public_score(self, rule: ScoreRule, rows: Any) -> int:
         """Return the score of public rows, in the learner's own form, in the rule's units."""
-        ...
 
 
 class StopTest(Protocol):
@@ -210,15 +208,12 @@ class StopTest(Protocol):
     @property
     def spent(self) -> Fraction:
         """Return what the answers so far cost a row that is tested."""
-        ...
 
     def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Test the model of this phase."""
-        ...
 
     def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the answer of a training that was interrupted after it passed."""
-        ...
 
 
 class PrivateTest:
@@ -231,7 +226,6 @@ class PrivateTest:
 
     @property
     def spent(self) -> Fraction:
-        """Return what the answers so far cost a validation row."""
         return self._test.spent
 
     def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
@@ -263,7 +257,6 @@ class PublicTest:
         self._rule, self._public, self.count = rule, rows, count
 
     def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
-        """Return the exact score of this phase's model."""
         total = learner.public_score(self._rule, self._public)
         score = None
         if self._rule.measure is Measure.ACCURACY:

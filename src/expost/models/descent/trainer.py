@@ -29,32 +29,25 @@ class Learner(WatchedModel, ScoredModel, Protocol):
     @property
     def size(self) -> int:
         """Return the length of a measured vector."""
-        ...
 
     @property
     def rows(self) -> int:
         """Return the number of training rows, which is private."""
-        ...
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
         """Return the sum of clipped gradients over some training rows, sealed."""
-        ...
 
     def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one step along a released sum."""
-        ...
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint must keep."""
-        ...
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a checkpoint."""
-        ...
 
     def build_result(self) -> Any:
         """Return the model to be released."""
-        ...
 
 
 class TrainingTable(Protocol):
@@ -64,11 +57,9 @@ class TrainingTable(Protocol):
 
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> Learner:
         """Return a learner of some rows, tested on others."""
-        ...
 
     def yield_contents(self) -> Iterator[Sequence[NDArray[Any]]]:
         """Yield everything that is read of the rows as numbers, tables and columns together, in chunks of rows."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,6 @@ class Trained:
 
     @property
     def passed(self) -> bool:
-        """Return whether the test passed."""
         return self.verdict is not None and self.verdict.passed
 
 

@@ -89,12 +89,10 @@ class TrainingQuery:
 
     @property
     def target(self) -> Target | None:
-        """Return the target to reach, if any."""
         return self.course.target
 
     @property
     def worst_case(self) -> Loss:
-        """Return the price of the whole schedule, which does not depend on the dataset."""
         return self.course.prices.cap
 
     def plan(self, dataset: Any, context: PlanContext) -> TrainingPlan:
@@ -151,7 +149,6 @@ class TrainingPlan:
 
     @property
     def worst_case(self) -> Loss:
-        """Return the price of the whole schedule."""
         return self.prices.cap
 
     @property
@@ -172,7 +169,6 @@ class TrainingPlan:
         return Parallel((steps, ExPostEvent(tested, self.prices.cap.epsilon)))
 
     def measure(self, dataset: Any) -> TrainingTable:
-        """Encode the rows; they cannot be printed."""
         return self.table(dataset)
 
     def climb(self, sealed: TrainingTable, bits: BitSource) -> Release[Any]:

@@ -52,25 +52,20 @@ class Batches(Protocol):
     @property
     def rows(self) -> int:
         """Return the public number of rows."""
-        ...
 
     @property
     def expected_size(self) -> Fraction:
         """Return the public expected number of rows in a batch."""
-        ...
 
     @property
     def period(self) -> int:
         """Return the number of steps after which the draw may restart without costing more."""
-        ...
 
     def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return what ``steps`` noisy sums over such batches cost under add/remove adjacency."""
-        ...
 
     def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
         """Yield batches of a table of ``rows`` rows, without end. An empty batch is a batch."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,6 @@ class Poisson:
 
     @property
     def expected_size(self) -> Fraction:
-        """Return the rate times the public number of rows."""
         return self.rate * self.rows
 
     def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
@@ -126,7 +120,6 @@ class Disjoint:
 
     @property
     def expected_size(self) -> Fraction:
-        """Return the public number of rows over the number of parts."""
         return Fraction(self.rows, self.parts)
 
     @property
@@ -139,7 +132,6 @@ class Disjoint:
         return Repeat(GaussianEvent(noise_multiplier), -(-steps // self.parts))
 
     def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
-        """Yield the batches of one pass after the other."""
         while True:
             part = sample_uniform(self.parts, rows, bits=bits)
             order = np.argsort(part, kind="stable")
@@ -161,15 +153,12 @@ class Full:
 
     @property
     def expected_size(self) -> Fraction:
-        """Return the public number of rows."""
         return Fraction(self.rows)
 
     def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
-        """Return Gaussian steps without sampling."""
         return Repeat(GaussianEvent(noise_multiplier), steps)
 
     def draw_batch(self, rows: int, bits: BitSource) -> Iterator[Index]:
-        """Yield all rows, always."""
         while True:
             yield slice(None)
 

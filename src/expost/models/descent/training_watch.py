@@ -176,20 +176,16 @@ class WatchedModel(Protocol):
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase; return how far one row can then move a measured gradient, in lattice units."""
-        ...
 
     @property
     def watchable(self) -> tuple[int, float | None]:
         """Return the number of metrics that can be released per batch, 0 for none, and the loss of a constant classifier."""
-        ...
 
     def start_watch(self, height: int) -> None:
         """Count metrics from the next measurement on, each row up to ``height``."""
-        ...
 
     def read_watch(self) -> Sealed:
         """Return the sealed metrics of the rows measured last."""
-        ...
 
 
 class Watching:
@@ -251,7 +247,6 @@ class Progress(Protocol):
     def __exit__(self, *_: object) -> None: ...
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
         """Show that a step is done; ``epsilon`` is charged by now, ``news`` is the last answer of the private test."""
-        ...
 
 
 class Quiet:
@@ -268,7 +263,6 @@ class Quiet:
         return None
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
-        """Show nothing."""
         return None
 
 
@@ -299,5 +293,4 @@ class RichProgress:
         self._bar.stop()
 
     def advance_steps(self, step: int, steps: int, epsilon: Fraction, news: str) -> None:
-        """Move the bar."""
         self._bar.update(self._task, completed=step, total=steps, epsilon=f"{float(epsilon):.3g}", news=news)

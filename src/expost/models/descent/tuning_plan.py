@@ -102,7 +102,6 @@ class TuningPlan:
 
     @property
     def worst_case(self) -> ApproxLoss:
-        """Return the price of success at the highest level."""
         return ApproxLoss(*self.ladder.guarantee.amounts().values())
 
     @cached_property
@@ -122,7 +121,6 @@ class TuningPlan:
         return self
 
     def measure(self, dataset: Any) -> tuple[TrainingTable, ...]:
-        """Read the rows as each setting needs them."""
         data = self.read(dataset)
         return tuple(setting.table(data) for setting in self.settings)
 

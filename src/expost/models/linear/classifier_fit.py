@@ -11,16 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.paper2017 import Task
-from expost.core import (
-    BudgetExceeded,
-    ExpostError,
-    InvalidRequest,
-    Loss,
-    Outcome,
-    Plan,
-    PlanContext,
-    Release,
-)
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Outcome, Plan, PlanContext, Release
 from expost.data.row_source import RowSource
 from expost.data.unit_ball import UnitRows
 from expost.data.value_place import label_codes

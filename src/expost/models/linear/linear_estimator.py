@@ -43,16 +43,13 @@ class LinearQuery(Protocol):
     @property
     def terms(self) -> FitTerms:
         """Return the terms that do not depend on the method."""
-        ...
 
     @property
     def question(self) -> str:
         """Return the question in public words."""
-        ...
 
     def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
         """Choose and price the method."""
-        ...
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -118,12 +115,7 @@ class PrivateLinearModel(PrivateEstimator):
         return self
 
     def fit_with(
-        self,
-        pay: Callable[[Query, RowSource], Release[Any]],
-        dataset: Dataset,
-        *,
-        features: Sequence[str],
-        target: str,
+        self, pay: Callable[[Query, RowSource], Release[Any]], dataset: Dataset, *, features: Sequence[str], target: str
     ) -> Self:
         """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
 

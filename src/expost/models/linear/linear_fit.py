@@ -40,12 +40,7 @@ from expost.models.estimator import read_column_bounds
 
 __all__ = ["Aim", "ApproxPrice", "FitPlan", "FitTerms", "LinearModel", "Problem", "UnitReading", "bill_for"]
 
-_MEASURES = {
-    "r2": Measure.R2,
-    "rmse": Measure.RMSE,
-    "accuracy": Measure.ACCURACY,
-    "log_loss": Measure.LOG_LOSS,
-}
+_MEASURES = {"r2": Measure.R2, "rmse": Measure.RMSE, "accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
 _LEAST_EPSILON = Fraction(1, 10**9)  # the noise of a fit is about 2^31 / epsilon grid steps, and 2^76 can be drawn
 
 
@@ -329,7 +324,6 @@ class ApproxPrice:
 
     @property
     def question(self) -> str:
-        """Return the question of the inner plan."""
         return self.inner.question
 
     @property
@@ -347,7 +341,6 @@ class ApproxPrice:
         return ConcentratedEvent(Fraction(receipt.terms["rho"]))
 
     def measure(self, source: Any) -> Any:
-        """Measure as the inner plan does."""
         return self.inner.measure(source)
 
     def climb(self, sealed: Any, bits: Any) -> Release[Any]:

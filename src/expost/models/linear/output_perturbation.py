@@ -40,13 +40,7 @@ from expost.data.unit_ball import UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem, bill_for
 from expost.models.linear.risk_minimum import MinimumBounds, SealedRisk
 from expost.models.linear.row_loss import RowLoss
-from expost.noise import (
-    AboveThreshold,
-    BitSource,
-    DiscreteLaplacePath,
-    GaussianMechanism,
-    SphericalLaplaceMechanism,
-)
+from expost.noise import AboveThreshold, BitSource, DiscreteLaplacePath, GaussianMechanism, SphericalLaplaceMechanism
 from expost.noise.parameter import LARGEST_SCALE
 
 __all__ = [
@@ -137,15 +131,12 @@ class OutputNoise(Protocol):
     @property
     def name(self) -> str:
         """Return the name used in receipts."""
-        ...
 
     def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return the risk above the minimum that is exceeded with at most this probability."""
-        ...
 
     def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
         """Return the minimum under noise; ``seal`` puts it on a grid of a step, under a sensitivity in steps."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -367,7 +358,6 @@ class OutputHypotheses:
         self._radius = radius
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return the hypotheses of these rungs, one row per rung."""
         thetas = self._path.block(start, stop).astype(np.float64) * self._step
         return project_to_ball(thetas, self._radius)
 

@@ -64,7 +64,6 @@ class Hypotheses(Protocol):
 
     def block(self, start: int, stop: int) -> Floats:
         """Return the hypotheses of these rungs, one row per rung."""
-        ...
 
 
 class CovarianceHypotheses:
@@ -91,7 +90,6 @@ class CovarianceHypotheses:
         self._rescale = rescale
 
     def block(self, start: int, stop: int) -> Floats:
-        """Return the hypotheses of these rungs, one row per rung."""
         grams, crosses = self._layout.unpack_matrices(self._path.block(start, stop), self._rows)
         curvatures = grams + self._penalty * np.eye(crosses.shape[-1])
         if self._rescale:

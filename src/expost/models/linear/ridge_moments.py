@@ -102,9 +102,7 @@ class CertifiedRidge(FitPlan):
         self._measure = None if aim.target is None else aim.target.measure
         self._dimension, self._all_failures = problem.ball.dimension, float(aim.failure_probability)
         self._layout = MomentLayout(
-            problem.ball,
-            with_square=self._measure in (Measure.RMSE, Measure.R2),
-            with_sum=self._measure is Measure.R2,
+            problem.ball, with_square=self._measure in (Measure.RMSE, Measure.R2), with_sum=self._measure is Measure.R2
         )
         # The lattice's Laplace is within a grid unit of a real one, in each of the entries.
         amount = float(self._layout.sensitivity.amount) / 4.0**GRID_BITS

@@ -213,7 +213,6 @@ class SealedRisk:
 
     @property
     def dimension(self) -> int:
-        """Return the number of coefficients."""
         return self._rows.ball.dimension
 
     def seal_minimum(self, step: float, sensitivity: int, norm: Norm = Norm.L1) -> Sealed:

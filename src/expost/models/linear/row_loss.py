@@ -26,39 +26,31 @@ class RowLoss(Protocol):
     @property
     def name(self) -> str:
         """Return the name used in receipts."""
-        ...
 
     @property
     def steepest(self) -> float:
         """Bound the magnitude of the slope."""
-        ...
 
     @property
     def sharpest(self) -> float:
         """Bound the curvature (the Lipschitz constant of the slope)."""
-        ...
 
     @property
     def at_zero(self) -> float:
         """Bound the loss of the score 0."""
-        ...
 
     @property
     def one_sided(self) -> bool:
         """Return whether the target alone determines the sign of the slope."""
-        ...
 
     def value_at(self, score: Floats, target: Floats) -> Floats:
         """Return the losses."""
-        ...
 
     def slope_at(self, score: Floats, target: Floats) -> Floats:
         """Return the first derivatives in the score."""
-        ...
 
     def curvature_at(self, score: Floats, target: Floats) -> Floats:
         """Return the second derivatives in the score, where they exist."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,7 @@ _GRID = math.ldexp(1.0, -GRID_BITS)
 _LEVELS = 9  # each twice the last
 _THRESHOLD_SHARE = Fraction(1, 4)
 _CROWD = 16  # a table may have this many times the declared rows; more rows would only add float error
-_CITATIONS = (
-    "docs/proofs/objective-perturbation.md",
-    "docs/proofs/score-tests.md",
-    "docs/proofs/above-threshold.md",
-)
+_CITATIONS = ("docs/proofs/objective-perturbation.md", "docs/proofs/score-tests.md", "docs/proofs/above-threshold.md")
 _SPLIT_CITATION = "docs/proofs/row-identity.md"
 
 

@@ -61,19 +61,15 @@ class TiltLaw(Protocol):
     @property
     def name(self) -> str:
         """Return the name used in receipts."""
-        ...
 
     def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
-        ...
 
     def rounding_distance(self, epsilon: Fraction) -> float:
         """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
-        ...
 
     def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
         """Draw one tilt, a sum over rows; with ``runs``, one in each of so many rows."""
-        ...
 
 
 def grid_below(scale: Fraction | float, bits: int = _TILT_BITS) -> Fraction:
@@ -128,16 +124,13 @@ class LaplaceTilt:
         return self._row_sensitivity / epsilon
 
     def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
-        """Return a Euclidean length that the tilt exceeds with at most this probability."""
         return float(self.scale_at(epsilon)) * laplace_norm_quantile(self.dimension, failure_probability)
 
     def rounding_distance(self, epsilon: Fraction) -> float:
-        """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
         # A discrete Laplace variable can be drawn together with a real one less than a grid unit away.
         return math.sqrt(self.dimension) * float(grid_below(self.scale_at(epsilon)))
 
     def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
-        """Draw one tilt; with ``runs``, one in each of so many rows."""
         scale = self.scale_at(epsilon)
         grid = grid_below(scale)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
@@ -173,16 +166,13 @@ class SphericalTilt:
         return GRID_RATIO * (self._row_sensitivity / self._grid_at(epsilon) + diagonal) / epsilon
 
     def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
-        """Return a Euclidean length that the tilt exceeds with at most this probability."""
         units = float(self.scale_at(epsilon)) * spherical_norm_quantile(self.dimension, failure_probability)
         return float(self._grid_at(epsilon)) * (units + _NEAR * math.sqrt(self.dimension))
 
     def rounding_distance(self, epsilon: Fraction) -> float:
-        """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
         return math.sqrt(self.dimension) * float(self._grid_at(epsilon))
 
     def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
-        """Draw one tilt; with ``runs``, one in each of so many rows."""
         draws = sample_spherical_laplace(self.scale_at(epsilon), self.dimension, 1 if runs is None else runs, bits=bits)
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
         return draws_to_floats(draws.reshape(shape), self._grid_at(epsilon))
@@ -219,17 +209,14 @@ class GaussianTilt:
         return grid_below(self.deviation_at(epsilon), _TILT_BITS + 5)
 
     def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
-        """Return a Euclidean length that the tilt exceeds with at most this probability."""
         failure = failure_probability * (1 - _CLOSE)
         quantile = math.sqrt(2 * float(gammainccinv(self.dimension / 2, failure)))
         return self.deviation_at(epsilon) * quantile * (1 + _CLOSE) + self.rounding_distance(epsilon)
 
     def rounding_distance(self, epsilon: Fraction) -> float:
-        """Bound the Euclidean distance between the draw and an ideal tilt of real numbers."""
         return _NEAR * math.sqrt(self.dimension) * float(self._grid_at(epsilon))
 
     def draw_tilt(self, epsilon: Fraction, bits: BitSource | None, runs: int | None = None) -> Floats:
-        """Draw one tilt; with ``runs``, one in each of so many rows."""
         grid = self._grid_at(epsilon)
         variance = (Fraction(self.deviation_at(epsilon)) / grid) ** 2 + 2  # 2 grid units squared for the rounding
         shape = (self.dimension,) if runs is None else (runs, self.dimension)
