@@ -16,7 +16,7 @@ __all__ = ["share_parameters"]
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Notes", "References", "Examples")
+_SECTIONS = ("Parameters", "Attributes", "Returns", "Yields", "Raises", "See Also", "Notes", "References", "Examples")
 """The sections of numpydoc that are used here, in the order in which a docstring lists them."""
 
 
@@ -28,7 +28,7 @@ def share_parameters(*sources: Mapping[str, str] | Callable[..., Any], raises: s
     *sources : mapping of str to str, or documented function or class
         Where descriptions come from; the first source that has a parameter is used. The keys of a mapping are names of
         parameters (``"smallest, largest"`` describes two at once), its values are numpydoc entries without the name:
-        the type, and after a line break the sentence.
+        the type, and after a line break the sentence. A class also gets the attributes that a source class documents.
     raises : str, optional
         The entries of the section ``Raises``, if the docstring has none.
 
@@ -59,6 +59,12 @@ def share_parameters(*sources: Mapping[str, str] | Callable[..., Any], raises: s
                 entries[name] = text
         if entries:
             sections["Parameters"] = "\n".join(entries.values())
+        if inspect.isclass(thing):
+            attributes = _read_entries(sections.get("Attributes", ""))
+            for source in filter(inspect.isclass, sources):
+                attributes = _read_source(source, "Attributes") | attributes
+            if attributes:
+                sections["Attributes"] = "\n".join(dict.fromkeys(attributes.values()))
         if raises and "Raises" not in sections:
             sections["Raises"] = inspect.cleandoc(raises)
         written = [f"{name}\n{'-' * len(name)}\n{sections[name]}" for name in _SECTIONS if name in sections]
@@ -80,12 +86,12 @@ def _read_entries(section: str) -> dict[str, str]:
     return {name: entry for entry in entries for name in _names(entry.partition(" : ")[0])}
 
 
-def _read_source(source: Mapping[str, str] | Callable[..., Any]) -> dict[str, str]:
+def _read_source(source: Mapping[str, str] | Callable[..., Any], section: str = "Parameters") -> dict[str, str]:
     """Return the entries that a source offers."""
     if isinstance(source, Mapping):
         made = {names: f"{names} : " + text.replace("\n", "\n    ") for names, text in source.items()}
         return {name: entry for names, entry in made.items() for name in _names(names)}
-    return _read_entries(_split_sections(inspect.cleandoc(source.__doc__ or ""))[1].get("Parameters", ""))
+    return _read_entries(_split_sections(inspect.cleandoc(source.__doc__ or ""))[1].get(section, ""))
 
 
 def _names(names: str) -> Iterable[str]:
