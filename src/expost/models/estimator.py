@@ -30,7 +30,10 @@ from expost.ledger.opening import open_ledger_for
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = [
+    "FITTED_ROWS",
     "OBSERVED",
+    "PREDICTED_ROWS",
+    "WRONG_ARGUMENTS",
     "PlannedQuery",
     "PrivateEstimator",
     "ScoreParameter",
@@ -38,6 +41,7 @@ __all__ = [
     "fill_missing",
     "is_interval",
     "limit_threads",
+    "pay_for_query",
     "read_column_bounds",
     "read_feature_names",
     "read_observed_classes",
@@ -47,6 +51,26 @@ __all__ = [
 
 OBSERVED = "observed"
 """Passed by a caller for whom a fact about the table is public."""
+
+FITTED_ROWS = {
+    "X": "array, sparse matrix, data frame, Arrow table or Dataset\nThe features, one row per person.",
+    "y": "array or str\nThe targets; with a ``Dataset``, the name of its target column.",
+    "pay": "callable\nAnswers a query about the rows, charges for it and returns the release.",
+    "dataset": "Dataset\nThe table.",
+    "features": "sequence of str\nThe feature columns.",
+    "target": "str\nThe target column.",
+    "public_validation": "(features, targets), optional\n"
+    "Public rows. The score is then tested on them, exactly and free of charge, and no private row is held out.",
+}
+"""Parameters of methods that fit, for ``share_parameters``."""
+PREDICTED_ROWS = {
+    "X": "array, sparse matrix, data frame or Arrow table\n"
+    "The columns of the fit. Rows are read as in the fit: clipped to the bounds, missing values filled.",
+    "y": "array\nThe true target of each row.",
+    "sample_weight": "array, optional\nThe weight of each row.",
+}
+"""Parameters of methods that predict, for ``share_parameters``."""
+WRONG_ARGUMENTS = "\nWrongArguments\n    An argument has a wrong name."
 
 Ends = tuple[float, ...]
 
@@ -80,7 +104,31 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Base of all estimators. Parameters are kept as given and checked in ``fit``, before the data is touched.
 
     scikit-learn's messages about a bad table often repeat its values or its number of rows. Here they are replaced by
-    messages without them.
+    messages without them. Parameters and attributes that all estimators have are described here.
+
+    Parameters
+    ----------
+    max_epsilon : float, default 1.0
+        The most that the accuracy asked for may cost.
+    failure_probability : float, default 0.1
+        How often the accuracy may be missed although it is reported as reached.
+    ledger : str, optional
+        The path or URL of the ledger. Default: one in memory, for this fit.
+    account : str, optional
+        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
+    simulation_seed : int, optional
+        Draw all noise from this seed. The receipt then states that the model is not private.
+
+    Attributes
+    ----------
+    release_ : Release
+        The released model with its receipt.
+    receipt_ : Receipt
+        What was promised, paid and reached.
+    n_features_in_ : int
+        The number of columns of the fit.
+    feature_names_in_ : ndarray of str
+        The names of the columns, if the table named them.
     """
 
     ledger: Any
@@ -91,6 +139,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _store_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Keep the arguments of the constructor, each under its own name."""
         self.__dict__ |= {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor. ``score`` is the accuracy asked for, not the method of that name.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Ignored; the models contain no other estimators.
+        """
+        return {name: self.__dict__[name] for name in self._get_param_names()}
 
     # Reading tables ---------------------------------------------------------------------------------------------------
 
@@ -165,25 +223,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _pay_for_query(self, query: Any, data: Any, account: str) -> Release[Any]:
         """Answer a query, with the ledger and the randomness that the arguments name."""
-        seeded = self.simulation_seed is not None
-        bits: BitSource = SeededBits(self.simulation_seed) if seeded else system_bits()
-        plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
-        ledger = open_ledger_for(self.ledger, account, promise=plan.worst_case.promise())
-        try:
-            # The unit of a model is the row: read_rows refuses datasets of another one.
-            protected = Protected(ledger.root_of(account), self._bill_adjacency, Unit.row())
-            terms: dict[str, Any] = {"ledger": ledger, "accounts": (account,), "protected": protected}
-            with limit_threads():
-                return self._answer_query(query, data, terms | {"bits": bits, "simulation": seeded})
-        finally:
-            ledger.close()
+        terms = {"ledger": self.ledger, "account": account, "simulation_seed": self.simulation_seed}
+        with limit_threads():
+            return pay_for_query(query, data, adjacency=self._bill_adjacency, run=self._answer_query, **terms)
 
     @property
     def _bill_adjacency(self) -> Adjacency:
         """Return the adjacency that the bill is about, as on the receipt."""
         raise NotImplementedError
 
-    def _answer_query(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
+    def _answer_query(self, query: Any, data: Any, **terms: Any) -> Release[Any]:
         """Answer a query on these terms; estimators that can resume a fit override it."""
         return answer(query, data, **terms)
 
@@ -217,6 +266,29 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = self.simulation_seed is None
         tags.target_tags.required = True
         return tags
+
+
+def pay_for_query(
+    query: Any,
+    data: Any,
+    *,
+    ledger: Any,
+    account: str,
+    simulation_seed: Any,
+    adjacency: Adjacency,
+    run: Callable[..., Release[Any]] = answer,
+) -> Release[Any]:
+    """Charge a query to an account and let ``run`` answer it; a new account is as large as the query needs."""
+    bits: BitSource = system_bits() if simulation_seed is None else SeededBits(simulation_seed)
+    plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
+    opened = open_ledger_for(ledger, account, promise=plan.worst_case.promise())
+    try:
+        # The unit of a model is the row: read_rows refuses datasets of another one.
+        protected = Protected(opened.root_of(account), adjacency, Unit.row())
+        terms: dict[str, Any] = {"ledger": opened, "accounts": (account,), "protected": protected}
+        return run(query, data, bits=bits, simulation=simulation_seed is not None, **terms)
+    finally:
+        opened.close()
 
 
 class ScoreParameter:
@@ -338,7 +410,7 @@ def is_interval(pair: Any) -> bool:
     return bool(ends[0] < ends[1]) and math.isfinite(2 / (float(ends[1]) - float(ends[0])))
 
 
-def read_target_bounds(bounds: Any) -> tuple[float, float]:
+def read_target_bounds(bounds: Any, *, do: str = "Pass public numbers that contain the targets") -> tuple[float, float]:
     """Return the bounds of the target: a pair (low, high), or one number b for (-b, b).
 
     >>> read_target_bounds(2), read_target_bounds((0, 10))
@@ -347,10 +419,7 @@ def read_target_bounds(bounds: Any) -> tuple[float, float]:
     if isinstance(bounds, int | float | np.integer | np.floating) and not isinstance(bounds, bool):
         bounds = (-float(bounds), float(bounds))
     if not is_interval(bounds):
-        raise InvalidRequest(
-            "Expected target_bounds (low, high), low below high, or one positive number",
-            do="Pass public numbers that contain the targets",
-        )
+        raise InvalidRequest("Expected target_bounds (low, high), low below high, or one positive number", do=do)
     low, high = bounds
     return float(low), float(high)
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from expost.core import InvalidRequest, Release, explain_arguments
+from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.models.descent.feature_grid import FeatureGrid, GridRows
@@ -20,7 +20,7 @@ from expost.models.descent.training_order import TrainingOrder
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress
 from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
-from expost.models.estimator import limit_threads, read_feature_names
+from expost.models.estimator import FITTED_ROWS, WRONG_ARGUMENTS, limit_threads, read_feature_names
 
 __all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
@@ -28,6 +28,12 @@ Model = TypeVar("Model", bound=PrivateGradientModel)
 
 _LEFT_OUT = ("epsilon", "noise_multiplier", "score", "phases", "validation_share")
 _SHARED = ("classes", "target_bounds", "rows", "accountant", "progress", "ledger", "account", "simulation_seed")
+_RAISED = """
+InvalidRequest, BudgetExceeded
+    Before the data is touched; nothing is spent.
+TargetNotMet
+    No model reached the score.
+"""
 _MOST_LEVELS = 30  # each is half of the next
 
 
@@ -58,6 +64,7 @@ class SharedRows:
         raise TypeError("Private rows cannot be pickled.")
 
 
+@share_parameters(raises=WRONG_ARGUMENTS)
 @dataclass(frozen=True, eq=False)
 class OneOf(Generic[Model]):
     """Several models, tried in random order at rising privacy levels; the first that reaches a score is kept.
@@ -91,11 +98,6 @@ class OneOf(Generic[Model]):
         The index of a model that is trained once more at the highest level after a miss and comes with the error; a
         miss then costs the cap.
 
-    Raises
-    ------
-    WrongArguments
-        An argument has a wrong name.
-
     Examples
     --------
     >>> import numpy as np
@@ -119,54 +121,19 @@ class OneOf(Generic[Model]):
     validation_share: float = 0.2
     fallback: int | None = None
 
+    @share_parameters(FITTED_ROWS, raises=_RAISED)
     @explain_arguments
     def fit(self, X: Any, y: Any = None) -> Model:
-        """Return the model that reached the score, fitted. The ledger, account and seed of the models are used.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Arrow table or Dataset
-            The features, one row per person.
-        y : array or str
-            The targets; with a ``Dataset``, the name of its target column.
-
-        Returns
-        -------
-        SGDClassifier or SGDRegressor
-            One of the models, fitted.
-
-        Raises
-        ------
-        InvalidRequest, BudgetExceeded
-            Before the data is touched; nothing is spent.
-        TargetNotMet
-            No model reached the score.
-        """
+        """Return the model that reached the score, fitted. The ledger, account and seed of the models are used."""
         tried = self._copy_models()
         account = tried[0]._account_of(X)
         return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay_for_query(request, data, account))
 
+    @share_parameters(FITTED_ROWS)
     def fit_with(
         self, pay: Callable[[Any, Any], Release[Any]], dataset: Dataset, *, features: Sequence[str], target: str
     ) -> Model:
-        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
-
-        Parameters
-        ----------
-        pay : callable
-            Answers a query about the rows and returns the release.
-        dataset : Dataset
-            The table.
-        features : sequence of str
-            The feature columns.
-        target : str
-            The target column.
-
-        Returns
-        -------
-        SGDClassifier or SGDRegressor
-            One of the models, fitted.
-        """
+        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead."""
         tried = self._copy_models()
         tried[0]._check_unpaid()
         return self._fit_tried(tried, dataset, target, read_feature_names(features), pay)
@@ -251,6 +218,7 @@ class OneOf(Generic[Model]):
         return number
 
 
+@share_parameters(OneOf, OneOf.fit, raises=_RAISED)
 @explain_arguments
 def fit_one_of(
     models: Sequence[Model],
@@ -269,40 +237,10 @@ def fit_one_of(
 
     Equivalent to ``OneOf(models, score=..., ...).fit(X, y)``.
 
-    Parameters
-    ----------
-    models : sequence of SGDClassifier or SGDRegressor
-        Models of one kind that differ in settings; see ``OneOf``.
-    X : array, sparse matrix, data frame, Arrow table or Dataset
-        The features, one row per person.
-    y : array or str
-        The targets; with a ``Dataset``, the name of its target column.
-    score : tuple of str and float
-        The accuracy asked for, such as ``("accuracy", 0.9)``.
-    max_epsilon : float, default 1.0
-        The most that the choice may cost.
-    delta : float, default 1e-6
-        The delta of the bill.
-    levels : int, default 5
-        The number of privacy levels, each twice the last.
-    failure_probability : float, default 0.1
-        How often the score may be missed although it is reported as reached.
-    validation_share : float, default 0.2
-        The share of the rows that is kept for tests.
-    fallback : int, optional
-        The index of a model that is trained once more after a miss.
-
     Returns
     -------
     SGDClassifier or SGDRegressor
         One of the models, fitted.
-
-    Raises
-    ------
-    InvalidRequest, BudgetExceeded
-        Before the data is touched; nothing is spent.
-    TargetNotMet
-        No model reached the score.
 
     Examples
     --------

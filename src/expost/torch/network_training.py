@@ -7,24 +7,23 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from expost.answer import answer
-from expost.core import Adjacency, ExpostError, InvalidRequest, Measure, Release, Unit, explain_arguments
+from expost.core import Adjacency, ExpostError, InvalidRequest, Measure, Release, explain_arguments, share_parameters
 from expost.core.argument import check_unmasked
 from expost.core.rational import rational
-from expost.ledger import Protected
-from expost.ledger.opening import open_ledger_for
+from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
-from expost.models.descent.training_checkpoint import Checkpoint, hash_settings
+from expost.models.descent.training_checkpoint import hash_settings
 from expost.models.descent.training_order import TrainingOrder
-from expost.models.descent.training_query import TrainingQuery, train_resumably
+from expost.models.descent.training_query import TrainingPlan, run_training
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress, Watch
-from expost.noise import BitSource, SeededBits, system_bits
+from expost.models.estimator import FITTED_ROWS, PrivateEstimator, pay_for_query
 from expost.noise.gaussian_stream import gaussian_table, stream_variance
 from expost.torch.loss_tap import KnownLabels, NetworkLoss
 from expost.torch.module_learner import ModuleProblem, ModuleTable
@@ -41,6 +40,7 @@ _OPTIMIZER_HINT = "Pass lambda parameters: torch.optim.SGD(parameters, lr=0.5)"
 _cross_entropy = KnownLabels(nn.CrossEntropyLoss(reduction="none"))
 
 
+@share_parameters(PrivateGradientModel, PrivateEstimator, FITTED_ROWS)
 @explain_arguments
 def train(
     model: nn.Module,
@@ -84,21 +84,11 @@ def train(
     data : (inputs, targets), torch.utils.data.Dataset or DataLoader
         The private rows, arrays or tensors. The sampler and batch size of a loader are not used: batches are drawn by
         exact coins.
-    rows : int or "observed"
-        About how many rows there are, as public knowledge. ``"observed"`` declares the number of rows public.
     score : ("accuracy", number), optional
         The accuracy to reach, ``("accuracy", 0.95)``. Training stops as soon as a private test on rows held out passes,
         at a bill of at most ``max_epsilon``.
-    epsilon : float, optional
-        Train at this privacy level; the noise is calibrated to it.
     noise_multiplier : float, optional
         Train with this noise, in units of the clip.
-    max_epsilon : float, default 1.0
-        The largest bill of a training to a score.
-    delta : float, default 1e-6
-        The delta of the guarantee, from 1e-18 to 0.1.
-    failure_probability : float, default 0.1
-        Probability with which the test may accept a model that misses the score.
     loss : callable, optional
         Maps outputs and targets of a batch to one loss per row. Default: cross-entropy.
     clip : float, default 1.0
@@ -107,34 +97,18 @@ def train(
         Makes an optimizer of a list of parameters; it sees noisy gradients only. Default: SGD with momentum 0.9.
     learning_rate : float, default 0.5
         The step size of the default optimizer.
-    averaging : float, default 8.0
-        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
     batches : {"poisson", "disjoint", "full", "auto"}, default "poisson"
         How the rows of a step are drawn.
     batch_size : int, optional
         Expected number of rows of a batch. Default: 1024, or all rows if there are fewer.
     steps : int, default 200
         Number of steps.
-    phases : int, optional
-        Number of possible stops on the way to a score.
-    validation_share : float, optional
-        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
-    public_validation : (inputs, labels), optional
-        Public rows. The score is then tested on them, exactly and free of charge, and no private row is held out.
-    accountant : {"auto", "pld", "rdp"}, default "auto"
-        How steps are priced.
-    ledger : str, optional
-        Path or URL of the ledger that is charged. Default: a ledger in memory.
     account : str, optional
         The account that pays. Default: ``"dataset:table"``.
-    checkpoint : str, optional
-        A file from which an interrupted training continues under its first charge.
     progress : bool, default False
         Show the progress, the epsilon charged so far and, for the default loss, private metrics of the training rows.
     device : str or torch.device, optional
         Where to train. Default: where the model is.
-    simulation_seed : int, optional
-        Draw all noise from this seed. The result is then not private, and the receipt states it.
 
     Returns
     -------
@@ -206,9 +180,9 @@ def train(
         if public_validation is not None:
             tested = _read_public(table, public_validation)
             public = PublicTest(rule, tested, len(tested))
-    query = TrainingQuery(
+    query = TrainingPlan.along(
+        course,
         question=f"train {type(problem.model).__name__}",
-        course=course,
         table=lambda _: table,
         rule=rule,
         public=public,
@@ -221,28 +195,15 @@ def train(
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,
     )
-    return _pay_for_training(query, data, ledger, _ACCOUNT if account is None else account, checkpoint, simulation_seed)
-
-
-def _pay_for_training(
-    query: TrainingQuery, data: Any, url: str | None, account: str, checkpoint: str | None, seed: int | None
-) -> Release[nn.Module]:
-    """Run the query under a charge."""
-    bits: BitSource = system_bits() if seed is None else SeededBits(seed)
-    ledger = open_ledger_for(url, account, promise=query.worst_case.promise())
-    terms: dict[str, Any] = {
-        "ledger": ledger,
-        "accounts": (account,),
-        "bits": bits,
-        "simulation": seed is not None,
-        "protected": Protected(ledger.root_of(account), Adjacency.ADD_REMOVE, Unit.row()),
-    }
-    try:
-        if checkpoint is not None:
-            return train_resumably(query, data, checkpoint=Checkpoint(checkpoint), **terms)
-        return answer(query, data, **terms)
-    finally:
-        ledger.close()
+    return pay_for_query(
+        query,
+        data,
+        ledger=ledger,
+        account=_ACCOUNT if account is None else account,
+        simulation_seed=simulation_seed,
+        adjacency=Adjacency.ADD_REMOVE,
+        run=partial(run_training, checkpoint=checkpoint),
+    )
 
 
 # Reading the arguments -------------------------------------------------------------------------------------------

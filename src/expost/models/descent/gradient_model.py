@@ -12,8 +12,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from expost.answer import answer
-from expost.core import Adjacency, InvalidRequest, Measure, Query, Release, Target, TargetNotMet, explain_arguments
+from expost.core import (
+    Adjacency,
+    InvalidRequest,
+    Measure,
+    Query,
+    Release,
+    Target,
+    TargetNotMet,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.rational import rational
 from expost.data import Dataset
 from expost.data.canonical_cell import Kind
@@ -24,11 +33,12 @@ from expost.models.descent.linear_learner import LinearProblem, LinearScores, de
 from expost.models.descent.score_head import Head, Squared
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
-from expost.models.descent.training_checkpoint import Checkpoint, hash_settings
+from expost.models.descent.training_checkpoint import hash_settings
 from expost.models.descent.training_order import TrainingCourse, TrainingOrder
-from expost.models.descent.training_query import TrainingQuery, train_resumably
+from expost.models.descent.training_query import TrainingPlan, run_training
 from expost.models.descent.training_watch import RichProgress, Watch
 from expost.models.estimator import (
+    FITTED_ROWS,
     OBSERVED,
     PrivateEstimator,
     fill_missing,
@@ -62,7 +72,60 @@ class GivenRows:
 
 
 class PrivateGradientModel(PrivateEstimator):
-    """Base of ``SGDClassifier`` and ``SGDRegressor``."""
+    """Base of ``SGDClassifier`` and ``SGDRegressor``. Parameters and attributes that they share are described here.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        Train at this privacy level; the noise is calibrated to it.
+    noise_multiplier : float, optional
+        Train with this noise, in units of the clip; ``price()`` returns the epsilon.
+    delta : float, default 1e-6
+        The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
+    rows : int or "observed"
+        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
+        ``"observed"`` declares the number of rows public and counts them.
+    feature_bound : float, optional
+        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
+    bounds : sequence of (low, high) or dict, optional
+        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
+    fit_intercept : bool, default True
+        Whether to fit an intercept.
+    regularization : float, default 0.0
+        Weight of the l2 penalty, half of it times the squared weights.
+    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
+        How the rows of a step are drawn. ``"auto"`` takes all rows where a step is fast enough, else Poisson batches.
+    batch_size : int, optional
+        Expected number of rows of a batch. Default: a sixteenth of the rows.
+    steps : int, optional
+        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
+    phases : int, optional
+        Number of possible stops on the way to a score. Default: from the first useful price and the cap.
+    solver : {"gradient", "newton"}, default "gradient"
+        ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
+        For a regression or two classes, and at most 511 columns.
+    validation_share : float, optional
+        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
+    clip : float, optional
+        The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
+    learning_rate : float, optional
+        The step size. Default: the largest that noise and curvature allow; 1 for Newton steps, which it damps.
+    momentum : float, default 0.9
+        Heavy-ball momentum in [0, 1). Newton steps do not use it.
+    averaging : float, default 8.0
+        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
+    accountant : {"auto", "pld", "rdp"}, default "auto"
+        How steps are priced: by loss distributions or Renyi divergences. ``"auto"`` takes the best available.
+    checkpoint : str, optional
+        A file from which an interrupted training continues under its first charge.
+    progress : bool, default False
+        Show the progress, the epsilon charged so far and private metrics of the training rows.
+
+    Attributes
+    ----------
+    prices_ : PriceList or None
+        The bill of stopping after each phase.
+    """
 
     _measure: Measure
 
@@ -91,43 +154,15 @@ class PrivateGradientModel(PrivateEstimator):
     checkpoint: Any
     progress: bool
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor.
-
-        Parameters
-        ----------
-        deep : bool, default True
-            Ignored; for scikit-learn.
-
-        Returns
-        -------
-        dict
-            Each argument by name. ``score`` is the accuracy asked for, not the method of that name.
-        """
-        return {name: self.__dict__[name] for name in self._get_param_names()}
-
     # Fitting ------------------------------------------------------------------------------------------------------
 
+    @share_parameters(FITTED_ROWS)
     @explain_arguments
     def fit(self, X: Any, y: Any = None, *, public_validation: Any = None) -> Self:
         """Train the model and charge the ledger.
 
         Ctrl-C stops the training. The model so far is paid for and kept, also where ``TargetNotMet`` reports that the
         score was not reached by then.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Arrow table or Dataset
-            The features, one row per record; or a ``Dataset`` under add/remove adjacency.
-        y : array or str
-            One target per row; for a ``Dataset`` the name of its target column.
-        public_validation : (features, targets), optional
-            Public rows. The score is then tested on them, exactly and free of charge, and no private row is held out.
-
-        Returns
-        -------
-        self
-            The fitted model, with ``receipt_``, ``coef_`` and ``intercept_``.
 
         Raises
         ------
@@ -142,6 +177,7 @@ class PrivateGradientModel(PrivateEstimator):
         given = self._read_given(X, y)
         return self._fit_given(given, lambda query, data: self._pay_for_query(query, data, account), public_validation)
 
+    @share_parameters(FITTED_ROWS)
     def fit_with(
         self,
         pay: Callable[[Query, RowSource], Release[Any]],
@@ -151,26 +187,7 @@ class PrivateGradientModel(PrivateEstimator):
         target: str,
         public_validation: Any = None,
     ) -> Self:
-        """Train on columns of a dataset and let the caller pay; ``Session.fit`` calls it.
-
-        Parameters
-        ----------
-        pay : callable
-            Receives the query and the rows, charges for the query and returns its release.
-        dataset : Dataset
-            The table.
-        features : sequence of str
-            The feature columns.
-        target : str
-            The target column.
-        public_validation : (features, targets), optional
-            As for ``fit``.
-
-        Returns
-        -------
-        self
-            The fitted model.
-        """
+        """Train on columns of a dataset and let the caller pay. Call ``Session.fit`` instead."""
         self._check_unpaid()
         return self._fit_given(self._read_given(dataset, target, read_feature_names(features)), pay, public_validation)
 
@@ -186,9 +203,9 @@ class PrivateGradientModel(PrivateEstimator):
         problem = self._build_problem(given, ladder=len(course.schedule.phases) > 1)
         problem.check(course.schedule)
         rule = None if course.target is None else self._build_rule(course.target)
-        query = TrainingQuery(
+        query = TrainingPlan.along(
+            course,
             question=f"train {type(self).__name__}",
-            course=course,
             table=lambda data: problem.table(*given.gathered(data)),
             rule=rule,
             public=None if public is None or rule is None else self._public_test(public, rule),
@@ -273,11 +290,6 @@ class PrivateGradientModel(PrivateEstimator):
         ----------
         width : int, default 1
             The number of features. It matters to ``batches="auto"`` only.
-
-        Returns
-        -------
-        PriceList
-            The bill of stopping after each phase.
         """
         if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
             raise InvalidRequest("Expected width to be a whole number >= 1", got=width, do="Pass a public number")
@@ -297,10 +309,8 @@ class PrivateGradientModel(PrivateEstimator):
     def _bill_adjacency(self) -> Adjacency:
         return Adjacency.ADD_REMOVE
 
-    def _answer_query(self, query: Any, data: Any, terms: dict[str, Any]) -> Release[Any]:
-        if self.checkpoint is None or not isinstance(query, TrainingQuery):
-            return answer(query, data, **terms)
-        return train_resumably(query, data, checkpoint=Checkpoint(self.checkpoint), **terms)
+    def _answer_query(self, query: Any, data: Any, **terms: Any) -> Release[Any]:
+        return run_training(query, data, checkpoint=self.checkpoint, **terms)
 
     # Reading the arguments ----------------------------------------------------------------------------------------
 

@@ -99,19 +99,10 @@ class LinearScores:
 class LinearLearner:
     """A linear model with any head; gradients are exact integers. It implements ``trainer.Learner``."""
 
-    def __init__(
-        self,
-        grid: FeatureGrid,
-        head: Head,
-        *,
-        clip: float,
-        rule: DescentRule,
-        training: GridTable,
-        validation: GridTable | None = None,
-    ) -> None:
-        self._grid, self._head, self._clip = grid, head, clip
+    def __init__(self, problem: LinearProblem, training: GridTable, validation: GridTable | None = None) -> None:
+        self._grid, self._head, self._clip = problem.grid, problem.head, problem.clip
         self._training, self._validation = training, validation
-        self._descent = Descent(rule, np.zeros((head.outputs, grid.columns)))
+        self._descent = Descent(problem.rule, np.zeros((self._head.outputs, self._grid.columns)))
         self._gradient: ClippedGradient | None = None
         self._scale, self._stride = 0.0, Stride(0.0)
         self._height, self._tally = 0, WatchTally(0, 0)
@@ -207,27 +198,13 @@ class NewtonLearner(LinearLearner):
     Accuracy: none is promised of a step; a score is tested on rows held out, as for gradient descent.
     Numerics: integer sums are exact; steps are floats computed from released numbers.
     Reference: docs/proofs/sgd-gradient.md (curvature); ACG16, Algorithm 1.
-
-    >>> from expost.models.descent.score_head import Logistic
-    >>> grid = FeatureGrid(2)
-    >>> rows = (grid.encode_rows(np.eye(2)), np.array([0, 1]))
-    >>> NewtonLearner(grid, Logistic(), clip=1.0, rule=DescentRule(), training=rows).size
-    9
     """
 
-    def __init__(
-        self,
-        grid: FeatureGrid,
-        head: Head,
-        *,
-        clip: float,
-        rule: DescentRule,
-        training: GridTable,
-        validation: GridTable | None = None,
-    ) -> None:
+    def __init__(self, problem: LinearProblem, training: GridTable, validation: GridTable | None = None) -> None:
+        grid, rule = problem.grid, problem.rule
         walk = replace(rule, momentum=0.0, regularization=0.0, weighing=False)  # the penalty is in the quotient
-        super().__init__(grid, head, clip=clip, rule=walk, training=training, validation=validation)
-        self._curved_head, self._regularization = check_curved(head, grid.columns), rule.regularization
+        super().__init__(replace(problem, rule=walk), training, validation)
+        self._curved_head, self._regularization = check_curved(problem.head, grid.columns), rule.regularization
         self._damping = Stride(1.0 if rule.learning_rate is None else rule.learning_rate)
         self._curved: CurvedGradient | None = None
         self._curvature, self._precision = np.zeros((grid.columns, grid.columns)), 0.0
@@ -347,15 +324,8 @@ class LinearTable:
         return len(self.features)
 
     def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
-        problem = self.problem
-        return _SOLVERS[problem.solver](
-            problem.grid,
-            problem.head,
-            clip=problem.clip,
-            rule=problem.rule,
-            training=self._take_part(training),
-            validation=None if validation is None else self._take_part(validation),
-        )
+        held_out = None if validation is None else self._take_part(validation)
+        return _SOLVERS[self.problem.solver](self.problem, self._take_part(training), held_out)
 
     def yield_contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         yield self.features.integers(), self.targets

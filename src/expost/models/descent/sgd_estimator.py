@@ -11,7 +11,7 @@ from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
-from expost.core import InvalidRequest, Measure, Release, explain_arguments
+from expost.core import InvalidRequest, Measure, Release, explain_arguments, share_parameters
 from expost.core.rational import rational
 from expost.data.row_source import plain_numbers
 from expost.data.value_place import label_codes
@@ -19,11 +19,19 @@ from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.linear_learner import LinearScores
 from expost.models.descent.score_head import ABSENT, Head, Huber, Logistic, Softmax, Squared
 from expost.models.descent.training_order import TrainingCourse
-from expost.models.estimator import OBSERVED, ScoreParameter, is_interval, read_observed_classes
+from expost.models.estimator import (
+    OBSERVED,
+    PREDICTED_ROWS,
+    PrivateEstimator,
+    ScoreParameter,
+    read_observed_classes,
+    read_target_bounds,
+)
 
 __all__ = ["SGDClassifier", "SGDRegressor", "label_numbers", "target_numbers"]
 
 
+@share_parameters(PrivateGradientModel, PrivateEstimator)
 class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc]
     """Train a linear classifier (logistic, or softmax over several classes) by private gradient descent.
 
@@ -36,72 +44,12 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         The accuracy to reach, ``("accuracy", 0.95)``. Training stops as soon as a private test on rows held out passes, at
         a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
         with ``noise_multiplier``.
-    epsilon : float, optional
-        Train at this privacy level; the noise is calibrated to it.
-    noise_multiplier : float, optional
-        Train with this noise, in units of the clip; ``price()`` returns the epsilon.
-    max_epsilon : float, default 1.0
-        The largest bill of a training to a score.
-    delta : float, default 1e-6
-        The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
-    failure_probability : float, default 0.1
-        Probability with which the test may accept a model that misses the score.
     classes : sequence or "observed"
         The labels, as public knowledge. A row with another label contributes nothing. ``"observed"`` declares it public
         which labels occur and reads them.
-    rows : int or "observed"
-        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
-        ``"observed"`` declares the number of rows public and counts them.
-    feature_bound : float, optional
-        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
-    bounds : sequence of (low, high) or dict, optional
-        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
-    fit_intercept : bool, default True
-        Whether to fit an intercept.
-    regularization : float, default 0.0
-        Weight of the l2 penalty, half of it times the squared weights.
-    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
-        How the rows of a step are drawn. ``"auto"`` takes all rows where a step is fast enough, else Poisson batches.
-    batch_size : int, optional
-        Expected number of rows of a batch. Default: a sixteenth of the rows.
-    steps : int, optional
-        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
-    phases : int, optional
-        Number of possible stops on the way to a score. Default: from the first useful price and the cap.
-    solver : {"gradient", "newton"}, default "gradient"
-        ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
-        For two classes and at most 511 columns.
-    validation_share : float, optional
-        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
-    clip : float, optional
-        The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
-    learning_rate : float, optional
-        The step size. Default: the largest that noise and curvature allow; 1 for Newton steps, which it damps.
-    momentum : float, default 0.9
-        Heavy-ball momentum in [0, 1). Newton steps do not use it.
-    averaging : float, default 8.0
-        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
-    accountant : {"auto", "pld", "rdp"}, default "auto"
-        How steps are priced: by loss distributions or Renyi divergences. ``"auto"`` takes the best available.
-    ledger : str, optional
-        Path or URL of the ledger that is charged. Default: a ledger in memory.
-    account : str, optional
-        The account that pays. Default: that of the dataset.
-    checkpoint : str, optional
-        A file from which an interrupted training continues under its first charge.
-    progress : bool, default False
-        Show the progress, the epsilon charged so far and private metrics of the training rows.
-    simulation_seed : int, optional
-        Draw all noise from this seed. The result is then not private, and the receipt states it.
 
     Attributes
     ----------
-    receipt_ : Receipt
-        What was run, the promise, the bill and whether the score was reached.
-    release_ : Release
-        The released model with its receipt.
-    prices_ : PriceList or None
-        The bill of stopping after each phase.
     coef_, intercept_ : ndarray
         Coefficients and intercepts for raw rows within the bounds, one row per score.
     classes_ : ndarray
@@ -198,52 +146,22 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     def _build_head(self) -> Head:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
 
+    @share_parameters(PREDICTED_ROWS)
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the scores of rows read as in training.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit.
-
-        Returns
-        -------
-        ndarray
-            One score per class and row; for two classes one per row, positive for the second class.
-        """
+        """Return one score per class and row; for two classes one per row, positive for the second class."""
         scores = self._score_rows(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
+    @share_parameters(PREDICTED_ROWS)
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the predicted class of each row.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit.
-
-        Returns
-        -------
-        ndarray
-            One class per row.
-        """
+        """Return the predicted class of each row."""
         scores = self._score_rows(X)
         predicted: NDArray[Any] = self.classes_[self._choose_class(scores)]
         return predicted
 
+    @share_parameters(PREDICTED_ROWS)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit.
-
-        Returns
-        -------
-        ndarray
-            Rows x classes, in the order of ``classes_``.
-        """
+        """Return the probability of each class, in the order of ``classes_``."""
         scores = self._score_rows(X)
         if len(self.classes_) > 2:
             return np.asarray(softmax(scores, axis=1))
@@ -254,25 +172,9 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         """Return the index of the predicted class."""
         return (scores[:, 0] > 0).astype(np.intp) if len(self.classes_) == 2 else scores.argmax(axis=1)
 
+    @share_parameters(PREDICTED_ROWS)
     def _score_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that are predicted correctly.
-
-        A label that is not a class never is, as in a private test.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit.
-        y : array
-            One label per row.
-        sample_weight : array, optional
-            One weight per row.
-
-        Returns
-        -------
-        float
-            The accuracy.
-        """
+        """Return the share of rows that are predicted correctly; a label that is not a class never is."""
         scores = self._score_rows(X)
         right = self._choose_class(scores) == label_numbers(self._read_true_targets(y, scores), self.classes_)
         return float(np.average(right, weights=sample_weight))
@@ -280,6 +182,7 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
     score = ScoreParameter(_score_accuracy)
 
 
+@share_parameters(PrivateGradientModel, PrivateEstimator)
 class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
     """Train a linear regression (squared or Huber loss) by private gradient descent.
 
@@ -291,75 +194,15 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         The accuracy to reach, ``("rmse", 0.1)``. Training stops as soon as a private test on rows held out passes, at
         a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
         with ``noise_multiplier``.
-    epsilon : float, optional
-        Train at this privacy level; the noise is calibrated to it.
-    noise_multiplier : float, optional
-        Train with this noise, in units of the clip; ``price()`` returns the epsilon.
-    max_epsilon : float, default 1.0
-        The largest bill of a training to a score.
-    delta : float, default 1e-6
-        The delta of the guarantee, from 1e-18 to 0.1. Choose it far below 1 / rows.
-    failure_probability : float, default 0.1
-        Probability with which the test may accept a model that misses the score.
     target_bounds : (low, high) or float, default (-1.0, 1.0)
         Public bounds of the target; one number b stands for (-b, b). Targets and predictions are clipped to them.
     loss : {"squared", "huber"}, default "squared"
         The loss of an error.
     huber_width : float, default 0.5
         The error from which on the Huber loss is linear, in units of half the target's range.
-    rows : int or "observed"
-        About how many rows there are, as public knowledge. A wrong number costs accuracy, never privacy.
-        ``"observed"`` declares the number of rows public and counts them.
-    feature_bound : float, optional
-        Rows are shortened to this Euclidean length. Default: 1, or the root of the number of columns with ``bounds``.
-    bounds : sequence of (low, high) or dict, optional
-        Public bounds of the columns, by position or by name. Columns are clipped to them and scaled to [-1, 1].
-    fit_intercept : bool, default True
-        Whether to fit an intercept.
-    regularization : float, default 0.0
-        Weight of the l2 penalty, half of it times the squared weights.
-    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
-        How the rows of a step are drawn. ``"auto"`` takes all rows where a step is fast enough, else Poisson batches.
-    batch_size : int, optional
-        Expected number of rows of a batch. Default: a sixteenth of the rows.
-    steps : int, optional
-        Number of steps. Default: 100, or 40 Newton steps if no score is asked.
-    phases : int, optional
-        Number of possible stops on the way to a score. Default: from the first useful price and the cap.
-    solver : {"gradient", "newton"}, default "gradient"
-        ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
-        For at most 511 columns.
-    validation_share : float, optional
-        Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
-    clip : float, optional
-        The largest Euclidean norm of a row's gradient. Default: 0.3 times ``feature_bound``.
-    learning_rate : float, optional
-        The step size. Default: the largest that noise and curvature allow; 1 for Newton steps, which it damps.
-    momentum : float, default 0.9
-        Heavy-ball momentum in [0, 1). Newton steps do not use it.
-    averaging : float, default 8.0
-        Power by which late iterates weigh more in the released average; 0 releases the last iterate.
-    accountant : {"auto", "pld", "rdp"}, default "auto"
-        How steps are priced: by loss distributions or Renyi divergences. ``"auto"`` takes the best available.
-    ledger : str, optional
-        Path or URL of the ledger that is charged. Default: a ledger in memory.
-    account : str, optional
-        The account that pays. Default: that of the dataset.
-    checkpoint : str, optional
-        A file from which an interrupted training continues under its first charge.
-    progress : bool, default False
-        Show the progress, the epsilon charged so far and private metrics of the training rows.
-    simulation_seed : int, optional
-        Draw all noise from this seed. The result is then not private, and the receipt states it.
 
     Attributes
     ----------
-    receipt_ : Receipt
-        What was run, the promise, the bill and whether the score was reached.
-    release_ : Release
-        The released model with its receipt.
-    prices_ : PriceList or None
-        The bill of stopping after each phase.
     coef_ : ndarray
         Coefficients for raw rows within the bounds, in units of the target.
     intercept_ : float
@@ -425,15 +268,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     def _read_bounds(self) -> tuple[float, float]:
         """Return the public bounds of the target."""
-        bounds = self.target_bounds
-        if isinstance(bounds, int | float | np.number) and not isinstance(bounds, bool):
-            bounds = (-float(bounds), float(bounds))
-        if not is_interval(bounds):
-            raise InvalidRequest(
-                "Expected target_bounds (low, high), low below high, or one positive number", do="Pass public bounds"
-            )
-        low, high = bounds
-        return float(low), float(high)
+        return read_target_bounds(self.target_bounds, do="Pass public bounds")
 
     def _describe_labels(self) -> Any:
         return self._read_bounds()
@@ -456,39 +291,15 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
         self.coef_ = release.value.coefficients[0] * half
         self.intercept_ = float(release.value.intercepts[0] * half + middle)
 
+    @share_parameters(PREDICTED_ROWS)
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return the predicted target of each row, clipped to ``target_bounds``.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit; they are read as in training.
-
-        Returns
-        -------
-        ndarray
-            One number per row.
-        """
+        """Return the predicted target of each row, clipped to ``target_bounds``."""
         low, high = self._read_bounds()
         return np.clip(self._score_rows(X)[:, 0], -1.0, 1.0) * ((high - low) / 2) + (high + low) / 2
 
+    @share_parameters(PREDICTED_ROWS)
     def _score_r2(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 of the predictions. Rows and targets are clipped and filled as in training.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            Rows with the columns of the fit.
-        y : array
-            One target per row.
-        sample_weight : array, optional
-            One weight per row.
-
-        Returns
-        -------
-        float
-            R^2.
-        """
+        """Return R^2 of the predictions; targets are clipped and filled as in training."""
         predicted, (low, high) = self.predict(X), self._read_bounds()
         told = target_numbers(self._read_true_targets(y, predicted), low, high) * ((high - low) / 2) + (high + low) / 2
         return float(r2_score(told, predicted, sample_weight=sample_weight))

@@ -1,4 +1,4 @@
-"""A training as query, plan and release, in one run or in several that continue each other."""
+"""A training as plan and release, in one run or in several that continue each other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
-from expost.answer import hold_for, settle_for
+from expost.answer import answer
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -43,7 +42,7 @@ from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 from expost.noise.coin import sample_rows
 
-__all__ = ["TrainingPlan", "TrainingQuery", "train_resumably"]
+__all__ = ["TrainingPlan", "run_training", "train_resumably"]
 
 _CITATIONS = (
     "ACG16, Algorithm 1",
@@ -55,74 +54,12 @@ _CITATIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingQuery:
-    """What is asked: to train a model along a course of public terms.
-
-    Parameters
-    ----------
-    question : str
-        The question in public words.
-    course : TrainingCourse
-        Schedule, prices, target and the share of rows held out.
-    table : callable
-        Makes the training table of what the dataset holds; called once the ledger is charged.
-    rule : ScoreRule, optional
-        How the target is counted on rows; needed if the course has one.
-    public : PublicTest, optional
-        A free test of the target on public rows. Without it a private test runs on the rows held out.
-    terms : mapping
-        The settings of the model, for receipts and checkpoints.
-    progress : callable, optional
-        Opens the display of the progress.
-    watch : Watch, optional
-        How metrics of the training rows are released along with the gradients.
-    """
-
-    question: str
-    course: TrainingCourse
-    table: Callable[[Any], TrainingTable]
-    rule: ScoreRule | None = None
-    public: PublicTest | None = None
-    terms: Mapping[str, Any] = field(default_factory=dict)
-    progress: Callable[[], Progress] | None = None
-    watch: Watch | None = None
-
-    @property
-    def target(self) -> Target | None:
-        return self.course.target
-
-    @property
-    def worst_case(self) -> Loss:
-        return self.course.prices.cap
-
-    def plan(self, dataset: Any, context: PlanContext) -> TrainingPlan:
-        """Return the plan. Everything that it depends on is public and known already."""
-        batches = self.course.schedule.batches
-        return TrainingPlan(
-            question=self.question,
-            schedule=self.course.schedule,
-            prices=self.course.prices,
-            table=self.table,
-            target=self.course.target,
-            rule=self.rule,
-            public=self.public,
-            validation_share=self.course.validation_share,
-            terms={
-                "batches": type(batches).__name__.lower(),
-                "expected batch size": float(batches.expected_size),
-                "rows (public)": batches.rows,
-                **self.terms,
-            },
-            progress=self.progress,
-            watch=self.watch,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """How a training will run.
+    """How a training will run. Its terms are public and known before any data is seen, so it is its own query.
 
-    Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation
+    ``table`` makes the training table of what the dataset holds, once the ledger is charged; ``terms`` are the settings
+    of the model, for receipts and checkpoints; ``watch`` is how metrics of the training rows are released along with
+    the gradients. Without a target the schedule runs to its end. With one, each row goes by a keyed coin of its content to a validation
     part (``validation_share`` of them), so that it goes there again after a restart, whatever the order of rows then;
     training stops after the first phase whose model passes a private test there. Or all rows are trained on and the test
     is on ``public`` rows. ``start`` is the progress of an earlier run, ``save`` writes progress down.
@@ -146,6 +83,22 @@ class TrainingPlan:
         untested = self.validation_share == 0 and self.public is None
         if (self.target is None) != (self.rule is None) or (self.target is None) != untested:
             raise InvalidRequest("Expected a target together with rows to test it on", do="Pass both or neither")
+
+    @classmethod
+    def along(cls, course: TrainingCourse, *, terms: Mapping[str, Any], **settings: Any) -> TrainingPlan:
+        """Return the plan of a course; ``settings`` are the other fields."""
+        batches = course.schedule.batches
+        public = {
+            "batches": type(batches).__name__.lower(),
+            "expected batch size": float(batches.expected_size),
+            "rows (public)": batches.rows,
+        }
+        planned = {name: getattr(course, name) for name in ("schedule", "prices", "target", "validation_share")}
+        return cls(**planned, terms=public | dict(terms), **settings)
+
+    def plan(self, dataset: Any, context: PlanContext) -> TrainingPlan:
+        """Return this plan."""
+        return self
 
     @property
     def worst_case(self) -> Loss:
@@ -271,8 +224,15 @@ class TrainingPlan:
         )
 
 
+def run_training(query: Any, dataset: Any, *, checkpoint: Any, **terms: Any) -> Release[Any]:
+    """Answer a query of a training: in one run or, with the path of a checkpoint, in several."""
+    if checkpoint is None:
+        return answer(query, dataset, **terms)
+    return train_resumably(query, dataset, checkpoint=Checkpoint(checkpoint), **terms)
+
+
 def train_resumably(
-    query: TrainingQuery,
+    query: TrainingPlan,
     dataset: Any,
     *,
     ledger: Ledger,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.paper2017 import Task
-from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Outcome, Plan, PlanContext, Release
+from expost.core import BudgetExceeded, ExpostError, InvalidRequest, Loss, Plan, PlanContext, Release
 from expost.data.row_source import RowSource
 from expost.data.unit_ball import UnitRows
 from expost.data.value_place import label_codes
@@ -83,22 +83,17 @@ class TiltedClassifier(FitPlan):
     def __init__(
         self, problem: Problem, loss: RowLoss, labels: Callable[[Any], Floats], *, delta: Fraction | None = None
     ) -> None:
-        self._problem, self._labels = problem, labels
-        ball, aim = problem.ball, problem.aim
+        self._problem, self._grid_target = problem, labels
+        ball, failure = problem.ball, problem.aim.failure_probability
         laws: list[TiltLaw] = [pure_tilt(ball, loss.steepest)]
         if delta is not None:
             laws.append(GaussianTilt(ball.dimension, loss.steepest, delta, one_sided=loss.one_sided))
-        risks = [TiltedRisk(loss, ball, problem.rows, problem.penalty, law) for law in laws]
-        # The tilt of the least epsilon or, at a given epsilon, of the least risk; chosen by public numbers alone.
-        failure, given = aim.failure_probability, aim.epsilon
-        if given is not None:
-            best = min(risks, key=lambda risk: risk.prices.excess_risk(given, failure))
-            self._risk, self._epsilon = best, given
-        else:
-            priced = [(risk, risk.prices.epsilon_for(aim.tolerance, failure)) for risk in risks]
-            self._risk, self._epsilon = min(priced, key=lambda each: each[1])
+        self._risk, self._epsilon = problem.aim.choose_law(
+            [TiltedRisk(loss, ball, problem.rows, problem.penalty, law) for law in laws],
+            risk=lambda risk, epsilon: risk.prices.excess_risk(epsilon, failure),
+            price=lambda risk: risk.prices.epsilon_for(problem.aim.tolerance, failure),
+        )
         self._delta = delta if isinstance(self._risk.law, GaussianTilt) else None
-        aim.check_price(self._epsilon)
 
     @property
     def excess_risk(self) -> float:
@@ -118,22 +113,16 @@ class TiltedClassifier(FitPlan):
     def worst_case(self) -> Loss:
         return bill_for(self._epsilon, self._delta)
 
-    def measure(self, source: RowSource) -> UnitRows:
-        return UnitRows(source, self._problem.ball, self._labels)
-
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         theta = self._risk.release(rows, self._epsilon, bits=bits)
-        receipt = self._problem.write_receipt(
-            question=self.question,
+        return self.release_model(
+            theta,
             method=f"objective perturbation, {self._risk.prices.tilt.name}",
-            promise=self.worst_case.promise(),
+            generation=self._epsilon,
             bill=self.worst_case,
-            outcome=Outcome.FIXED if self._problem.aim.target is None else Outcome.CERTIFIED,
             achieved=self.excess_risk,
-            breakdown={"generation": self._epsilon, "testing": Fraction(0)},
             citations=_CITATIONS,
         )
-        return Release(self._problem.model(theta), receipt)
 
 
 @dataclass(frozen=True)

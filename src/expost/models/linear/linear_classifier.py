@@ -8,8 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from expost.core import InvalidRequest, Release, explain_arguments
+from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
 from expost.core.rational import rational
+from expost.data import Dataset
+from expost.data.row_source import RowSource
+from expost.data.value_place import label_codes
+from expost.models.estimator import (
+    OBSERVED,
+    PREDICTED_ROWS,
+    WRONG_ARGUMENTS,
+    PrivateEstimator,
+    ScoreParameter,
+    read_observed_classes,
+)
 from expost.models.linear.classifier_fit import ABSOLUTE_LOSS, METHODS, ClassifierQuery
 from expost.models.linear.linear_estimator import DeclaredClasses
 from expost.models.linear.linear_fit import LinearModel
@@ -23,8 +34,27 @@ _CORNERS = 10**6  # a hinge rounded over more than this, or less than its invers
 _LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
 
 
-class PrivateClassifier(DeclaredClasses):
-    """Base of the two-class estimators that minimize a loss."""
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the two-class estimators. Parameters and attributes that they share are described here.
+
+    Parameters
+    ----------
+    classes : pair or "observed"
+        The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
+        where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
+    validation_every : int, optional
+        Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
+        so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two classes.
+    coef_ : ndarray of shape (1, n_features)
+        The private coefficients, for rows within the bounds.
+    intercept_ : ndarray of shape (1,)
+        The private constant term.
+    """
 
     validation_every: Any = None
     rows: Any = None
@@ -65,21 +95,28 @@ class PrivateClassifier(DeclaredClasses):
         self.coef_: Floats = release.value.coefficients[None, :]
         self.intercept_: Floats = np.array([release.value.intercept])
 
+    @share_parameters(PREDICTED_ROWS)
     @explain_arguments
     def decision_function(self, X: Any) -> Floats:
-        """Return the signed score of each row, read as in ``fit``.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit. Rows are clipped to the bounds and missing values filled.
-
-        Returns
-        -------
-        ndarray of float
-            One score per row, positive for the second class.
-        """
+        """Return the signed score of each row, positive for the second class."""
         return self._score_rows(X)
+
+    @share_parameters(PREDICTED_ROWS)
+    @explain_arguments
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the class of each row."""
+        positive = self._score_rows(X) > 0
+        predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return predicted
+
+    @share_parameters(PREDICTED_ROWS)
+    def _measure_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows that are predicted right; a label that is neither class never is."""
+        scores = self._score_rows(X)
+        known = codes_to_signs(label_codes(self._read_true_targets(y, scores), self._public_classes()))
+        return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
+
+    score = ScoreParameter(_measure_accuracy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -87,6 +124,7 @@ class PrivateClassifier(DeclaredClasses):
         return tags
 
 
+@share_parameters(PrivateClassifier, PrivateLinearModel, PrivateEstimator, raises=WRONG_ARGUMENTS)
 class LogisticRegression(PrivateClassifier):
     """Logistic regression, private at the smallest epsilon that reaches the accuracy asked for.
 
@@ -100,65 +138,12 @@ class LogisticRegression(PrivateClassifier):
         scaled problem.
     score : tuple of str and float, optional
         The accuracy asked for: ``("accuracy", 0.9)`` (a share of the rows) or ``("log_loss", 0.4)`` (in nats).
-    epsilon : float, optional
-        Spend this much and report the accuracy it guarantees.
-    regularization : float, default 0.005
-        The l2 penalty.
-    classes : pair or "observed"
-        The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
-        where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
-    feature_bound : float, optional
-        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
-    feature_norm : {"l1", "l2"}, default "l1"
-        The norm in which rows are clipped.
-    bounds : sequence of pairs or mapping of str to pair, optional
-        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
-        those of the scaled problem.
-    fit_intercept : bool, default False
-        Fit a constant term, penalized like the coefficients.
-    validation_every : int, optional
-        Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
-        so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
     rows : int, optional
         Only with ``method="absolute_loss"``: about how many rows there are, as public knowledge.
-    failure_probability : float, default 0.1
-        How often the accuracy may be missed although it is reported as reached.
-    max_epsilon : float, default 1.0
-        The most that the accuracy may cost.
     method : str, default "auto"
         One of auto, objective, output, gradient, test, absolute_loss, output_nr, doubling, theory, paper2017
         (docs/models.md). ``"absolute_loss"`` tests for a log loss where a row may be added or removed, with half the
         noise; the number of rows is then private.
-    delta : float, default 0.0
-        Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
-    ledger : str, optional
-        The path or URL of the ledger. Default: one in memory, for this fit.
-    account : str, optional
-        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
-    simulation_seed : int, optional
-        Use seeded noise. The receipt then states that the model is not private.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (2,)
-        The two classes.
-    coef_ : ndarray of shape (1, n_features)
-        The private coefficients, for rows within the bounds.
-    intercept_ : ndarray of shape (1,)
-        The private constant term.
-    release_ : Release
-        The released model with its receipt.
-    receipt_ : Receipt
-        What was promised, paid and reached.
-    n_features_in_ : int
-        The number of columns of the fit.
-    feature_names_in_ : ndarray of str
-        The names of the columns, if the table named them.
-
-    Raises
-    ------
-    WrongArguments
-        An argument has a wrong name.
 
     Examples
     --------
@@ -192,24 +177,7 @@ class LogisticRegression(PrivateClassifier):
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.classes = classes
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.validation_every = validation_every
-        self.rows = rows
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store_arguments(locals())
 
     _scores = ("accuracy", "log_loss")
     _methods = _LOGISTIC_METHODS
@@ -217,40 +185,21 @@ class LogisticRegression(PrivateClassifier):
     def _build_loss(self) -> RowLoss:
         return LogisticLoss()
 
+    @share_parameters(PREDICTED_ROWS)
     @explain_arguments
     def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-
-        Returns
-        -------
-        ndarray of shape (rows, 2)
-            One row per row, in the order of ``classes_``.
-        """
+        """Return the probability of each class, in the order of ``classes_``."""
         positive = expit(self._score_rows(X))
         return np.column_stack([1 - positive, positive])
 
+    @share_parameters(PREDICTED_ROWS)
     @explain_arguments
     def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithm of ``predict_proba``.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-
-        Returns
-        -------
-        ndarray of shape (rows, 2)
-            One row per row, in the order of ``classes_``.
-        """
+        """Return the logarithm of ``predict_proba``."""
         return np.asarray(np.log(self.predict_proba(X)))
 
 
+@share_parameters(PrivateClassifier, PrivateLinearModel, PrivateEstimator, raises=WRONG_ARGUMENTS)
 class HuberSVC(PrivateClassifier):
     """A linear support vector machine with a rounded hinge, private at the smallest epsilon that is accurate enough.
 
@@ -264,63 +213,10 @@ class HuberSVC(PrivateClassifier):
         the scaled problem.
     score : tuple of str and float, optional
         The accuracy asked for: ``("accuracy", 0.9)``, a share of the rows.
-    epsilon : float, optional
-        Spend this much and report the accuracy it guarantees.
-    regularization : float, default 0.005
-        The l2 penalty.
     corner : float, default 0.5
         Half the width, in margin, over which the corner of the hinge is rounded.
-    classes : pair or "observed"
-        The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
-        where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
-    feature_bound : float, optional
-        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
-    feature_norm : {"l1", "l2"}, default "l1"
-        The norm in which rows are clipped.
-    bounds : sequence of pairs or mapping of str to pair, optional
-        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
-        those of the scaled problem.
-    fit_intercept : bool, default False
-        Fit a constant term, penalized like the coefficients.
-    validation_every : int, optional
-        Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
-        so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
-    failure_probability : float, default 0.1
-        How often the accuracy may be missed although it is reported as reached.
-    max_epsilon : float, default 1.0
-        The most that the accuracy may cost.
     method : {"auto", "objective", "output", "gradient", "test"}, default "auto"
         The method (docs/models.md).
-    delta : float, default 0.0
-        Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
-    ledger : str, optional
-        The path or URL of the ledger. Default: one in memory, for this fit.
-    account : str, optional
-        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
-    simulation_seed : int, optional
-        Use seeded noise. The receipt then states that the model is not private.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (2,)
-        The two classes.
-    coef_ : ndarray of shape (1, n_features)
-        The private coefficients, for rows within the bounds.
-    intercept_ : ndarray of shape (1,)
-        The private constant term.
-    release_ : Release
-        The released model with its receipt.
-    receipt_ : Receipt
-        What was promised, paid and reached.
-    n_features_in_ : int
-        The number of columns of the fit.
-    feature_names_in_ : ndarray of str
-        The names of the columns, if the table named them.
-
-    Raises
-    ------
-    WrongArguments
-        An argument has a wrong name.
 
     Examples
     --------
@@ -354,24 +250,7 @@ class HuberSVC(PrivateClassifier):
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.corner = corner
-        self.classes = classes
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.validation_every = validation_every
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store_arguments(locals())
 
     _scores = ("accuracy",)
 

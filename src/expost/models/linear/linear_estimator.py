@@ -13,13 +13,25 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from expost.core import Adjacency, InvalidRequest, Norm, Plan, PlanContext, Query, Release, explain_arguments
+from expost.core import (
+    Adjacency,
+    InvalidRequest,
+    Norm,
+    Plan,
+    PlanContext,
+    Query,
+    Release,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.rational import probability, rational
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.data.row_source import RowSource, column_names, read_rows
 from expost.data.value_place import label_codes
 from expost.models.estimator import (
+    FITTED_ROWS,
+    PREDICTED_ROWS,
     PlannedQuery,
     PrivateEstimator,
     ScoreParameter,
@@ -56,7 +68,25 @@ class PrivateLinearModel(PrivateEstimator):
     """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger.
 
     A subclass writes an explicit constructor, names the ``_scores`` it can be asked for and builds its query in
-    ``_build_query``. See docs/howto/add-an-estimator.md.
+    ``_build_query`` (docs/howto/add-an-estimator.md). Parameters that linear models share are described here.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        Spend this much and report the accuracy it guarantees.
+    regularization : float, default 0.005
+        The l2 penalty.
+    feature_bound : float, optional
+        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
+    feature_norm : {"l1", "l2"}, default "l1"
+        The norm in which rows are clipped.
+    bounds : sequence of pairs or mapping of str to pair, optional
+        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
+        those of the scaled problem.
+    fit_intercept : bool, default False
+        Fit a constant term, penalized like the coefficients.
+    delta : float, default 0.0
+        Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
     """
 
     _scores: tuple[str, ...] = ()
@@ -83,21 +113,10 @@ class PrivateLinearModel(PrivateEstimator):
 
     # Fitting ----------------------------------------------------------------------------------------------------------
 
+    @share_parameters(FITTED_ROWS)
     @explain_arguments
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model and bill the ledger.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame, Arrow table or Dataset
-            The features, one row per person.
-        y : array or str
-            The targets; with a ``Dataset``, the name of its target column.
-
-        Returns
-        -------
-        self
-            The fitted estimator.
 
         Raises
         ------
@@ -114,27 +133,11 @@ class PrivateLinearModel(PrivateEstimator):
         self._keep_release(release)
         return self
 
+    @share_parameters(FITTED_ROWS)
     def fit_with(
         self, pay: Callable[[Query, RowSource], Release[Any]], dataset: Dataset, *, features: Sequence[str], target: str
     ) -> Self:
-        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead.
-
-        Parameters
-        ----------
-        pay : callable
-            Answers a query about the rows and returns the release.
-        dataset : Dataset
-            The table.
-        features : sequence of str
-            The feature columns.
-        target : str
-            The target column.
-
-        Returns
-        -------
-        self
-            The fitted estimator.
-        """
+        """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead."""
         source = self._read_table(dataset, target, read_feature_names(features))
         query = self._build_query()
         with limit_threads():
@@ -208,23 +211,6 @@ class PrivateLinearModel(PrivateEstimator):
             return None
         return probability(self.delta, "delta")
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor.
-
-        ``score`` is the accuracy asked for, not the method of that name.
-
-        Parameters
-        ----------
-        deep : bool, default True
-            Ignored; linear models contain no other estimators.
-
-        Returns
-        -------
-        dict of str to object
-            Every argument by name.
-        """
-        return {name: self.__dict__[name] for name in self._get_param_names()}
-
     # What was released ------------------------------------------------------------------------------------------------
 
     @explain_arguments
@@ -235,11 +221,6 @@ class PrivateLinearModel(PrivateEstimator):
         ----------
         path : str or Path, optional
             The file to write. Default: return the figure only.
-
-        Returns
-        -------
-        object
-            The figure.
 
         Raises
         ------
@@ -271,39 +252,15 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         self.coef_: NDArray[np.float64] = release.value.coefficients
         self.intercept_: float = release.value.intercept
 
+    @share_parameters(PREDICTED_ROWS)
     @explain_arguments
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Predict the targets of rows read as in ``fit``: clipped to the bounds, missing values filled.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-
-        Returns
-        -------
-        ndarray of float
-            One prediction per row.
-        """
+        """Predict the target of each row."""
         return self._score_rows(X)
 
+    @share_parameters(PREDICTED_ROWS)
     def _r_squared(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 of the predictions; rows and targets are clipped and filled as in ``fit``.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-        y : array
-            The true targets.
-        sample_weight : array, optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            The share of the variance that is explained.
-        """
+        """Return R^2 of the predictions; targets are clipped and filled as in ``fit``."""
         predicted = self._score_rows(X)
         told, reading = self._read_true_targets(y, predicted), self.release_.value.reading
         if reading is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ from expost.core import (
     Norm,
     Outcome,
     Plan,
-    PureGuarantee,
     PureLoss,
     Receipt,
     Release,
@@ -37,10 +37,12 @@ from expost.core.rational import probability, rational
 from expost.data.row_source import RowSource, cut_spans, plain_numbers
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.estimator import read_column_bounds
+from expost.models.linear.row_loss import RowLoss
 
 __all__ = ["Aim", "ApproxPrice", "FitPlan", "FitTerms", "LinearModel", "Problem", "UnitReading", "bill_for"]
 
 _MEASURES = {"r2": Measure.R2, "rmse": Measure.RMSE, "accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
+Law = TypeVar("Law")
 _LEAST_EPSILON = Fraction(1, 10**9)  # the noise of a fit is about 2^31 / epsilon grid steps, and 2^76 can be drawn
 
 
@@ -107,6 +109,16 @@ class Aim:
     def is_score(self) -> bool:
         """Return whether a score is asked for, and not an excess risk or an epsilon."""
         return self.target is not None and self.target.measure is not Measure.EXCESS_RISK
+
+    def choose_law(
+        self, laws: Sequence[Law], *, risk: Callable[[Law, Fraction], float], price: Callable[[Law], Fraction]
+    ) -> tuple[Law, Fraction]:
+        """Return the law of the least epsilon or, at a given epsilon, of the least risk; public numbers alone decide."""
+        given = self.epsilon
+        if given is not None:
+            return min(laws, key=lambda law: risk(law, given)), given
+        law, epsilon = min(((law, price(law)) for law in laws), key=lambda each: each[1])
+        return law, self.check_price(epsilon)
 
     def check_price(self, epsilon: Fraction) -> Fraction:
         """Return ``epsilon`` if the cap allows it; raise ``BudgetExceeded``, before the data is touched, otherwise."""
@@ -220,21 +232,6 @@ class Problem:
             "grid": f"2^-{GRID_BITS} of each bound",
         }
 
-    def write_receipt(self, *, question: str, method: str, bill: Loss, outcome: Outcome, **facts: Any) -> Receipt:
-        """Return a receipt on the terms of this problem; the promise is the cap unless ``facts`` has another."""
-        facts.setdefault("promise", PureGuarantee(self.aim.cap))
-        facts.setdefault("terms", self.terms)
-        return Receipt(
-            question=question,
-            method=method,
-            bill=bill,
-            adjacency=Adjacency.REPLACE_ONE,
-            unit=Unit.row(),
-            outcome=outcome,
-            target=self.aim.target,
-            **facts,
-        )
-
 
 def _targets_to_grid(target: Any, half_width: float, middle: float) -> NDArray[np.float64]:
     """Return targets less the middle of their bounds, clipped, in grid units of the half width."""
@@ -257,6 +254,9 @@ class FitPlan:
     """Base of the plans of linear fits. A plan is made of public numbers and does not change once it is made."""
 
     _problem: Problem
+    _loss: RowLoss
+    _grid_target: Callable[[Any], NDArray[np.float64]] | None = None
+    """How targets are read; as numbers by default."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -281,7 +281,7 @@ class FitPlan:
     @property
     def question(self) -> str:
         """Return the question in public words."""
-        raise NotImplementedError
+        return f"linear model minimising {self._loss.name}"
 
     @property
     def worst_case(self) -> Loss:
@@ -294,11 +294,48 @@ class FitPlan:
 
     def measure(self, source: RowSource) -> Any:
         """Return the rows as the fit reads them."""
-        return self._problem.unit_rows(source)
+        return UnitRows(source, self._problem.ball, self._grid_target or self._problem.read_targets)
 
     def climb(self, sealed: Any, bits: Any) -> Release[Any]:
         """Fit, and return the model with its receipt."""
         raise NotImplementedError
+
+    def release_model(
+        self,
+        theta: Any,
+        *,
+        method: str,
+        generation: Fraction,
+        testing: Fraction = Fraction(0),
+        met: bool = True,
+        achieved: float | None = None,
+        **facts: Any,
+    ) -> Release[LinearModel]:
+        """Return the model with a receipt for what it cost; ``facts`` are fields of the receipt that are not the usual ones."""
+        target = self._problem.aim.target
+        if target is None:
+            outcome = Outcome.FIXED
+        elif not met:
+            outcome = Outcome.NOT_MET
+        else:
+            outcome = Outcome.TESTED if testing else Outcome.CERTIFIED
+        usual = {
+            "promise": self.worst_case.promise(),
+            "bill": PureLoss(generation + testing),
+            "breakdown": {"generation": generation, "testing": testing},
+            "terms": self._problem.terms,
+        }
+        receipt = Receipt(
+            question=self.question,
+            method=method,
+            adjacency=Adjacency.REPLACE_ONE,
+            unit=Unit.row(),
+            outcome=outcome,
+            target=target,
+            achieved=achieved if achieved is not None and math.isfinite(achieved) else None,
+            **(usual | facts),
+        )
+        return Release(self._problem.model(theta), receipt)
 
 
 @dataclass(frozen=True)

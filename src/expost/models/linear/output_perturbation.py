@@ -27,15 +27,12 @@ from expost.core import (
     Loss,
     Measure,
     Norm,
-    Outcome,
-    PureGuarantee,
     PureLoss,
     Release,
     Sealed,
     Sensitivity,
 )
 from expost.core.rational import round_up
-from expost.data.row_source import RowSource
 from expost.data.unit_ball import UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem, bill_for
 from expost.models.linear.risk_minimum import MinimumBounds, SealedRisk
@@ -270,33 +267,21 @@ class OutputFit(FitPlan):
         self._problem, self._loss, self._grid_target = problem, loss, grid_target
         self._minimum = MinimumBounds(problem, loss)
         self._failure = float(problem.aim.failure_probability)
-        # The law of the least epsilon or, at a given epsilon, of the least risk; chosen by public numbers alone.
         laws: list[OutputNoise] = [LaplaceOutput(self._valley), SphericalOutput(self._valley)]
         if delta is not None:
             laws.append(GaussianOutput(self._valley, delta))
-        given = problem.aim.epsilon
-        if given is not None:
-            self._noise, self._epsilon = min(laws, key=lambda law: law.bound_excess(given, self._failure)), given
-        else:
-            priced = [(law, self._price_law(law)) for law in laws]
-            self._noise, self._epsilon = min(priced, key=lambda each: each[1])
+        self._noise, self._epsilon = problem.aim.choose_law(
+            laws,
+            risk=lambda law, level: law.bound_excess(level, self._failure),
+            price=lambda law: epsilon_for_excess(lambda level: law.bound_excess(level, self._failure), problem.goal),
+        )
         self._delta = delta if isinstance(self._noise, GaussianOutput) else None
-        problem.aim.check_price(self._epsilon)
 
     @cached_property
     def _valley(self) -> Valley:
         ball, minimum = self._problem.ball, self._minimum
-        return Valley(
-            ball.dimension,
-            ball.norm,
-            self._problem.penalty,
-            self._loss.sharpest,
-            minimum.row_distance,
-            minimum.solver_distance,
-        )
-
-    def _price_law(self, law: OutputNoise) -> Fraction:
-        return epsilon_for_excess(lambda level: law.bound_excess(level, self._failure), self._problem.goal)
+        distances = minimum.row_distance, minimum.solver_distance
+        return Valley(ball.dimension, ball.norm, self._problem.penalty, self._loss.sharpest, *distances)
 
     @property
     def excess_risk(self) -> float:
@@ -304,31 +289,21 @@ class OutputFit(FitPlan):
         return self._noise.bound_excess(self._epsilon, self._failure) * self._problem.risk_unit
 
     @property
-    def question(self) -> str:
-        return f"linear model minimising {self._loss.name}"
-
-    @property
     def worst_case(self) -> Loss:
         return bill_for(self._epsilon, self._delta)
-
-    def measure(self, source: RowSource) -> UnitRows:
-        return UnitRows(source, self._problem.ball, self._grid_target)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         problem, minimum = self._problem, self._minimum
         risk = SealedRisk(rows, minimum.solved, problem.penalty, target_scale=minimum.target_scale)
         theta = self._noise.release(risk.seal_minimum, self._epsilon, bits)
-        receipt = problem.write_receipt(
-            question=self.question,
+        return self.release_model(
+            theta,
             method=f"output perturbation, {self._noise.name}",
-            promise=self.worst_case.promise(),
+            generation=self._epsilon,
             bill=self.worst_case,
-            outcome=Outcome.FIXED if problem.aim.target is None else Outcome.CERTIFIED,
             achieved=self.excess_risk,
-            breakdown={"generation": self._epsilon, "testing": Fraction(0)},
             citations=_OUTPUT_CITATIONS,
         )
-        return Release(problem.model(theta), receipt)
 
 
 # Noise that shrinks ---------------------------------------------------------------------------------------------------
@@ -362,14 +337,6 @@ class OutputHypotheses:
         return project_to_ball(thetas, self._radius)
 
 
-@dataclass(frozen=True)
-class _TestPlan:
-    """The rule of the test and the ladder of noise levels."""
-
-    rule: AboveThreshold
-    ladder: Ladder
-
-
 class GradientFit(FitPlan):
     """The minimum under noise that shrinks rung by rung; each rung is tested for the length of its gradient.
 
@@ -400,13 +367,15 @@ class GradientFit(FitPlan):
         if self._allowed <= 0:
             raise InvalidRequest("Expected a target within reach", got=aim.tolerance, do="Allow a larger excess risk")
         self._step = math.ldexp(1.0, math.floor(math.log2(self._allowed)) - _QUERY_BITS)
-        rule = self._build_rule()
-        testing = aim.check_price(rule.guarantee.epsilon * Fraction(101, 100))  # the test, and 1 % for the minimum
+        self._rule = self._build_rule()
+        testing = aim.check_price(
+            self._rule.guarantee.epsilon * Fraction(101, 100)
+        )  # the test, and 1 % for the minimum
         # At the top the noise alone leaves a gradient of a quarter of what is accepted, on average, whatever the data.
         spread = (self._loss.sharpest + problem.penalty) * math.sqrt(2 * problem.ball.dimension)
         high = round_up(4 * self._minimum_sensitivity * spread / (_SURE * self._allowed))
         high = min(high, aim.cap - testing)
-        self._plan = _TestPlan(rule, Ladder.geometric(high / _SPAN, high, rungs=_RUNGS))
+        self._ladder = Ladder.geometric(high / _SPAN, high, rungs=_RUNGS)
 
     def _build_rule(self) -> AboveThreshold:
         """Split one-sided exponential noise so that misses and false alarms cost alike (docs/proofs/gradient-test.md)."""
@@ -427,18 +396,11 @@ class GradientFit(FitPlan):
         return replace(rule, threshold=margin - math.floor(self._allowed / self._step))
 
     @property
-    def question(self) -> str:
-        return f"linear model minimising {self._loss.name}"
-
-    @property
     def worst_case(self) -> Loss:
-        return PureLoss(self._plan.ladder.cap + self._plan.rule.guarantee.epsilon)
-
-    def measure(self, source: RowSource) -> UnitRows:
-        return UnitRows(source, self._problem.ball, self._grid_target)
+        return PureLoss(self._ladder.cap + self._rule.guarantee.epsilon)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        problem, (rule, ladder) = self._problem, (self._plan.rule, self._plan.ladder)
+        problem, rule, ladder = self._problem, self._rule, self._ladder
         risk = SealedRisk(rows, self._loss, problem.penalty, target_scale=self._minimum.target_scale)
         hypotheses = OutputHypotheses(
             risk, ladder, sensitivity=self._minimum_sensitivity, radius=self._minimum.radius, bits=bits
@@ -449,17 +411,14 @@ class GradientFit(FitPlan):
             met = session.ask(risk.seal_gradient(theta, step=self._step, sensitivity=rule.sensitivity)).above
             if met:
                 break
-        level, testing = ladder[rung], session.loss.epsilon
-        receipt = problem.write_receipt(
-            question=self.question,
+        return self.release_model(
+            theta,
             method="output perturbation with noise reduction, gradient-norm test",
-            promise=PureGuarantee(ladder.cap + rule.guarantee.epsilon),
-            bill=PureLoss(level + testing),
-            outcome=Outcome.TESTED if met else Outcome.NOT_MET,
+            generation=ladder[rung],
+            testing=session.loss.epsilon,
+            met=met,
             achieved=problem.aim.tolerance if met else None,
             rung=rung,
             rungs=len(ladder),
-            breakdown={"generation": level, "testing": testing},
             citations=_GRADIENT_CITATIONS,
         )
-        return Release(problem.model(theta), receipt)

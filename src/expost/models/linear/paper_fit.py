@@ -20,8 +20,6 @@ from expost.core import (
     Loss,
     Measure,
     Norm,
-    Outcome,
-    PureGuarantee,
     PureLoss,
     Release,
     Sealed,
@@ -218,46 +216,19 @@ class PaperFit:
         sensitivity = self.minimum_sensitivity(printed=authors)
         return OutputHypotheses(exact, ladder, sensitivity=sensitivity, radius=radius, bits=bits)
 
-    def release(
-        self,
-        theta: Floats,
-        *,
-        method: str,
-        generation: Fraction,
-        testing: Fraction,
-        promise: Fraction,
-        met: bool,
-        terms: dict[str, Any] | None = None,
-        **facts: Any,
-    ) -> Release[LinearModel]:
-        """Return the model with its receipt; a missed target is flagged, and the exact minimum never leaves."""
-        outcome = Outcome.NOT_MET if not met else Outcome.TESTED if testing else Outcome.CERTIFIED
-        receipt = self.problem.write_receipt(
-            question=f"linear model minimising {self.loss.name}",
-            method=method,
-            promise=PureGuarantee(promise),
-            bill=PureLoss(generation + testing),
-            outcome=outcome,
-            achieved=self.problem.aim.tolerance if met else None,
-            breakdown={"generation": generation, "testing": testing},
-            citations=_CITATIONS,
-            terms=self.problem.terms | (terms or {}),
-            **facts,
-        )
-        return Release(self.problem.model(theta), receipt)
-
 
 class _PaperPlan(FitPlan):
     """Base of the paper's methods."""
 
-    _fit: PaperFit
+    def __init__(self, fit: PaperFit) -> None:
+        self._fit, self._problem, self._loss, self._grid_target = fit, fit.problem, fit.loss, fit.labels
 
-    @property
-    def question(self) -> str:
-        return f"linear model minimising {self._fit.loss.name}"
-
-    def measure(self, source: RowSource) -> UnitRows:
-        return self._fit.measure(source)
+    def _release_hypothesis(
+        self, theta: Floats, *, method: str, met: bool = True, **facts: Any
+    ) -> Release[LinearModel]:
+        """Return the model with its receipt; a missed target is flagged, and the exact minimum never leaves."""
+        achieved, method = self._problem.aim.tolerance if met else None, f"{self._fit.task.value} perturbation{method}"
+        return self.release_model(theta, method=method, met=met, achieved=achieved, citations=_CITATIONS, **facts)
 
 
 class NoiseReduction(_PaperPlan):
@@ -276,7 +247,8 @@ class NoiseReduction(_PaperPlan):
     """
 
     def __init__(self, fit: PaperFit, *, authors: bool = False, rungs: int | None = None) -> None:
-        self._fit, self._authors = fit, authors
+        super().__init__(fit)
+        self._authors = authors
         rungs = _RUNGS if rungs is None else rungs
         numbers, tolerance, aim = fit.numbers, fit.tolerance, fit.problem.aim
         choose = numbers.authors_test if authors else numbers.theorem_test
@@ -320,16 +292,15 @@ class NoiseReduction(_PaperPlan):
                 "epsilon as the authors count": self._chosen.epsilon + float(level),
                 "epsilon as the authors' program prints": self._chosen.epsilon / 2 + float(level),
             }
-        return fit.release(
+        return self._release_hypothesis(
             np.asarray(thetas[-1 if hit is None else hit[0]]),
-            method=f"{fit.task.value} perturbation with noise reduction and above-threshold (2017)",
+            method=" with noise reduction and above-threshold (2017)",
             generation=level,
             testing=session.loss.epsilon,
-            promise=self._ladder.cap + self._test_epsilon,
             met=met,
             rung=rung,
             rungs=rungs,
-            terms=theirs,
+            terms=self._problem.terms | theirs,
         )
 
 
@@ -345,8 +316,8 @@ class Doubling(_PaperPlan):
     """
 
     def __init__(self, fit: PaperFit) -> None:
-        self._fit, aim = fit, fit.problem.aim
-        tries = fit.numbers.doublings(fit.tolerance)
+        super().__init__(fit)
+        aim, tries = fit.problem.aim, fit.numbers.doublings(fit.tolerance)
         # Theorem A.2: P(noise >= alpha / 2) = exp(-alpha / (2 scale)) / 2 = gamma / T.
         scale = fit.tolerance / (2 * max(math.log(tries / (2 * fit.failure)), 0.5))
         units = excess_units(fit.numbers.query_sensitivity, fit.tolerance)
@@ -376,12 +347,11 @@ class Doubling(_PaperPlan):
             met = int(DiscreteLaplacePath(query, Ladder((self._test,)), bits=bits).at(0)[0]) >= enough
             if met:
                 break
-        return fit.release(
+        return self._release_hypothesis(
             theta,
-            method=f"{fit.task.value} perturbation, doubling (2017)",
+            method=", doubling (2017)",
             generation=sum(self._levels[: rung + 1], Fraction(0)),
             testing=(rung + 1) * self._test,
-            promise=self.worst_case.amounts()["epsilon"],
             met=met,
             rung=rung,
             rungs=len(self._levels),
@@ -403,7 +373,7 @@ class TheoryInversion(_PaperPlan):
     """
 
     def __init__(self, fit: PaperFit) -> None:
-        self._fit = fit
+        super().__init__(fit)
         level = fit.numbers.epsilon_by_theory(fit.tolerance * fit.failure)
         self._epsilon = fit.problem.aim.check_price(round_up(level))
 
@@ -412,12 +382,6 @@ class TheoryInversion(_PaperPlan):
         return PureLoss(self._epsilon)
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
-        fit, ladder = self._fit, Ladder((self._epsilon,))
-        return fit.release(
-            fit.draw_hypotheses(rows, ladder, bits=bits).block(0, 1)[0],
-            method=f"{fit.task.value} perturbation at the level of its utility theorem (2017)",
-            generation=self._epsilon,
-            testing=Fraction(0),
-            promise=self._epsilon,
-            met=True,
-        )
+        theta = self._fit.draw_hypotheses(rows, Ladder((self._epsilon,)), bits=bits).block(0, 1)[0]
+        method = " at the level of its utility theorem (2017)"
+        return self._release_hypothesis(theta, method=method, generation=self._epsilon)

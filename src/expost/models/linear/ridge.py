@@ -12,11 +12,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from expost.accuracy.paper2017 import Task
-from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, explain_arguments
+from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, explain_arguments, share_parameters
 from expost.core.rational import rational
 from expost.data.row_source import RowSource
-from expost.models.estimator import remember_columns
-from expost.models.linear.linear_estimator import PrivateRegressor
+from expost.models.estimator import WRONG_ARGUMENTS, PrivateEstimator, remember_columns
+from expost.models.linear.linear_estimator import PrivateLinearModel, PrivateRegressor
 from expost.models.linear.linear_fit import FitPlan, FitTerms, Problem
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
 from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
@@ -98,11 +98,12 @@ class RidgeQuery:
         return GaussianRidge(problem, delta)
 
 
+@share_parameters(PrivateLinearModel, PrivateEstimator, raises=WRONG_ARGUMENTS)
 class Ridge(PrivateRegressor):
     """Linear regression with an l2 penalty, private at the smallest epsilon that reaches the accuracy asked for.
 
     Pass exactly one of ``excess_risk``, ``score`` and ``epsilon``. Bounds are public numbers and must not be read off
-    the data. The intercept, if any, is penalized like the other coefficients.
+    the data.
 
     Parameters
     ----------
@@ -111,27 +112,12 @@ class Ridge(PrivateRegressor):
         of the target. With ``bounds`` or asymmetric ``target_bounds``, of the scaled and centered problem.
     score : tuple of str and float, optional
         The accuracy asked for: ``("r2", 0.8)`` or ``("rmse", 0.1)``, the latter in units of the target.
-    epsilon : float, optional
-        Spend this much and report the accuracy it guarantees.
     regularization : float or None, default 0.005
         The l2 penalty. None, with ``epsilon`` and ``delta``: no more penalty than the noise needs; the receipt's terms
         name it.
-    feature_bound : float, optional
-        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
-    feature_norm : {"l1", "l2"}, default "l1"
-        The norm in which rows are clipped.
     target_bounds : float or pair of float, default 1.0
         Targets are clipped to (low, high); one number b means (-b, b). Coefficients are shrunk toward a model that
         predicts the middle.
-    bounds : sequence of pairs or mapping of str to pair, optional
-        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
-        those of the scaled problem.
-    fit_intercept : bool, default False
-        Fit a constant term.
-    failure_probability : float, default 0.1
-        How often the accuracy may be missed although it is reported as reached.
-    max_epsilon : float, default 1.0
-        The most that the accuracy may cost.
     method : str, default "auto"
         One of auto, objective, certificate, output, gradient, test, cov_nr, output_nr, doubling, theory, paper2017
         (docs/models.md).
@@ -140,12 +126,6 @@ class Ridge(PrivateRegressor):
     delta : float, default 0.0
         With ``epsilon`` or ``method="certificate"``: add Gaussian noise to the moments and bill in zero-concentrated
         DP, or in (epsilon, delta) where the account counts so.
-    ledger : str, optional
-        The path or URL of the ledger. Default: one in memory, for this fit.
-    account : str, optional
-        The account that pays. Default: that of the dataset, or ``"dataset:table"``.
-    simulation_seed : int, optional
-        Use seeded noise. The receipt then states that the model is not private.
 
     Attributes
     ----------
@@ -153,19 +133,6 @@ class Ridge(PrivateRegressor):
         The private coefficients, for rows within the bounds.
     intercept_ : float
         The private constant term.
-    release_ : Release
-        The released model with its receipt.
-    receipt_ : Receipt
-        What was promised, paid and reached.
-    n_features_in_ : int
-        The number of columns of the fit.
-    feature_names_in_ : ndarray of str
-        The names of the columns, if the table named them.
-
-    Raises
-    ------
-    WrongArguments
-        An argument has a wrong name.
 
     Examples
     --------
@@ -198,23 +165,7 @@ class Ridge(PrivateRegressor):
         account: str | None = None,
         simulation_seed: int | None = None,
     ) -> None:
-        self.excess_risk = excess_risk
-        self.score = score
-        self.epsilon = epsilon
-        self.regularization = regularization
-        self.feature_bound = feature_bound
-        self.feature_norm = feature_norm
-        self.target_bounds = target_bounds
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.failure_probability = failure_probability
-        self.max_epsilon = max_epsilon
-        self.method = method
-        self.rungs = rungs
-        self.delta = delta
-        self.ledger = ledger
-        self.account = account
-        self.simulation_seed = simulation_seed
+        self._store_arguments(locals())
 
     _scores = ("r2", "rmse")
 
@@ -238,11 +189,6 @@ class Ridge(PrivateRegressor):
         ----------
         regularization : float
             The new l2 penalty.
-
-        Returns
-        -------
-        Ridge
-            Another fitted estimator.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -25,14 +25,11 @@ from expost.core import (
     Ladder,
     Loss,
     Measure,
-    Outcome,
     Plan,
-    PureGuarantee,
     PureLoss,
     Release,
     Sealed,
     Step,
-    ZeroConcentratedGuarantee,
     ZeroConcentratedLoss,
 )
 from expost.core.rational import rational, round_up
@@ -167,7 +164,7 @@ class CertifiedRidge(FitPlan):
         return PureLoss(self._ladder.cap)
 
     def measure(self, source: RowSource) -> Sealed:
-        return self._layout.measure(self._problem.unit_rows(source))
+        return self._layout.measure(super().measure(source))
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
         path = DiscreteLaplacePath(sealed, self._ladder, bits=bits)
@@ -234,16 +231,14 @@ class CertifiedRidge(FitPlan):
     ) -> Release[LinearModel]:
         """Return the model of the last rung with its receipt."""
         problem, certified, bill = self._problem, seen[last], self._ladder[last]
-        receipt = problem.write_receipt(
-            question=self.question,
+        release = self.release_model(
+            certified.theta,
             method="gradual release of moments, residual certificate",
-            promise=PureGuarantee(self._ladder.cap),
-            bill=PureLoss(bill),
-            outcome=_certified_outcome(problem, met),
-            achieved=certified.bound if math.isfinite(certified.bound) else None,
+            generation=bill,
+            met=met,
+            achieved=certified.bound,
             rung=last,
             rungs=len(self._ladder),
-            breakdown={"generation": bill, "testing": Fraction(0)},
             citations=_CERTIFIED_CITATIONS,
         )
         steps = tuple(
@@ -251,13 +246,14 @@ class CertifiedRidge(FitPlan):
             for rung, each in sorted(seen.items())
             if math.isfinite(each.bound)
         )
-        moments = self._layout.unpack(values, problem.rows)
-        return Release(RidgeRelease.of(problem.model(certified.theta), moments), receipt, climb=steps)
+        return _with_moments(release, self._layout.unpack(values, problem.rows), steps)
 
 
-def _certified_outcome(problem: Problem, met: bool) -> Outcome:
-    """Return the outcome of a climb that a certificate stops."""
-    return Outcome.FIXED if problem.aim.target is None else Outcome.CERTIFIED if met else Outcome.NOT_MET
+def _with_moments(
+    release: Release[LinearModel], moments: Moments, climb: tuple[Step, ...] = ()
+) -> Release[LinearModel]:
+    """Return a release with the moments that its model was made of."""
+    return replace(release, value=RidgeRelease.of(release.value, moments), climb=climb)
 
 
 class _RhoPlan(FitPlan):
@@ -309,7 +305,7 @@ class GaussianRidge(_RhoPlan):
         return ZeroConcentratedLoss(self._ladder.cap)
 
     def measure(self, source: RowSource) -> Sealed:
-        return self._layout.measure(self._problem.unit_rows(source))
+        return self._layout.measure(super().measure(source))
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
         problem = self._problem
@@ -331,25 +327,21 @@ class GaussianRidge(_RhoPlan):
         rung = climb(cast(Any, path), accepts, block=1)  # estimates are floats, which the certificate reads alike
         last = len(self._ladder) - 1 if rung is None else rung
         rho = self._ladder[last]
-        receipt = problem.write_receipt(
-            question=self.question,
+        release = self.release_model(
+            seen[last].theta,
             method="moments under discrete Gaussian noise, residual certificate",
-            promise=ZeroConcentratedGuarantee(self._ladder.cap),
+            generation=rho,
             bill=ZeroConcentratedLoss(rho),
-            outcome=_certified_outcome(problem, rung is not None),
+            met=rung is not None,
             achieved=seen[last].bound,
             rung=last,
             rungs=len(self._ladder),
-            breakdown={"generation": rho, "testing": Fraction(0)},
             citations=_GAUSSIAN_CITATIONS,
             terms=self._rho_terms(rho),
         )
-        steps = tuple(
-            Step(level, each.bound, 0.0, each.bound)
-            for level, each in zip(self._ladder, seen[: last + 1], strict=False)
-        )
-        moments = self._layout.unpack(path.at(last), problem.rows)
-        return Release(RidgeRelease.of(problem.model(seen[last].theta), moments), receipt, climb=steps)
+        pairs = zip(self._ladder, seen[: last + 1], strict=False)
+        steps = tuple(Step(level, each.bound, 0.0, each.bound) for level, each in pairs)
+        return _with_moments(release, self._layout.unpack(path.at(last), problem.rows), steps)
 
 
 class AdaptiveRidge(_RhoPlan):
@@ -388,7 +380,7 @@ class AdaptiveRidge(_RhoPlan):
         return ZeroConcentratedLoss(self._rho)
 
     def measure(self, source: RowSource) -> tuple[Sealed, Sealed]:
-        rows = self._problem.unit_rows(source)
+        rows = super().measure(source)
         return measure_least_curvature(rows), self._layout.measure(rows)
 
     def climb(self, sealed: tuple[Sealed, Sealed], bits: BitSource | None) -> Release[LinearModel]:
@@ -429,19 +421,18 @@ class AdaptiveRidge(_RhoPlan):
         """Return the model with its receipt, which names the penalty."""
         problem, curvature = self._problem, self._rho * _CURVATURE_SHARE
         scale = (problem.ball.shrinkage / problem.ball.bound) ** 2
-        receipt = problem.write_receipt(
-            question=self.question,
+        chosen = {"regularization": penalty / scale, "regularization chosen by": "noisy smallest eigenvalue"}
+        release = self.release_model(
+            theta,
             method="moments under discrete Gaussian noise, adaptive penalty",
-            promise=ZeroConcentratedGuarantee(self._rho),
+            generation=self._rho,
             bill=ZeroConcentratedLoss(self._rho),
-            outcome=Outcome.FIXED,
-            achieved=bound if math.isfinite(bound) else None,
+            achieved=bound,
             breakdown={"generation": self._rho - curvature, "curvature": curvature},
             citations=_ADAPTIVE_CITATIONS,
-            terms=self._rho_terms(self._rho)
-            | {"regularization": penalty / scale, "regularization chosen by": "noisy smallest eigenvalue"},
+            terms=self._rho_terms(self._rho) | chosen,
         )
-        return Release(RidgeRelease.of(problem.model(theta), moments), receipt)
+        return _with_moments(release, moments)
 
 
 def rho_for(epsilon: Fraction, delta: Fraction) -> Fraction:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.ridge_certificate import CELLS, CLIMB_COST, REMAINDER_RATIO, THRESHOLDS, largest_scale
-from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Outcome, PureLoss, Release, Sealed, Sensitivity
+from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
 from expost.data.unit_ball import GRID_BITS, UnitRows
 from expost.models.descent.score_head import row_sums
@@ -267,23 +267,15 @@ class TiltedRidge(FitPlan):
             if wider is None:
                 break
             attempt = wider
-        if self._problem.aim.target is None:
-            outcome = Outcome.FIXED
-        elif not attempt.met:
-            outcome = Outcome.NOT_MET
-        else:
-            outcome = Outcome.TESTED if attempt.testing else Outcome.CERTIFIED
-        excess = attempt.excess_risk * self._problem.risk_unit
-        receipt = self._problem.write_receipt(
-            question=self.question,
+        return self.release_model(
+            attempt.theta,
             method="objective perturbation of the truncated squared loss, residual check",
-            bill=PureLoss(attempt.generation + attempt.testing),
-            outcome=outcome,
-            achieved=excess if math.isfinite(excess) else None,
-            breakdown={"generation": attempt.generation, "testing": attempt.testing},
+            generation=attempt.generation,
+            testing=attempt.testing,
+            met=attempt.met,
+            achieved=attempt.excess_risk * self._problem.risk_unit,
             citations=_CITATIONS,
         )
-        return Release(self._problem.model(attempt.theta), receipt)
 
     def _check_first(self, theta: Floats, rows: UnitRows, bits: BitSource | None) -> _Attempt:
         """Check the residuals of the model that was fitted at the reach of one target bound."""

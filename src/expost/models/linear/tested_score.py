@@ -19,8 +19,6 @@ from expost.core import (
     Loss,
     Measure,
     Norm,
-    Outcome,
-    PureGuarantee,
     PureLoss,
     Release,
     Sealed,
@@ -358,21 +356,22 @@ class TestedFit(FitPlan):
         problem = self._problem
         assert problem.aim.target is not None
         kept = {"rows kept for tests": f"about 1 in {self._validation}"} if self._validation else {}
-        receipt = problem.write_receipt(
-            question=self.question,
+        release = self.release_model(
+            theta,
             method="objective perturbation at doubling levels, reduced above-threshold",
-            promise=PureGuarantee(self._most),
+            generation=sum(self._levels[: index + 1], Fraction(0)),
+            testing=testing,
             bill=PureLoss(self._total_price(index, testing)),
-            outcome=Outcome.TESTED if met else Outcome.NOT_MET,
+            met=met,
             achieved=float(problem.aim.target.tolerance) if met else None,
             rung=index,
             rungs=len(self._levels),
-            breakdown={"generation": sum(self._levels[: index + 1], Fraction(0)), "testing": testing},
             citations=(*_CITATIONS, _SPLIT_CITATION) if self._validation else _CITATIONS,
             terms=problem.terms | kept,
         )
-        model = problem.model(theta)
-        return Release(replace(model, limits=problem.target_bounds) if self._regression else model, receipt)
+        if not self._regression:
+            return release
+        return replace(release, value=replace(release.value, limits=problem.target_bounds))
 
 
 class MonotoneFit(TestedFit):

@@ -81,13 +81,13 @@ def test_one_row_moves_a_query_by_no_more_than_declared(loss) -> None:
         found = [lengths(row, label, theta) for row, label in corners]
         furthest = max(furthest, max(found) - min(found))
 
-    assert furthest <= request._plan.rule.sensitivity.amount
-    assert furthest > 0.3 * request._plan.rule.sensitivity.amount
+    assert furthest <= request._rule.sensitivity.amount
+    assert furthest > 0.3 * request._rule.sensitivity.amount
 
 
 def test_a_gradient_that_is_too_long_is_almost_never_accepted() -> None:
     request = request_for(LogisticLoss(), excess_risk=0.02)
-    rule, allowed = request._plan.rule, math.floor(request._allowed / request._step)
+    rule, allowed = request._rule, math.floor(request._allowed / request._step)
 
     answers, _ = rule.simulate([-allowed - 1] * 40, runs=4000, bits=SeededBits(1))
 
@@ -103,7 +103,7 @@ def test_a_gradient_of_half_the_length_is_nearly_always_accepted() -> None:
     request = request_for(LogisticLoss(), excess_risk=0.02)
     half = math.floor(request._allowed / request._step / 2)
 
-    answers, _ = request._plan.rule.simulate([-half], runs=4000, bits=SeededBits(1))
+    answers, _ = request._rule.simulate([-half], runs=4000, bits=SeededBits(1))
 
     assert np.mean(answers[:, 0] == 1) >= 0.88
 
@@ -112,7 +112,7 @@ def test_the_test_costs_a_fraction_of_the_papers() -> None:
     problem = replace(problem_for(0.02), ball=UnitBall(4))
     paper = NoiseReduction(PaperFit(problem_for(0.02, max_epsilon=1e4), Task.LOGISTIC_OUTPUT, SIGNS))
 
-    ours = GradientFit(problem, LogisticLoss(), SIGNS)._plan.rule.guarantee.epsilon
+    ours = GradientFit(problem, LogisticLoss(), SIGNS)._rule.guarantee.epsilon
 
     assert ours < paper._test_epsilon / 20
 
@@ -147,4 +147,4 @@ def test_a_cap_that_leaves_too_much_noise_ends_without_a_model_that_passed() -> 
 
     assert release.receipt.epsilon <= 8.0
     if release.receipt.outcome is Outcome.NOT_MET:
-        assert release.receipt.breakdown["testing"] == request._plan.rule.epsilon_threshold
+        assert release.receipt.breakdown["testing"] == request._rule.epsilon_threshold
