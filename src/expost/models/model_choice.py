@@ -42,10 +42,6 @@ class SharedRows:
 
     Tables are made before anything is tried, so the time that takes depends on the settings alone and does not reveal
     which of them are tried.
-
-    >>> import numpy as np
-    >>> SharedRows(np.zeros((3, 2)), np.zeros(3))
-    <private rows shared by settings>
     """
 
     def __init__(self, features: Any, targets: NDArray[Any]) -> None:

@@ -54,13 +54,7 @@ _Tap = tuple[Layer, Tensor, GradientEdge]
 
 
 class Tapped:
-    """A pass through any model by autograd. Permanent hooks record inputs of layers and where derivatives will pass.
-
-    >>> model = nn.Linear(2, 1)
-    >>> passes = Tapped(model, {model: Layer(model, slice(0, 2), slice(2, 3))})
-    >>> passes(torch.ones(4, 2), torch.zeros(4), LossTap(lambda outputs, targets: 3 * outputs.sum(1)))[0].error.tolist()
-    [[3.0], [3.0], [3.0], [3.0]]
-    """
+    """A pass through any model by autograd. Permanent hooks record inputs of layers and where derivatives will pass."""
 
     def __init__(self, model: nn.Module, layers: Layers) -> None:
         self._model, self._layers = model, layers
@@ -99,12 +93,7 @@ _BACK: dict[type[nn.Module], _Back] = {  # the kernels that autograd calls
 
 
 class Chain:
-    """A pass through a sequence of linear layers and simple activations: faster than autograd for small layers.
-
-    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
-    >>> Chain.supports_model(model), Chain.supports_model(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
-    (True, False)
-    """
+    """A pass through a sequence of linear layers and simple activations: faster than autograd for small layers."""
 
     def __init__(self, model: nn.Sequential, layers: Layers) -> None:
         modules = list(model)
@@ -236,13 +225,7 @@ class RowsPart:
 
 
 class Sums:
-    """Sums over rows, each put in its parameter's place of one flat vector.
-
-    >>> sums = Sums([slice(0, 2), slice(2, 3)], None, torch.device("cpu"))
-    >>> sums.put_products(slice(0, 2), torch.ones(4, 1), torch.ones(4, 2))
-    >>> sums.whole_sum()
-    tensor([4., 4., 0.], dtype=torch.float64)
-    """
+    """Sums over rows, each put in its parameter's place of one flat vector."""
 
     def __init__(self, places: Sequence[slice], stretch: int | None, device: torch.device) -> None:
         self._stretch, self._missing = stretch, {place.start: place for place in places}

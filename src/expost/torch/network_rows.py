@@ -31,11 +31,7 @@ class NetworkRows(Protocol):
 
 
 class TensorRows(SingleOwner):
-    """Rows held as two tensors.
-
-    >>> len(TensorRows(torch.zeros(3, 2), torch.zeros(3)))
-    3
-    """
+    """Rows held as two tensors."""
 
     _owned_noun: ClassVar[str] = "table of private rows"
 
@@ -115,11 +111,7 @@ class TypedRows:
 
 
 def read_rows(data: Any) -> NetworkRows:
-    """Read a pair of arrays or tensors, a ``Dataset``, or a ``DataLoader``, whose own sampler is not used.
-
-    >>> len(read_rows((np.zeros((5, 2), np.float32), np.zeros(5, np.int64))))
-    5
-    """
+    """Read a pair of arrays or tensors, a ``Dataset``, or a ``DataLoader``, whose own sampler is not used."""
     if isinstance(data, DataLoader | Dataset):
         dataset, collate = (data.dataset, data.collate_fn) if isinstance(data, DataLoader) else (data, None)
         collate = default_collate if collate is None else collate

@@ -355,10 +355,6 @@ def hash_problem(problem: ModuleProblem) -> str:
     """Return a hash of layers, fixed weights, loss and optimizer, stable across processes.
 
     It covers what a step depends on besides rows and noise. Of a function only the name is known.
-
-    >>> problem = ModuleProblem(nn.Linear(2, 2), nn.CrossEntropyLoss(), 1.0, torch.optim.SGD, 8.0, torch.device("cpu"))
-    >>> len(hash_problem(problem))
-    16
     """
     weights = dict(problem.model.named_parameters())
     fixed: dict[str, Tensor] = {name: part for name, part in weights.items() if not part.requires_grad}

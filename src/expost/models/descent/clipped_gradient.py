@@ -52,12 +52,6 @@ class ClippedGradient:
     (``FeatureGrid``), r after scaling it so that |x| |r| <= sensitivity with its rounding included. The weights are
     rounded to a public grid too, so that scores are exact integers; all matrix products are sums of integers below
     2^24 or 2^53, which float32 and float64 add without error in any order (docs/proofs/sgd-gradient.md).
-
-    >>> grid = FeatureGrid(width=2)
-    >>> from expost.models.descent.score_head import Logistic
-    >>> rule = ClippedGradient(grid, Logistic(), clip=0.5, noise_multiplier=1.0)
-    >>> rule.measure(grid.encode_rows(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
-    <sealed exact answer>
     """
 
     grid: FeatureGrid
@@ -155,12 +149,7 @@ class ClippedGradient:
 
 
 def check_curved(head: Head, columns: int) -> CurvedHead:
-    """Return the head if Newton steps can be taken with it, else raise ``InvalidRequest``.
-
-    >>> from expost.models.descent.score_head import Logistic
-    >>> check_curved(Logistic(), 3).name
-    'logistic'
-    """
+    """Return the head if Newton steps can be taken with it, else raise ``InvalidRequest``."""
     if not isinstance(head, CurvedHead):
         raise InvalidRequest(
             "Expected two classes or a regression for Newton steps", do='Pass solver="gradient" for more classes'
@@ -182,14 +171,6 @@ class CurvedGradient:
     scaled by a public number and rounded to integers u with |u|^2 <= ``curvature_limit``; the sum of u u' is a product
     of integer matrices, of which the upper triangle is kept. One row moves the gradient by at most its own sensitivity
     and the triangle by |u|^2, so both together by the root of the sum of their squares (docs/proofs/sgd-gradient.md).
-
-    >>> from expost.models.descent.score_head import Logistic
-    >>> grid = FeatureGrid(width=2)
-    >>> rule = CurvedGradient(grid, Logistic(), clip=0.5, noise_multiplier=1.0)
-    >>> rule.size
-    9
-    >>> rule.measure(grid.encode_rows(np.eye(2)), np.array([0, 1]), np.zeros((1, 3)), slice(None))
-    <sealed exact answer>
     """
 
     grid: FeatureGrid

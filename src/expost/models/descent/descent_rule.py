@@ -25,11 +25,7 @@ _STATE = ("weights", "velocity", "average", "steps")
 
 @dataclass(frozen=True)
 class Stride:
-    """The length of the steps of a phase: a rate, or the precision of its gradients for a rule that weights them.
-
-    >>> Stride(rate=0.5).precision is None
-    True
-    """
+    """The length of the steps of a phase: a rate, or the precision of its gradients for a rule that weights them."""
 
     rate: float
     precision: float | None = None
@@ -55,11 +51,6 @@ class DescentRule:
         For phases whose noise falls: the weights are a sum of all gradients, each weighted by its precision, times a
         factor that keeps the noise of a score constant (dual averaging, Nes09, with these weights). Early, noisy
         gradients fade as better ones come, so a stop after any phase is as good as a training planned to stop there.
-
-    Examples
-    --------
-    >>> DescentRule(learning_rate=0.5).momentum
-    0.9
     """
 
     learning_rate: float | None = None
@@ -110,13 +101,7 @@ class DescentRule:
 
 
 class Descent:
-    """Weights during a training.
-
-    >>> walk = Descent(DescentRule(1.0, momentum=0.0, averaging=0.0), np.zeros(2))
-    >>> walk.apply_gradient(np.array([1.0, -1.0]), Stride(rate=1.0))
-    >>> walk.result.tolist()
-    [-1.0, 1.0]
-    """
+    """Weights during a training."""
 
     def __init__(self, rule: DescentRule, start: Floats) -> None:
         self.rule = rule

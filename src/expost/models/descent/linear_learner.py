@@ -267,13 +267,7 @@ _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton":
 
 @dataclass(frozen=True)
 class LinearProblem:
-    """The public side of a linear model: how rows become integers, the head, how it descends.
-
-    >>> from expost.models.descent.score_head import Logistic
-    >>> problem = LinearProblem(FeatureGrid(2), Logistic(), clip=1.0, rule=DescentRule(0.5))
-    >>> len(problem.table(np.zeros((3, 2)), np.zeros(3, np.intp)))
-    3
-    """
+    """The public side of a linear model: how rows become integers, the head, how it descends."""
 
     # Checkpoints identify a training by the text of this class, so its fields keep their names.
     grid: FeatureGrid

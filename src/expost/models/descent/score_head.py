@@ -83,11 +83,7 @@ class CurvedHead(Head, Protocol):
 
 @dataclass(frozen=True)
 class Softmax:
-    """Cross-entropy over several classes.
-
-    >>> Softmax(3).compute_residuals(np.zeros((3, 1)), np.array([1])).round(2).ravel().tolist()
-    [0.33, -0.67, 0.33]
-    """
+    """Cross-entropy over several classes."""
 
     classes: int
     name: str = "softmax"
@@ -120,11 +116,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Logistic:
-    """Logistic loss of one score; label 1 is the second class.
-
-    >>> Logistic().compute_residuals(np.zeros((1, 2)), np.array([0, 1])).tolist()
-    [[0.5, -0.5]]
-    """
+    """Logistic loss of one score; label 1 is the second class."""
 
     name: str = "logistic"
     outputs: int = 1
@@ -147,11 +139,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Squared:
-    """Half the squared error.
-
-    >>> Squared().compute_residuals(np.array([[3.0]]), np.array([1.0])).tolist()
-    [[2.0]]
-    """
+    """Half the squared error."""
 
     name: str = "squared"
     outputs: int = 1
@@ -170,11 +158,7 @@ class Squared:
 
 @dataclass(frozen=True)
 class Huber(Squared):
-    """Squared error up to a public width, linear beyond.
-
-    >>> Huber(width=0.5).compute_residuals(np.array([[3.0]]), np.array([1.0])).tolist()
-    [[0.5]]
-    """
+    """Squared error up to a public width, linear beyond."""
 
     name: str = "huber"
     width: float = 1.0

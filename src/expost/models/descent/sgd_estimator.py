@@ -308,11 +308,7 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
 
 def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
-    """Return the index of each label among the declared classes, ``ABSENT`` for any other label.
-
-    >>> label_numbers(["b", "a", "?"], ["a", "b"]).tolist()
-    [1, 0, -1]
-    """
+    """Return the index of each label among the declared classes, ``ABSENT`` for any other label."""
     known = np.asarray(classes)
     if known.ndim != 1 or len(known) < 2 or len(set(known.tolist())) != len(known) or (known != known).any():
         got = "one class" if known.size == 1 else "some that are equal or missing"
@@ -323,11 +319,7 @@ def label_numbers(labels: Any, classes: Any) -> NDArray[np.intp]:
 
 
 def target_numbers(targets: Any, low: float, high: float) -> NDArray[np.float64]:
-    """Clip numbers to public bounds and map them to [-1, 1]; a missing one becomes the middle.
-
-    >>> target_numbers([0.0, 20.0, float("nan")], 0.0, 10.0).tolist()
-    [-1.0, 1.0, 0.0]
-    """
+    """Clip numbers to public bounds and map them to [-1, 1]; a missing one becomes the middle."""
     if not low < high:
         raise InvalidRequest("Expected target bounds (low, high), low below high", do="Pass public bounds")
     middle, half = (low + high) / 2, (high - low) / 2

@@ -32,9 +32,6 @@ class ScoreRule:
     For accuracy p / m a row predicted correctly counts m - p, any other -p. For a root mean squared error of at most t a
     row counts t^2 less its squared error, cut at a public bound and put on a grid. All values of a row lie in an
     interval that contains 0 and is ``span`` long, so adding a row moves every query by an amount within it.
-
-    >>> ScoreRule.of(Target(Measure.ACCURACY, Fraction(19, 20), Fraction(1, 10))).span
-    20
     """
 
     measure: Measure
@@ -90,11 +87,6 @@ class ValidationTest:
     Accuracy: a model that misses the score is accepted with probability ``failure_probability`` at most, over all rungs.
     Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
     Reference: docs/proofs/sgd-validation.md, Theorems 1 to 3; docs/proofs/above-threshold.md, Theorem 4.
-
-    >>> rule = ScoreRule.of(Target(Measure.ACCURACY, Fraction(9, 10), Fraction(1, 10)))
-    >>> test = ValidationTest(rule, Ladder.of([0.5, 1, 2]), failure_probability=Fraction(1, 10))
-    >>> [test.margin_at(rung) for rung in range(3)]
-    [56, 25, 13]
     """
 
     def __init__(
@@ -173,9 +165,6 @@ class StopVerdict:
     """A test's answer after a phase. It is private, or about public rows, so it may be shown.
 
     ``gap`` is the released gap of a private test that passed; ``score`` is what is known of the score by then.
-
-    >>> print(StopVerdict(False))
-    target not reached yet
     """
 
     passed: bool

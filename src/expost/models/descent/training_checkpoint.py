@@ -38,9 +38,6 @@ def hash_settings(settings: Mapping[str, Any]) -> str:
     """Return a hash that is stable across processes and differs whenever the settings differ.
 
     Values are JSON or have a stable ``repr``.
-
-    >>> hash_settings({"classes": [0, 1]}) == hash_settings({"classes": [1, 0]})
-    False
     """
     text = json.dumps(settings, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LETTERS]
@@ -55,9 +52,6 @@ class TrainingProgress:
     again, and ``mark`` identifies the rows, in any order. Both are as secret as the rows: whoever has them and all rows
     but one can confirm a guess of that one. ``verdict`` is the last answer of the test; if it passed, the training is
     complete.
-
-    >>> TrainingProgress(terms={"steps": 3}).begun
-    0
     """
 
     terms: Mapping[str, Any]
@@ -75,13 +69,6 @@ class Checkpoint:
 
     It holds weights, which are already private, the ledger's ticket for this run, and the key and the mark of the
     private rows, so only its owner may read it. It contains no position of a row.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Checkpoint(f"{folder}/run.npz")
-    ...     file.write(TrainingProgress(terms={"steps": 3}, begun=1, arrays={"weights": np.ones(2)}))
-    ...     file.read({"steps": 3}).arrays["weights"].tolist()
-    [1.0, 1.0]
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

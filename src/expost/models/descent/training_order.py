@@ -82,12 +82,6 @@ class TrainingOrder:
         Whether the noise of a training to a score falls from phase to phase, or is the same in all.
     public_test : bool, default False
         Whether the score is tested on public rows: then none are held out, and tests are free.
-
-    Examples
-    --------
-    >>> order = TrainingOrder(rows=1000, epsilon=1.0, delta=1e-6, steps=10, batches="full")
-    >>> order.plan_course().schedule.phases[0].noise_multiplier
-    Fraction(334, 25)
     """
 
     rows: int

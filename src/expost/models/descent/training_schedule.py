@@ -70,11 +70,7 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Poisson:
-    """Put each row into each batch independently, with probability ``rate``.
-
-    >>> Poisson(Fraction(1, 100), 60_000).expected_size
-    Fraction(600, 1)
-    """
+    """Put each row into each batch independently, with probability ``rate``."""
 
     rate: Fraction
     rows: int
@@ -110,9 +106,6 @@ class Disjoint:
     Each row draws its batch independently, so adding or removing a row leaves all other batches unchanged and a pass
     costs what one step costs (parallel composition). Later passes are split again, and their costs add up. No
     amplification is claimed: shuffled batches do not have that of Poisson batches.
-
-    >>> Disjoint(10, 60_000).build_event(Fraction(2), 25).count
-    3
     """
 
     parts: int
@@ -142,11 +135,7 @@ class Disjoint:
 
 @dataclass(frozen=True)
 class Full:
-    """Put every row into every batch.
-
-    >>> Full(60_000).build_event(Fraction(2), 25).count
-    25
-    """
+    """Put every row into every batch."""
 
     rows: int
     period = 1
@@ -164,11 +153,7 @@ class Full:
 
 
 def choose_batches(name: str, *, rows: int, batch_size: int) -> Batches:
-    """Return the batches called ``name``, for a public number of rows and an expected size.
-
-    >>> choose_batches("poisson", rows=1000, batch_size=10)
-    Poisson(rate=Fraction(1, 100), rows=1000)
-    """
+    """Return the batches called ``name``, for a public number of rows and an expected size."""
     if not 1 <= batch_size <= rows:
         raise InvalidRequest("Expected batch_size between 1 and the number of rows", got=batch_size, do="Change it")
     match name:
@@ -186,11 +171,7 @@ def choose_batches(name: str, *, rows: int, batch_size: int) -> Batches:
 
 @dataclass(frozen=True)
 class Phase:
-    """A number of steps with the same noise.
-
-    >>> Phase(10, Fraction(2)).steps
-    10
-    """
+    """A number of steps with the same noise."""
 
     steps: int
     noise_multiplier: Fraction
@@ -198,12 +179,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Batches and phases: everything about a training that its price depends on.
-
-    >>> plan = Schedule(Full(1000), (Phase(10, Fraction(20)),))
-    >>> round(float(plan.prices(Fraction(1, 10**6)).cap.epsilon), 3)
-    0.648
-    """
+    """Batches and phases: everything about a training that its price depends on."""
 
     batches: Batches
     phases: tuple[Phase, ...]
@@ -239,12 +215,7 @@ class Schedule:
     def fixed(
         cls, batches: Batches, *, steps: int, epsilon: Fraction, delta: Fraction, accountant: str = "auto"
     ) -> Schedule:
-        """Return one phase whose steps cost at most epsilon, with the least noise that allows.
-
-        >>> plan = Schedule.fixed(Full(1000), steps=10, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-        >>> float(plan.phases[0].noise_multiplier)
-        13.36
-        """
+        """Return one phase whose steps cost at most epsilon, with the least noise that allows."""
         if isinstance(batches, Poisson) and batches.rate < 1:
             return cls.ladder(
                 batches, steps=steps, phases=1, lowest=epsilon, highest=epsilon, delta=delta, accountant=accountant

@@ -53,9 +53,6 @@ class Watch:
     Accuracy: none promised; a ``WatchReading`` contains its standard deviation.
     Numerics: exact; integer sums.
     Reference: docs/proofs/sgd-gradient.md (watching).
-
-    >>> Watch().joined(Sensitivity(1000, Norm.L2), 2).amount
-    Fraction(1010, 1)
     """
 
     share: Fraction = Fraction(1, 10)
@@ -76,13 +73,7 @@ class Watch:
 
 
 class WatchTally(SingleOwner):
-    """The metrics of one batch, added up chunk by chunk and then sealed.
-
-    >>> tally = WatchTally(height=100, count=2)
-    >>> tally.add(np.array([[1.0, -1.0], [0.5, 0.5]]))
-    >>> tally.sealed()
-    <sealed exact answer>
-    """
+    """The metrics of one batch, added up chunk by chunk and then sealed."""
 
     _owned_noun: ClassVar[str] = "sum of private rows"
 
@@ -131,11 +122,6 @@ class RunningReading:
     """The noisy sums of the last steps as one reading; late and precise steps weigh more.
 
     ``zero_loss`` is the loss of a constant classifier, None for a regression.
-
-    >>> running = RunningReading(zero_loss=0.69)
-    >>> running.feed_reading([80.0, 50.0], rows=100.0, noise=0.02)
-    >>> running.reading.score
-    0.9
     """
 
     zero_loss: float | None
@@ -250,11 +236,7 @@ class Progress(Protocol):
 
 
 class Quiet:
-    """Shows nothing.
-
-    >>> with Quiet() as progress:
-    ...     progress.advance_steps(1, 10, Fraction(1), "")
-    """
+    """Shows nothing."""
 
     def __enter__(self) -> Self:
         return self

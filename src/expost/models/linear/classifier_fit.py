@@ -39,11 +39,7 @@ _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-
 
 
 def grid_labels(classes: tuple[Any, Any]) -> Callable[[Any], Floats]:
-    """Return a function that turns two public classes into -1 and 1. Any other label counts as the first class.
-
-    >>> grid_labels(("no", "yes"))(np.array(["yes", "no", "?"])).tolist()
-    [1.0, -1.0, -1.0]
-    """
+    """Return a function that turns two public classes into -1 and 1. Any other label counts as the first class."""
     known = known_labels(classes)
     return lambda target: known_to_signs(known(target))
 

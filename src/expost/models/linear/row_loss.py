@@ -55,11 +55,7 @@ class RowLoss(Protocol):
 
 @dataclass(frozen=True)
 class LogisticLoss:
-    """log(1 + exp(-target * score)) for targets of -1 and 1.
-
-    >>> float(LogisticLoss().slope_at(np.zeros(1), np.ones(1))[0])
-    -0.5
-    """
+    """log(1 + exp(-target * score)) for targets of -1 and 1."""
 
     name = "logistic loss"
     steepest = 1.0
@@ -85,9 +81,6 @@ class HuberHinge:
     """The hinge max(0, 1 - m), m = target * score, with its corner rounded over [1 - width, 1 + width].
 
     CMS11, section 3.4.2 (recalled): (1 + width - m)^2 / (4 width) on the rounded part.
-
-    >>> HuberHinge(0.5).value_at(np.array([-1.0, 1.0, 3.0]), np.ones(3)).tolist()
-    [2.0, 0.125, 0.0]
     """
 
     width: float = 0.5
@@ -126,11 +119,7 @@ class HuberHinge:
 
 @dataclass(frozen=True)
 class TruncatedSquare:
-    """Half the squared residual, continued as a straight line where the residual exceeds ``reach`` (Huber 1964).
-
-    >>> TruncatedSquare(1.0).value_at(np.array([0.5, 3.0]), np.zeros(2)).tolist()
-    [0.125, 2.5]
-    """
+    """Half the squared residual, continued as a straight line where the residual exceeds ``reach`` (Huber 1964)."""
 
     reach: float = 1.0
     name = "half the squared error"

@@ -105,9 +105,6 @@ class LaplaceTilt:
 
     One row moves the sum of gradients by at most 2 steepest spread in the 1-norm, where ``spread`` is the largest
     1-norm of a row: 1, or the root of the dimension in a Euclidean ball.
-
-    >>> round(float(LaplaceTilt(3, steepest=1.0, spread=1.0).scale_at(Fraction(1, 2))), 6)
-    4.0
     """
 
     dimension: int
@@ -143,10 +140,6 @@ class SphericalTilt:
 
     One row moves the sum of gradients by at most 2 steepest in the Euclidean norm. A tilt drawn on the lattice stands
     for a real one in its cell, which may be moved by half a diagonal (docs/proofs/spherical-laplace.md, as a tilt).
-
-    >>> tilt, other = SphericalTilt(20, 1.0), LaplaceTilt(20, 1.0, math.sqrt(20))
-    >>> tilt.length_quantile(Fraction(1), 0.1) < 0.75 * other.length_quantile(Fraction(1), 0.1)
-    True
     """
 
     dimension: int
@@ -184,10 +177,6 @@ class GaussianTilt:
 
     ``one_sided``: the slope of a row's loss has one sign, known from its label. The gradients of two rows then span
     fewer differences, and delta is nearly that of a single Gaussian (docs/proofs/gaussian-tilt.md).
-
-    >>> tilt = GaussianTilt(20, 1.0, Fraction(1, 10**6), one_sided=True)
-    >>> 8 < tilt.deviation_at(Fraction(1)) < 9
-    True
     """
 
     dimension: int
