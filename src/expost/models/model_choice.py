@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from itertools import repeat
 from typing import Any, Generic, NoReturn, TypeVar
 
 from numpy.typing import NDArray
@@ -162,9 +163,7 @@ class OneOf(Generic[Model]):
         cap, delta = rational(self.max_epsilon, "max_epsilon"), probability(self.delta, "delta")
         return TuningPlan(
             question=f"train one of {len(tried)} {type(first).__name__}",
-            settings=tuple(
-                _build_setting(*each, share) for each in zip(range(len(tried)), orders, problems, strict=True)
-            ),
+            settings=tuple(map(_build_setting, range(len(tried)), orders, problems, repeat(share))),
             ladder=doubling_ladder(cap, delta, levels=self._check_levels(), fallback=self.fallback is not None),
             target=aim,
             rule=first._build_rule(aim),
@@ -196,7 +195,9 @@ class OneOf(Generic[Model]):
                 do="Let them differ in other settings",
             )
         asked = {name: getattr(self, name) for name in ("score", "max_epsilon", "delta", "failure_probability")}
-        return [clone(model).set_params(steps=_attempt_steps(model), **asked) for model in self.models]
+        # An attempt runs to its end, like a training without a score.
+        usual = [default_steps(model.solver) if model.steps is None else model.steps for model in self.models]
+        return [clone(model).set_params(steps=steps, **asked) for model, steps in zip(self.models, usual, strict=True)]
 
     def _check_levels(self) -> int:
         if isinstance(self.levels, bool) or not isinstance(self.levels, int) or not 1 <= self.levels <= _MOST_LEVELS:
@@ -262,11 +263,6 @@ def fit_one_of(
     ).fit(X, y)
 
 
-def _attempt_steps(model: PrivateGradientModel) -> Any:
-    """Return the number of steps of an attempt: it runs to its end, like a training without a score."""
-    return default_steps(model.solver) if model.steps is None else model.steps
-
-
 def _check_trainable(number: int, problem: LinearProblem, level: Fraction, schedule: Schedule) -> None:
     try:
         problem.check(schedule)
@@ -294,6 +290,6 @@ def _build_setting(number: int, order: TrainingOrder, problem: LinearProblem, sh
     return TuningSetting(
         name=f"model {number}",
         table=lambda rows: rows.table(problem),
-        batches=order.drawn_from(share),
+        batches=order.draw_from(share),
         steps=order.steps,
     )

@@ -86,13 +86,11 @@ def model_document(model: SavedModel) -> dict[str, Any]:
     if not hasattr(model, "release_"):
         raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
     released = model.release_.value
-    names = model._fitted_names
-    classes = None
+    names, classes = model._fitted_names, None
     if hasattr(model, "classes_"):
         classes = model.classes_.tolist()
-        if model.classes_.dtype.kind not in "biufUO" or not all(
-            isinstance(each, str | int | float) for each in classes
-        ):
+        plain = all(isinstance(each, str | int | float) for each in classes)
+        if model.classes_.dtype.kind not in "biufUO" or not plain:
             raise InvalidRequest("Expected classes that are numbers or text", do="Fit it to such labels to save it")
     return {
         "format": _OLD_FORMAT if released.reading is None else _FORMAT,

@@ -364,15 +364,14 @@ def hash_problem(problem: ModuleProblem) -> str:
         {name: _describe_value(value) for name, value in group.items() if name != "params"}
         for group in made.param_groups
     ]
-    return hash_settings(
-        {
-            "model": _ADDRESS.sub("", repr(problem.model)),
-            "weights": [(name, [*part.shape], str(part.dtype)) for name, part in weights.items()],
-            "fixed": {name: _hash_tensor(part) for name, part in fixed.items()},
-            "loss": _describe_loss(problem.loss.inner if isinstance(problem.loss, KnownLabels) else problem.loss),
-            "optimizer": [type(made).__name__, groups],
-        }
-    )
+    settings = {
+        "model": _ADDRESS.sub("", repr(problem.model)),
+        "weights": [(name, [*part.shape], str(part.dtype)) for name, part in weights.items()],
+        "fixed": {name: _hash_tensor(part) for name, part in fixed.items()},
+        "loss": _describe_loss(problem.loss.inner if isinstance(problem.loss, KnownLabels) else problem.loss),
+        "optimizer": [type(made).__name__, groups],
+    }
+    return hash_settings(settings)
 
 
 def _describe_value(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +35,12 @@ class Stride:
 
 @dataclass(frozen=True)
 class DescentRule:
-    """Step size, momentum, penalty and averaging.
+    """Step size, momentum, penalty and averaging; parameters as for ``SGDClassifier``.
 
-    Parameters
-    ----------
-    learning_rate : float, optional
-        The step size. Default: each phase gets one from public numbers, see ``find_rate``.
-    momentum : float, default 0.9
-        Heavy-ball momentum in [0, 1).
-    regularization : float, default 0
-        Weight of the l2 penalty.
-    averaging : float, default 8
-        Power by which late iterates weigh more in the average (SZ13, section 4); 0 keeps the last iterate. The average
-        is ready at any step, so training may stop at any step.
-    weighing : bool, default False
-        For phases whose noise falls: the weights are a sum of all gradients, each weighted by its precision, times a
-        factor that keeps the noise of a score constant (dual averaging, Nes09, with these weights). Early, noisy
-        gradients fade as better ones come, so a stop after any phase is as good as a training planned to stop there.
+    The average is ready at any step, so training may stop at any step (SZ13, section 4). ``weighing`` is for phases whose
+    noise falls: the weights are a sum of all gradients, each weighted by its precision, times a factor that keeps the
+    noise of a score constant (dual averaging, Nes09, with these weights). Early, noisy gradients fade as better ones
+    come, so a stop after any phase is as good as a training planned to stop there.
     """
 
     learning_rate: float | None = None
@@ -69,17 +59,11 @@ class DescentRule:
         if not self.averaging >= 0:
             raise InvalidRequest("Expected averaging >= 0", got=self.averaging, do="Pass 0 for the last iterate")
 
-    def find_stride(
-        self, *, noise: float, steps: int, row_length: float, curvature: float, bounded_slope: bool = True
-    ) -> Stride:
+    def find_stride(self, *, noise: float, row_length: float, curvature: float, **terms: Any) -> Stride:
         """Return the steps of a phase; arguments as for ``find_rate``."""
         if self.weighing and self.learning_rate is None:
             return Stride(2 / (curvature / _CURVATURE_SHARE_SUM + self.regularization), noise**-2, row_length)
-        return Stride(
-            self.find_rate(
-                noise=noise, steps=steps, row_length=row_length, curvature=curvature, bounded_slope=bounded_slope
-            )
-        )
+        return Stride(self.find_rate(noise=noise, row_length=row_length, curvature=curvature, **terms))
 
     def find_rate(
         self, *, noise: float, steps: int, row_length: float, curvature: float, bounded_slope: bool = True

@@ -51,6 +51,10 @@ from expost.models.estimator import (
 __all__ = ["GivenRows", "PrivateGradientModel"]
 
 _CLIP = 0.3  # default clip, as a share of feature_bound
+_ORDERED = (  # terms of an order that have the names of arguments
+    *("delta", "epsilon", "noise_multiplier", "max_epsilon", "failure_probability"),
+    *("batches", "batch_size", "phases", "validation_share", "accountant"),
+)
 _STORED = {Kind.TEXT: pa.large_string(), Kind.TIME: pa.timestamp("us"), Kind.OTHER: pa.null()}  # others are numbers
 
 
@@ -275,10 +279,8 @@ class PrivateGradientModel(PrivateEstimator):
         """Return the test on public rows, read as the private ones are."""
         if not isinstance(public, tuple | list) or len(public) != 2:
             raise InvalidRequest("Expected public_validation to be a pair", do="Pass (features, targets)")
-        matrix, targets = (
-            self._read_matrix(public[0], fitting=False),
-            self._public_targets(self._read_vector(public[1])),
-        )
+        matrix = self._read_matrix(public[0], fitting=False)
+        targets = self._public_targets(self._read_vector(public[1]))
         if len(targets) != matrix.shape[0]:
             raise InvalidRequest("Expected one public target for each public row", do="Pass a vector as long")
         return PublicTest(rule, (matrix, targets), len(targets))
@@ -331,22 +333,9 @@ class PrivateGradientModel(PrivateEstimator):
                 "Expected rows, about how many rows there are, as public knowledge",
                 do='Pass rows=50_000; or rows="observed" if the number of rows is public',
             )
-        return TrainingOrder(
-            rows=rows,
-            delta=self.delta,
-            epsilon=self.epsilon,
-            noise_multiplier=self.noise_multiplier,
-            score=score,
-            max_epsilon=self.max_epsilon,
-            failure_probability=self.failure_probability,
-            batches=self.batches,
-            batch_size=self.batch_size,
-            steps=self.steps if self.steps is not None else default_steps(self.solver, phases=score is not None),
-            phases=self.phases,
-            validation_share=self.validation_share,
-            accountant=self.accountant,
-            width=width,
-        )
+        steps = default_steps(self.solver, phases=score is not None) if self.steps is None else self.steps
+        same = {name: getattr(self, name) for name in _ORDERED}
+        return TrainingOrder(rows=rows, score=score, steps=steps, width=width, **same)
 
     def _build_problem(self, given: GivenRows, *, ladder: bool) -> LinearProblem:
         """Return the public side of the model; ``ladder`` if the noise of its phases falls."""
@@ -408,9 +397,9 @@ class PrivateGradientModel(PrivateEstimator):
         """Return the scores of rows read as in training: clipped to the bounds, missing values filled, on the grid."""
         check_is_fitted(self, "release_")
         matrix, model = self._read_matrix(X, fitting=False), self.release_.value
-        scores: NDArray[np.float64] = model.compute_scores(
-            matrix if model.reading else fill_missing(matrix, self._missing)
-        )
+        if model.reading is None:  # from a file of an earlier version
+            matrix = fill_missing(matrix, self._missing)
+        scores: NDArray[np.float64] = model.compute_scores(matrix)
         return scores
 
 

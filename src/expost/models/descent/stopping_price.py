@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,19 +37,9 @@ _ROUNDING = Fraction(1, 10**11)  # relative; covers the lattice's factor exp(2.2
 class PriceList:
     """The bill of stopping after each phase, known before the run.
 
-    Parameters
-    ----------
-    epsilons : tuple of Fraction
-        The price of stopping after each phase, increasing.
-    delta : Fraction
-        The delta of every bill.
-    accountant : str
-        The accountant that found the prices: ``"gdp"``, ``"pld"`` or ``"rdp"``.
-    shares : tuple of Fraction, default empty
-        The delta at which the phases up to each stop have its price, where the accountant uses shares.
+    ``epsilons`` are the prices of stopping after each phase, increasing. ``accountant`` found them: ``"gdp"``, ``"pld"`` or
+    ``"rdp"``. ``shares`` are the deltas at which the phases up to each stop have its price, where there are such.
 
-    Notes
-    -----
     Guarantee: approximate ex-post, known only after the run: (epsilons[k], delta) if it stopped after phase k, whatever
         made it stop; (epsilons[-1], delta)-DP at most.
     Adjacency: add/remove of one row.
@@ -57,11 +47,6 @@ class PriceList:
     Accuracy: none promised; the model is whatever the steps made of it.
     Numerics: floats rounded up by the accountant, then to a short rational above.
     Reference: docs/proofs/sgd-stopping.md, Theorems 1, 2 and 4.
-
-    Examples
-    --------
-    >>> PriceList((Fraction(1, 10), Fraction(1, 2)), Fraction(1, 10**6), "pld").bill_at(0)
-    ApproxLoss(epsilon=Fraction(1, 10), delta=Fraction(1, 1000000))
     """
 
     epsilons: tuple[Fraction, ...]
@@ -135,13 +120,6 @@ def price_last_stop(
     0.96
     """
     return _price_stops(_Stops(tuple(phases), delta, accountant, bins, expected, every=False)).epsilons[-1]
-
-
-class _Stop(Protocol):
-    """The privacy loss of all phases up to a possible stop."""
-
-    def epsilon(self, delta: Fraction) -> float:
-        """Return their price at a share of delta."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +198,7 @@ def _gaussian_totals(stops: _Stops) -> list[GaussianTotal]:
     return [GaussianTotal(square) for square in (squares if stops.every else squares[-1:])]
 
 
-def _price_at(shares: Sequence[Fraction], totals: Sequence[_Stop], accountant: str) -> _Prices:
+def _price_at(shares: Sequence[Fraction], totals: Sequence[Any], accountant: str) -> _Prices:
     """Price each stop at its share of delta."""
     epsilons = [total.epsilon(share) for total, share in zip(totals, shares, strict=True)]
     return _Prices(epsilons, accountant, tuple(shares))
@@ -267,7 +245,7 @@ def _loss_distributions(phases: Iterable[tuple[Scenario, float]]) -> list[Any] |
     return None if None in found.values() else [found[one] for one in wanted]
 
 
-def _price_with_overlap(stops: _Stops, totals: Sequence[_Stop], parts: Sequence[Any], safe: _Prices) -> _Prices:
+def _price_with_overlap(stops: _Stops, totals: Sequence[Any], parts: Sequence[Any], safe: _Prices) -> _Prices:
     """Price stops at shares that add up to more than delta, as far as the worst stopping rule allows (Theorem 4).
 
     Shares may exceed delta in sum because the events "loss above the price at stop k" overlap: no stopping rule can

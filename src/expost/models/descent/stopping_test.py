@@ -15,7 +15,7 @@ from expost.models.descent.score_head import LARGEST_ERROR, Head
 from expost.noise import BitSource, Crossing, ReducedAboveThreshold
 from expost.noise.rising_threshold import RenewedThreshold
 
-__all__ = ["PrivateTest", "PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
+__all__ = ["PublicTest", "ScoreRule", "ScoredModel", "StopTest", "StopVerdict", "ValidationTest"]
 
 _ERROR_UNITS = 1 << 12  # grid units of the largest squared error
 # Share of a level for noise that is kept on the threshold. That noise and the margins add up to least at 1/4 to 1/3.
@@ -73,90 +73,6 @@ class ScoreRule:
         return self.span * right - self.pass_mark * rows
 
 
-class ValidationTest:
-    """Tests after each phase whether the score is reached, at the privacy level that the phase has reached anyway.
-
-    Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
-    test may spend at each rung what training has spent, and the bill is that of training. Where levels rise fast the
-    noise is fresh at every rung; where they rise slowly a part of it is kept on the threshold, which then hides less. A
-    test that was interrupted continues at rung ``first`` with fresh noise: what was kept is lost, nothing is paid twice.
-
-    Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
-    Adjacency: add/remove of one row.
-    Sensitivity: ``rule.sensitivity`` of every query, all within one interval of length ``rule.span``.
-    Accuracy: a model that misses the score is accepted with probability ``failure_probability`` at most, over all rungs.
-    Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
-    Reference: docs/proofs/sgd-validation.md, Theorems 1 to 3; docs/proofs/above-threshold.md, Theorem 4.
-    """
-
-    def __init__(
-        self,
-        rule: ScoreRule,
-        ladder: Ladder,
-        *,
-        failure_probability: Fraction,
-        first: int = 0,
-        bits: BitSource | None = None,
-    ) -> None:
-        self.rule = rule
-        # A union bound over the rungs: each may err with an equal share.
-        self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
-        self._first = first
-        terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
-        renewed = RenewedThreshold(**terms)
-        kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
-        slow = self._hidden_score(renewed) > _CHANCES * self._hidden_score(kept)
-        # The noise that an interrupted test kept is gone, and drawing it again would have to be paid for.
-        self.threshold = kept if slow and not first else renewed
-        self._blurred = slow and first > 0
-        self._session = self.threshold.open(bits=bits)
-
-    def _hidden_score(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
-        """Return about how far above the mark a model must be to pass in the middle of the ladder: noise and margin."""
-        middle = len(self._ladder) // 2
-        return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
-
-    def margin_at(self, rung: int) -> int:
-        """Return how far above the mark a score must be, in the rule's units, so that one just below rarely passes."""
-        return self.threshold.false_alarm_margin(self._failure_share, rung=rung)
-
-    def test_score(self, sealed: Sealed, rung: int) -> Crossing:
-        """Test whether a score, less its margin, is above; every rung once, and rungs rise."""
-        if not self._last_rung < rung < len(self._ladder):
-            raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
-        return self._session.ask(sealed, rung=rung)
-
-    @property
-    def _last_rung(self) -> int:
-        """Return the rung asked last, by this test or the one that it continues; -1 before the first."""
-        return max(self._first - 1, self._session.last)
-
-    @property
-    def spent(self) -> Fraction:
-        """Return what the answers so far cost a validation row: the level of the last rung asked.
-
-        Answers "below" with kept noise cost less. They are billed in full, so that the bill does not depend on whether
-        an answer was lost in a crash.
-        """
-        return self._ladder[self._last_rung] if self._last_rung >= 0 else Fraction(0)
-
-    def estimate_excess(self, gap: int, rung: int) -> float:
-        """Estimate the score's excess over the mark, in the rule's units, from the released gap."""
-        # Given that the test passed, the threshold noise was low and the query noise high, each by about its scale.
-        t, q = float(self.threshold.threshold_scale(rung)), float(self.threshold.query_scale(rung))
-        return gap + self.margin_at(rung) + t - q
-
-    def estimate_accuracy(self, gap: int, rung: int, rows: float) -> float | None:
-        """Estimate the accuracy from the released gap, for a public number of validation rows; None for an rmse.
-
-        There is none either where an interrupted test continues with much more noise: its noise, given that it passed,
-        is too far from its usual size.
-        """
-        if self.rule.measure is not Measure.ACCURACY or self._blurred:
-            return None
-        return min(1.0, (self.rule.pass_mark + self.estimate_excess(gap, rung) / rows) / self.rule.span)
-
-
 # What a trainer asks ---------------------------------------------------------------------------------------------
 
 
@@ -205,29 +121,104 @@ class StopTest(Protocol):
         """Return the answer of a training that was interrupted after it passed."""
 
 
-class PrivateTest:
-    """``ValidationTest``, with its guarantee, on the rows that a learner holds out: about ``expected_rows`` of them."""
+class ValidationTest:
+    """Tests after each phase whether the score is reached, at the privacy level that the phase has reached anyway.
+
+    Training and validation rows are disjoint: one row pays for the gradients or for the test, never for both. So the
+    test may spend at each rung what training has spent, and the bill is that of training. Where levels rise fast the
+    noise is fresh at every rung; where they rise slowly a part of it is kept on the threshold, which then hides less. A
+    test that was interrupted continues at rung ``first`` with fresh noise: what was kept is lost, nothing is paid twice.
+    ``expected_rows`` is about how many rows are held out, a public number from which scores are estimated.
+
+    Guarantee: pure ex-post, known only after the run: the level of the last rung asked. At most the cap of the ladder.
+    Adjacency: add/remove of one row.
+    Sensitivity: ``rule.sensitivity`` of every query, all within one interval of length ``rule.span``.
+    Accuracy: a model that misses the score is accepted with probability ``failure_probability`` at most, over all rungs.
+    Numerics: exact; integer sums, integer noise. Scores are floats, a row's own, bit for bit.
+    Reference: docs/proofs/sgd-validation.md, Theorems 1 to 3; docs/proofs/above-threshold.md, Theorem 4.
+    """
 
     outcome, citation, rows = Outcome.TESTED, "docs/proofs/sgd-validation.md", "rows held out"
 
-    def __init__(self, test: ValidationTest, expected_rows: float) -> None:
-        self._test, self._expected_rows = test, expected_rows
+    def __init__(
+        self,
+        rule: ScoreRule,
+        ladder: Ladder,
+        *,
+        failure_probability: Fraction,
+        first: int = 0,
+        expected_rows: float = 0.0,
+        bits: BitSource | None = None,
+    ) -> None:
+        self.rule, self._expected_rows = rule, expected_rows
+        # A union bound over the rungs: each may err with an equal share.
+        self._ladder, self._failure_share = ladder, failure_probability / len(ladder)
+        self._first = first
+        terms: dict[str, Any] = {"sensitivity": rule.sensitivity, "span": rule.span, "ladder": ladder}
+        renewed = RenewedThreshold(**terms)
+        kept = ReducedAboveThreshold(threshold=0, threshold_share=_KEPT_SHARE, **terms)
+        slow = self._hidden_score(renewed) > _CHANCES * self._hidden_score(kept)
+        # The noise that an interrupted test kept is gone, and drawing it again would have to be paid for.
+        self.threshold = kept if slow and not first else renewed
+        self._blurred = slow and first > 0
+        self._session = self.threshold.open(bits=bits)
 
-    @property
-    def spent(self) -> Fraction:
-        return self._test.spent
+    def _hidden_score(self, threshold: RenewedThreshold | ReducedAboveThreshold) -> float:
+        """Return about how far above the mark a model must be to pass in the middle of the ladder: noise and margin."""
+        middle = len(self._ladder) // 2
+        return float(threshold.threshold_scale(middle)) + threshold.false_alarm_margin(self._failure_share, rung=middle)
+
+    def margin_at(self, rung: int) -> int:
+        """Return how far above the mark a score must be, in the rule's units, so that one just below rarely passes."""
+        return self.threshold.false_alarm_margin(self._failure_share, rung=rung)
 
     def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
         """Ask one private question. The gap is released with "above", so estimates from it are free."""
-        crossing = self._test.test_score(learner.score(self._test.rule, self._test.margin_at(phase)), phase)
+        crossing = self.test_score(learner.score(self.rule, self.margin_at(phase)), phase)
         score = None
         if crossing.gap is not None and self._expected_rows:
-            score = self._test.estimate_accuracy(crossing.gap, phase, self._expected_rows)
+            score = self.estimate_accuracy(crossing.gap, phase, self._expected_rows)
         return StopVerdict(crossing.above, crossing.gap, score, f"{self.rows} about")
 
     def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the recorded answer: a second question would cost again."""
         return verdict
+
+    def test_score(self, sealed: Sealed, rung: int) -> Crossing:
+        """Test whether a score, less its margin, is above; every rung once, and rungs rise."""
+        if not self._last_rung < rung < len(self._ladder):
+            raise InvalidRequest("Expected a rung of the ladder above the last one asked", got=rung, do="Go up")
+        return self._session.ask(sealed, rung=rung)
+
+    @property
+    def _last_rung(self) -> int:
+        """Return the rung asked last, by this test or the one that it continues; -1 before the first."""
+        return max(self._first - 1, self._session.last)
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what the answers so far cost a validation row: the level of the last rung asked.
+
+        Answers "below" with kept noise cost less. They are billed in full, so that the bill does not depend on whether
+        an answer was lost in a crash.
+        """
+        return self._ladder[self._last_rung] if self._last_rung >= 0 else Fraction(0)
+
+    def estimate_excess(self, gap: int, rung: int) -> float:
+        """Estimate the score's excess over the mark, in the rule's units, from the released gap."""
+        # Given that the test passed, the threshold noise was low and the query noise high, each by about its scale.
+        t, q = float(self.threshold.threshold_scale(rung)), float(self.threshold.query_scale(rung))
+        return gap + self.margin_at(rung) + t - q
+
+    def estimate_accuracy(self, gap: int, rung: int, rows: float) -> float | None:
+        """Estimate the accuracy from the released gap, for a public number of validation rows; None for an rmse.
+
+        There is none either where an interrupted test continues with much more noise: its noise, given that it passed,
+        is too far from its usual size.
+        """
+        if self.rule.measure is not Measure.ACCURACY or self._blurred:
+            return None
+        return min(1.0, (self.rule.pass_mark + self.estimate_excess(gap, rung) / rows) / self.rule.span)
 
 
 class PublicTest:

@@ -54,34 +54,7 @@ class TrainingOrder:
     ``rows`` is about how many rows there are, as a public number. It sets sampling rates and what sums are divided by. A
     wrong one costs accuracy, never privacy; the true number of rows is never used.
 
-    Parameters
-    ----------
-    rows : int
-        About how many rows there are, as public knowledge.
-    delta, epsilon, noise_multiplier, max_epsilon, failure_probability : number
-        As for ``SGDClassifier``.
-    score : (str, number), optional
-        ``("accuracy", 0.95)`` or ``("rmse", 0.1)``.
-    batches : {"auto", "poisson", "disjoint", "full"}, default "auto"
-        How batches are drawn; ``"auto"`` takes all rows where a step is fast enough.
-    batch_size : int, optional
-        Expected rows of a batch. Default: ``usual_batch``.
-    usual_batch : int, optional
-        Batch size where none is given and there are as many rows. Default: a sixteenth of the rows.
-    steps : int, default 100
-        Steps of all phases together.
-    phases : int, optional
-        Possible stops. Default: from the price of the first useful test and the cap.
-    validation_share : number, optional
-        Share of the rows held out to test the score. Default: see ``validation_part``.
-    accountant : {"auto", "pld", "rdp"}, default "auto"
-        How steps are priced.
-    width : int, default 1
-        The number of features, for ``batches="auto"``.
-    falling : bool, default True
-        Whether the noise of a training to a score falls from phase to phase, or is the same in all.
-    public_test : bool, default False
-        Whether the score is tested on public rows: then none are held out, and tests are free.
+    Terms that are not explained at their field are those of ``SGDClassifier``.
     """
 
     rows: int
@@ -94,13 +67,16 @@ class TrainingOrder:
     batches: str = "auto"
     batch_size: int | None = None
     usual_batch: int | None = None
+    """Batch size where none is given and there are as many rows. Default: a sixteenth of the rows."""
     steps: int = 100
     phases: int | None = None
     validation_share: Any = None
     accountant: str = "auto"
     width: int = 1
     falling: bool = True
+    """Whether the noise of a training to a score falls from phase to phase, or is the same in all."""
     public_test: bool = False
+    """Whether the score is tested on public rows: then none are held out, and tests are free."""
 
     def __post_init__(self) -> None:
         for name in ("rows", "steps", "phases", "batch_size"):
@@ -145,7 +121,7 @@ class TrainingOrder:
         """Return the schedule and its prices; reads no data."""
         delta = probability(self.delta, "delta")
         share, target = self.validation_part(), self._read_target()
-        batches = self._choose_batches(share)
+        batches = self.draw_from(share)
         if target is not None:
             schedule, prices = self._plan_ladder(batches, delta, target, share)
             return TrainingCourse(schedule, prices, target, share)
@@ -163,10 +139,6 @@ class TrainingOrder:
         if target is None:
             raise InvalidRequest("Expected a score to reach", do='Pass score=("accuracy", 0.95)')
         return target
-
-    def drawn_from(self, held_out: Fraction) -> Batches:
-        """Return the batches of the rows that are not held out."""
-        return self._choose_batches(held_out)
 
     def validation_part(self) -> Fraction:
         """Return the share of the rows held out for a private test.
@@ -203,8 +175,8 @@ class TrainingOrder:
             raise InvalidRequest("Expected an accuracy of a few decimals", got=value, do="Round it, e.g. to 0.95")
         return Target(_MEASURES[name], wanted, probability(self.failure_probability, "failure_probability"))
 
-    def _choose_batches(self, held_out: Fraction) -> Batches:
-        """Choose the batches of the rows that are not held out."""
+    def draw_from(self, held_out: Fraction) -> Batches:
+        """Return the batches of the rows that are not held out."""
         rows = max(1, int(self.rows * (1 - held_out)))
         size = rows if self.batches == "full" else self.batch_size  # all rows, whatever batch_size is
         if self.batches != "auto":

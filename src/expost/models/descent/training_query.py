@@ -32,7 +32,7 @@ from expost.data.row_identity import KEY_BITS, row_coins
 from expost.ledger import Ledger, Protected
 from expost.ledger.ledger_account import check_name
 from expost.models.descent.stopping_price import PriceList
-from expost.models.descent.stopping_test import PrivateTest, PublicTest, ScoreRule, StopTest, ValidationTest
+from expost.models.descent.stopping_test import PublicTest, ScoreRule, StopTest, ValidationTest
 from expost.models.descent.trainer import Learner, Trained, Trainer, TrainingTable, cut_stretches
 from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress, hash_settings
 from expost.models.descent.training_order import TrainingCourse
@@ -168,18 +168,16 @@ class TrainingPlan:
         if start.mark is not None and start.mark != mark:
             raise TableChanged
         held_out = sample_rows(self.validation_share, len(table), words=coins)
-        kept = np.ones(len(table), bool)
-        kept[held_out] = False
-        learner = table.learner(np.flatnonzero(kept), held_out)
+        learner = table.learner(np.delete(np.arange(len(table)), held_out), held_out)
         test = ValidationTest(
             self.rule,
             Ladder(self.prices.epsilons),
             failure_probability=self.target.failure_probability,
             first=sum(part.last for part in cut_stretches(self.schedule)[: start.begun]),
+            expected_rows=float(self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)),
             bits=bits,
         )
-        expected_rows = self.schedule.batches.rows * self.validation_share / (1 - self.validation_share)
-        return replace(start, split_key=key, mark=mark), learner, PrivateTest(test, float(expected_rows))
+        return replace(start, split_key=key, mark=mark), learner, test
 
     def _build_receipt(self, trained: Trained, test: StopTest | None) -> Receipt:
         """Return the receipt of a training that ended."""

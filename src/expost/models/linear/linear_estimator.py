@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from expost.core import (
     Adjacency,
     InvalidRequest,
     Norm,
-    Plan,
     PlanContext,
     Query,
     Release,
@@ -44,24 +43,9 @@ from expost.models.estimator import (
 )
 from expost.models.linear.linear_fit import Aim, FitTerms, LinearModel, Problem
 
-__all__ = ["DeclaredClasses", "LinearQuery", "PrivateLinearModel", "PrivateRegressor"]
+__all__ = ["PrivateLinearModel", "PrivateRegressor"]
 
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
-
-
-class LinearQuery(Protocol):
-    """A query for a linear model: its terms, and the plan for rows of a public shape."""
-
-    @property
-    def terms(self) -> FitTerms:
-        """Return the terms that do not depend on the method."""
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-
-    def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
-        """Choose and price the method."""
 
 
 class PrivateLinearModel(PrivateEstimator):
@@ -128,10 +112,8 @@ class PrivateLinearModel(PrivateEstimator):
         account = self._account_of(X)
         source = self._read_table(X, y)
         query = self._build_query()
-        release = self._pay_for_query(PlannedQuery(query, query.plan(source, PlanContext())), source, account)
-        self._fitted_problem = query.terms.describe(source)
-        self._keep_release(release)
-        return self
+        planned = PlannedQuery(query, query.plan(source, PlanContext()))
+        return self._keep_fit(query, source, self._pay_for_query(planned, source, account))
 
     @share_parameters(FITTED_ROWS)
     def fit_with(
@@ -142,12 +124,15 @@ class PrivateLinearModel(PrivateEstimator):
         query = self._build_query()
         with limit_threads():
             release = pay(query, source)
+        return self._keep_fit(query, source, release)
+
+    def _keep_fit(self, query: Any, source: RowSource, release: Release[LinearModel]) -> Self:
         self._fitted_problem = query.terms.describe(source)
         self._keep_release(release)
         return self
 
-    def _build_query(self) -> LinearQuery:
-        """Return what the arguments ask for."""
+    def _build_query(self) -> Any:
+        """Return the query that the arguments ask for; it keeps the ``FitTerms`` as ``terms``."""
         raise NotImplementedError
 
     def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:

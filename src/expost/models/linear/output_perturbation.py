@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,33 +122,47 @@ def _spherical_cost(valley: Valley, failure_probability: float) -> float:
     return valley.penalty / 2 * min(worst, (1 + curvature) * quantile**2)
 
 
-class OutputNoise(Protocol):
-    """A law of noise on a minimum."""
-
-    @property
-    def name(self) -> str:
-        """Return the name used in receipts."""
-
-    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
-        """Return the risk above the minimum that is exceeded with at most this probability."""
-
-    def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        """Return the minimum under noise; ``seal`` puts it on a grid of a step, under a sensitivity in steps."""
-
-
-@dataclass(frozen=True)
-class LaplaceOutput:
-    """Independent Laplace noise on each coefficient; sensitivity in the 1-norm."""
+class OutputNoise:
+    """A law of noise on a minimum, which is on a grid and has a sensitivity of grid units in a norm."""
 
     valley: Valley
-    name = "discrete Laplace noise"
+    name: str
+    norm = Norm.L2
 
     @cached_property
     def _grid_units(self) -> int:
         # Rounding moves each coordinate of either neighbor by at most half a step.
         valley = self.valley
-        spread = math.sqrt(valley.dimension) * valley.distance
-        return math.ceil(spread / valley.step * (1 + _CLOSE)) + valley.dimension
+        if self.norm is Norm.L1:
+            spread, rounding = math.sqrt(valley.dimension) * valley.distance, valley.dimension
+        else:
+            spread, rounding = valley.distance, math.isqrt(valley.dimension - 1) + 1
+        return math.ceil(spread / valley.step * (1 + _CLOSE)) + rounding
+
+    @cached_property
+    def _row_sensitivity(self) -> Sensitivity:
+        return Sensitivity(self._grid_units, self.norm, Adjacency.REPLACE_ONE)
+
+    def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
+        """Return the risk above the minimum that is exceeded with at most this probability."""
+        raise NotImplementedError
+
+    def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+        raise NotImplementedError
+
+    def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
+        """Return the minimum under noise; ``seal`` puts it on a grid of a step, under a sensitivity in steps."""
+        released = self._add_noise(seal(self.valley.step, self._grid_units, self.norm), epsilon, bits)
+        return np.asarray(released, dtype=np.float64) * self.valley.step
+
+
+@dataclass(frozen=True)
+class LaplaceOutput(OutputNoise):
+    """Independent Laplace noise on each coefficient; sensitivity in the 1-norm."""
+
+    valley: Valley
+    name = "discrete Laplace noise"
+    norm = Norm.L1
 
     def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
@@ -157,56 +171,29 @@ class LaplaceOutput:
         scale = self._grid_units * valley.step / float(epsilon)
         return valley.bound_excess(scale**2 * _laplace_cost(valley, failure_probability))
 
-    def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        sealed = seal(self.valley.step, self._grid_units, Norm.L1)
-        released = DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
-        return np.asarray(released, dtype=np.float64) * self.valley.step
-
-
-class _EuclideanNoise:
-    """Sensitivity in the Euclidean norm, for laws that depend on it alone."""
-
-    valley: Valley
-
-    @property
-    def _grid_units(self) -> int:
-        valley = self.valley
-        rounding = math.isqrt(valley.dimension - 1) + 1  # half a step per coordinate, on either side
-        return math.ceil(valley.distance / valley.step * (1 + _CLOSE)) + rounding
-
-    @cached_property
-    def _row_sensitivity(self) -> Sensitivity:
-        return Sensitivity(self._grid_units, Norm.L2, Adjacency.REPLACE_ONE)
-
-    def _build_mechanism(self, epsilon: Fraction) -> Any:
-        raise NotImplementedError
-
-    def release(self, seal: Seal, epsilon: Fraction, bits: BitSource | None) -> Floats:
-        released = self._build_mechanism(epsilon).release(seal(self.valley.step, self._grid_units, Norm.L2), bits=bits)
-        return np.asarray(released, dtype=np.float64) * self.valley.step
+    def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+        return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
 
 
 @dataclass(frozen=True)
-class SphericalOutput(_EuclideanNoise):
+class SphericalOutput(OutputNoise):
     """Noise that falls off with the Euclidean norm."""
 
     valley: Valley
     name = "spherical Laplace noise"
 
-    def _build_mechanism(self, epsilon: Fraction) -> SphericalLaplaceMechanism:
-        return SphericalLaplaceMechanism(epsilon)
-
     def bound_excess(self, epsilon: Fraction, failure_probability: float) -> float:
         valley = self.valley
-        scale = (
-            float(self._build_mechanism(epsilon).scale(self._row_sensitivity, coordinates=valley.dimension))
-            * valley.step
-        )
+        units = SphericalLaplaceMechanism(epsilon).scale(self._row_sensitivity, coordinates=valley.dimension)
+        scale = float(units) * valley.step
         return valley.bound_excess(scale**2 * _spherical_cost(valley, failure_probability))
+
+    def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+        return SphericalLaplaceMechanism(epsilon).release(sealed, bits=bits)
 
 
 @dataclass(frozen=True)
-class GaussianOutput(_EuclideanNoise):
+class GaussianOutput(OutputNoise):
     """Gaussian noise on each coefficient, for (epsilon, delta)-DP."""
 
     valley: Valley
@@ -224,6 +211,9 @@ class GaussianOutput(_EuclideanNoise):
         failure = failure_probability * (1 - _CLOSE)
         worst = curved_gaussian_bound(valley.dimension, valley.sharpest / valley.penalty, failure)
         return valley.bound_excess(float(variance) * valley.step**2 * valley.penalty / 2 * worst)
+
+    def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
+        return self._build_mechanism(epsilon).release(sealed, bits=bits)
 
 
 def epsilon_for_excess(excess: Callable[[Fraction], float], goal: float) -> Fraction:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,44 +57,31 @@ _CITATIONS = ("LNRWW17, Theorem 3.2", "LNRWW17, Theorem 3.4", "docs/errata-2017.
 # Hypotheses with less and less noise ----------------------------------------------------------------------------------
 
 
-class Hypotheses(Protocol):
-    """A sequence of hypotheses, each less noisy than the last."""
-
-    def block(self, start: int, stop: int) -> Floats:
-        """Return the hypotheses of these rungs, one row per rung."""
-
-
 class CovarianceHypotheses:
     """Minima of the noisy quadratic over the ball (LNRWW17, Algorithm 3 and equation 3.1).
 
-    ``rescale`` solves the noisy normal equations and shrinks the solution onto the ball, as the authors' code does;
+    ``rescale`` keeps both halves of the noisy matrix, solves the noisy normal equations and shrinks the solution onto the ball, as the authors' code does;
     otherwise the quadratic is minimized over the ball even where noise made it indefinite.
     """
 
-    def __init__(
-        self,
-        sealed: Sealed,
-        layout: MomentLayout,
-        ladder: Ladder,
-        *,
-        rows: int,
-        penalty: float,
-        radius: float,
-        rescale: bool,
-        bits: BitSource | None,
-    ) -> None:
+    def __init__(self, fit: PaperFit, rows: UnitRows, ladder: Ladder, *, rescale: bool, bits: BitSource | None) -> None:
+        sealed, self._layout = measure_moments(rows, full=rescale)
         self._path = DiscreteLaplacePath(sealed, ladder, bits=bits)
-        self._layout, self._rows, self._penalty, self._radius = layout, rows, penalty, radius
-        self._rescale = rescale
+        self._fit, self._rescale = fit, rescale
 
     def block(self, start: int, stop: int) -> Floats:
-        grams, crosses = self._layout.unpack_matrices(self._path.block(start, stop), self._rows)
-        curvatures = grams + self._penalty * np.eye(crosses.shape[-1])
+        problem, radius = self._fit.problem, self._fit.numbers.radius
+        grams, crosses = self._layout.unpack_matrices(self._path.block(start, stop), problem.rows)
+        curvatures = grams + problem.penalty * np.eye(crosses.shape[-1])
         if self._rescale:
             solved: Floats = np.asarray(np.linalg.solve(curvatures, crosses[..., None])[..., 0], np.float64)
-            return project_to_ball(solved, self._radius)
+            return project_to_ball(solved, radius)
         pairs = zip(curvatures, crosses, strict=True)
-        return np.array([minimize_in_ball(curvature, cross, self._radius) for curvature, cross in pairs])
+        return np.array([minimize_in_ball(curvature, cross, radius) for curvature, cross in pairs])
+
+
+Hypotheses = CovarianceHypotheses | OutputHypotheses
+"""A sequence of hypotheses, each less noisy than the last."""
 
 
 def minimize_in_ball(curvature: Floats, cross: Floats, radius: float) -> Floats:
@@ -156,16 +143,6 @@ class PaperFit:
         return PaperProblem(self.task, self.problem.rows, self.problem.ball.dimension, self.problem.penalty)
 
     @cached_property
-    def tolerance(self) -> float:
-        """Return the excess risk allowed, in the units inside."""
-        return self.problem.goal
-
-    @cached_property
-    def failure(self) -> float:
-        """Return the failure probability."""
-        return float(self.problem.aim.failure_probability)
-
-    @cached_property
     def loss(self) -> RowLoss:
         """Return the loss that is minimized; no residual in the ball comes near where the square is cut off."""
         return TruncatedSquare(2 * self.numbers.radius + 1) if self.task.ridge else LogisticLoss()
@@ -199,22 +176,11 @@ class PaperFit:
 
         ``authors`` follows the authors' code: the whole noisy matrix, rescaling, and the sensitivity as it is printed.
         """
-        radius = self.numbers.radius
         if self.task is Task.RIDGE_COVARIANCE:
-            sealed, layout = measure_moments(rows, full=authors)
-            return CovarianceHypotheses(
-                sealed,
-                layout,
-                ladder,
-                rows=self.problem.rows,
-                penalty=self.problem.penalty,
-                radius=radius,
-                rescale=authors,
-                bits=bits,
-            )
+            return CovarianceHypotheses(self, rows, ladder, rescale=authors, bits=bits)
         exact = self.exact_risk(rows) if risk is None else risk
         sensitivity = self.minimum_sensitivity(printed=authors)
-        return OutputHypotheses(exact, ladder, sensitivity=sensitivity, radius=radius, bits=bits)
+        return OutputHypotheses(exact, ladder, sensitivity=sensitivity, radius=self.numbers.radius, bits=bits)
 
 
 class _PaperPlan(FitPlan):
@@ -250,9 +216,9 @@ class NoiseReduction(_PaperPlan):
         super().__init__(fit)
         self._authors = authors
         rungs = _RUNGS if rungs is None else rungs
-        numbers, tolerance, aim = fit.numbers, fit.tolerance, fit.problem.aim
+        numbers, tolerance, aim = fit.numbers, fit.problem.goal, fit.problem.aim
         choose = numbers.authors_test if authors else numbers.theorem_test
-        self._chosen: TestPlan = choose(tolerance, fit.failure, rungs)
+        self._chosen: TestPlan = choose(tolerance, float(aim.failure_probability), rungs)
         # The test in lattice units; Laplace noise of scales 2 and 4 Delta / epsilon (LNRWW17, Algorithm 2). A plan for
         # another sensitivity keeps its noise, so epsilon is what it really is.
         step, units = excess_step(tolerance), excess_units(numbers.query_sensitivity, tolerance)
@@ -281,7 +247,7 @@ class NoiseReduction(_PaperPlan):
         rung, met = rungs - 1, False
         for start in range(0, rungs, _BLOCK):
             thetas = hypotheses.block(start, min(start + _BLOCK, rungs))
-            hit = session.ask_until_above(risk.seal_excess(thetas, sensitivity=sensitivity, tolerance=fit.tolerance))
+            hit = session.ask_until_above(risk.seal_excess(thetas, sensitivity=sensitivity, tolerance=fit.problem.goal))
             if hit is not None:
                 rung, met = start + hit[0], True
                 break
@@ -317,11 +283,11 @@ class Doubling(_PaperPlan):
 
     def __init__(self, fit: PaperFit) -> None:
         super().__init__(fit)
-        aim, tries = fit.problem.aim, fit.numbers.doublings(fit.tolerance)
+        aim, tries = fit.problem.aim, fit.numbers.doublings(fit.problem.goal)
         # Theorem A.2: P(noise >= alpha / 2) = exp(-alpha / (2 scale)) / 2 = gamma / T.
-        scale = fit.tolerance / (2 * max(math.log(tries / (2 * fit.failure)), 0.5))
-        units = excess_units(fit.numbers.query_sensitivity, fit.tolerance)
-        self._test = round_up(units * excess_step(fit.tolerance) / scale)  # the price of one test
+        scale = fit.problem.goal / (2 * max(math.log(tries / (2 * float(aim.failure_probability))), 0.5))
+        units = excess_units(fit.numbers.query_sensitivity, fit.problem.goal)
+        self._test = round_up(units * excess_step(fit.problem.goal) / scale)  # the price of one test
         first = Fraction(1, fit.problem.rows)
         aim.check_price(first + self._test)
         levels: list[Fraction] = []
@@ -338,12 +304,12 @@ class Doubling(_PaperPlan):
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         fit, risk = self._fit, self._fit.exact_risk(rows)
-        enough = -math.floor(fit.tolerance / 2 / excess_step(fit.tolerance))
+        enough = -math.floor(fit.problem.goal / 2 / excess_step(fit.problem.goal))
         sensitivity, rung = fit.numbers.query_sensitivity, -1
         for level in self._levels:
             rung += 1
             theta = np.asarray(fit.draw_hypotheses(rows, Ladder((level,)), risk=risk, bits=bits).block(0, 1)[0])
-            (query,) = risk.seal_excess(theta[None], sensitivity=sensitivity, tolerance=fit.tolerance)
+            (query,) = risk.seal_excess(theta[None], sensitivity=sensitivity, tolerance=fit.problem.goal)
             met = int(DiscreteLaplacePath(query, Ladder((self._test,)), bits=bits).at(0)[0]) >= enough
             if met:
                 break
@@ -374,7 +340,7 @@ class TheoryInversion(_PaperPlan):
 
     def __init__(self, fit: PaperFit) -> None:
         super().__init__(fit)
-        level = fit.numbers.epsilon_by_theory(fit.tolerance * fit.failure)
+        level = fit.numbers.epsilon_by_theory(fit.problem.goal * float(fit.problem.aim.failure_probability))
         self._epsilon = fit.problem.aim.check_price(round_up(level))
 
     @property

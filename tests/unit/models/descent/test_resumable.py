@@ -19,7 +19,7 @@ from expost.accounting.budget_rule import ComposedGuarantee, rule_for
 from expost.core import Adjacency, EngineFailed, InvalidRequest, LedgerUnsound, TargetNotMet, Unit, approx
 from expost.ledger import Protected, open_ledger
 from expost.models.descent import training_query as request_module
-from expost.models.descent.stopping_test import PrivateTest, PublicTest, StopVerdict
+from expost.models.descent.stopping_test import PublicTest, StopVerdict, ValidationTest
 from expost.models.descent.training_checkpoint import Checkpoint, TrainingProgress
 from expost.models.descent.training_query import train_resumably
 from expost.noise import SeededBits, system_bits
@@ -267,7 +267,7 @@ def test_a_test_that_was_passed_is_not_asked_on_after_a_crash(
     saved = desk.checkpoint.read({**request.public_terms(), "simulation": False})
     assert saved is not None and saved.verdict is not None and saved.verdict.passed
 
-    monkeypatch.setattr(PrivateTest, "judge_model", _dying)
+    monkeypatch.setattr(ValidationTest, "judge_model", _dying)
     monkeypatch.setattr(request_module.Trainer, "_run_stretch", _dying)
     release = desk.train(request, small)
 
@@ -281,7 +281,7 @@ def test_so_it_is_where_it_was_passed_after_the_last_phase(
     desk: Desk, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = small.aimed(0.8, phases=1)
-    monkeypatch.setattr(PrivateTest, "judge_model", lambda *_: StopVerdict(True, 3, 0.9))
+    monkeypatch.setattr(ValidationTest, "judge_model", lambda *_: StopVerdict(True, 3, 0.9))
     with monkeypatch.context() as crash:
         crash.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(OSError):
@@ -308,7 +308,7 @@ def test_a_full_disk_does_not_tell_the_answer_it_could_not_hold(
 
     with monkeypatch.context() as disk:
         disk.setattr(Checkpoint, "write", full)
-        disk.setattr(PrivateTest, "judge_model", judge)
+        disk.setattr(ValidationTest, "judge_model", judge)
         disk.setattr(type(desk.ledger), "settle", _dying)
         with pytest.raises(EngineFailed) as raised:
             desk.train(small.surely_late(), small)
@@ -386,7 +386,7 @@ def test_a_killed_process_leaves_its_training_charged_and_resumable(tmp_path: Pa
             if phase == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return stopping_test.StopVerdict(False)
-        stopping_test.PrivateTest.judge_model = dying
+        stopping_test.ValidationTest.judge_model = dying
         small = Small()
         Desk(Path({str(tmp_path)!r})).train(small.surely_late(), small)
     """

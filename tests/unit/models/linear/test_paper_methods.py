@@ -86,7 +86,7 @@ def test_noise_reduction_bills_its_rung_and_its_test(task: Task) -> None:
         receipt = release.receipt
         assert receipt.breakdown["generation"] == request._ladder[receipt.rung]
         assert receipt.bill.epsilon == sum(receipt.breakdown.values()) <= receipt.promise.epsilon
-        planned = fit.numbers.theorem_test(fit.tolerance, 0.2, 100).epsilon
+        planned = fit.numbers.theorem_test(fit.problem.goal, 0.2, 100).epsilon
         assert float(receipt.breakdown["testing"]) == pytest.approx(planned, rel=0.01)
 
 
