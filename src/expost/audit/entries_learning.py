@@ -288,7 +288,7 @@ def _gradient_pairs() -> Sequence[Pair]:
     one, other = (SealedRisk(rows, HuberHinge(), _STRONG, target_scale=1.0) for rows in _labelled_rows(1))
     return (
         hypotheses_pair("its minima", (one, other), Fraction(1), sensitivity=sharp._minimum_sensitivity),
-        _test_pair(request._plan.rule),
+        _test_pair(request._rule),
         request_pair("a label flips", request, left=left, right=right, runs=100),
     )
 
