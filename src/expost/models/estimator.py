@@ -38,6 +38,7 @@ __all__ = [
     "PrivateEstimator",
     "ScoreParameter",
     "check_columns",
+    "check_flag",
     "fill_missing",
     "is_interval",
     "limit_threads",
@@ -296,13 +297,6 @@ class ScoreParameter:
 
     The argument is kept in the instance's dictionary, where ``get_params`` finds it. Reading the attribute gives the
     method, as scikit-learn expects of every estimator.
-
-    >>> class Model:
-    ...     score = ScoreParameter(lambda self, X, y: 1.0)
-    >>> model = Model()
-    >>> model.score = ("r2", 0.6)
-    >>> vars(model), model.score([[1]], [1])
-    ({'score': ('r2', 0.6)}, 1.0)
     """
 
     def __init__(self, method: Callable[..., float]) -> None:
@@ -316,18 +310,8 @@ class ScoreParameter:
         instance.__dict__["score"] = value
 
 
-# Columns --------------------------------------------------------------------------------------------------------------
-
-
 def remember_columns(model: Any, names: Sequence[str] | None, width: int) -> None:
-    """Keep the public shape of a fitted table as scikit-learn does: ``n_features_in_`` and ``feature_names_in_``.
-
-    >>> from types import SimpleNamespace
-    >>> model = SimpleNamespace()
-    >>> remember_columns(model, ("age", "hours"), 2)
-    >>> model.feature_names_in_.tolist(), model.n_features_in_
-    (['age', 'hours'], 2)
-    """
+    """Keep the public shape of a fitted table as scikit-learn does: ``n_features_in_`` and ``feature_names_in_``."""
     model.n_features_in_ = width
     if names is not None:
         model.feature_names_in_ = np.asarray(names, dtype=object)
@@ -339,35 +323,18 @@ def check_columns(model: Any, names: Sequence[str] | None, width: int) -> None:
     """Refuse a table with other columns than those of the fit, or in another order.
 
     A table without names, such as a NumPy array, is checked for its width alone. Messages begin as scikit-learn's do.
-
-    >>> from types import SimpleNamespace
-    >>> model = SimpleNamespace(n_features_in_=2, feature_names_in_=np.array(["age", "hours"], dtype=object))
-    >>> check_columns(model, None, 2)
-    >>> check_columns(model, ("hours", "age"), 2)
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: The feature names should match those that were passed during fit.
-    Feature names must be in the same order as they were in fit.
-    Pass the columns of feature_names_in_, in their order.
     """
     fitted = getattr(model, "feature_names_in_", None)
     if fitted is not None and names is not None and list(fitted) != list(names):
         unseen, missing = sorted(set(names) - set(fitted)), sorted(set(fitted) - set(names))
-        lines = []
+        lines = ["The feature names should match those that were passed during fit."]
         for text, found in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
             if found:
                 more = ["- ..."] if len(found) > _SHOWN else []
                 lines += [f"Feature names {text}:", *(f"- {name}" for name in found[:_SHOWN]), *more]
-        if not lines:
-            lines = ["Feature names must be in the same order as they were in fit."]
-        raise InvalidRequest(
-            "\n".join(
-                [
-                    "The feature names should match those that were passed during fit.",
-                    *lines,
-                    "Pass the columns of feature_names_in_, in their order",
-                ]
-            )
-        )
+        if len(lines) == 1:
+            lines.append("Feature names must be in the same order as they were in fit.")
+        raise InvalidRequest("\n".join([*lines, "Pass the columns of feature_names_in_, in their order"]))
     if width != model.n_features_in_:
         raise InvalidRequest(
             f"Expected the columns of the fit: X has {width} features, but {type(model).__name__} is expecting "
@@ -456,9 +423,6 @@ def read_observed_classes(labels: Any) -> NDArray[Any]:
     return np.unique(labels)
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
-
-
 def fill_missing(matrix: Any, missing: Any) -> Any:
     """Replace missing values by public numbers: one for all columns, or one per column.
 
@@ -535,11 +499,16 @@ def _not_numbers(name: object) -> InvalidRequest:
     )
 
 
-@cache
-def _thread_controller() -> ThreadpoolController:
-    return ThreadpoolController()
+_thread_controller = cache(ThreadpoolController)  # on demand: it looks at all libraries that are loaded
 
 
 def limit_threads() -> Any:
     """Run BLAS on one thread: on matrices of this size more threads only wait for each other."""
     return _thread_controller().limit(limits=1, user_api="blas")
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """Return a flag; raise ``InvalidRequest`` for anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidRequest(f"Expected {name} to be True or False", got=value, do="Pass one of them")
+    return bool(value)

@@ -141,9 +141,6 @@ def load_model(path: str | Path) -> Any:
     return model
 
 
-# Writing --------------------------------------------------------------------------------------------------------------
-
-
 def _linear_fields(model: PrivateLinearModel) -> dict[str, Any]:
     """Return the fields of a linear model: intercept, limits, and how rows were read."""
     linear: LinearModel = model.release_.value
@@ -183,9 +180,6 @@ def _ball_fields(grid: UnitBall | FeatureGrid) -> dict[str, Any]:
         "highs": None if grid.highs is None else list(grid.highs),
         "intercept": grid.intercept,
     }
-
-
-# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def _restore_model(document: dict[str, Any]) -> SavedModel:

@@ -40,9 +40,6 @@ Layers = Mapping[nn.Module, Layer]
 """The layers that are trained."""
 
 
-# Passes ----------------------------------------------------------------------------------------------------------
-
-
 class Passes(Protocol):
     """A pass through a model and back. Gradients of parameters are not computed, which saves half of the way back."""
 
@@ -127,9 +124,6 @@ class Chain:
             errors.append(_BACK[type(module)](module, errors[-1], values[place], values[place + 1]))
         seen = zip(self._modules, values[:-1], errors[::-1], strict=True)
         return [Seen(self._layers[module], given, error) for module, given, error in seen if module in self._layers]
-
-
-# Parts -----------------------------------------------------------------------------------------------------------
 
 
 class GradientPart(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -87,8 +87,7 @@ class ModuleProblem:
     def begin_training(self) -> None:
         """Copy the model's weights to the worker: nothing of an earlier training is left in them."""
         with torch.no_grad():
-            for mine, given in zip(self.worker.parameters(), self.model.parameters(), strict=True):
-                mine.copy_(given)
+            _copy_weights(self.model.parameters(), self.worker.parameters())
 
     @cached_property
     def _float_type(self) -> torch.dtype:
@@ -270,9 +269,8 @@ class ModuleLearner:
             found[f"average/{number}"] = _to_numpy(average)
         for number, memory in self._optimizer.state_dict()["state"].items():
             for name, value in memory.items():
-                found[f"optimizer/{number}/{name}"] = (
-                    _to_numpy(value) if isinstance(value, Tensor) else np.asarray(value)
-                )
+                kept = _to_numpy(value) if isinstance(value, Tensor) else np.asarray(value)
+                found[f"optimizer/{number}/{name}"] = kept
         return found
 
     def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -302,7 +300,7 @@ class ModuleLearner:
         return self._problem.model.eval()
 
 
-def _copy_weights(source: list[Tensor], parameters: list[nn.Parameter]) -> None:
+def _copy_weights(source: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
     for parameter, weight in zip(parameters, source, strict=True):
         parameter.copy_(weight)
 

@@ -23,7 +23,7 @@ from expost.models.descent.training_order import TrainingOrder
 from expost.models.descent.training_query import TrainingPlan, run_training
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress, Watch
-from expost.models.estimator import FITTED_ROWS, PrivateEstimator, pay_for_query
+from expost.models.estimator import FITTED_ROWS, PrivateEstimator, check_flag, pay_for_query
 from expost.noise.gaussian_stream import gaussian_table, stream_variance
 from expost.torch.loss_tap import KnownLabels, NetworkLoss
 from expost.torch.module_learner import ModuleProblem, ModuleTable
@@ -206,9 +206,6 @@ def train(
     )
 
 
-# Reading the arguments -------------------------------------------------------------------------------------------
-
-
 def _read_row_count(rows: int | str, data: Any) -> int:
     if isinstance(rows, str) and rows == "observed":
         # The caller declares the number of rows public; only then may it be read from the data.
@@ -223,8 +220,7 @@ def _make_problem(
 ) -> ModuleProblem:
     """Check the public arguments and move the model to its device."""
     _check_module(model)
-    if not isinstance(progress, bool):
-        raise InvalidRequest("Expected progress to be True or False", got=progress, do="Pass one of them")
+    watched = check_flag(progress, "progress")
     place = _choose_device(model, device)
     rate = float(rational(learning_rate, "learning_rate"))
     for name, given in (("loss", loss), ("optimizer", optimizer)):
@@ -243,7 +239,7 @@ def _make_problem(
         optimizer=optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9)),
         averaging=float(rational(averaging, "averaging", positive=False)),
         device=place,
-        watched=progress and loss is None,
+        watched=watched and loss is None,
     )
     _check_optimizer(problem)
     return problem
@@ -346,9 +342,6 @@ def _check_noise(table: ModuleTable, schedule: Schedule) -> None:
                 got=float(phase.noise_multiplier),
                 do="Raise epsilon, or take fewer steps",
             ) from None
-
-
-# The hash of the settings ----------------------------------------------------------------------------------------
 
 
 def hash_problem(problem: ModuleProblem) -> str:

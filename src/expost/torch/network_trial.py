@@ -27,9 +27,6 @@ _PLAIN = (int, float, complex, str, bytes, type(None))
 _DEEPEST = 6
 
 
-# Synthetic rows --------------------------------------------------------------------------------------------------
-
-
 def find_example(
     model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
@@ -43,9 +40,8 @@ def find_example(
     >>> example[1].tolist(), tuple(outputs.shape)
     ([0, 1, 0, 1, 0, 1, 0, 1], (8, 3))
     """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()  # modules that remember rows in training must not remember these
-    try:
+    # In evaluation mode: modules that remember rows in training must not remember these.
+    with _switch_mode(model, training=False):
         for synthetic in product(_synthetic_batches(inputs), _synthetic_batches(targets)):
             try:
                 with torch.no_grad():
@@ -56,9 +52,6 @@ def find_example(
             except Exception:
                 continue
             return synthetic, outputs
-    finally:
-        for module, mode in modes:
-            module.training = mode
     raise InvalidRequest(
         "Expected a model, a loss and rows that fit together: shapes, types, and a loss for each row",
         do="Try the loss of the model on a synthetic batch first",
@@ -80,9 +73,6 @@ def _synthetic_batches(empty: Tensor) -> Iterator[Tensor]:
 def _synthetic_numbers(like: Tensor) -> Tensor:
     """Return numbers from -1 to 1 without any order, shaped like a tensor."""
     return torch.sin(1.7 * torch.arange(like.numel(), device=like.device)).view(like.shape).to(like.dtype)
-
-
-# Gradients -------------------------------------------------------------------------------------------------------
 
 
 def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, Tensor]) -> ClippedRows:
@@ -151,9 +141,6 @@ def _agrees_rowwise(ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inpu
     clipped = torch.stack([row * limit for row, limit in zip(expected, limits, strict=True)])
     # Compared with the sum of norms: rows may cancel each other, their errors do not.
     return float((total - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
-
-
-# Independence of rows --------------------------------------------------------------------------------------------
 
 
 def _check_independence(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, Tensor]) -> None:
@@ -231,9 +218,6 @@ def _switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-# What a model keeps ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

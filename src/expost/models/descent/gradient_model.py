@@ -41,6 +41,7 @@ from expost.models.estimator import (
     FITTED_ROWS,
     OBSERVED,
     PrivateEstimator,
+    check_flag,
     fill_missing,
     limit_threads,
     read_column_bounds,
@@ -80,6 +81,10 @@ class PrivateGradientModel(PrivateEstimator):
 
     Parameters
     ----------
+    score : (str, number), optional
+        The accuracy to reach: ``("accuracy", 0.95)`` of a classifier, ``("rmse", 0.1)`` of a regression. Training stops as
+        soon as a private test on rows held out passes, at a bill of at most ``max_epsilon``. Give exactly one of
+        ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with ``noise_multiplier``.
     epsilon : float, optional
         Train at this privacy level; the noise is calibrated to it.
     noise_multiplier : float, optional
@@ -225,7 +230,7 @@ class PrivateGradientModel(PrivateEstimator):
                 # A checkpoint is continued only if everything that a step depends on, besides rows and noise, is equal.
                 "settings": hash_settings({"problem": repr(problem), "labels": self._describe_labels()}),
             },
-            progress=RichProgress if _check_flag(self.progress, "progress") else None,
+            progress=RichProgress if check_flag(self.progress, "progress") else None,
             watch=Watch(scale=self._score_unit()) if self.progress else None,
         )
         try:
@@ -343,7 +348,7 @@ class PrivateGradientModel(PrivateEstimator):
         bound = math.sqrt(given.width) if lows is not None else 1.0
         if self.feature_bound is not None:
             bound = float(rational(self.feature_bound, "feature_bound"))
-        grid = FeatureGrid(given.width, bound, _check_flag(self.fit_intercept, "fit_intercept"), lows, highs)
+        grid = FeatureGrid(given.width, bound, check_flag(self.fit_intercept, "fit_intercept"), lows, highs)
         clip = _CLIP * bound if self.clip is None else float(rational(self.clip, "clip"))
         head = self._build_head()
         rate = None if self.learning_rate is None else float(rational(self.learning_rate, "learning_rate"))
@@ -401,10 +406,3 @@ class PrivateGradientModel(PrivateEstimator):
             matrix = fill_missing(matrix, self._missing)
         scores: NDArray[np.float64] = model.compute_scores(matrix)
         return scores
-
-
-def _check_flag(value: Any, name: str) -> bool:
-    """Return a flag; raise ``InvalidRequest`` for anything but True and False."""
-    if not isinstance(value, bool | np.bool_):
-        raise InvalidRequest(f"Expected {name} to be True or False", got=value, do="Pass one of them")
-    return bool(value)

@@ -43,9 +43,6 @@ _NEWTON_STATE = ("curvature", "curvature precision")
 _STEPS, _NEWTON_STEPS = 100, 40
 
 
-# The released model ----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class GridReading:
     """How a training read raw rows, and its weights for encoded rows. Everything is public or released.
@@ -91,9 +88,6 @@ class LinearScores:
 
     def __repr__(self) -> str:
         return f"LinearScores({len(self.coefficients)} x {self.coefficients.shape[1]} coefficients)"
-
-
-# Learners --------------------------------------------------------------------------------------------------------
 
 
 class LinearLearner:
@@ -259,8 +253,6 @@ class NewtonLearner(LinearLearner):
         self._curvature = np.array(state[_NEWTON_STATE[0]])
         self._precision = float(state[_NEWTON_STATE[1]][0])
 
-
-# Problem and rows ------------------------------------------------------------------------------------------------
 
 _SOLVERS: dict[str, type[LinearLearner]] = {"gradient": LinearLearner, "newton": NewtonLearner}
 

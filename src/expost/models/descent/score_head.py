@@ -51,20 +51,16 @@ class Head(Protocol):
     """Residuals of rows, one column per row: the derivative of the loss by each score.
 
     Every operation is elementwise or a sum over scores, one score after the other. So a row's residuals are a function
-    of its own scores, bit for bit, wherever in a batch it stands. They have the type of the scores.
+    of its own scores, bit for bit, wherever in a batch it stands. They have the type of the scores. ``outputs`` is the
+    number of scores per row; ``curvature`` bounds the second derivative of the loss in any direction of the scores.
     """
 
     @property
-    def name(self) -> str:
-        """Return the name on receipts."""
-
+    def name(self) -> str: ...
     @property
-    def outputs(self) -> int:
-        """Return the number of scores per row."""
-
+    def outputs(self) -> int: ...
     @property
-    def curvature(self) -> float:
-        """Return a bound on the second derivative of the loss in any direction of the scores."""
+    def curvature(self) -> float: ...
 
     def compute_residuals(self, scores: Floats, targets: NDArray[Any]) -> Floats:
         """Return the residuals of scores (outputs x rows) and targets (rows)."""

@@ -40,10 +40,6 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
 
     Parameters
     ----------
-    score : ("accuracy", number), optional
-        The accuracy to reach, ``("accuracy", 0.95)``. Training stops as soon as a private test on rows held out passes, at
-        a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
-        with ``noise_multiplier``.
     classes : sequence or "observed"
         The labels, as public knowledge. A row with another label contributes nothing. ``"observed"`` declares it public
         which labels occur and reads them.
@@ -190,10 +186,6 @@ class SGDRegressor(RegressorMixin, PrivateGradientModel):  # type: ignore[misc]
 
     Parameters
     ----------
-    score : ("rmse", number), optional
-        The accuracy to reach, ``("rmse", 0.1)``. Training stops as soon as a private test on rows held out passes, at
-        a bill of at most ``max_epsilon``. Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score``
-        with ``noise_multiplier``.
     target_bounds : (low, high) or float, default (-1.0, 1.0)
         Public bounds of the target; one number b stands for (-b, b). Targets and predictions are clipped to them.
     loss : {"squared", "huber"}, default "squared"

@@ -73,9 +73,6 @@ class ScoreRule:
         return self.span * right - self.pass_mark * rows
 
 
-# What a trainer asks ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class StopVerdict:
     """A test's answer after a phase. It is private, or about public rows, so it may be shown.
@@ -111,11 +108,9 @@ class StopTest(Protocol):
     rows: str  # whose score it is, for the receipt
 
     @property
-    def spent(self) -> Fraction:
-        """Return what the answers so far cost a row that is tested."""
+    def spent(self) -> Fraction: ...  # what the answers so far cost a row that is tested
 
-    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict:
-        """Test the model of this phase."""
+    def judge_model(self, learner: ScoredModel, phase: int) -> StopVerdict: ...
 
     def recall_verdict(self, verdict: StopVerdict, learner: ScoredModel, phase: int) -> StopVerdict:
         """Return the answer of a training that was interrupted after it passed."""

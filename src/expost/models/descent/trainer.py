@@ -24,15 +24,16 @@ _STRETCHES = 20  # a long phase is cut into about this many parts, so that a cra
 
 
 class Learner(WatchedModel, ScoredModel, Protocol):
-    """A model in training. What it computes from rows leaves only sealed; what it receives is already private."""
+    """A model in training. What it computes from rows leaves only sealed; what it receives is already private.
+
+    ``size`` is the length of a measured vector; ``rows`` is the number of training rows, which is private. The state is
+    what a checkpoint must keep.
+    """
 
     @property
-    def size(self) -> int:
-        """Return the length of a measured vector."""
-
+    def size(self) -> int: ...
     @property
-    def rows(self) -> int:
-        """Return the number of training rows, which is private."""
+    def rows(self) -> int: ...
 
     def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
         """Return the sum of clipped gradients over some training rows, sealed."""
@@ -40,11 +41,8 @@ class Learner(WatchedModel, ScoredModel, Protocol):
     def take_step(self, noisy: NDArray[Any]) -> None:
         """Take one step along a released sum."""
 
-    def copy_state(self) -> dict[str, NDArray[Any]]:
-        """Return what a checkpoint must keep."""
-
-    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a checkpoint."""
+    def copy_state(self) -> dict[str, NDArray[Any]]: ...
+    def restore_state(self, state: Mapping[str, NDArray[Any]]) -> None: ...
 
     def build_result(self) -> Any:
         """Return the model to be released."""

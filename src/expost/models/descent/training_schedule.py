@@ -40,26 +40,21 @@ _TINY = 2.0**-60  # a cost of zero, where a quotient is taken
 _COARSE_BINS = 1024  # of loss distributions while searching
 _CACHED_PLANS = 256
 
-# Batches ---------------------------------------------------------------------------------------------------------
-
 
 class Batches(Protocol):
     """A law of batches that depends on public numbers alone.
 
-    Sums are divided by ``expected_size``. The true size of a batch is private and never used.
+    ``rows`` is the public number of rows. Sums are divided by ``expected_size``, the public expected number of rows in a
+    batch; the true size of a batch is private and never used. After ``period`` steps the draw may restart without
+    costing more.
     """
 
     @property
-    def rows(self) -> int:
-        """Return the public number of rows."""
-
+    def rows(self) -> int: ...
     @property
-    def expected_size(self) -> Fraction:
-        """Return the public expected number of rows in a batch."""
-
+    def expected_size(self) -> Fraction: ...
     @property
-    def period(self) -> int:
-        """Return the number of steps after which the draw may restart without costing more."""
+    def period(self) -> int: ...
 
     def build_event(self, noise_multiplier: Fraction, steps: int) -> Repeat:
         """Return what ``steps`` noisy sums over such batches cost under add/remove adjacency."""
@@ -164,9 +159,6 @@ def choose_batches(name: str, *, rows: int, batch_size: int) -> Batches:
         case "full":
             return Full(rows)
     raise InvalidRequest("Expected batches to be poisson, disjoint or full", got=name, do="Name one of them")
-
-
-# Phases ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

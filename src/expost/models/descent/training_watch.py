@@ -34,9 +34,6 @@ Floats = NDArray[np.float64]
 _KEPT = 0.8  # factor of a step's weight after the next one: a reading covers about the last five steps
 
 
-# Metrics that share the noise of the gradient --------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Watch:
     """How metrics share a step's noise with its gradient.
@@ -158,20 +155,20 @@ class RunningReading:
 
 
 class WatchedModel(Protocol):
-    """The part of a learner that watching uses."""
+    """The part of a learner that watching uses.
+
+    ``watchable`` is the number of metrics that can be released per batch, 0 for none, and the loss of a constant
+    classifier. After ``start_watch`` each row counts up to ``height``; ``read_watch`` seals the metrics of the rows
+    measured last.
+    """
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase; return how far one row can then move a measured gradient, in lattice units."""
 
     @property
-    def watchable(self) -> tuple[int, float | None]:
-        """Return the number of metrics that can be released per batch, 0 for none, and the loss of a constant classifier."""
-
-    def start_watch(self, height: int) -> None:
-        """Count metrics from the next measurement on, each row up to ``height``."""
-
-    def read_watch(self) -> Sealed:
-        """Return the sealed metrics of the rows measured last."""
+    def watchable(self) -> tuple[int, float | None]: ...
+    def start_watch(self, height: int) -> None: ...
+    def read_watch(self) -> Sealed: ...
 
 
 class Watching:
@@ -221,9 +218,6 @@ class Watching:
     def reading(self) -> WatchReading | None:
         """Return the reading of the metrics so far."""
         return self._running.reading
-
-
-# Progress --------------------------------------------------------------------------------------------------------
 
 
 class Progress(Protocol):

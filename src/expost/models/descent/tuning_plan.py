@@ -15,7 +15,7 @@ from expost.accuracy.black_box import Attempt, BlackBoxLadder, LadderResult
 from expost.core import Adjacency, ApproxLoss, InvalidRequest, Ladder, Outcome, PlanContext, Receipt, Release, Target
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import ScoreRule
-from expost.models.descent.trainer import Trainer, TrainingTable
+from expost.models.descent.trainer import Learner, Trainer, TrainingTable
 from expost.models.descent.training_checkpoint import TrainingProgress
 from expost.models.descent.training_schedule import Batches, Schedule
 from expost.models.descent.training_watch import Progress, Quiet
@@ -140,10 +140,7 @@ class TuningPlan:
             table = sealed[number]
             held_out = sample_rows(self.validation_share, len(table), bits=bits)
             learner = table.learner(np.delete(np.arange(len(table)), held_out), held_out)
-            prices = PriceList((level,), self.ladder.delta, self.accountant)
-            trainer = Trainer(learner, self.schedules[number, level], prices, bits=bits)
-            if trainer.run(TrainingProgress({})).interrupted:
-                raise KeyboardInterrupt  # the ladder's guarantee is about attempts that ran to their end
+            self._train_setting(learner, number, level, bits)
             score = LaplaceMechanism(level).release(learner.score(self.rule, self.margin_at(level)), bits=bits)
             return Attempt((number, learner.build_result()), float(np.asarray(score).item()))
 
@@ -161,6 +158,13 @@ class TuningPlan:
                 entered=show,
             )
         return Release(None if result.attempt is None else result.attempt.model[1], self._build_receipt(result))
+
+    def _train_setting(self, learner: Learner, number: int, level: Fraction, bits: BitSource) -> None:
+        """Train one model at one level, to its end."""
+        prices = PriceList((level,), self.ladder.delta, self.accountant)
+        trainer = Trainer(learner, self.schedules[number, level], prices, bits=bits)
+        if trainer.run(TrainingProgress({})).interrupted:
+            raise KeyboardInterrupt  # the ladder's guarantee is about attempts that ran to their end
 
     def _build_receipt(self, result: LadderResult[Any]) -> Receipt:
         """Return the receipt of a climb."""

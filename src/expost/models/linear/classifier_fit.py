@@ -35,9 +35,6 @@ _WITH_DELTA = ("auto", "objective", "output")
 _CITATIONS = ("CMS11, Theorem 9", "INSTTW19, Theorem 1", "docs/proofs/objective-perturbation.md")
 
 
-# Labels ---------------------------------------------------------------------------------------------------------------
-
-
 def grid_labels(classes: tuple[Any, Any]) -> Callable[[Any], Floats]:
     """Return a function that turns two public classes into -1 and 1. Any other label counts as the first class."""
     known = known_labels(classes)
@@ -58,9 +55,6 @@ def known_labels(classes: tuple[Any, Any]) -> Callable[[Any], Floats]:
 def _codes_to_fit(codes: Any) -> Floats:
     """Convert places among the classes to the signs that are fitted."""
     return known_to_signs(codes_to_signs(codes))
-
-
-# Objective perturbation -----------------------------------------------------------------------------------------------
 
 
 class TiltedClassifier(FitPlan):

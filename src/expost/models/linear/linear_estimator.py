@@ -95,8 +95,6 @@ class PrivateLinearModel(PrivateEstimator):
     _saved_lows: Any = None  # lower bounds in a file of an earlier version, which does not say how rows were read
     _fitted_problem: Problem
 
-    # Fitting ----------------------------------------------------------------------------------------------------------
-
     @share_parameters(FITTED_ROWS)
     @explain_arguments
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -164,8 +162,6 @@ class PrivateLinearModel(PrivateEstimator):
     def _keep_release(self, release: Release[LinearModel]) -> None:
         self.release_ = release
 
-    # Reading the arguments --------------------------------------------------------------------------------------------
-
     def _read_terms(self, regularization: Any = None) -> FitTerms:
         """Check the arguments that all linear models share; ``regularization`` replaces the argument."""
         if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
@@ -195,8 +191,6 @@ class PrivateLinearModel(PrivateEstimator):
         if self.delta is None or (isinstance(self.delta, int | float) and self.delta == 0):
             return None
         return probability(self.delta, "delta")
-
-    # What was released ------------------------------------------------------------------------------------------------
 
     @explain_arguments
     def plot_climb(self, path: str | Path | None = None) -> Any:

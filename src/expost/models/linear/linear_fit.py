@@ -46,9 +46,6 @@ Law = TypeVar("Law")
 _LEAST_EPSILON = Fraction(1, 10**9)  # the noise of a fit is about 2^31 / epsilon grid steps, and 2^76 can be drawn
 
 
-# What is asked --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Aim:
     """An accuracy with a cap on its cost, or a fixed epsilon.
@@ -207,10 +204,6 @@ class Problem:
         """Clip numeric targets to their bounds and put them on the grid, centered. Missing ones count as the middle."""
         return _targets_to_grid(target, self.half_width, self.target_middle)
 
-    def unit_rows(self, source: RowSource) -> UnitRows:
-        """Return rows and numeric targets as fits read them."""
-        return UnitRows(source, self.ball, self.read_targets)
-
     def model(self, theta: Any) -> LinearModel:
         """Return the model for raw rows."""
         reading = UnitReading(self.ball, np.asarray(theta, np.float64), self.target_bounds)
@@ -245,9 +238,6 @@ def bill_for(epsilon: Fraction, delta: Fraction | None) -> Loss:
     'epsilon 0.5, delta 0.001'
     """
     return PureLoss(epsilon) if delta is None else ApproxLoss(epsilon, delta)
-
-
-# How it is answered ---------------------------------------------------------------------------------------------------
 
 
 class FitPlan:
@@ -319,7 +309,7 @@ class FitPlan:
             outcome = Outcome.NOT_MET
         else:
             outcome = Outcome.TESTED if testing else Outcome.CERTIFIED
-        usual = {
+        usual: dict[str, Any] = {
             "promise": self.worst_case.promise(),
             "bill": PureLoss(generation + testing),
             "breakdown": {"generation": generation, "testing": testing},
@@ -394,9 +384,6 @@ class ApproxPrice:
             citations=(*receipt.citations, "CKS20, Proposition 12"),
         )
         return replace(release, receipt=paid)
-
-
-# What is released -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,9 +74,6 @@ _GRADIENT_CITATIONS = (
 )
 
 
-# Laws of the noise ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Valley:
     """The public shape of a risk around its minimum: rows in a unit ball, curvature of the loss at most ``sharpest``."""
@@ -233,9 +230,6 @@ def epsilon_for_excess(excess: Callable[[Fraction], float], goal: float) -> Frac
     return round_up(high)
 
 
-# Noise of one level ---------------------------------------------------------------------------------------------------
-
-
 class OutputFit(FitPlan):
     """The minimum of the regularized risk under noise: the law that costs least, Gaussian only if ``delta`` is given.
 
@@ -294,9 +288,6 @@ class OutputFit(FitPlan):
             achieved=self.excess_risk,
             citations=_OUTPUT_CITATIONS,
         )
-
-
-# Noise that shrinks ---------------------------------------------------------------------------------------------------
 
 
 def project_to_ball(theta: Floats, radius: float) -> Floats:

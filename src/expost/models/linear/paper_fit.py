@@ -54,9 +54,6 @@ _BLOCK = 64
 _CITATIONS = ("LNRWW17, Theorem 3.2", "LNRWW17, Theorem 3.4", "docs/errata-2017.md")
 
 
-# Hypotheses with less and less noise ----------------------------------------------------------------------------------
-
-
 class CovarianceHypotheses:
     """Minima of the noisy quadratic over the ball (LNRWW17, Algorithm 3 and equation 3.1).
 
@@ -114,9 +111,6 @@ def measure_moments(rows: UnitRows, *, full: bool) -> tuple[Sealed, MomentLayout
     """Seal the moments of ridge regression; ``full`` keeps both halves of the matrix, as in the paper."""
     layout = MomentLayout(rows.ball, full=full, coarse=_COARSE_BITS)
     return layout.measure(rows), layout
-
-
-# The paper's learning problems ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,6 @@ class TiltedRidge(FitPlan):
             self._check_for(np.zeros(problem.ball.dimension))
             self._known_risk(1 - _CHECK_FAILURE)
 
-    # What it will cost ------------------------------------------------------------------------------------------------
-
     def _risk_within(self, reach: float) -> TiltedRisk:
         return TiltedRisk(TruncatedSquare(reach), self._problem.ball, self._problem.rows, self._problem.penalty)
 
@@ -256,8 +254,6 @@ class TiltedRidge(FitPlan):
     def _known_risk(self, share: Fraction) -> float:
         """Bound what the first tilt alone can do to the truncated risk, except with this share of the failures."""
         return self._first_risk.prices.excess_risk(self._epsilon, self._failure * share)
-
-    # The fit ----------------------------------------------------------------------------------------------------------
 
     def climb(self, rows: UnitRows, bits: BitSource | None) -> Release[LinearModel]:
         theta = self._first_risk.release(rows, self._epsilon, target_scale=_GRID, bits=bits)

@@ -18,39 +18,27 @@ Floats = NDArray[np.float64]
 
 
 class RowLoss(Protocol):
-    """A convex, non-negative loss of a row's score and target.
+    """A convex, non-negative loss of a row's score and target, with the name used in receipts.
 
-    The bounds hold for every score and every target; methods work elementwise.
+    For every score and every target ``steepest`` bounds the magnitude of the slope, ``sharpest`` the curvature (the
+    Lipschitz constant of the slope) and ``at_zero`` the loss of the score 0. A loss is ``one_sided`` if the target alone
+    determines the sign of the slope. The methods return losses, and first and second derivatives in the score (where
+    they exist), elementwise.
     """
 
     @property
-    def name(self) -> str:
-        """Return the name used in receipts."""
-
+    def name(self) -> str: ...
     @property
-    def steepest(self) -> float:
-        """Bound the magnitude of the slope."""
-
+    def steepest(self) -> float: ...
     @property
-    def sharpest(self) -> float:
-        """Bound the curvature (the Lipschitz constant of the slope)."""
-
+    def sharpest(self) -> float: ...
     @property
-    def at_zero(self) -> float:
-        """Bound the loss of the score 0."""
-
+    def at_zero(self) -> float: ...
     @property
-    def one_sided(self) -> bool:
-        """Return whether the target alone determines the sign of the slope."""
-
-    def value_at(self, score: Floats, target: Floats) -> Floats:
-        """Return the losses."""
-
-    def slope_at(self, score: Floats, target: Floats) -> Floats:
-        """Return the first derivatives in the score."""
-
-    def curvature_at(self, score: Floats, target: Floats) -> Floats:
-        """Return the second derivatives in the score, where they exist."""
+    def one_sided(self) -> bool: ...
+    def value_at(self, score: Floats, target: Floats) -> Floats: ...
+    def slope_at(self, score: Floats, target: Floats) -> Floats: ...
+    def curvature_at(self, score: Floats, target: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,7 @@ class TestedFit(FitPlan):
         validation: int = 0,
         known_target: Callable[[Any], Floats] | None = None,
     ) -> None:
-        self._problem, self._grid_target, self._validation = problem, grid_target, validation
+        self._problem, self._fitted_target, self._validation = problem, grid_target, validation
         self._known_target = known_target or grid_target
         self._regression = isinstance(loss, TruncatedSquare)
         if validation and not 2 <= validation <= problem.rows:
@@ -257,8 +257,6 @@ class TestedFit(FitPlan):
         self._rule = self._build_rule()
         top = len(self._levels) - 1
         self._most = self._total_price(top, self._test_level(top))
-
-    # What it can cost -------------------------------------------------------------------------------------------------
 
     def _build_risk(self, loss: RowLoss, rows: int) -> TiltedRisk:
         # A row of the other part counts as one without a loss, so that the number of rows stays public; the penalty is
@@ -316,24 +314,22 @@ class TestedFit(FitPlan):
         fitting = sum(self._levels[: index + 1], Fraction(0))
         return max(fitting, testing) if self._validation else fitting + testing
 
-    # The fit ----------------------------------------------------------------------------------------------------------
-
     @property
     def _scored_target(self) -> Callable[[Any], Floats]:
-        return self._known_target if self._query.measure is Measure.ACCURACY else self._grid_target
+        return self._known_target if self._query.measure is Measure.ACCURACY else self._fitted_target
 
     def measure(self, source: RowSource) -> Parts | RowSource:
         """Return the rows to fit and the rows to test, which are the same; or all rows, which ``climb`` splits."""
         if self._validation:
             return source.map_targets(self._scored_target)
         rows = UnitRows(source, self._problem.ball, self._scored_target)
-        return rows if self._scored_target is self._grid_target else rows.map_targets(known_to_signs), rows
+        return rows if self._scored_target is self._fitted_target else rows.map_targets(known_to_signs), rows
 
     def _split_parts(self, source: RowSource, bits: BitSource | None) -> Parts:
         """Split the rows in two under a fresh secret key; their targets are numbers by now."""
         ball, key = self._problem.ball, resolve_bits(bits).words(4).tobytes()
         first, second = split_rows(KeyedRows.of(source, key), self._validation)
-        fitted = UnitRows(first, ball, np.asarray if self._scored_target is self._grid_target else known_to_signs)
+        fitted = UnitRows(first, ball, np.asarray if self._scored_target is self._fitted_target else known_to_signs)
         return fitted, UnitRows(second, ball, np.asarray)
 
     def climb(self, rows: Parts | RowSource, bits: BitSource | None) -> Release[LinearModel]:

@@ -52,15 +52,11 @@ _OUTPUT_FAILURE = Fraction(1, 100)  # of the failure probability, for the noise 
 _NEVER = 1e-9
 
 
-# Laws of the tilt -----------------------------------------------------------------------------------------------------
-
-
 class TiltLaw(Protocol):
-    """The public law of a random tilt, at the privacy level that is left for it."""
+    """The public law of a random tilt, at the privacy level that is left for it. ``name`` is used in receipts."""
 
     @property
-    def name(self) -> str:
-        """Return the name used in receipts."""
+    def name(self) -> str: ...
 
     def length_quantile(self, epsilon: Fraction, failure_probability: float) -> float:
         """Return a Euclidean length that the tilt exceeds with at most this probability."""
@@ -246,9 +242,6 @@ def pure_tilt(ball: UnitBall, steepest: float) -> LaplaceTilt | SphericalTilt:
     return LaplaceTilt(ball.dimension, steepest, 1.0)
 
 
-# What epsilon buys ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PerturbedObjective:
     """The public numbers of one perturbed problem, in which rows lie in a unit ball.
@@ -347,9 +340,6 @@ class PerturbedObjective:
             enough = self.excess_risk(Fraction(middle), failure_probability) <= excess_risk
             low, high = (low, middle) if enough else (middle, high)
         return round_up(high)
-
-
-# The mechanism --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
