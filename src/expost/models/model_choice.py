@@ -26,6 +26,7 @@ from expost.models.estimator import FITTED_ROWS, WRONG_ARGUMENTS, limit_threads,
 __all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
 Model = TypeVar("Model", bound=PrivateGradientModel)
+Pay = Callable[[Any, Any], Release[Any]]
 
 _LEFT_OUT = ("epsilon", "noise_multiplier", "score", "phases", "validation_share")
 _SHARED = ("classes", "target_bounds", "rows", "accountant", "progress", "ledger", "account", "simulation_seed")
@@ -127,22 +128,13 @@ class OneOf(Generic[Model]):
         return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay_for_query(request, data, account))
 
     @share_parameters(FITTED_ROWS)
-    def fit_with(
-        self, pay: Callable[[Any, Any], Release[Any]], dataset: Dataset, *, features: Sequence[str], target: str
-    ) -> Model:
+    def fit_with(self, pay: Pay, dataset: Dataset, *, features: Sequence[str], target: str) -> Model:
         """Fit to columns of a dataset and let the caller pay. Call ``Session.fit`` instead."""
         tried = self._copy_models()
         tried[0]._check_unpaid()
         return self._fit_tried(tried, dataset, target, read_feature_names(features), pay)
 
-    def _fit_tried(
-        self,
-        tried: Sequence[Model],
-        X: Any,
-        y: Any,
-        features: tuple[str, ...] | None,
-        pay: Callable[[Any, Any], Release[Any]],
-    ) -> Model:
+    def _fit_tried(self, tried: Sequence[Model], X: Any, y: Any, features: tuple[str, ...] | None, pay: Pay) -> Model:
         given = tried[0]._read_given(X, y, features)
         for other in tried[1:]:
             other.__dict__ |= {name: value for name, value in vars(tried[0]).items() if name.endswith("_")}
@@ -287,9 +279,4 @@ def _as_lists(value: Any) -> Any:
 
 
 def _build_setting(number: int, order: TrainingOrder, problem: LinearProblem, share: Fraction) -> TuningSetting:
-    return TuningSetting(
-        name=f"model {number}",
-        table=lambda rows: rows.table(problem),
-        batches=order.draw_from(share),
-        steps=order.steps,
-    )
+    return TuningSetting(f"model {number}", lambda rows: rows.table(problem), order.draw_from(share), order.steps)

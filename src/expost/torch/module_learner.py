@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
+from expost.models.descent.feature_grid import Index
 from expost.models.descent.stopping_test import ScoreRule
 from expost.models.descent.training_schedule import Phase
 from expost.models.descent.training_watch import WatchTally
@@ -119,7 +120,7 @@ class ModuleTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> ModuleLearner:
+    def learner(self, training: Index, validation: NDArray[np.intp] | None) -> ModuleLearner:
         index = np.arange(len(self.rows)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
 
@@ -179,7 +180,7 @@ class ModuleLearner:
         self._problem.worker.train()
         return self._sensitivity
 
-    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+    def measure(self, index: Index) -> Sealed:
         assert self._sensitivity is not None
         chosen = self._training[index]
         self._tally = WatchTally(self._height, self.watchable[0])

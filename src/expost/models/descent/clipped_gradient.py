@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Adjacency, InvalidRequest, Norm, Sealed, Sensitivity
-from expost.models.descent.feature_grid import FeatureGrid, GridRows
+from expost.models.descent.feature_grid import FeatureGrid, GridRows, Index
 from expost.models.descent.score_head import CurvedHead, Head, row_sums
 from expost.noise.gaussian_stream import SHORT
 
@@ -101,13 +101,7 @@ class ClippedGradient:
         return self.head.outputs * self.grid.columns
 
     def measure(
-        self,
-        rows: GridRows,
-        targets: NDArray[Any],
-        weights: Floats,
-        index: NDArray[np.intp] | slice,
-        *,
-        watcher: Watcher | None = None,
+        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: Index, *, watcher: Watcher | None = None
     ) -> Sealed:
         """Return the sealed sum over the rows in ``index``, one integer per weight, flat."""
         rounded = _RoundedWeights.of(weights, self.grid, coarse=self._uses_digits)
@@ -215,13 +209,7 @@ class CurvedGradient:
         return columns + columns * (columns + 1) // 2
 
     def measure(
-        self,
-        rows: GridRows,
-        targets: NDArray[Any],
-        weights: Floats,
-        index: NDArray[np.intp] | slice,
-        *,
-        watcher: Watcher | None = None,
+        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: Index, *, watcher: Watcher | None = None
     ) -> Sealed:
         """Return the sealed sum over the rows in ``index``: the gradient, then the triangle row by row."""
         columns = self.grid.columns
@@ -340,7 +328,7 @@ def _add_up(sums: Iterator[NDArray[Any]]) -> NDArray[Any]:
     return total
 
 
-def _cut_index(index: NDArray[np.intp] | slice, count: int, columns: int) -> Any:
+def _cut_index(index: Index, count: int, columns: int) -> Any:
     """Cut an index into chunks; an empty index is one empty chunk, so that an empty batch takes the same path."""
     step = max(1, min(_MOST_ROWS, _CHUNK_VALUES // columns))
     if isinstance(index, slice):

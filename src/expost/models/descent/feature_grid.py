@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest, SingleOwner
 
-__all__ = ["FeatureGrid", "GridRows"]
+__all__ = ["FeatureGrid", "GridRows", "Index"]
+
+Index = NDArray[np.intp] | slice
+"""Some rows of a table."""
 
 _FINE = 20  # bits of the first rounding, from which lengths are computed exactly
 _BITS = 12  # a row is at most 2^12 grid units long
@@ -149,13 +152,13 @@ class GridRows(SingleOwner):
     def integers(self) -> NDArray[np.int16]:
         return self._values
 
-    def take_rows(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def take_rows(self, index: Index) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return some rows as integers in float64, and one over their lengths."""
         if isinstance(index, slice):
             return self._values[index].astype(np.float64), self._inverses[index]
         return self._values.take(index, axis=0).astype(np.float64), self._inverses.take(index)
 
-    def take_singles(self, index: NDArray[np.intp] | slice) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    def take_singles(self, index: Index) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return some rows as integers in float32, valid until this thread's next call, and one over their lengths."""
         inverses = self._inverses[index]
         chosen, singles = self._buffers.reserve(len(inverses))

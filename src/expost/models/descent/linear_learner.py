@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expost.core import InvalidRequest, Sealed, Sensitivity
 from expost.models.descent.clipped_gradient import ClippedGradient, CurvedGradient, Watcher, check_curved, grid_scores
 from expost.models.descent.descent_rule import Descent, DescentRule, Stride
-from expost.models.descent.feature_grid import FeatureGrid, GridRows
+from expost.models.descent.feature_grid import FeatureGrid, GridRows, Index
 from expost.models.descent.score_head import Head, Squared, count_metrics, row_numbers
 from expost.models.descent.stopping_test import ScoreRule
 from expost.models.descent.training_schedule import Phase, Schedule
@@ -128,7 +128,7 @@ class LinearLearner:
         )
         return self._gradient.sensitivity
 
-    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+    def measure(self, index: Index) -> Sealed:
         assert self._gradient is not None
         rows, targets = self._training
         return self._gradient.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
@@ -217,7 +217,7 @@ class NewtonLearner(LinearLearner):
         self._deviation = multiplier * float(self._curved.sensitivity.amount)
         return self._curved.sensitivity
 
-    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+    def measure(self, index: Index) -> Sealed:
         assert self._curved is not None
         rows, targets = self._training
         return self._curved.measure(rows, targets, self._descent.weights, index, watcher=self._make_watcher())
@@ -309,14 +309,14 @@ class LinearTable:
     def __len__(self) -> int:
         return len(self.features)
 
-    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> LinearLearner:
+    def learner(self, training: Index, validation: NDArray[np.intp] | None) -> LinearLearner:
         held_out = None if validation is None else self._take_part(validation)
         return _SOLVERS[self.problem.solver](self.problem, self._take_part(training), held_out)
 
     def yield_contents(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         yield self.features.integers(), self.targets
 
-    def _take_part(self, index: NDArray[np.intp] | slice) -> GridTable:
+    def _take_part(self, index: Index) -> GridTable:
         if isinstance(index, slice):
             return self.features, self.targets
         return self.features.subset(index), self.targets[index]

@@ -25,6 +25,7 @@ from expost.core.rational import round_up
 
 __all__ = ["ACCOUNTANTS", "PriceList", "check_accountant", "price_last_stop", "price_stops"]
 
+Phases = Sequence[PrivacyEvent]
 ACCOUNTANTS = ("auto", "pld", "rdp")
 _BINS = 4096  # of a loss distribution, up to the largest price
 _LEAST = Fraction(1, 1000)  # smaller prices do not need finer bins
@@ -73,12 +74,7 @@ def check_accountant(name: object) -> None:
 
 
 def price_stops(
-    phases: Sequence[PrivacyEvent],
-    delta: Fraction,
-    *,
-    accountant: str = "auto",
-    bins: int = _BINS,
-    expected: float | None = None,
+    phases: Phases, delta: Fraction, *, accountant: str = "auto", bins: int = _BINS, expected: float | None = None
 ) -> PriceList:
     """Return the price of stopping after each phase, each phase an event.
 
@@ -106,12 +102,7 @@ def price_stops(
 
 
 def price_last_stop(
-    phases: Sequence[PrivacyEvent],
-    delta: Fraction,
-    *,
-    accountant: str = "auto",
-    bins: int = _BINS,
-    expected: float | None = None,
+    phases: Phases, delta: Fraction, *, accountant: str = "auto", bins: int = _BINS, expected: float | None = None
 ) -> float:
     """Return the last price of ``price_stops`` or a little more, in less time; infinite where there is none.
 

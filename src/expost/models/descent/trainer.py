@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Sealed
+from expost.models.descent.feature_grid import Index
 from expost.models.descent.stopping_price import PriceList
 from expost.models.descent.stopping_test import ScoredModel, StopTest, StopVerdict
 from expost.models.descent.training_checkpoint import TrainingProgress
-from expost.models.descent.training_schedule import Index, Schedule
+from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import Progress, Quiet, Watch, WatchedModel, Watching, WatchReading
 from expost.noise import BitSource
 from expost.noise.gaussian_stream import GaussianStream
@@ -35,7 +36,7 @@ class Learner(WatchedModel, ScoredModel, Protocol):
     @property
     def rows(self) -> int: ...
 
-    def measure(self, index: NDArray[np.intp] | slice) -> Sealed:
+    def measure(self, index: Index) -> Sealed:
         """Return the sum of clipped gradients over some training rows, sealed."""
 
     def take_step(self, noisy: NDArray[Any]) -> None:
@@ -53,7 +54,7 @@ class TrainingTable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def learner(self, training: NDArray[np.intp] | slice, validation: NDArray[np.intp] | None) -> Learner:
+    def learner(self, training: Index, validation: NDArray[np.intp] | None) -> Learner:
         """Return a learner of some rows, tested on others."""
 
     def yield_contents(self) -> Iterator[Sequence[NDArray[Any]]]:

@@ -29,6 +29,7 @@ __all__ = ["Checkpoint", "TrainingProgress", "hash_settings"]
 
 _FORMAT = 4
 _META = "expost"
+_HOLD = ("id", "question", "request_id", "ticket")  # fields of a hold that are text
 # Length of the verdict's text with its filler: a yes is as long as a no, so a full disk cannot reveal which it was.
 _VERDICT = 256
 _HASH_LETTERS = 16  # 64 bits: enough to tell settings apart; this is not a defense
@@ -227,24 +228,10 @@ def _matches(terms: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
 
 
 def _hold_to_json(hold: Hold) -> dict[str, Any]:
-    return {
-        "id": hold.id,
-        "accounts": list(hold.accounts),
-        "worst_case": hold.worst_case.to_json(),
-        "question": hold.question,
-        "request_id": hold.request_id,
-        "ticket": hold.ticket,
-        "earlier": list(hold.earlier),
-    }
+    lists = {"accounts": list(hold.accounts), "earlier": list(hold.earlier)}
+    return {name: getattr(hold, name) for name in _HOLD} | lists | {"worst_case": hold.worst_case.to_json()}
 
 
 def _hold_from_json(data: Mapping[str, Any]) -> Hold:
-    return Hold(
-        data["id"],
-        tuple(data["accounts"]),
-        Loss.from_json(data["worst_case"]),
-        question=data["question"],
-        request_id=data["request_id"],
-        ticket=data["ticket"],
-        earlier=tuple(data.get("earlier", ())),
-    )
+    lists: dict[str, Any] = {"accounts": tuple(data["accounts"]), "earlier": tuple(data.get("earlier", ()))}
+    return Hold(**{name: data[name] for name in _HOLD}, **lists, worst_case=Loss.from_json(data["worst_case"]))

@@ -11,18 +11,16 @@ from functools import cache, lru_cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from expost.accounting import GaussianEvent, PoissonSampled, PrivacyEvent, Repeat, noise_multiplier_for
 from expost.accounting import Sequence as Events
 from expost.core import InvalidRequest, approx
+from expost.models.descent.feature_grid import Index
 from expost.models.descent.stopping_price import PriceList, price_last_stop, price_stops
 from expost.noise import BitSource, sample_uniform
 from expost.noise.coin import sample_rows
 
-__all__ = ["Batches", "Disjoint", "Full", "Index", "Phase", "Poisson", "Schedule", "choose_batches"]
-
-Index = NDArray[np.intp] | slice
+__all__ = ["Batches", "Disjoint", "Full", "Phase", "Poisson", "Schedule", "choose_batches"]
 
 _ROWS_AHEAD = 1 << 14  # rows sampled per call of the sampler, about: amortizes the cost of a call
 _STEPS_AHEAD = 32  # the most steps sampled per call
@@ -201,7 +199,7 @@ class Schedule:
 
     def prices(self, delta: Fraction, *, accountant: str = "auto", expected: float | None = None) -> PriceList:
         """Return the bill of stopping after each phase. Arguments as for ``price_stops``."""
-        return _price_schedule(self, delta, accountant, expected)
+        return _price_stops(self.phase_events, delta, accountant=accountant, expected=expected)
 
     @classmethod
     def fixed(
@@ -214,7 +212,7 @@ class Schedule:
             )[0]
         # Without sampling the calibration is exact: every step counts, or every pass.
         count = batches.build_event(Fraction(1), steps).count
-        return cls(batches, (Phase(steps, _calibrate_noise(epsilon, delta, count)),))
+        return cls(batches, (Phase(steps, _calibrate_noise(approx(epsilon, delta), steps=count)),))
 
     @classmethod
     def even(
@@ -308,14 +306,8 @@ class _LadderShape:
 # The caches below hold functions of public numbers only: a fit after a price, or the next fold, need not search again.
 
 
-@lru_cache(maxsize=_CACHED_PLANS)
-def _price_schedule(schedule: Schedule, delta: Fraction, accountant: str, expected: float | None) -> PriceList:
-    return price_stops(schedule.phase_events, delta, accountant=accountant, expected=expected)
-
-
-@lru_cache(maxsize=_CACHED_PLANS)
-def _calibrate_noise(epsilon: Fraction, delta: Fraction, count: int) -> Fraction:
-    return noise_multiplier_for(approx(epsilon, delta), steps=count)
+_price_stops = lru_cache(maxsize=_CACHED_PLANS)(price_stops)
+_calibrate_noise = lru_cache(maxsize=_CACHED_PLANS)(noise_multiplier_for)
 
 
 @lru_cache(maxsize=_CACHED_PLANS)

@@ -99,23 +99,17 @@ class Valley:
         return (math.sqrt(noise) * (1 + _LATTICE) + solver) ** 2
 
 
-# A search for epsilon needs these costs at every step: they do not depend on epsilon.
+# A search for epsilon needs this cost at every step: it does not depend on epsilon.
 @lru_cache(maxsize=256)
-def _laplace_cost(valley: Valley, failure_probability: float) -> float:
-    """Return half the penalty times the smaller of two bounds on the curved square of Laplace noise of scale 1."""
+def _unit_cost(valley: Valley, failure_probability: float, *, spherical: bool) -> float:
+    """Return half the penalty times the smaller of two bounds on the curved square of noise of scale 1."""
     curvature, worst = valley.sharpest / valley.penalty, math.inf
-    if valley.norm is Norm.L1:
+    if spherical:
+        worst = curved_spherical_bound(valley.dimension, curvature, failure_probability)
+    elif valley.norm is Norm.L1:  # by coordinate the bound holds for rows of bounded 1-norm only
         worst = curved_noise_bound(valley.dimension, curvature, failure_probability)
-    quantile = laplace_norm_quantile(valley.dimension, failure_probability)
-    return valley.penalty / 2 * min(worst, (1 + curvature) * quantile**2)
-
-
-@lru_cache(maxsize=256)
-def _spherical_cost(valley: Valley, failure_probability: float) -> float:
-    """Return half the penalty times the smaller of two bounds on the curved square of spherical noise of scale 1."""
-    curvature = valley.sharpest / valley.penalty
-    worst = curved_spherical_bound(valley.dimension, curvature, failure_probability)
-    quantile = spherical_norm_quantile(valley.dimension, failure_probability)
+    norm_quantile = spherical_norm_quantile if spherical else laplace_norm_quantile
+    quantile = norm_quantile(valley.dimension, failure_probability)
     return valley.penalty / 2 * min(worst, (1 + curvature) * quantile**2)
 
 
@@ -166,7 +160,7 @@ class LaplaceOutput(OutputNoise):
         if self._grid_units > LARGEST_SCALE * epsilon:
             return math.inf  # too wide to be drawn; the spherical law is not
         scale = self._grid_units * valley.step / float(epsilon)
-        return valley.bound_excess(scale**2 * _laplace_cost(valley, failure_probability))
+        return valley.bound_excess(scale**2 * _unit_cost(valley, failure_probability, spherical=False))
 
     def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
         return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
@@ -183,7 +177,7 @@ class SphericalOutput(OutputNoise):
         valley = self.valley
         units = SphericalLaplaceMechanism(epsilon).scale(self._row_sensitivity, coordinates=valley.dimension)
         scale = float(units) * valley.step
-        return valley.bound_excess(scale**2 * _spherical_cost(valley, failure_probability))
+        return valley.bound_excess(scale**2 * _unit_cost(valley, failure_probability, spherical=True))
 
     def _add_noise(self, sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
         return SphericalLaplaceMechanism(epsilon).release(sealed, bits=bits)

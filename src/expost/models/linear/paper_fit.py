@@ -13,18 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.paper2017 import PaperProblem, Task, TestPlan
-from expost.core import (
-    Adjacency,
-    InvalidRequest,
-    Ladder,
-    Loss,
-    Measure,
-    Norm,
-    PureLoss,
-    Release,
-    Sealed,
-    Sensitivity,
-)
+from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Measure, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
 from expost.data.row_source import RowSource
 from expost.data.second_moment import MomentLayout

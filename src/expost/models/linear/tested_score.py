@@ -12,18 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import (
-    Adjacency,
-    InvalidRequest,
-    Ladder,
-    Loss,
-    Measure,
-    Norm,
-    PureLoss,
-    Release,
-    Sealed,
-    Sensitivity,
-)
+from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Measure, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.data.row_source import KeyedRows, RowSource, split_rows
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
