@@ -232,10 +232,6 @@ class HoldoutPlan:
         delta : float
             In (0, 1).
 
-        Returns
-        -------
-        ApproxGuarantee
-
         Examples
         --------
         >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=1000, variant="improved")
@@ -293,10 +289,6 @@ class HoldoutPlan:
             How many of the earlier questions were answered from the holdout.
         from_holdout : bool
             Whether this one is.
-
-        Returns
-        -------
-        Bound
         """
         if self.promise.theorem != TRANSCRIPT_THEOREM:
             return self.promise

@@ -135,18 +135,7 @@ class BilledSession(SingleOwner, ABC):
         """Return question, method and citations for the receipt."""
 
     def close(self) -> Receipt:
-        """End the session: settle the hold to what was used. Only the process that opened it can.
-
-        Returns
-        -------
-        Receipt
-            What was promised and used. Closing again returns the same.
-
-        Raises
-        ------
-        InvalidRequest
-            In another process.
-        """
+        """End the session: settle the hold to what was used. Only the process that opened it can."""
         with self._draw_alone():
             if self.receipt is None:
                 self._closed = True

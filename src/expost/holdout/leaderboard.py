@@ -123,10 +123,6 @@ class Leaderboard(SingleOwner, ABC):
         predictions : array
             One prediction per label.
 
-        Returns
-        -------
-        Standing
-
         Raises
         ------
         BudgetExceeded

@@ -193,10 +193,6 @@ class ReusableHoldout(BilledSession):
             Replaces the training mean: any number found without the holdout, e.g. a cross-validation score. The
             question is then tried out on one training row; an error there costs nothing.
 
-        Returns
-        -------
-        HoldoutAnswer
-
         Raises
         ------
         BudgetExceeded
@@ -259,10 +255,6 @@ class ReusableHoldout(BilledSession):
         guess : float, optional
             See ``ask``.
 
-        Returns
-        -------
-        HoldoutAnswer
-
         Raises
         ------
         BudgetExceeded, InvalidRequest
@@ -281,10 +273,6 @@ class ReusableHoldout(BilledSession):
         ----------
         metric : "accuracy" or callable, default "accuracy"
             A function of true and predicted values into [0, 1], row by row.
-
-        Returns
-        -------
-        HoldoutScorer
         """
         return HoldoutScorer(self, metric)
 
@@ -376,21 +364,7 @@ class HoldoutScorer(SingleOwner):
         self._holdout, self._metric = holdout, metric_of(metric)
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
-        """Return the score of one fold, corrected by the holdout.
-
-        Parameters
-        ----------
-        estimator : object
-            A fitted estimator.
-        X : array
-            The features of the fold.
-        y : array
-            The targets of the fold.
-
-        Returns
-        -------
-        float
-        """
+        """Return the score of one fold, corrected by the holdout."""
         question = score_rows(estimator, self._metric)
         scores = np.asarray(fill_masked(question(X, y), 0), np.float64)
         fold = float(np.clip(np.nan_to_num(scores), 0.0, 1.0).mean())

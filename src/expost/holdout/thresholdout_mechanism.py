@@ -73,10 +73,6 @@ class Thresholdout:
         ----------
         bits : BitSource, optional
             The source of randomness. Default: cryptographic.
-
-        Returns
-        -------
-        ThresholdoutSession
         """
         return ThresholdoutSession(self, bits)
 

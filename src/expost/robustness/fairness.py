@@ -108,18 +108,7 @@ class FairPredictor:
         self._scores = _score_people(predict_scores, references)
 
     def __call__(self, people: Any) -> NDArray[np.float64]:
-        """Return expected scores, exactly: nothing is sampled.
-
-        Parameters
-        ----------
-        people : array of shape (people, features)
-            The people to score.
-
-        Returns
-        -------
-        array of float
-            One row per person.
-        """
+        """Return expected scores, exactly: nothing is sampled."""
         distances = _measure_distances(self._metric, people, self._references)
         weights = special.softmax(-self._leniency / 2 * distances, axis=1)
         averaged: NDArray[np.float64] = weights @ self._scores

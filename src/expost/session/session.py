@@ -167,10 +167,6 @@ class Session(StatisticMethods):
         value : object
             One of the categories.
 
-        Returns
-        -------
-        Session
-
         Raises
         ------
         InvalidRequest
@@ -223,10 +219,6 @@ class Session(StatisticMethods):
             A day in the first window, written ``YYYY-MM-DD``.
         last : str, optional
             A day in the last window. Default: the first window only.
-
-        Returns
-        -------
-        Session
 
         Raises
         ------
@@ -391,10 +383,6 @@ class Session(StatisticMethods):
             With a name: the keyword arguments of the statistic, such as ``within=3``. With an estimator: ``features=``,
             ``target=`` and perhaps ``public_validation=``.
 
-        Returns
-        -------
-        PriceQuote
-
         Raises
         ------
         InvalidRequest
@@ -461,30 +449,15 @@ class Session(StatisticMethods):
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """Return what is left for queries about this dataset or part; of several windows, the least.
-
-        Returns
-        -------
-        Loss
-        """
+        """Return what is left for queries about this dataset or part; of several windows, the least."""
         return _each_amount(min, [self._ledger.remaining(account) for account in self._about])
 
     def spent(self) -> Loss:
-        """Return what the dataset's or the part's account has paid or holds; of several windows, the most.
-
-        Returns
-        -------
-        Loss
-        """
+        """Return what the dataset's or the part's account has paid or holds; of several windows, the most."""
         return _each_amount(max, [self._ledger.spent(account) for account in self._about])
 
     def history(self) -> list[LedgerEntry]:
-        """Return everything that touched the account of the dataset or part, oldest first.
-
-        Returns
-        -------
-        list of Entry
-        """
+        """Return everything that touched the account of the dataset or part, oldest first."""
         entries = self._ledger.history()
         return [entry for entry in entries if not set(self._about).isdisjoint(entry.accounts)]
 
@@ -495,10 +468,6 @@ class Session(StatisticMethods):
         ----------
         entry : str
             The id, as in ``release.receipt.ledger_entry``.
-
-        Returns
-        -------
-        Receipt
 
         Raises
         ------
@@ -514,10 +483,6 @@ class Session(StatisticMethods):
         ----------
         path : str, optional
             A PNG or SVG file to write.
-
-        Returns
-        -------
-        figure
         """
         account = self._about[0]
         entries, budget = self._ledger.history(account), self._ledger.budget(account)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from expost import stats
-from expost.core import InvalidRequest, Query, Release, explain_arguments
+from expost.core import InvalidRequest, Query, Release, explain_arguments, share_parameters
 from expost.data import Expression
 from expost.stats.query_terms import Column
 from expost.stats.table_query import By
 
-__all__ = ["STATISTICS", "StatisticMethods", "build_statistic"]
+__all__ = ["STATISTICS", "StatisticMethods"]
+
+M = TypeVar("M", bound=Callable[..., Any])
 
 Where = str | Expression | None
 Level = float | Fraction | None
@@ -43,22 +45,67 @@ STATISTICS: dict[str, Callable[..., Query]] = {
 """Every statistic under its name in ``Session.price`` and on the command line."""
 
 
-def build_statistic(statistic: str, *subject: Any, **terms: Any) -> Query:
-    """Build the query of a statistic's name.
+_IN_SESSION = {
+    "max_epsilon": "float, optional\nThe most that an accuracy may cost. Default: all that is left in the budget.",
+    "delta": "float\nThe probability that a key of one unit alone is shown. The budget must have a delta.",
+}
+_RAISES = """InvalidRequest
+    If the arguments do not fit together or the table's description cannot answer; nothing is spent.
+BudgetExceeded
+    If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
+TargetNotMet
+    If no level under the cap was accurate enough. The error carries the release that was paid for."""
 
-    >>> build_statistic("mean", "age", within=1, max_epsilon=1).question
-    'mean of age'
-    >>> build_statistic("mode", "age")
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a statistic, got 'mode'. Use one of: bounds, contingency-table, ...
-    """
-    if statistic not in STATISTICS:
-        raise InvalidRequest("Expected a statistic", got=statistic, do=f"Use one of: {', '.join(sorted(STATISTICS))}")
-    return STATISTICS[statistic](*subject, **terms)
+
+def _asks(statistic: Callable[..., Query]) -> Callable[[M], M]:
+    """Make a method explain wrong arguments, and describe its parameters as the statistic does."""
+    describe = share_parameters(_IN_SESSION, statistic, raises=_RAISES)
+    return lambda method: explain_arguments(describe(method))  # type: ignore[return-value]
 
 
 class StatisticMethods(ABC):
-    """One method per statistic. Each takes an accuracy (``within=``) or a privacy level (``epsilon=``)."""
+    """One method per statistic. Each takes an accuracy (``within=``) or a privacy level (``epsilon=``).
+
+    A method returns a ``Release``: the value, its interval and its receipt. With ``by=`` it is a ``GroupRelease``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from expost import Dataset, Session
+    >>> ages, cities = [*range(100)] * 50, ["Rome", "Rome", "Rome", "Oslo"] * 1250
+    >>> bounds = {"age": (0, 99), "pay": (0, 99)}
+    >>> table = pa.table({"age": ages, "pay": ages, "city": cities})
+    >>> people = Dataset(table, bounds=bounds, categories={"city": ["Oslo", "Rome"]})
+    >>> session = Session(people, budget=(200, 1e-5))
+    >>> abs(session.count(within=100).value - 5000) < 1000, session.count_distinct(epsilon=5).value > 4000
+    (True, True)
+    >>> abs(session.sum("age", within="5%").value - 247_500) < 100_000
+    True
+    >>> abs(session.mean("age", within=3).value - 49.5) < 20, abs(session.std("age", within=3).value - 28.9) < 20
+    (True, True)
+    >>> abs(session.variance("age", within="20%").value - 833) < 800
+    True
+    >>> session.covariance(["age", "pay"], epsilon=10).value.shape
+    (2, 2)
+    >>> list(session.summary(["age"], within="20%").value)
+    [('age', 'mean'), ('age', 'standard deviation')]
+    >>> list(session.histogram("age", edges=[0, 18, 65, 100], epsilon=1).value)
+    [0.0, 18.0, 65.0]
+    >>> list(session.contingency_table(["city"], epsilon=1).value)
+    ['Oslo', 'Rome']
+    >>> 20 < session.median("age", within=8).value < 80 and session.quantile("age", 0.9, rank_within=250).value > 50
+    True
+    >>> list(session.quantiles("age", [0.25, 0.75], within=8).value)
+    [0.25, 0.75]
+    >>> session.most_common("city", within=100).value, list(session.top_k("city", 1, within=100).value)
+    ('Rome', ['Rome'])
+    >>> session.bounds("age", epsilon=1, confidence=0.999999999).value
+    (0.0, 128.0)
+    >>> session.private_keys("city", epsilon=1, delta=1e-6).value
+    ('Oslo', 'Rome')
+    >>> sorted(session.count_by_private_keys("city", delta=1e-6, epsilon=2).value)
+    ['Oslo', 'Rome']
+    """
 
     @abstractmethod
     def _answer_query(self, query: Query) -> Release[Any]:
@@ -68,38 +115,23 @@ class StatisticMethods(ABC):
     def _epsilon_left(self) -> Fraction:
         """Return the epsilon that a new query may still ask for."""
 
-    def _find_cap(self, within: object, max_epsilon: Level, by: By = None) -> Level:
-        """Return the cap of an accuracy: by default all that is left, less what private keys cost."""
-        if within is None or max_epsilon is not None:
-            return max_epsilon
-        return self._epsilon_left() - sum((keys.epsilon for keys in stats.private_keys_in(by)), Fraction(0))
-
     def build_query(self, statistic: str, *subject: Any, **terms: Any) -> Query:
-        """Build the query of a statistic's name; an accuracy without a cap may cost all that is left.
+        """Build the query of a statistic's name; an accuracy without a cap may cost all that is left."""
+        if statistic not in STATISTICS:
+            raise InvalidRequest(
+                "Expected a statistic", got=statistic, do=f"Use one of: {', '.join(sorted(STATISTICS))}"
+            )
+        by_accuracy = any(terms.get(name) is not None for name in ("within", "rank_within"))
+        if by_accuracy and terms.get("max_epsilon") is None:
+            keys = sum((each.epsilon for each in stats.private_keys_in(terms.get("by"))), Fraction(0))
+            terms["max_epsilon"] = self._epsilon_left() - keys
+        return STATISTICS[statistic](*subject, **terms)
 
-        Parameters
-        ----------
-        statistic : str
-            The statistic's name, such as ``"mean"`` or ``"top-k"``.
-        *subject : object
-            The positional arguments of the statistic: its column or columns.
-        **terms : object
-            The keyword arguments of the statistic, such as ``within=3``.
+    def _ask(self, statistic: str, arguments: dict[str, Any]) -> Release[Any]:
+        """Answer a statistic with the arguments of one of the methods below, which has the statistic's parameters."""
+        return self._answer_query(self.build_query(statistic, **{k: v for k, v in arguments.items() if k != "self"}))
 
-        Returns
-        -------
-        Query
-
-        Raises
-        ------
-        InvalidRequest
-            If the name or an argument is unknown; nothing is spent.
-        """
-        within = terms.get("within") if terms.get("within") is not None else terms.get("rank_within")
-        cap = self._find_cap(within, terms.get("max_epsilon"), terms.get("by"))
-        return build_statistic(statistic, *subject, **(terms if cap is None else terms | {"max_epsilon": cap}))
-
-    @explain_arguments
+    @_asks(stats.Count)
     def count(
         self,
         *,
@@ -110,58 +142,10 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
     ) -> Release[Any]:
-        """Count rows, in all or in each group.
+        """Count rows, in all or in each group."""
+        return self._ask("count", locals())
 
-        Parameters
-        ----------
-        within : float or str, optional
-            The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-
-        Returns
-        -------
-        Release
-            The number of rows with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> release = session.count(within=100)
-        >>> abs(release.value - 5000) < 1000
-        True
-        """
-        query = stats.Count(
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.CountDistinct)
     def count_distinct(
         self,
         *,
@@ -172,57 +156,10 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
     ) -> Release[Any]:
-        """Count the different units (ids) that have a row, in all or in each group.
+        """Count the different units (ids) that have a row, in all or in each group."""
+        return self._ask("count-distinct", locals())
 
-        Parameters
-        ----------
-        within : float or str, optional
-            The error allowed, in units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-
-        Returns
-        -------
-        Release
-            The number of units with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"id": list(range(500)) * 2}), unit="id", max_rows_per_unit=2)
-        >>> session = Session(people, budget=20)
-        >>> abs(session.count_distinct(epsilon=5).value - 500) < 50
-        True
-        """
-        query = stats.CountDistinct(
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.CountByPrivateKeys)
     def count_by_private_keys(
         self,
         column: Column,
@@ -235,64 +172,10 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         keys_share: float = 0.25,
     ) -> Release[Any]:
-        """Count rows in each group of a column whose values are not public; rare groups are left out.
+        """Count rows in each group of a column whose values are not public; rare groups are left out."""
+        return self._ask("count-by-private-keys", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The column of texts or numbers to group by.
-        delta : float
-            The probability that a key of one unit alone is shown. The budget must have a delta.
-        within : float or str, optional
-            The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        keys_share : float, default 0.25
-            The part of ``epsilon`` or ``max_epsilon`` that finds the keys.
-
-        Returns
-        -------
-        GroupRelease
-            The number of rows of each key shown.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"city": ["Rome", "Oslo"] * 2000}))
-        >>> session = Session(people, budget=(20, 1e-5))
-        >>> release = session.count_by_private_keys("city", delta=1e-6, epsilon=2)
-        >>> sorted(release.value)
-        ['Oslo', 'Rome']
-        """
-        query = stats.CountByPrivateKeys(
-            column,
-            delta=delta,
-            within=within,
-            epsilon=epsilon,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon),
-            keys_share=keys_share,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Sum)
     def sum(
         self,
         column: Column,
@@ -308,71 +191,10 @@ class StatisticMethods(ABC):
         smallest: float = 1.0,
         largest: float = 2.0**40,
     ) -> Release[Any]:
-        """Add up a column's clipped values, in all or in each group.
+        """Add up a column's clipped values, in all or in each group."""
+        return self._ask("sum", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        within : float or str, optional
-            The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : (float, float) or "private", optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-            ``"private"`` finds some with a part of the epsilon first.
-        bounds_share : float, default 0.1
-            With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-        smallest, largest : float, default 1 and 2**40
-            With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-        Returns
-        -------
-        Release
-            The sum with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> abs(session.sum("age", within="5%").value - 247_500) < 100_000
-        True
-        """
-        query = stats.Sum(
-            column,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-            bounds_share=bounds_share,
-            smallest=smallest,
-            largest=largest,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Mean)
     def mean(
         self,
         column: Column,
@@ -388,71 +210,10 @@ class StatisticMethods(ABC):
         smallest: float = 1.0,
         largest: float = 2.0**40,
     ) -> Release[Any]:
-        """Average a column's clipped values, in all or in each group.
+        """Average a column's clipped values, in all or in each group."""
+        return self._ask("mean", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        within : float or str, optional
-            The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : (float, float) or "private", optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-            ``"private"`` finds some with a part of the epsilon first.
-        bounds_share : float, default 0.1
-            With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-        smallest, largest : float, default 1 and 2**40
-            With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-        Returns
-        -------
-        Release
-            The mean with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> abs(session.mean("age", within=3).value - 49.5) < 20
-        True
-        """
-        query = stats.Mean(
-            column,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-            bounds_share=bounds_share,
-            smallest=smallest,
-            largest=largest,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Variance)
     def variance(
         self,
         column: Column,
@@ -468,71 +229,10 @@ class StatisticMethods(ABC):
         smallest: float = 1.0,
         largest: float = 2.0**40,
     ) -> Release[Any]:
-        """Release the variance of a column's clipped values (divided by their number), in all or in each group.
+        """Release the variance of a column's clipped values (divided by their number), in all or in each group."""
+        return self._ask("variance", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        within : float or str, optional
-            The error allowed, in the square of the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : (float, float) or "private", optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-            ``"private"`` finds some with a part of the epsilon first.
-        bounds_share : float, default 0.1
-            With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-        smallest, largest : float, default 1 and 2**40
-            With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-        Returns
-        -------
-        Release
-            The variance with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> abs(session.variance("age", within="20%").value - 833) < 800
-        True
-        """
-        query = stats.Variance(
-            column,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-            bounds_share=bounds_share,
-            smallest=smallest,
-            largest=largest,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.StandardDeviation)
     def std(
         self,
         column: Column,
@@ -548,71 +248,10 @@ class StatisticMethods(ABC):
         smallest: float = 1.0,
         largest: float = 2.0**40,
     ) -> Release[Any]:
-        """Release the standard deviation of a column's clipped values, in all or in each group.
+        """Release the standard deviation of a column's clipped values, in all or in each group."""
+        return self._ask("std", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        within : float or str, optional
-            The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : (float, float) or "private", optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-            ``"private"`` finds some with a part of the epsilon first.
-        bounds_share : float, default 0.1
-            With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-        smallest, largest : float, default 1 and 2**40
-            With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-        Returns
-        -------
-        Release
-            The standard deviation with its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> abs(session.std("age", within=3).value - 28.9) < 20
-        True
-        """
-        query = stats.StandardDeviation(
-            column,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-            bounds_share=bounds_share,
-            smallest=smallest,
-            largest=largest,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Covariance)
     def covariance(
         self,
         columns: Sequence[Column],
@@ -625,64 +264,10 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         bounds: Sequence[Sequence[float] | None] | None = None,
     ) -> Release[Any]:
-        """Release the covariance matrix of several columns' clipped values.
+        """Release the covariance matrix of several columns' clipped values, with matrices of lower and upper ends."""
+        return self._ask("covariance", locals())
 
-        Parameters
-        ----------
-        columns : sequence of str or Expression
-            Two or more numeric columns.
-        within : float or str, optional
-            The error allowed, in the product of two columns' units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : sequence of (float, float) or None, optional
-            The limits to which each column is clipped, in its units. Default: those declared for the columns.
-
-        Returns
-        -------
-        Release
-            The matrix, with matrices of lower and upper ends; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> table = pa.table({"age": list(range(100)) * 50, "pay": list(range(100)) * 50})
-        >>> people = Dataset(table, bounds={"age": (0, 99), "pay": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> session.covariance(["age", "pay"], epsilon=10).value.shape
-        (2, 2)
-        """
-        query = stats.Covariance(
-            columns,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Histogram)
     def histogram(
         self,
         column: Column,
@@ -695,63 +280,10 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
     ) -> Release[Any]:
-        """Count the rows in each bin of a column.
+        """Count the rows in each bin of a column. The groups are named by their lower edges."""
+        return self._ask("histogram", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column to bin.
-        edges : sequence of float
-            The public edges of the bins, in the column's units, increasing.
-        within : float or str, optional
-            The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-
-        Returns
-        -------
-        GroupRelease
-            The number of rows in each bin, by its lower edge.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> list(session.histogram("age", edges=[0, 18, 65, 100], epsilon=1).value)
-        [0.0, 18.0, 65.0]
-        """
-        query = stats.Histogram(
-            column,
-            edges=edges,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.ContingencyTable)
     def contingency_table(
         self,
         columns: Sequence[Column],
@@ -762,57 +294,10 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
     ) -> Release[Any]:
-        """Count the rows of every combination of the categories of several columns.
+        """Count the rows of every combination of the categories of several columns."""
+        return self._ask("contingency-table", locals())
 
-        Parameters
-        ----------
-        columns : sequence of str or Expression
-            The columns of public categories.
-        within : float or str, optional
-            The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-
-        Returns
-        -------
-        GroupRelease
-            The number of rows of each combination.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"city": ["Rome", "Oslo"] * 2000}), categories={"city": ["Oslo", "Rome"]})
-        >>> session = Session(people, budget=20)
-        >>> list(session.contingency_table(["city"], epsilon=1).value)
-        ['Oslo', 'Rome']
-        """
-        query = stats.ContingencyTable(
-            columns,
-            within=within,
-            epsilon=epsilon,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon),
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Quantile)
     def quantile(
         self,
         column: Column,
@@ -829,76 +314,10 @@ class StatisticMethods(ABC):
         bounds: Sequence[float] | None = None,
         levels: int = 3,
     ) -> Release[Any]:
-        """Release one quantile of a column, in all or in each group.
+        """Release one quantile of a column, in all or in each group; with ``within`` it has an interval."""
+        return self._ask("quantile", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        share : float, default 0.5
-            Which quantile: 0.5 is the median.
-        within : float or str, optional
-            The error allowed in the value, in the column's units, or a share such as ``"5%"``. Give one of ``within``,
-            ``rank_within`` and ``epsilon``.
-        rank_within : float, optional
-            The error allowed in ranks: how many rows may lie between the answer and the quantile. Priced before the run.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        method : {"exponential", "smooth"}, default "exponential"
-            How a value is picked. ``"smooth"`` takes ``epsilon`` only.
-        bounds : (float, float), optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        levels : int, default 3
-            With ``within``: the levels of the tree of counts, 8 ** levels leaves.
-
-        Returns
-        -------
-        Release
-            The quantile, in the column's units, and, with ``within``, its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> session.quantile("age", 0.9, rank_within=250).value > 50
-        True
-        """
-        query = stats.Quantile(
-            column,
-            share,
-            within=within,
-            rank_within=rank_within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within if within is not None else rank_within, max_epsilon, by),
-            method=method,
-            bounds=bounds,
-            levels=levels,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Quantiles)
     def quantiles(
         self,
         column: Column,
@@ -913,69 +332,10 @@ class StatisticMethods(ABC):
         bounds: Sequence[float] | None = None,
         levels: int = 3,
     ) -> Release[Any]:
-        """Release several quantiles of a column from one tree of counts.
+        """Release several quantiles of a column from one tree of counts. The groups are named by their probabilities."""
+        return self._ask("quantiles", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        probabilities : sequence of float
-            The quantiles to release, each between 0 and 1.
-        within : float or str, optional
-            The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : (float, float), optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        levels : int, default 3
-            The levels of the tree: 8 ** levels leaves. More levels give finer answers and cost more.
-
-        Returns
-        -------
-        GroupRelease
-            Each quantile with its interval, by its probability, in the column's units.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> list(session.quantiles("age", [0.25, 0.75], within=8).value)
-        [0.25, 0.75]
-        """
-        query = stats.Quantiles(
-            column,
-            probabilities,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-            levels=levels,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Median)
     def median(
         self,
         column: Column,
@@ -991,73 +351,10 @@ class StatisticMethods(ABC):
         bounds: Sequence[float] | None = None,
         levels: int = 3,
     ) -> Release[Any]:
-        """Release the median of a column, in all or in each group.
+        """Release the median of a column, in all or in each group; with ``within`` it has an interval."""
+        return self._ask("median", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        within : float or str, optional
-            The error allowed in the value, in the column's units, or a share such as ``"5%"``. Give one of ``within``,
-            ``rank_within`` and ``epsilon``.
-        rank_within : float, optional
-            The error allowed in ranks: how many rows may lie between the answer and the median. Priced before the run.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        method : {"exponential", "smooth"}, default "exponential"
-            How a value is picked. ``"smooth"`` takes ``epsilon`` only.
-        bounds : (float, float), optional
-            The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        levels : int, default 3
-            With ``within``: the levels of the tree of counts, 8 ** levels leaves.
-
-        Returns
-        -------
-        Release
-            The median, in the column's units, and, with ``within``, its interval; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> 20 < session.median("age", within=8).value < 80
-        True
-        """
-        query = stats.Median(
-            column,
-            within=within,
-            rank_within=rank_within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within if within is not None else rank_within, max_epsilon, by),
-            method=method,
-            bounds=bounds,
-            levels=levels,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.MostCommon)
     def most_common(
         self,
         column: Column,
@@ -1070,65 +367,10 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         method: str = "permute-and-flip",
     ) -> Release[Any]:
-        """Release the most common of a column's public categories, in all or in each group.
+        """Release the most common of a column's public categories, in all or in each group."""
+        return self._ask("most-common", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The column of public categories.
-        within : float, optional
-            The shortfall allowed, in rows: how much rarer than the most common category the answer may be. Give either
-            this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        method : {"permute-and-flip", "exponential"}, default "permute-and-flip"
-            How the category is picked.
-
-        Returns
-        -------
-        Release
-            The category; a ``GroupRelease`` if ``by`` is given.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> table = pa.table({"city": ["Rome", "Rome", "Oslo"] * 900})
-        >>> people = Dataset(table, categories={"city": ["Oslo", "Rome"]})
-        >>> session = Session(people, budget=20)
-        >>> session.most_common("city", within=100).value
-        'Rome'
-        """
-        query = stats.MostCommon(
-            column,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            method=method,
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.TopK)
     def top_k(
         self,
         column: Column,
@@ -1141,64 +383,10 @@ class StatisticMethods(ABC):
         confidence: float = 0.95,
         max_epsilon: Level = None,
     ) -> Release[Any]:
-        """Release the ``k`` most common of a column's public categories, with their counts.
+        """Release the ``k`` most common of a column's public categories, with their counts, the most common first."""
+        return self._ask("top-k", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The column of public categories.
-        k : int
-            How many categories to report.
-        within : float or str, optional
-            The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-
-        Returns
-        -------
-        GroupRelease
-            The categories with their numbers of rows, the most common first.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> table = pa.table({"city": ["Rome", "Rome", "Oslo"] * 900})
-        >>> people = Dataset(table, categories={"city": ["Oslo", "Rome"]})
-        >>> session = Session(people, budget=20)
-        >>> list(session.top_k("city", 1, within=100).value)
-        ['Rome']
-        """
-        query = stats.TopK(
-            column,
-            k,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.ApproximateBounds)
     def bounds(
         self,
         column: Column,
@@ -1209,98 +397,17 @@ class StatisticMethods(ABC):
         largest: float = 2.0**40,
         where: Where = None,
     ) -> Release[Any]:
-        """Find rough bounds for a column whose range is unknown.
+        """Find rough bounds for a column whose range is unknown: a pair, in the column's units."""
+        return self._ask("bounds", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The numeric column.
-        epsilon : float
-            The privacy level.
-        confidence : float, default 0.95
-            The probability that no *empty* bin is mistaken for a filled one.
-        smallest, largest : float, default 1 and 2**40
-            The range of sizes to search, in the column's units. Do not read it off the data.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-
-        Returns
-        -------
-        Release
-            The pair of bounds, in the column's units.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}))
-        >>> session = Session(people, budget=20)
-        >>> session.bounds("age", epsilon=1, confidence=0.999999999).value
-        (0.0, 128.0)
-        """
-        query = stats.ApproximateBounds(
-            column, epsilon=epsilon, confidence=confidence, smallest=smallest, largest=largest, where=where
-        )
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.PrivateKeys)
     def private_keys(
-        self,
-        column: Column,
-        *,
-        epsilon: float | Fraction,
-        delta: float | Fraction,
-        where: Where = None,
+        self, column: Column, *, epsilon: float | Fraction, delta: float | Fraction, where: Where = None
     ) -> Release[Any]:
-        """Find the values of a column that enough units have, where the values are not public.
+        """Find the values of a column that enough units have, where they are not public. Those found are public then."""
+        return self._ask("private-keys", locals())
 
-        Parameters
-        ----------
-        column : str or Expression
-            The column of texts or numbers whose values are searched.
-        epsilon : float
-            The privacy level of the noisy counts.
-        delta : float
-            The probability that a key of one unit alone is shown. The budget must have a delta.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-
-        Returns
-        -------
-        Release
-            The tuple of keys shown, which are public from then on.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"city": ["Rome", "Oslo"] * 2000}))
-        >>> session = Session(people, budget=(20, 1e-5))
-        >>> session.private_keys("city", epsilon=1, delta=1e-6).value
-        ('Oslo', 'Rome')
-        """
-        query = stats.PrivateKeys(column, epsilon=epsilon, delta=delta, where=where)
-        return self._answer_query(query)
-
-    @explain_arguments
+    @_asks(stats.Summary)
     def summary(
         self,
         columns: Sequence[Column],
@@ -1313,58 +420,5 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
         bounds: Mapping[str, Sequence[float]] | None = None,
     ) -> Release[Any]:
-        """Release mean and standard deviation of several columns, from one release per column.
-
-        Parameters
-        ----------
-        columns : sequence of str or Expression
-            The numeric columns.
-        within : float or str, optional
-            The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-        epsilon : float, optional
-            A fixed privacy level instead of an accuracy.
-        by : str, Expression, PrivateKeys or a list of these, optional
-            Group by these columns: public categories, or private keys, which are found first.
-        where : str or Expression, optional
-            Keep only the rows for which this holds, such as ``"age >= 65"``.
-        confidence : float, default 0.95
-            The probability with which all intervals hold at once.
-        max_epsilon : float, optional
-            The most that an accuracy may cost. Default: all that is left in the budget.
-        bounds : mapping from str to (float, float), optional
-            The limits to which columns are clipped, in their units. Default: those declared for the columns.
-
-        Returns
-        -------
-        GroupRelease
-            Each statistic, by column and name.
-
-        Raises
-        ------
-        InvalidRequest
-            If the arguments do not fit together or the table's description cannot answer; nothing is spent.
-        BudgetExceeded
-            If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
-        TargetNotMet
-            If no level under the cap was accurate enough. The error carries the release that was paid for.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from expost import Dataset, Session
-        >>> people = Dataset(pa.table({"age": list(range(100)) * 50}), bounds={"age": (0, 99)})
-        >>> session = Session(people, budget=20)
-        >>> list(session.summary(["age"], within="20%").value)
-        [('age', 'mean'), ('age', 'standard deviation')]
-        """
-        query = stats.Summary(
-            columns,
-            within=within,
-            epsilon=epsilon,
-            by=by,
-            where=where,
-            confidence=confidence,
-            max_epsilon=self._find_cap(within, max_epsilon, by),
-            bounds=bounds,
-        )
-        return self._answer_query(query)
+        """Release mean and standard deviation of several columns, from one release per column."""
+        return self._ask("summary", locals())

@@ -44,18 +44,6 @@ class ColumnQuery(GradualQuery):
     ----------
     column : str or Expression
         The numeric column.
-    within : float or str, optional
-        The error allowed, in the units of the value, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
     bounds : (float, float) or "private", optional
         The limits to which values are clipped, in the column's units. Default: those declared for the column.
         ``"private"`` finds some with a part of the epsilon first.
@@ -82,12 +70,10 @@ class ColumnQuery(GradualQuery):
 
     @property
     def bounded_first(self) -> PrivatelyBounded | None:
-        """Return the two stages of a query with private bounds, or None if its bounds are public."""
         return PrivatelyBounded(self) if isinstance(self.bounds, str) and self.bounds == "private" else None
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         stages = self.bounded_first
         return super().question if stages is None else stages.question
 
@@ -96,23 +82,6 @@ class ColumnQuery(GradualQuery):
         """Fit the query to a dataset and the clipped column."""
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         return self._design_column(dataset, self._clip_column(dataset))
 
     def _clip_column(self, dataset: Dataset) -> Measured:
@@ -134,35 +103,6 @@ class Sum(ColumnQuery):
     Numerics: values become whole steps before they are added; sums are exact integers, sampling is exact.
     Reference: GRS09, Definition 2.1 (mechanism); LNRWW17, Theorem 2.7 (a gradual release costs its last rung).
 
-    Parameters
-    ----------
-    column : str or Expression
-        The numeric column to add up.
-    within : float or str, optional
-        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    bounds : (float, float) or "private", optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        ``"private"`` finds some with a part of the epsilon first.
-    bounds_share : float, default 0.1
-        With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-    smallest, largest : float, default 1 and 2**40
-        With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
-
     Examples
     --------
     >>> Sum("age", epsilon=0.1, by="city").question
@@ -171,7 +111,6 @@ class Sum(ColumnQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"sum of {self.column}"
 
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
@@ -227,35 +166,6 @@ class Mean(ColumnQuery):
     Numerics: values become whole steps before they are added; sums are exact integers, sampling is exact.
     Reference: WZLDSG20, Section 4 (middle of the interval); docs/proofs/shares.md (two shares, intervals).
 
-    Parameters
-    ----------
-    column : str or Expression
-        The numeric column to average.
-    within : float or str, optional
-        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    bounds : (float, float) or "private", optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        ``"private"`` finds some with a part of the epsilon first.
-    bounds_share : float, default 0.1
-        With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-    smallest, largest : float, default 1 and 2**40
-        With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
-
     Examples
     --------
     >>> Mean("age", within=1, max_epsilon=1).question
@@ -266,11 +176,9 @@ class Mean(ColumnQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"mean of {self.column}"
 
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
-        """Fit the query to a dataset."""
         clamp = measured.clamp
         if _count_is_free(self, dataset):
             return self.fit_design(dataset, CentredForm(clamp), CentredMeanReader(clamp), measured=[measured])
@@ -298,32 +206,8 @@ class Variance(ColumnQuery):
 
     Parameters
     ----------
-    column : str or Expression
-        The numeric column.
     within : float or str, optional
         The error allowed, in the square of the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    bounds : (float, float) or "private", optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        ``"private"`` finds some with a part of the epsilon first.
-    bounds_share : float, default 0.1
-        With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-    smallest, largest : float, default 1 and 2**40
-        With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -333,11 +217,9 @@ class Variance(ColumnQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"variance of {self.column}"
 
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
-        """Fit the query to a dataset."""
         clamp = measured.clamp
         return self.fit_design(dataset, SquareForm(clamp), VarianceReader(clamp), measured=[measured])
 
@@ -353,35 +235,6 @@ class StandardDeviation(ColumnQuery):
     Numerics: as ``Variance``; the root is taken after the noise.
     Reference: docs/proofs/shares.md (three shares, intervals).
 
-    Parameters
-    ----------
-    column : str or Expression
-        The numeric column.
-    within : float or str, optional
-        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    bounds : (float, float) or "private", optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-        ``"private"`` finds some with a part of the epsilon first.
-    bounds_share : float, default 0.1
-        With private bounds: the part of ``epsilon`` or ``max_epsilon`` that finds them.
-    smallest, largest : float, default 1 and 2**40
-        With private bounds: the range of sizes to search, in the column's units. Do not read it off the data.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
-
     Examples
     --------
     >>> StandardDeviation("age", epsilon=1).question
@@ -390,11 +243,9 @@ class StandardDeviation(ColumnQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"standard deviation of {self.column}"
 
     def _design_column(self, dataset: Dataset, measured: Measured) -> Design:
-        """Fit the query to a dataset."""
         clamp = measured.clamp
         return self.fit_design(dataset, SquareForm(clamp), DeviationReader(clamp), measured=[measured])
 

@@ -50,25 +50,8 @@ class Summary(TableQuery):
     ----------
     columns : sequence of str or Expression
         The numeric columns.
-    within : float or str, optional
-        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
     bounds : mapping from str to (float, float), optional
         The limits to which columns are clipped, in their units. Default: those declared for the columns.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -106,7 +89,6 @@ class Summary(TableQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"summary of {', '.join(map(str, self.columns))}"
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> SummaryPlan:

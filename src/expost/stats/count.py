@@ -42,21 +42,6 @@ class Count(GradualQuery):
     ----------
     within : float or str, optional
         The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -71,7 +56,6 @@ class Count(GradualQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return "count of rows"
 
     def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
@@ -79,23 +63,6 @@ class Count(GradualQuery):
         return ()
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         design = self.fit_design(dataset, CountForm(), TotalReader(least=0), inner_axes=self._inner_axes(dataset))
         if dataset.rows is not None and design.tally.where is None and not design.axes and dataset.unit.is_row:
             raise InvalidRequest("The number of rows is public under replace-one adjacency", do="Use dataset.rows")
@@ -121,21 +88,6 @@ class CountDistinct(Count):
     ----------
     within : float or str, optional
         The error allowed, in units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -145,27 +97,9 @@ class CountDistinct(Count):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return "count of distinct units"
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset; if a row is a unit, units are rows.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         if dataset.unit.is_row:
             return super().design(dataset)
         return self.fit_design(dataset, CountForm(), TotalReader(least=0), once=True)
@@ -188,23 +122,6 @@ class Histogram(Count):
         The numeric column to bin.
     edges : sequence of float
         The public edges of the bins, in the column's units, increasing.
-    within : float or str, optional
-        The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -217,11 +134,9 @@ class Histogram(Count):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"histogram of {self.column}"
 
     def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
-        """Return the bins."""
         expression = dataset.expression(self.column)
         dataset.clamp(expression, (0, 1))  # raises for a column that is not numeric
         return (Bins.of(expression, self.edges),)
@@ -247,21 +162,6 @@ class ContingencyTable(Count):
     ----------
     columns : sequence of str or Expression
         The columns of public categories.
-    within : float or str, optional
-        The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -278,7 +178,6 @@ class ContingencyTable(Count):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return "contingency table"
 
     @property
@@ -307,23 +206,6 @@ class TopK(Count):
         The column of public categories.
     k : int
         How many categories to report.
-    within : float or str, optional
-        The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -341,11 +223,9 @@ class TopK(Count):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"top {self.k} of {self.column}"
 
     def _inner_axes(self, dataset: Dataset) -> tuple[Axis, ...]:
-        """Return the categories."""
         return (dataset.axis(self.column),)
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
@@ -381,21 +261,6 @@ class CountByPrivateKeys(Count):
         The probability that a key of one unit alone is shown.
     keys_share : float, default 0.25
         The part of ``epsilon`` or ``max_epsilon`` that finds the keys.
-    within : float or str, optional
-        The error allowed, in rows, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -428,7 +293,6 @@ class CountByPrivateKeys(Count):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return self.keys_first.question
 
     @property

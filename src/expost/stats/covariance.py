@@ -40,7 +40,6 @@ class CovarianceReader(ClimbedReader):
     form: MomentForm
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Return whether the noisy number of rows is well above the noise."""
         columns = len(self.form.clamps)
         return np.asarray(noisy[: 3 * columns].sum(axis=0) > CLEAR_OF_NOISE * columns * scale)
 
@@ -97,23 +96,8 @@ class Covariance(GradualQuery):
         Two or more numeric columns.
     within : float or str, optional
         The error allowed, in the product of two columns' units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
     bounds : sequence of (float, float) or None, optional
         The limits to which each column is clipped, in its units. Default: those declared for the columns.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -136,27 +120,9 @@ class Covariance(GradualQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return "covariance of " + ", ".join(map(str, self.columns))
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         expressions = [dataset.expression(column) for column in self.columns]
         limits = self.bounds if self.bounds is not None else (None,) * len(expressions)
         clamps = tuple(dataset.clamp(each, bounds) for each, bounds in zip(expressions, limits, strict=True))

@@ -95,16 +95,6 @@ class GradualQuery(TableQuery):
         ----------
         dataset : Dataset
             The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
         """
 
     def _alternative_designs(self, dataset: Dataset) -> list[Design]:
@@ -125,28 +115,8 @@ class GradualQuery(TableQuery):
     ) -> Design:
         """Return the design for this query's groups and filter.
 
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        form : Form
-            Which integers are added up; it fixes the sensitivity.
-        reader : Reader
-            How values and intervals are read off noisy integers.
-        measured : sequence of Measured, default empty
-            The columns that are added up, with the limits to which they are clipped.
-        inner_axes : sequence of Axis, default empty
-            Axes that split each group further, such as bins.
-        once : bool, default False
-            Count each unit once per cell.
-        leaves : int, default 1
-            How many cells of the last axis make up one group.
-        bounds : mapping, optional
-            The bounds that the receipt states. Default: those of ``measured``.
-
-        Returns
-        -------
-        Design
+        ``form`` fixes the sensitivity. ``inner_axes`` split each group further, such as bins; ``leaves`` cells of the
+        last axis make up one group. The receipt states ``bounds``, by default those of ``measured``.
         """
         axes = (*self._group_axes(dataset), *inner_axes)
         degree = {"degree": form.degree} if measured else {}

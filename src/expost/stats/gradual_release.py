@@ -277,10 +277,6 @@ class ReleaseCache(SingleOwner):
         ----------
         key : str
             The key of the sealed vector, from ``Design.cache_key``.
-
-        Returns
-        -------
-        GradualRelease or None
         """
         state = None if self._store is None else self._store.kept(f"path:{key}")
         if state is not None and state != self._stored.get(key):
@@ -296,10 +292,6 @@ class ReleaseCache(SingleOwner):
             The key of the sealed vector.
         release : GradualRelease
             The release, as far as it was read.
-
-        Returns
-        -------
-        None
 
         Raises
         ------
@@ -326,10 +318,5 @@ class ReleaseCache(SingleOwner):
         return self._store is None and not self._releases
 
     def keys(self) -> Iterable[str]:
-        """Return the keys of the releases kept in memory.
-
-        Returns
-        -------
-        iterable of str
-        """
+        """Return the keys of the releases kept in memory."""
         return self._releases.keys()

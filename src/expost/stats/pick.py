@@ -132,21 +132,6 @@ class MostCommon(TableQuery):
         How the category is picked.
     within : float, optional
         The shortfall allowed, in rows. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -166,7 +151,6 @@ class MostCommon(TableQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"most common {self.column}"
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> MostCommonPlan:
@@ -218,5 +202,4 @@ class MostCommonPlan(PickPlan):
         return dataset.measure_parts(CountForm(), self.tally, parts=parts, secret=secret, under=self.sensitivity)
 
     def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """Return one category."""
         return self.tally.axes[-1].labels[self.mechanism.release(sealed, bits=bits)]

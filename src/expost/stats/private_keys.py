@@ -374,10 +374,6 @@ class ByPrivateKeys:
         request_id : str, optional
             The name of the request; the keys' requests are named after it.
 
-        Returns
-        -------
-        Release
-
         Raises
         ------
         TargetNotMet

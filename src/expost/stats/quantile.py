@@ -60,7 +60,6 @@ class QuantileReader(ClimbedReader):
     probabilities: tuple[Fraction, ...]
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Return whether the noisy number of rows is well above the noise."""
         return np.asarray(noisy[:BRANCHES].sum(axis=0) > CLEAR_OF_NOISE * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
@@ -96,7 +95,7 @@ class TreeQuery(GradualQuery):
     bounds : (float, float), optional
         The limits to which values are clipped, in the column's units. Default: those declared for the column.
     levels : int, default 3
-        The levels of the tree, 1 to 4.
+        The levels of the tree, 1 to 4: 8 ** levels leaves. More levels give finer answers and cost more.
     """
 
     column: Column
@@ -113,23 +112,6 @@ class TreeQuery(GradualQuery):
         raise NotImplementedError
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         expression, form = dataset.expression(self.column), TreeForm(self.levels)
         clamp = dataset.clamp(expression, self.bounds)
         leaves = Bins.of(expression, leaf_edges(clamp, form).tolist(), clamped=True)
@@ -155,31 +137,8 @@ class Quantiles(TreeQuery):
 
     Parameters
     ----------
-    column : str or Expression
-        The numeric column.
     probabilities : sequence of float
         The quantiles to release, each between 0 and 1.
-    within : float or str, optional
-        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    bounds : (float, float), optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-    levels : int, default 3
-        The levels of the tree: 8 ** levels leaves. More levels give finer answers and cost more.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -199,31 +158,12 @@ class Quantiles(TreeQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"quantiles {', '.join(str(float(share)) for share in self.probabilities)} of {self.column}"
 
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
-        """Return the probabilities to read off the tree."""
         return tuple(self.probabilities)  # type: ignore[arg-type]
 
     def design(self, dataset: Dataset) -> Design:
-        """Fit the query to a dataset, and state the leaves on the receipt.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-
-        Returns
-        -------
-        Design
-            What is added up and how it is read.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        """
         design = super().design(dataset)
         return replace(design, terms={**design.terms, "leaves": design.leaves})
 
@@ -265,8 +205,6 @@ class Quantile(TreeQuery):
 
     Parameters
     ----------
-    column : str or Expression
-        The numeric column.
     share : float, default 0.5
         Which quantile: 0.5 is the median.
     within : float or str, optional
@@ -274,27 +212,8 @@ class Quantile(TreeQuery):
         ``rank_within`` and ``epsilon``.
     rank_within : float, optional
         The error allowed in ranks: how many rows may lie between the answer and the quantile. Priced before the run.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
     method : {"exponential", "smooth"}, default "exponential"
         How a value is picked. ``"smooth"`` takes ``epsilon`` only.
-    bounds : (float, float), optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-    levels : int, default 3
-        With ``within``: the levels of the tree.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
 
     Examples
     --------
@@ -335,11 +254,9 @@ class Quantile(TreeQuery):
 
     @property
     def subject(self) -> str:
-        """Return what is asked for."""
         return f"quantile {float(self.share)} of {self.column}"
 
     def _tree_probabilities(self) -> tuple[Fraction, ...]:
-        """Return the one probability to read off the tree."""
         return (Fraction(self.share),)
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> Plan:  # type: ignore[override]
@@ -397,37 +314,6 @@ class Quantile(TreeQuery):
 class Median(Quantile):
     """The median of a column; the same as ``Quantile(column, 0.5)``.
 
-    Parameters
-    ----------
-    column : str or Expression
-        The numeric column.
-    within : float or str, optional
-        The error allowed in the value, in the column's units, or a share such as ``"5%"``. Give one of ``within``,
-        ``rank_within`` and ``epsilon``.
-    rank_within : float, optional
-        The error allowed in ranks: how many rows may lie between the answer and the median. Priced before the run.
-    epsilon : float, optional
-        A fixed privacy level instead of an accuracy.
-    confidence : float, default 0.95
-        The probability with which all intervals hold at once.
-    max_epsilon : float, optional
-        The most that an accuracy may cost. It is needed where the price depends on the data.
-    where : str or Expression, optional
-        Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a list of these, optional
-        Group by these columns: public categories, or private keys, which are found first.
-    method : {"exponential", "smooth"}, default "exponential"
-        How a value is picked. ``"smooth"`` takes ``epsilon`` only.
-    bounds : (float, float), optional
-        The limits to which values are clipped, in the column's units. Default: those declared for the column.
-    levels : int, default 3
-        With ``within``: the levels of the tree.
-
-    Raises
-    ------
-    InvalidRequest
-        If the arguments do not fit together; nothing is spent.
-
     Examples
     --------
     >>> Median("age", epsilon=0.5).question
@@ -448,7 +334,6 @@ class QuantilePickPlan(PickPlan):
         return dataset.measure_steps(self.tally, secret=draw_bounding_secret(), under=self.sensitivity)
 
     def pick(self, sealed: Sealed, bits: BitSource | None) -> float:
-        """Return one value."""
         step = self.mechanism.release(sealed, bits=bits)
         exponential = isinstance(self.mechanism, ExponentialQuantile)
         return self.clamp.to_roundest(int(step)) if exponential else self.clamp.to_value(step)

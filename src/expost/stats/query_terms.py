@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
 
-from expost.core import BudgetExceeded, InvalidRequest, Measure, Target, explain_arguments
+from expost.core import BudgetExceeded, InvalidRequest, Measure, Target, explain_arguments, share_parameters
 from expost.core.rational import rational
 from expost.data import Expression
 
@@ -18,16 +18,20 @@ Level = float | Fraction | None
 
 Q = TypeVar("Q")
 
+_RAISES = """InvalidRequest
+    If the arguments do not fit together; nothing is spent."""
+
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 def statistic(cls: type[Q]) -> type[Q]:
     """Make a query class a frozen dataclass whose constructor explains wrong arguments.
 
-    Queries compare by identity: two expressions compared with ``==`` make a third one.
+    Queries compare by identity: two expressions compared with ``==`` make a third one. A docstring need not describe
+    parameters that a base class describes.
     """
     made = dataclass(frozen=True, eq=False)(cls)
     made.__init__ = explain_arguments(made.__init__)  # type: ignore[method-assign]
-    return made
+    return share_parameters(*cls.__mro__[1:], raises=_RAISES)(made)
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,6 @@ class CentredMeanReader(ClippedReader):
     """
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
-        """Return whether the noisy number of rows is well above the noise."""
         return np.asarray(noisy[1] > CLEAR_OF_NOISE * scale)
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:

@@ -29,17 +29,17 @@ class TableQuery(ABC):
     Parameters
     ----------
     within : float or str, optional
-        The error allowed, in the units of the value, or a share such as ``"5%"``. Give either this or ``epsilon``.
-    epsilon : float or Fraction, optional
-        A fixed privacy level.
+        The error allowed, in the column's units, or a share of the answer such as ``"5%"``. Give either this or ``epsilon``.
+    epsilon : float, optional
+        A fixed privacy level instead of an accuracy.
     confidence : float, default 0.95
         The probability with which all intervals hold at once.
-    max_epsilon : float or Fraction, optional
-        The most that an accuracy may cost.
+    max_epsilon : float, optional
+        The most that an accuracy may cost. It is needed where the price depends on the data.
     where : str or Expression, optional
         Keep only the rows for which this holds, such as ``"age >= 65"``.
-    by : str, Expression, PrivateKeys or a sequence of these, optional
-        Group by these columns: public categories, or private keys that are found first.
+    by : str, Expression, PrivateKeys or a list of these, optional
+        Group by these columns: public categories, or private keys, which are found first.
     """
 
     within: float | str | None = field(default=None, kw_only=True)
@@ -112,11 +112,6 @@ class TableQuery(ABC):
             The table, of which only the description is read.
         context : PlanContext, optional
             The cache of earlier releases, and the definitions of the accounts that will pay.
-
-        Returns
-        -------
-        Plan
-            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
 
         Raises
         ------

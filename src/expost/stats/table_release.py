@@ -28,30 +28,15 @@ class TableRelease(Release[T]):
     """A release that converts to Arrow, pandas and polars. All of its columns are public."""
 
     def to_arrow(self) -> pa.Table:
-        """Return the release as an Arrow table.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Return the release as an Arrow table."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """Return the table as a pandas frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-        """
+        """Return the table as a pandas frame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return the table as a polars frame.
-
-        Returns
-        -------
-        polars.DataFrame
-        """
+        """Return the table as a polars frame."""
         try:
             polars = importlib.import_module("polars")
         except ModuleNotFoundError:
@@ -67,12 +52,7 @@ class AnswerRelease(TableRelease[T]):
         return Release.__repr__(self).replace("AnswerRelease(", "Release(", 1)
 
     def to_arrow(self) -> pa.Table:
-        """Return one row: question, value, low, high, epsilon (what was paid), met.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Return one row: question, value, low, high, epsilon (what was paid), met."""
         low, high = (None, None) if self.interval is None else self.interval
         value = list(self.value) if isinstance(self.value, tuple) else self.value
         paid = float(self.receipt.bill.amounts().get("epsilon", Fraction(0)))
@@ -80,17 +60,7 @@ class AnswerRelease(TableRelease[T]):
         return pa.Table.from_pylist([row | {"epsilon": paid, "met": self.receipt.outcome.met}])
 
     def plot(self, path: str | None = None) -> Any:
-        """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb.
-
-        Parameters
-        ----------
-        path : str, optional
-            A PNG or SVG file to write.
-
-        Returns
-        -------
-        figure
-        """
+        """Draw the climb (rung, interval, target), or the value with its error bar if there was no climb."""
         return draw_picture("climb" if self.climb else "groups", self, path=path)
 
 
@@ -101,12 +71,7 @@ class MatrixRelease(TableRelease[Any]):
     columns: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per entry: first, second, value, low, high.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Return one row per entry: first, second, value, low, high."""
         size = range(len(self.columns))
         low, high = (np.full_like(self.value, np.nan),) * 2 if self.interval is None else self.interval
         table: dict[str, Any] = {
@@ -116,17 +81,7 @@ class MatrixRelease(TableRelease[Any]):
         return pa.table(table | {name: m.ravel() for name, m in (("value", self.value), ("low", low), ("high", high))})
 
     def plot(self, path: str | None = None) -> Any:
-        """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given.
-
-        Parameters
-        ----------
-        path : str, optional
-            A PNG or SVG file to write.
-
-        Returns
-        -------
-        figure
-        """
+        """Draw the entries with their error bars; to a PNG or SVG file if ``path`` is given."""
         return draw_picture("groups", self, path=path)
 
 
@@ -211,10 +166,6 @@ class Groups(Mapping[Any, Any]):
             The privacy level at which each group was read.
         met : array of bool
             Whether each group reached the target.
-
-        Returns
-        -------
-        Groups
         """
         value, low, high = numbers.tolist()
         rows = zip(labels, value, low, high, levels, met.tolist(), strict=True)
@@ -267,12 +218,7 @@ class GroupRelease(TableRelease[Groups]):
         return f"GroupRelease({self.value!r}, {self.receipt.bill}{warning})"
 
     def to_arrow(self) -> pa.Table:
-        """Return a table with the group columns, value, low, high, epsilon and met.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Return a table with the group columns, value, low, high, epsilon and met."""
         groups = self.value
         labels = [row.label if len(groups.columns) > 1 else (row.label,) for row in groups.rows]
         table: dict[str, Any] = {name: [label[place] for label in labels] for place, name in enumerate(groups.columns)}
@@ -288,10 +234,6 @@ class GroupRelease(TableRelease[Groups]):
         ----------
         path : str, optional
             A PNG or SVG file to write.
-
-        Returns
-        -------
-        figure
         """
         return draw_picture("groups", self, path=path)
 
@@ -303,27 +245,12 @@ class HistogramRelease(GroupRelease):
     edges: tuple[float, ...] = ()
 
     def to_arrow(self) -> pa.Table:
-        """Return the table of groups, with the upper edge of each bin after the lower one.
-
-        Returns
-        -------
-        pyarrow.Table
-        """
+        """Return the table of groups, with the upper edge of each bin after the lower one."""
         table, column = super().to_arrow(), len(self.value.columns) - 1
         upper = dict(itertools.pairwise(self.edges))
         ends = pa.array([upper[low] for low in table.column(column).to_pylist()])
         return table.add_column(column + 1, f"{self.value.columns[-1]} to", ends)
 
     def plot(self, path: str | None = None) -> Any:
-        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given.
-
-        Parameters
-        ----------
-        path : str, optional
-            A PNG or SVG file to write.
-
-        Returns
-        -------
-        figure
-        """
+        """Draw bars with error bars; to a PNG or SVG file if ``path`` is given."""
         return draw_picture("groups", self, path=path, edges=self.edges)

@@ -118,11 +118,9 @@ class AnovaTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"one-way ANOVA: {self.value} by {self.by}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> AnovaPlan:
-        """Fit the test to a dataset's public description."""
         size = TableSize.of_dataset(dataset, self.expected_rows)
         bounds = read_column_bounds(dataset, self.value)
         groups = check_categories(dataset, self.by)
@@ -189,7 +187,6 @@ class AnovaPlan(GroupMeansPlan):
     """A priced test of several means."""
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source = bits or system_bits()
         noisy = self.release_groups(sealed, source)
         verdict = HypothesisVerdict(

@@ -127,12 +127,10 @@ class BinomialTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         null = float(probability(self.null, "null"))
         return f"binomial test: share of rows with {self.column} = {self.equals!r}, null {null:.6g}, {self.alternative}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> BinomialPlan:
-        """Fit the test to a dataset's public description."""
         check_values(dataset, self.column, [self.equals])
         return self._plan_for_size(TableSize.of_dataset(dataset, self.expected_rows), self.question)
 
@@ -209,11 +207,9 @@ class BinomialPlan(HypothesisPlan):
         return Sealed(np.array(exact), Sensitivity(1, Norm.L1, self.size.adjacency))
 
     def release_numbers(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """Return the noisy counts."""
         return add_laplace_noise(sealed, self.price.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source = bits or system_bits()
         noisy, public = self.release_numbers(sealed, source), self.size.rows is not None
         verdict, interval = self._judge_count(noisy, source) if public else self._judge_pair(noisy)

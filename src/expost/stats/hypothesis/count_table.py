@@ -60,7 +60,6 @@ class CountTablePlan(HypothesisPlan, ABC):
         return Sealed(counts.ravel(), Sensitivity(self.size.cell_sensitivity, Norm.L1, self.size.adjacency))
 
     def release_numbers(self, sealed: Sealed, bits: BitSource | None) -> Floats:
-        """Return the noisy counts."""
         return np.asarray(add_laplace_noise(sealed, self.price.epsilon, bits), np.float64)
 
     def release_table_verdict(

@@ -118,11 +118,9 @@ class GoodnessOfFitTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"goodness of fit: {self.column}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> GoodnessOfFitPlan:
-        """Fit the test to a dataset's public description."""
         if len(dataset.categories.get(self.column, ())) != len(self.chances):
             raise InvalidRequest(
                 "Expected one probability for each public category",
@@ -177,7 +175,6 @@ class GoodnessOfFitPlan(CountTablePlan):
     law: Floats
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source, scale, rows = bits or system_bits(), self.scale, self.size.rows
         noisy = self.release_numbers(sealed, source)
         if rows is None:

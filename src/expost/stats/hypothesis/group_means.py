@@ -403,5 +403,4 @@ class GroupMeansPlan(HypothesisPlan, ABC):
         return sealed.release_groups(self.shares, public_sizes=self.public_sizes, bits=bits)
 
     def release_numbers(self, sealed: GroupTotals, bits: BitSource | None) -> Floats:
-        """Return the noisy totals in one row."""
         return self.release_groups(sealed, bits).numbers

@@ -69,15 +69,6 @@ _HELD_TYPES: dict[Kind, tuple[type, ...]] = {
 class TableSize:
     """The number of rows as far as it is public, and a public guess for prices where it is not.
 
-    Parameters
-    ----------
-    rows : int or None
-        The public number of rows under replace-one; None under add-remove, where it is private.
-    expected : int or None
-        A public guess of the number of rows, for which a power is priced.
-
-    Examples
-    --------
     >>> TableSize.of_sample(100, adjacency="replace-one").cell_sensitivity
     2
     >>> TableSize.of_sample(100, adjacency="add-remove").rows is None

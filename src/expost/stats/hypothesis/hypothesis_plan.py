@@ -181,27 +181,6 @@ class HypothesisQuery(ABC):
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> HypothesisPlan:
         """Fit the test to a dataset's public description and find its price. Reads no rows.
 
-        Parameters
-        ----------
-        dataset : Dataset
-            The table.
-        context : PlanContext, optional
-            Not used: hypothesis tests do not continue earlier releases.
-
-        Returns
-        -------
-        HypothesisPlan
-            The priced test, ready for ``measure`` and ``climb``.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query, or a row is not one person.
-        BudgetExceeded
-            If the price is above ``max_epsilon``.
-
-        Examples
-        --------
         >>> import pyarrow as pa
         >>> from expost.stats.hypothesis import BinomialTest
         >>> dataset = Dataset(pa.table({"late": [True, False]}))

@@ -46,19 +46,6 @@ _NEARLY_SURE = 0.995  # share of the true reference's rejections that the drawn 
 class HypothesisPrice:
     """The epsilon of a run, and what is known about the power it buys.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        The privacy cost of the run.
-    outcome : Outcome, default FIXED
-        Whether the power is certified or estimated, or epsilon was given.
-    basis : str, optional
-        What the power rests on, as printed on the receipt.
-    target : Target, optional
-        The power and level asked for.
-
-    Examples
-    --------
     >>> HypothesisPrice(Fraction(1, 10)).outcome
     <Outcome.FIXED: 'fixed epsilon'>
     """

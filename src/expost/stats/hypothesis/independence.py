@@ -122,11 +122,9 @@ class IndependenceTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"independence: {self.first} by {self.second}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> IndependencePlan:
-        """Fit the test to a dataset's public description."""
         size = TableSize.of_dataset(dataset, self.expected_rows)
         categories = tuple(check_categories(dataset, column) for column in (self.first, self.second))
         return self._plan_for_size(size, categories, self.question)
@@ -169,7 +167,6 @@ class IndependencePlan(CountTablePlan):
     """A priced test of independence."""
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source, rows = bits or system_bits(), self.size.rows
         shape = tuple(len(each) for each in self.categories)
         noisy = self.release_numbers(sealed, source).reshape(shape)

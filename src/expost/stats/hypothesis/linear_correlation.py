@@ -130,11 +130,9 @@ class LinearCorrelationTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"linear correlation: {self.first} with {self.second}, {self.alternative}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> LinearCorrelationPlan:
-        """Fit the test to a dataset's public description."""
         bounds = (read_column_bounds(dataset, self.first), read_column_bounds(dataset, self.second))
         return self._plan_for_rows(read_public_rows(dataset), bounds, self.question)
 
@@ -202,12 +200,10 @@ class LinearCorrelationPlan(HypothesisPlan):
         return PairMoments(pairs, self.bounds)
 
     def release_numbers(self, sealed: PairMoments, bits: BitSource | None) -> Floats:
-        """Return the noisy moments in one row."""
         found = sealed.release_moments(self.shares, rows=self.rows, bits=bits)
         return np.array([found.products, *found.sums, *(found.squares or ())], np.float64)
 
     def climb(self, sealed: PairMoments, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source = bits or system_bits()
         moments = sealed.release_moments(self.shares, rows=self.rows, bits=source)
         verdict = HypothesisVerdict(

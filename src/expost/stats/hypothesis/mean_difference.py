@@ -138,12 +138,10 @@ class MeanDifferenceTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         first, second = self.groups
         return f"difference of means: {self.value} by {self.by}, {first!r} against {second!r}, {self.alternative}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> MeanDifferencePlan:
-        """Fit the test to a dataset's public description."""
         size = TableSize.of_dataset(dataset, self.expected_rows)
         bounds = read_column_bounds(dataset, self.value)
         check_values(dataset, self.by, self.groups)
@@ -219,7 +217,6 @@ class MeanDifferencePlan(GroupMeansPlan):
     failure: Fraction
 
     def climb(self, sealed: GroupTotals, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source = bits or system_bits()
         noisy = self.release_groups(sealed, source)
         difference = float(noisy.means[0] - noisy.means[1]) * (self.bounds[1] - self.bounds[0])

@@ -117,11 +117,9 @@ class CorrelationTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"rank correlation: {self.first} with {self.second}, {self.alternative}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> CorrelationPlan:
-        """Fit the test to a dataset's public description."""
         for column in (self.first, self.second):
             check_numeric_column(dataset, column)
         return self._plan_for_rows(read_public_rows(dataset), self.question)
@@ -175,11 +173,9 @@ class CorrelationPlan(HypothesisPlan):
         return measure_score(x, y, rows=self.rows)
 
     def release_numbers(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """Return the noisy score."""
         return add_laplace_noise(sealed, self.price.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source, epsilon = bits or system_bits(), float(self.price.epsilon)
         score, pairs = int(self.release_numbers(sealed, source)[0]), self.rows * (self.rows - 1) / 2
         tau = score / pairs

@@ -115,11 +115,9 @@ class SplitTest(HypothesisQuery):
 
     @property
     def question(self) -> str:
-        """Return the question in public words."""
         return f"split test of {self.relation}: {self.first} with {self.second}"
 
     def _plan_for_dataset(self, dataset: Dataset) -> SplitPlan:
-        """Fit the test to a dataset's public description."""
         size = TableSize.of_dataset(dataset)
         categories: list[tuple[Any, ...] | None] = []
         for column, is_category in zip((self.first, self.second), _category_columns(self.relation), strict=True):
@@ -171,11 +169,9 @@ class SplitPlan(HypothesisPlan):
         return measure_rejections(self.relation, first, second, self.parts, self.size, None)
 
     def release_numbers(self, sealed: Sealed, bits: BitSource | None) -> Any:
-        """Return the noisy number of rejections."""
         return add_laplace_noise(sealed, self.price.epsilon, bits)
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[HypothesisVerdict]:
-        """Add noise, compute the verdict and write the receipt."""
         source, epsilon = bits or system_bits(), float(self.price.epsilon)
         # The uniform number makes the binomial p-value exact (AS18, Theorem 5.2).
         statistic = int(self.release_numbers(sealed, source)[0]) + float(sample_uniforms((1,), source)[0]) - 0.5
