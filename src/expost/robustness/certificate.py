@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import InvalidRequest, explain_arguments
+from expost.core import InvalidRequest, explain_arguments, share_parameters
 from expost.core.rational import probability, rational, whole
 from expost.noise import BitSource
 from expost.robustness.noisy_model import (
@@ -111,16 +111,6 @@ class Certificates:
             The radii to evaluate at.
         pixeldp : bool, default False
             Whether to use the published radii of PixelDP.
-
-        Returns
-        -------
-        array of float
-            One share per radius.
-
-        Raises
-        ------
-        InvalidRequest
-            If there is not one label per input.
         """
         given, truth = self.pixeldp_radius if pixeldp else self.radius, np.asarray(labels)
         if truth.shape != self.prediction.shape:
@@ -316,7 +306,20 @@ def _entropy_root(mean: Doubles, limit: float, end: Doubles) -> Doubles:
 
 # Radii
 
+_describes_radius = share_parameters(
+    {
+        "lower": "float or array\nA lower bound on the expected score of the predicted class.",
+        "upper": "float or array\nAn upper bound on the expected scores of all other classes.",
+        "sigma": "float\nThe standard deviation of the noise in every coordinate.",
+    },
+    raises="""
+    InvalidRequest
+        If an argument is not a number, or sigma is not positive.
+    """,
+)
 
+
+@_describes_radius
 def smoothing_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     """Return the largest l2 radius within which the top score provably stays on top under Gaussian noise.
 
@@ -324,24 +327,10 @@ def smoothing_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     Phi^-1(E f(x + noise)) is 1/sigma-Lipschitz (docs/proofs/certified-radius.md). No better bound exists from these two
     numbers.
 
-    Parameters
-    ----------
-    lower : float or array
-        A lower bound on the expected score of the predicted class.
-    upper : float or array
-        An upper bound on the expected scores of all other classes.
-    sigma : float
-        The standard deviation of the noise in every coordinate.
-
     Returns
     -------
     array of float
         l2 radii; 0 where the bounds are not apart.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
 
     Examples
     --------
@@ -353,6 +342,7 @@ def smoothing_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     return _radius_where_apart(radius, low, high)
 
 
+@_describes_radius
 def pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     """Return the l2 radius of PixelDP as published.
 
@@ -360,24 +350,10 @@ def pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     the prediction is safe when lower > e^(2 epsilon) upper + (1 + e^epsilon) delta (LAGHJ19, Proposition 2). The best
     epsilon and delta are used.
 
-    Parameters
-    ----------
-    lower : float or array
-        A lower bound on the expected score of the predicted class.
-    upper : float or array
-        An upper bound on the expected scores of all other classes.
-    sigma : float
-        The standard deviation of the noise in every coordinate.
-
     Returns
     -------
     array of float
         l2 radii; 0 where the bounds are not apart.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
 
     Examples
     --------
@@ -392,30 +368,17 @@ def pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     return best
 
 
+@_describes_radius
 def analytic_pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     """Return the l2 radius of PixelDP with the exact (epsilon, delta) curve of Gaussian noise.
 
     delta(epsilon) = Phi(r/2 - epsilon/r) - e^epsilon Phi(-r/2 - epsilon/r) with r = L/sigma (BW18, Theorem 8), for every
     epsilon >= 0; L by bisection, rounded down.
 
-    Parameters
-    ----------
-    lower : float or array
-        A lower bound on the expected score of the predicted class.
-    upper : float or array
-        An upper bound on the expected scores of all other classes.
-    sigma : float
-        The standard deviation of the noise in every coordinate.
-
     Returns
     -------
     array of float
         l2 radii; 0 where the bounds are not apart.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
 
     Examples
     --------
@@ -431,27 +394,14 @@ def analytic_pixeldp_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     return _radius_where_apart(inside * check_sigma(sigma), low, high)
 
 
+@_describes_radius
 def pixeldp_l1_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     """Return the l1 radius of PixelDP under Laplace noise: b/2 ln(lower/upper), b the scale (LAGHJ19, Proposition 2).
-
-    Parameters
-    ----------
-    lower : float or array
-        A lower bound on the expected score of the predicted class.
-    upper : float or array
-        An upper bound on the expected scores of all other classes.
-    sigma : float
-        The standard deviation of the noise in every coordinate.
 
     Returns
     -------
     array of float
         l1 radii; 0 where the bounds are not apart.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
 
     Examples
     --------
@@ -462,6 +412,7 @@ def pixeldp_l1_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     return _radius_where_apart(laplace_scale(sigma) / 2 * np.log(low / high), low, high)
 
 
+@_describes_radius
 def laplace_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     """Return the largest l1 radius that pure stability under Laplace noise gives.
 
@@ -469,24 +420,10 @@ def laplace_radius(lower: Any, upper: Any, *, sigma: float) -> Doubles:
     min(e^t s, 1 - e^-t (1 - s)), t = L/b. The best of the four comparisons of them; for upper = 1 - lower it is
     TLG20's -b ln(2 (1 - lower)) (docs/proofs/certified-radius.md).
 
-    Parameters
-    ----------
-    lower : float or array
-        A lower bound on the expected score of the predicted class.
-    upper : float or array
-        An upper bound on the expected scores of all other classes.
-    sigma : float
-        The standard deviation of the noise in every coordinate.
-
     Returns
     -------
     array of float
         l1 radii; 0 where the bounds are not apart.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
 
     Examples
     --------

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import InvalidRequest, explain_arguments
+from expost.core import InvalidRequest, explain_arguments, share_parameters
 from expost.core.argument import check_unmasked
 from expost.core.rational import rational
 from expost.robustness.noisy_model import (
@@ -31,6 +31,10 @@ PersonMetric = Callable[[Any, Any], Any]
 
 _MOST_PEOPLE = 4000
 _SLACK = 1e-9  # floating-point error of scores and distances
+_NOT_A_NUMBER = """
+InvalidRequest
+    If an argument is not a number, or {} is not positive.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +119,7 @@ class FairPredictor:
         return averaged
 
 
+@share_parameters(FairPredictor, raises=_NOT_A_NUMBER.format("leniency"))
 def treatment_bound(distance: Any, *, leniency: float | Fraction) -> NDArray[np.float64]:
     """Return how differently two people at this distance may be treated: tanh(leniency distance / 4).
 
@@ -122,18 +127,11 @@ def treatment_bound(distance: Any, *, leniency: float | Fraction) -> NDArray[np.
     ----------
     distance : float or array
         The distance between them.
-    leniency : float
-        The larger, the more differently close people may be treated.
 
     Returns
     -------
     array of float
         A total variation, in [0, 1].
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or leniency is not positive.
 
     Examples
     --------
@@ -146,6 +144,7 @@ def treatment_bound(distance: Any, *, leniency: float | Fraction) -> NDArray[np.
     return bound
 
 
+@share_parameters(raises=_NOT_A_NUMBER.format("sigma"))
 def smoothing_bound(distance: Any, *, sigma: float | Fraction, noise: NoiseKind = "gaussian") -> NDArray[np.float64]:
     """Return how far an expected score of a noisy model can differ between two inputs at this distance.
 
@@ -165,11 +164,6 @@ def smoothing_bound(distance: Any, *, sigma: float | Fraction, noise: NoiseKind 
     -------
     array of float
 
-    Raises
-    ------
-    InvalidRequest
-        If an argument is not a number, or sigma is not positive.
-
     Examples
     --------
     >>> round(float(smoothing_bound(0.5, sigma=1.0)), 4)
@@ -182,6 +176,7 @@ def smoothing_bound(distance: Any, *, sigma: float | Fraction, noise: NoiseKind 
 
 
 @explain_arguments
+@share_parameters(FairPredictor)
 def individual_fairness(
     predict_scores: Any, people: Any, *, metric: PersonMetric, leniency: float | Fraction
 ) -> FairnessReport:
@@ -196,10 +191,6 @@ def individual_fairness(
         The model, with scores in [0, 1]; see ``certify``.
     people : array of shape (people, features)
         From 2 to 4000 people.
-    metric : callable
-        ``metric(a, b)`` returns the matrix of distances between two lists of people.
-    leniency : float
-        The larger, the more differently close people may be treated.
 
     Returns
     -------

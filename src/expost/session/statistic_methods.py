@@ -49,12 +49,14 @@ _IN_SESSION = {
     "max_epsilon": "float, optional\nThe most that an accuracy may cost. Default: all that is left in the budget.",
     "delta": "float\nThe probability that a key of one unit alone is shown. The budget must have a delta.",
 }
-_RAISES = """InvalidRequest
+_RAISES = """
+InvalidRequest
     If the arguments do not fit together or the table's description cannot answer; nothing is spent.
 BudgetExceeded
     If the worst case is above ``max_epsilon`` or the budget; nothing is spent.
 TargetNotMet
-    If no level under the cap was accurate enough. The error carries the release that was paid for."""
+    If no level under the cap was accurate enough. The error carries the release that was paid for.
+"""
 
 
 def _asks(statistic: Callable[..., Query]) -> Callable[[M], M]:

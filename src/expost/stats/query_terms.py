@@ -18,8 +18,10 @@ Level = float | Fraction | None
 
 Q = TypeVar("Q")
 
-_RAISES = """InvalidRequest
-    If the arguments do not fit together; nothing is spent."""
+_RAISES = """
+InvalidRequest
+    If the arguments do not fit together; nothing is spent.
+"""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))

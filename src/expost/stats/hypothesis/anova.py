@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expost.core import Adjacency, InvalidRequest, Release, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, system_bits
@@ -29,8 +29,16 @@ from expost.stats.hypothesis.hypothesis_input import (
     scale_deviation,
     scale_to_width,
 )
-from expost.stats.hypothesis.hypothesis_plan import ASYMPTOTIC, HypothesisQuery, HypothesisVerdict, hypothesis_query
-from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.hypothesis_plan import (
+    ASYMPTOTIC,
+    HypothesisQuery,
+    HypothesisVerdict,
+    hypothesis_power,
+    hypothesis_query,
+    hypothesis_test,
+    take_terms,
+)
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import read_samples
 from expost.stats.hypothesis.reference_law import sample_laplaces, sample_normals
 
@@ -70,28 +78,13 @@ class AnovaTest(HypothesisQuery):
         The numeric column; its bounds must be declared in the dataset.
     by : str
         The column that holds the groups; its categories must be declared in the dataset.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : sequence of float, optional
         The true means of the groups at which the power is needed. Required with ``power``.
-    deviation : float, optional
-        A guess of the standard deviation within groups. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
     expected_rows : int, optional
         A public guess of the number of rows, for ``power`` under add-remove. Groups are supposed to be of equal size.
     equal_spread : bool, default False
         Take the spreads of the groups to be equal. This gains some power where groups are small or many. If the spreads
         differ, the level does not hold.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -125,10 +118,6 @@ class AnovaTest(HypothesisQuery):
         bounds = read_column_bounds(dataset, self.value)
         groups = check_categories(dataset, self.by)
         return self._plan_for_size(size, bounds, groups, None, self.question)
-
-    def _read_price_terms(self) -> PriceTerms:
-        """Read the terms of the price."""
-        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     def _plan_for_size(
         self,
@@ -206,7 +195,7 @@ class AnovaPlan(GroupMeansPlan):
         )
 
 
-@explain_arguments
+@hypothesis_test(AnovaTest)
 def anova_test(
     *groups: ArrayLike,
     bounds: tuple[float, float],
@@ -227,40 +216,6 @@ def anova_test(
     ----------
     *groups : array-like of float
         The private samples, two or more.
-    bounds : pair of float
-        The public bounds (low, high) to which values are clipped.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the sizes of the samples are public, under add-remove they are private.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : sequence of float, optional
-        The true means of the groups at which the power is needed. Required with ``power``.
-    deviation : float, optional
-        A guess of the standard deviation within groups. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    expected_rows : int, optional
-        A public guess of the total number of rows, for ``power`` under add-remove.
-    equal_spread : bool, default False
-        Take the spreads to be equal. Only for groups known to have equal spread.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -269,20 +224,11 @@ def anova_test(
     >>> anova_test(x, y, z, bounds=(0, 10), epsilon=1, bits=SeededBits(2)).value.rejects(0.01)
     True
     """
+    terms = take_terms(AnovaTest, locals())
     if len(groups) < 2:
         raise InvalidRequest("Expected at least two groups", got=len(groups), do="Pass one array per group")
     samples, limits = read_samples(groups, adjacency=adjacency), read_bounds(bounds)
-    query = AnovaTest(
-        "value",
-        by="group",
-        epsilon=epsilon,
-        power=power,
-        effect=effect,
-        deviation=deviation,
-        level=level,
-        max_epsilon=max_epsilon,
-        equal_spread=equal_spread,
-    )
+    query = AnovaTest("value", by="group", **terms)
     sizes = tuple(len(sample) for sample in samples)
     size = TableSize.of_sample(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
     public_sizes = None if size.rows is None else sizes
@@ -290,7 +236,7 @@ def anova_test(
     return plan.climb(GroupTotals.of_arrays(samples, limits, size.adjacency), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def anova_power(
     sizes: Sequence[int],
     means: Sequence[float],
@@ -305,38 +251,12 @@ def anova_power(
 ) -> float:
     """Estimate the power when the groups have these true means, for normal values.
 
-    Drawn with fixed bits, so that it is the same each time.
+    Drawn with fixed bits, so that it is the same each time. Good to about 0.02 if above a half.
 
     Parameters
     ----------
-    sizes : sequence of int
-        The numbers of rows of the groups.
     means : sequence of float
         The true means of the groups.
-    deviation : float
-        The standard deviation within groups.
-    bounds : pair of float
-        The public bounds (low, high).
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    public_sizes : bool, default True
-        Whether the sizes of the groups are public; under add-remove they never are.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        The adjacency.
-    equal_spread : bool, default False
-        Whether the test takes the spreads to be equal.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.02 if above a half.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
@@ -32,7 +32,10 @@ from expost.stats.hypothesis.hypothesis_plan import (
     HypothesisQuery,
     HypothesisVerdict,
     add_laplace_noise,
+    hypothesis_power,
     hypothesis_query,
+    hypothesis_test,
+    take_terms,
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
 from expost.stats.hypothesis.private_proportion import (
@@ -80,27 +83,8 @@ class BinomialTest(HypothesisQuery):
         The value that counts as a success.
     null : float
         The proportion under the null hypothesis, between 0 and 1.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : float, optional
         The proportion at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
-    expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -138,7 +122,7 @@ class BinomialTest(HypothesisQuery):
         """Read (terms of the price, null, failure probability of the interval, effect)."""
         read_alternative(self.alternative)
         return (
-            PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon),
+            self._read_price_terms(),
             probability(self.null, "null"),
             1 - probability(self.confidence, "confidence"),
             None if self.effect is None else probability(self.effect, "effect"),
@@ -261,7 +245,7 @@ class BinomialPlan(HypothesisPlan):
         return verdict, interval
 
 
-@explain_arguments
+@hypothesis_test(BinomialTest)
 def binomial_test(
     successes: Any,
     null: Number,
@@ -277,46 +261,12 @@ def binomial_test(
     expected_rows: int | None = None,
     bits: BitSource | None = None,
 ) -> Release[HypothesisVerdict]:
-    """Test a proportion on an array of true/false values, one per person.
+    """Test a proportion on an array of true/false values, one per person. The interval is for the proportion.
 
     Parameters
     ----------
     successes : array-like of bool
         The private sample.
-    null : float
-        The proportion under the null hypothesis, between 0 and 1.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the number of rows is public, under add-remove it is private.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : float, optional
-        The proportion at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
-    expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict, an interval for the proportion and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -325,18 +275,7 @@ def binomial_test(
     >>> release.value.rejects(0.01), release.receipt.epsilon
     (True, 0.5)
     """
-    query = BinomialTest(
-        "sample",
-        equals=True,
-        null=null,
-        alternative=alternative,
-        epsilon=epsilon,
-        power=power,
-        effect=effect,
-        level=level,
-        max_epsilon=max_epsilon,
-        confidence=confidence,
-    )
+    query = BinomialTest("sample", equals=True, **take_terms(BinomialTest, locals()))
     values = read_private_truths(successes, adjacency=adjacency)
     size = TableSize.of_sample(len(values), adjacency=adjacency, expected_rows=expected_rows)
     question = f"binomial test: null {float(probability(null, 'null')):.6g}, {alternative}"
@@ -344,7 +283,7 @@ def binomial_test(
     return plan.climb(plan.seal_counts(int(values.sum()), len(values)), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def binomial_power(
     rows: int,
     null: Number,
@@ -357,32 +296,16 @@ def binomial_power(
 ) -> float:
     """Compute the exact power of the test when the true proportion is ``effect``.
 
+    With a private number of rows it is a lower bound.
+
     Parameters
     ----------
-    rows : int
-        The number of rows.
     null : float
         The proportion under the null hypothesis, between 0 and 1.
     effect : float
         The true proportion, between 0 and 1.
     epsilon : float
         The privacy cost; infinity is the test without privacy.
-    level : float, default 0.05
-        The significance level.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under add-remove the number of rows is private.
-
-    Returns
-    -------
-    float
-        The power; with a private number of rows a lower bound on it.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Release, Sealed, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Release, Sealed
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, sample_laplace, system_bits
@@ -26,11 +26,18 @@ from expost.stats.hypothesis.hypothesis_input import (
     read_probabilities,
     read_row_count,
 )
-from expost.stats.hypothesis.hypothesis_plan import PROVED, HypothesisQuery, HypothesisVerdict, hypothesis_query
+from expost.stats.hypothesis.hypothesis_plan import (
+    PROVED,
+    HypothesisQuery,
+    HypothesisVerdict,
+    hypothesis_power,
+    hypothesis_query,
+    hypothesis_test,
+    take_terms,
+)
 from expost.stats.hypothesis.hypothesis_price import (
     SIMULATED,
     HypothesisPrice,
-    PriceTerms,
     bound_critical_value,
     bound_kept_tail,
     bound_share,
@@ -77,23 +84,8 @@ class GoodnessOfFitTest(HypothesisQuery):
         The column; its categories must be declared in the dataset.
     chances : sequence of float
         The probability of each category under the null hypothesis, in the order of the categories.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : sequence of float, optional
         The true probabilities at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -129,10 +121,6 @@ class GoodnessOfFitTest(HypothesisQuery):
             )
         size = TableSize.of_dataset(dataset, self.expected_rows)
         return self._plan_for_size(size, check_categories(dataset, self.column), self.question)
-
-    def _read_price_terms(self) -> PriceTerms:
-        """Read the terms of the price."""
-        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     def _plan_for_size(self, size: TableSize, categories: tuple[Any, ...], question: str) -> GoodnessOfFitPlan:
         """Price the test for a table of this size."""
@@ -188,7 +176,7 @@ class GoodnessOfFitPlan(CountTablePlan):
         )
 
 
-@explain_arguments
+@hypothesis_test(GoodnessOfFitTest)
 def fit_test(
     counts: Any,
     chances: Sequence[float],
@@ -208,36 +196,6 @@ def fit_test(
     ----------
     counts : array-like of int
         The private counts, one per category.
-    chances : sequence of float
-        The probability of each category under the null hypothesis.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the total is public, under add-remove it is private.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : sequence of float, optional
-        The true probabilities at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    expected_rows : int, optional
-        A public guess of the total, for ``power`` under add-remove.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -245,18 +203,17 @@ def fit_test(
     >>> fit_test([300, 100, 100], [1 / 3] * 3, epsilon=0.5, bits=SeededBits(1)).value.rejects(0.01)
     True
     """
+    terms = take_terms(GoodnessOfFitTest, locals())
     table, law = read_counts(counts, dimensions=1, adjacency=adjacency), read_probabilities(chances)
     if table.size != law.size:
         raise InvalidRequest("Expected one probability for each count", got=law.size, do="Pass equally many")
-    query = GoodnessOfFitTest(
-        "counts", chances, epsilon=epsilon, power=power, effect=effect, level=level, max_epsilon=max_epsilon
-    )
+    query = GoodnessOfFitTest("counts", **terms)
     size = TableSize.of_sample(int(table.sum()), adjacency=adjacency, expected_rows=expected_rows)
     plan = query._plan_for_size(size, tuple(range(law.size)), "goodness of fit")
     return plan.climb(plan.seal_counts(table), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def fit_power(
     rows: int,
     chances: Sequence[float],
@@ -268,32 +225,14 @@ def fit_power(
 ) -> float:
     """Estimate the power when the true probabilities are ``effect``.
 
-    Drawn with fixed bits, so that it is the same each time.
+    Drawn with fixed bits, so that it is the same each time. Good to about 0.02.
 
     Parameters
     ----------
-    rows : int
-        The number of rows.
     chances : sequence of float
         The probabilities under the null hypothesis.
     effect : sequence of float
         The true probabilities.
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under add-remove the number of rows is private.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.02.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
 
@@ -20,12 +21,13 @@ from expost.core import (
     Release,
     Sealed,
     explain_arguments,
+    share_parameters,
 )
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.hypothesis.hypothesis_input import Alternative, Number
-from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
 
 __all__ = [
     "ASYMPTOTIC",
@@ -34,7 +36,10 @@ __all__ = [
     "HypothesisQuery",
     "HypothesisVerdict",
     "add_laplace_noise",
+    "hypothesis_power",
     "hypothesis_query",
+    "hypothesis_test",
+    "take_terms",
     "tail_to_p_value",
 ]
 
@@ -45,6 +50,45 @@ ASYMPTOTIC = "asymptotic, checked by simulation"
 """Printed where the level relies on sums being nearly normal; docs/hypothesis-tests.md lists the worst level found."""
 
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TEST_TERMS = {
+    "alternative": '{"two-sided", "greater", "less"}, default "two-sided"\nThe alternative hypothesis.',
+    "adjacency": '{"replace-one", "add-remove"}, default "replace-one"\n'
+    "Under replace-one the number of rows is public, under add-remove it is private.",
+    "bounds": "pair of float\nThe public bounds (low, high) to which values are clipped.",
+    "epsilon": "float, optional\nThe privacy cost. Pass either this or ``power``.",
+    "power": "float, optional\n"
+    "The power that the test must have at ``effect``; the smallest epsilon that gives it is used.",
+    "deviation": "float, optional\nA guess of the standard deviation within groups. Required with ``power``.",
+    "level": "float, default 0.05\nThe significance level at which the power is needed.",
+    "max_epsilon": "float, optional\nA cap on the price.",
+    "confidence": "float, default 0.95\nThe confidence level of the interval.",
+    "expected_rows": "int, optional\nA public guess of the number of rows, for ``power`` under add-remove.",
+    "bits": "BitSource, optional\nThe source of random bits. Default: the system's cryptographic source.",
+}
+"""What the parameters of tests mean, unless a test documents its own."""
+
+_POWER_TERMS = {
+    "rows": "int\nThe number of rows.",
+    "sizes": "sequence of int\nThe number of rows of each group.",
+    "epsilon": "float\nThe privacy cost.",
+    "deviation": "float\nThe standard deviation within groups.",
+    "bounds": "pair of float\nThe public bounds (low, high).",
+    "level": "float, default 0.05\nThe significance level.",
+    "public_sizes": "bool, default True\nWhether the sizes of the groups are public; under add-remove they never are.",
+    "equal_spread": "bool, default False\nWhether the test takes the spreads to be equal.",
+}
+"""What the parameters of power functions mean; the rest as in tests."""
+
+_OUT_OF_RANGE = """
+InvalidRequest
+    If an argument is out of range.
+"""
+_ABOVE_CAP = """
+BudgetExceeded
+    If the price is above ``max_epsilon``.
+"""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -52,7 +96,33 @@ def hypothesis_query(cls: type[C]) -> type[C]:
     """Make a class a frozen dataclass whose constructor explains misspelt arguments."""
     frozen = dataclass(frozen=True, eq=False)(cls)
     frozen.__init__ = explain_arguments(frozen.__init__)  # type: ignore[method-assign]
-    return frozen
+    return share_parameters(_TEST_TERMS, raises=_OUT_OF_RANGE)(frozen)
+
+
+def hypothesis_test(query: type) -> Callable[[F], F]:
+    """Decorate the function that runs a test on arrays; parameters mean what they mean in its query."""
+    describe = share_parameters(query, _TEST_TERMS, raises=_OUT_OF_RANGE.rstrip() + _ABOVE_CAP)
+    return _documented(describe, "Release of HypothesisVerdict")
+
+
+def hypothesis_power(function: F) -> F:
+    """Decorate the function that computes the power of a test."""
+    return _documented(share_parameters(_POWER_TERMS, _TEST_TERMS, raises=_OUT_OF_RANGE), "float")(function)
+
+
+def _documented(describe: Callable[[F], F], returns: str) -> Callable[[F], F]:
+    """Return a decorator that completes the docstring and explains misspelt arguments."""
+
+    def decorate(function: F) -> F:
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nReturns\n-------\n{returns}"
+        return explain_arguments(describe(function))  # type: ignore[return-value]
+
+    return decorate
+
+
+def take_terms(query: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a test's arguments (its ``locals()``) that its query takes under the same name."""
+    return {each.name: arguments[each.name] for each in fields(query) if each.name in arguments}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +242,15 @@ class HypothesisPlan(ABC):
 
 class HypothesisQuery(ABC):
     """A hypothesis test asked of a dataset. A frozen value: nothing about a table is stored in it."""
+
+    epsilon: Number | None
+    power: Number | None = None
+    level: Number = 0.05
+    max_epsilon: Number | None = None
+
+    def _read_price_terms(self) -> PriceTerms:
+        """Read the terms of the price, or raise if they do not fit together."""
+        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Release, Sealed, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Release, Sealed
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.noise import BitSource, SeededBits, sample_laplace, system_bits
@@ -32,8 +32,15 @@ from expost.stats.hypothesis.hypothesis_input import (
     read_probabilities,
     read_row_count,
 )
-from expost.stats.hypothesis.hypothesis_plan import HypothesisQuery, HypothesisVerdict, hypothesis_query
-from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.hypothesis_plan import (
+    HypothesisQuery,
+    HypothesisVerdict,
+    hypothesis_power,
+    hypothesis_query,
+    hypothesis_test,
+    take_terms,
+)
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.reference_law import (
     NUISANCE_SIZE,
     bound_table_size,
@@ -79,24 +86,9 @@ class IndependenceTest(HypothesisQuery):
     ----------
     first, second : str
         The columns; their categories must be declared in the dataset.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : array-like of float, optional
         The true joint probabilities at which the power is needed, one row per category of ``first``. Required with
         ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    expected_rows : int, optional
-        A public guess of the number of rows, for ``power`` under add-remove.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -128,10 +120,6 @@ class IndependenceTest(HypothesisQuery):
         size = TableSize.of_dataset(dataset, self.expected_rows)
         categories = tuple(check_categories(dataset, column) for column in (self.first, self.second))
         return self._plan_for_size(size, categories, self.question)
-
-    def _read_price_terms(self) -> PriceTerms:
-        """Read the terms of the price."""
-        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     def _plan_for_size(
         self, size: TableSize, categories: tuple[tuple[Any, ...], ...], question: str
@@ -177,7 +165,7 @@ class IndependencePlan(CountTablePlan):
         )
 
 
-@explain_arguments
+@hypothesis_test(IndependenceTest)
 def independence_test(
     table: Any,
     *,
@@ -196,34 +184,6 @@ def independence_test(
     ----------
     table : array-like of int
         The private counts, one row per category of the first column.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the total is public, under add-remove it is private.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : array-like of float, optional
-        The true joint probabilities at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    expected_rows : int, optional
-        A public guess of the total, for ``power`` under add-remove.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -231,17 +191,16 @@ def independence_test(
     >>> independence_test([[200, 50], [50, 200]], epsilon=0.5, bits=SeededBits(1)).value.rejects(0.01)
     True
     """
+    terms = take_terms(IndependenceTest, locals())
     counts = read_counts(table, dimensions=2, adjacency=adjacency)
-    query = IndependenceTest(
-        "rows", "columns", epsilon=epsilon, power=power, effect=effect, level=level, max_epsilon=max_epsilon
-    )
+    query = IndependenceTest("rows", "columns", **terms)
     size = TableSize.of_sample(int(counts.sum()), adjacency=adjacency, expected_rows=expected_rows)
     categories = tuple(tuple(range(length)) for length in counts.shape)
     plan = query._plan_for_size(size, categories, "independence")
     return plan.climb(plan.seal_counts(counts), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def independence_power(
     rows: int,
     effect: Any,
@@ -252,30 +211,12 @@ def independence_power(
 ) -> float:
     """Estimate the power when the true joint probabilities are ``effect``.
 
-    Drawn with fixed bits, so that it is the same each time.
+    Drawn with fixed bits, so that it is the same each time. Good to about 0.02.
 
     Parameters
     ----------
-    rows : int
-        The number of rows.
     effect : array-like of float
         The true joint probabilities, one row per category of the first column.
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under add-remove the number of rows is private.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.02.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

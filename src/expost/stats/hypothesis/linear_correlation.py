@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.data.canonical_cell import float_cells
@@ -39,10 +39,13 @@ from expost.stats.hypothesis.hypothesis_plan import (
     HypothesisQuery,
     HypothesisVerdict,
     add_laplace_noise,
+    hypothesis_power,
     hypothesis_query,
+    hypothesis_test,
     tail_to_p_value,
+    take_terms,
 )
-from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import GRID, read_private_pair, round_to_grid
 from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail, student_factor
 
@@ -80,27 +83,10 @@ class LinearCorrelationTest(HypothesisQuery):
     ----------
     first, second : str
         The numeric columns; their bounds must be declared in the dataset.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis about the correlation.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : float, optional
         The correlation of normal pairs at which the power is needed. Required with ``power``.
     deviations : pair of float, optional
         Guesses of the standard deviations of both columns. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -135,10 +121,6 @@ class LinearCorrelationTest(HypothesisQuery):
     def _plan_for_dataset(self, dataset: Dataset) -> LinearCorrelationPlan:
         bounds = (read_column_bounds(dataset, self.first), read_column_bounds(dataset, self.second))
         return self._plan_for_rows(read_public_rows(dataset), bounds, self.question)
-
-    def _read_price_terms(self) -> PriceTerms:
-        """Read the terms of the price."""
-        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     def _plan_for_rows(self, rows: int, bounds: PairBounds, question: str) -> LinearCorrelationPlan:
         """Price the test for a table of this many rows."""
@@ -242,7 +224,7 @@ class LinearCorrelationPlan(HypothesisPlan):
         return (-1.0 if self.alternative == "less" else low), (1.0 if self.alternative == "greater" else high)
 
 
-@explain_arguments
+@hypothesis_test(LinearCorrelationTest)
 def linear_correlation_test(
     x: Any,
     y: Any,
@@ -260,42 +242,14 @@ def linear_correlation_test(
 ) -> Release[HypothesisVerdict]:
     """Test whether two arrays of equal length, which is public, are linearly related.
 
+    The interval is for the correlation of the clipped values.
+
     Parameters
     ----------
     x, y : array-like of float
         The private samples, one pair per person.
     bounds : pair of pairs of float
         The public bounds of x and of y, to which values are clipped.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis about the correlation.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : float, optional
-        The correlation of normal pairs at which the power is needed. Required with ``power``.
-    deviations : pair of float, optional
-        Guesses of the standard deviations of x and of y. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict, an interval for the correlation of the clipped values and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -305,27 +259,17 @@ def linear_correlation_test(
     >>> release.value.rejects(0.01), -1 <= release.value.estimate < -0.5
     (True, True)
     """
+    terms = take_terms(LinearCorrelationTest, locals())
     first, second = read_private_pair(x, y)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidRequest("Expected bounds of x and of y", do="Pass bounds=((0, 1), (0, 10))")
     limits = (read_bounds(bounds[0]), read_bounds(bounds[1]))
-    query = LinearCorrelationTest(
-        "x",
-        "y",
-        alternative=alternative,
-        epsilon=epsilon,
-        power=power,
-        effect=effect,
-        deviations=deviations,
-        level=level,
-        max_epsilon=max_epsilon,
-        confidence=confidence,
-    )
+    query = LinearCorrelationTest("x", "y", **terms)
     plan = query._plan_for_rows(len(first), limits, f"linear correlation, {alternative}")
     return plan.climb(PairMoments([(first, second)], limits), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def linear_correlation_power(
     rows: int,
     effect: float,
@@ -336,34 +280,16 @@ def linear_correlation_power(
     level: Number = 0.05,
     alternative: Alternative = "two-sided",
 ) -> float:
-    """Compute the power for normal pairs of this correlation in the middle of their bounds.
+    """Compute the power for normal pairs of this correlation in the middle of their bounds, good to about 0.03.
 
     Parameters
     ----------
-    rows : int
-        The number of rows.
     effect : float
         The correlation, between -1 and 1.
     deviations : pair of float
         The standard deviations of both columns.
     bounds : pair of pairs of float
         The public bounds of both columns.
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.03.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

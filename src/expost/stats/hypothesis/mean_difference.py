@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Release, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Release
 from expost.core.rational import probability, rational
 from expost.data import Dataset
 from expost.noise import BitSource, system_bits
@@ -35,8 +35,11 @@ from expost.stats.hypothesis.hypothesis_plan import (
     ASYMPTOTIC,
     HypothesisQuery,
     HypothesisVerdict,
+    hypothesis_power,
     hypothesis_query,
+    hypothesis_test,
     tail_to_p_value,
+    take_terms,
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
 from expost.stats.hypothesis.private_sample import read_samples
@@ -81,30 +84,13 @@ class MeanDifferenceTest(HypothesisQuery):
         The two values of ``by`` that are compared.
     alternative : {"two-sided", "greater", "less"}, default "two-sided"
         The alternative hypothesis about the first mean minus the second.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : float, optional
         The size of the difference of means at which the power is needed. Required with ``power``.
-    deviation : float, optional
-        A guess of the standard deviation within groups. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
     expected_rows : int, optional
         A public guess of the number of rows, for ``power`` under add-remove. Groups are supposed to be halves.
     equal_spread : bool, default False
         Take the spreads of the groups to be equal. This gains a little power, most where sizes are private under
         replace-one. If the spreads differ, the level does not hold.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -150,7 +136,7 @@ class MeanDifferenceTest(HypothesisQuery):
     def _read_terms(self) -> tuple[PriceTerms, float | None, float | None]:
         """Read (terms of the price, effect, deviation)."""
         return (
-            PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon),
+            self._read_price_terms(),
             None if self.effect is None else float(rational(self.effect, "effect")),
             None if self.deviation is None else float(rational(self.deviation, "deviation")),
         )
@@ -252,7 +238,7 @@ class MeanDifferencePlan(GroupMeansPlan):
         return min(low, width), max(high, -width)
 
 
-@explain_arguments
+@hypothesis_test(MeanDifferenceTest)
 def mean_difference_test(
     first: Any,
     second: Any,
@@ -271,50 +257,12 @@ def mean_difference_test(
     equal_spread: bool = False,
     bits: BitSource | None = None,
 ) -> Release[HypothesisVerdict]:
-    """Test whether two samples have the same mean.
+    """Test whether two samples have the same mean. The interval is for the difference.
 
     Parameters
     ----------
     first, second : array-like of float
         The private samples.
-    bounds : pair of float
-        The public bounds (low, high) to which values are clipped.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis about the first mean minus the second.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the sizes of the samples are public, under add-remove they are private.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : float, optional
-        The size of the difference of means at which the power is needed. Required with ``power``.
-    deviation : float, optional
-        A guess of the standard deviation within samples. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval.
-    expected_rows : int, optional
-        A public guess of the total number of rows, for ``power`` under add-remove.
-    equal_spread : bool, default False
-        Take the spreads to be equal. Only for groups known to have equal spread.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict, an interval for the difference and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -324,20 +272,8 @@ def mean_difference_test(
     >>> release.value.rejects(0.01), -5 < release.value.estimate < -3
     (True, True)
     """
-    query = MeanDifferenceTest(
-        "value",
-        by="group",
-        groups=("first", "second"),
-        alternative=alternative,
-        epsilon=epsilon,
-        power=power,
-        effect=effect,
-        deviation=deviation,
-        level=level,
-        max_epsilon=max_epsilon,
-        confidence=confidence,
-        equal_spread=equal_spread,
-    )
+    terms = take_terms(MeanDifferenceTest, locals())
+    query = MeanDifferenceTest("value", by="group", groups=("first", "second"), **terms)
     samples = read_samples([first, second], adjacency=adjacency)
     limits, sizes = read_bounds(bounds), (len(samples[0]), len(samples[1]))
     size = TableSize.of_sample(sum(sizes), adjacency=adjacency, expected_rows=expected_rows)
@@ -346,7 +282,7 @@ def mean_difference_test(
     return plan.climb(GroupTotals.of_arrays(samples, limits, size.adjacency), bits)
 
 
-@explain_arguments
+@hypothesis_power
 def mean_difference_power(
     sizes: Sequence[int],
     effect: Number,
@@ -360,40 +296,12 @@ def mean_difference_power(
     adjacency: str | Adjacency = "replace-one",
     equal_spread: bool = False,
 ) -> float:
-    """Compute the power at a difference of means, for normal values.
+    """Compute the power at a difference of means, for normal values; good to about 0.02 if above a half.
 
     Parameters
     ----------
-    sizes : pair of int
-        The numbers of rows of the two groups.
     effect : float
         The true difference of means.
-    deviation : float
-        The standard deviation within groups.
-    bounds : pair of float
-        The public bounds (low, high).
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-    public_sizes : bool, default True
-        Whether the sizes of the groups are public; under add-remove they never are.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        The adjacency.
-    equal_spread : bool, default False
-        Whether the test takes the spreads to be equal.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.02 if above a half.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.rational import probability
 from expost.data import Dataset
 from expost.data.canonical_cell import float_cells
@@ -36,9 +36,12 @@ from expost.stats.hypothesis.hypothesis_plan import (
     HypothesisQuery,
     HypothesisVerdict,
     add_laplace_noise,
+    hypothesis_power,
     hypothesis_query,
+    hypothesis_test,
+    take_terms,
 )
-from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import read_private_pair
 from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail
 
@@ -72,25 +75,8 @@ class CorrelationTest(HypothesisQuery):
     ----------
     first, second : str
         The numeric columns.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis about the correlation.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
     effect : float, optional
         The linear correlation of normal pairs at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval for tau.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
@@ -123,10 +109,6 @@ class CorrelationTest(HypothesisQuery):
         for column in (self.first, self.second):
             check_numeric_column(dataset, column)
         return self._plan_for_rows(read_public_rows(dataset), self.question)
-
-    def _read_price_terms(self) -> PriceTerms:
-        """Read the terms of the price."""
-        return PriceTerms.read(epsilon=self.epsilon, power=self.power, level=self.level, max_epsilon=self.max_epsilon)
 
     def _plan_for_rows(self, rows: int, question: str) -> CorrelationPlan:
         """Price the test for a table of this many rows."""
@@ -202,7 +184,7 @@ class CorrelationPlan(HypothesisPlan):
         )
 
 
-@explain_arguments
+@hypothesis_test(CorrelationTest)
 def correlation_test(
     x: Any,
     y: Any,
@@ -218,38 +200,12 @@ def correlation_test(
 ) -> Release[HypothesisVerdict]:
     """Test whether two arrays of equal length, which is public, are monotonically related.
 
+    Estimate and interval are of Kendall's tau.
+
     Parameters
     ----------
     x, y : array-like of float
         The private samples, one pair per person.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis about the correlation.
-    epsilon : float, optional
-        The privacy cost. Pass either this or ``power``.
-    power : float, optional
-        The power that the test must have at ``effect``; the smallest epsilon that gives it is used.
-    effect : float, optional
-        The linear correlation of normal pairs at which the power is needed. Required with ``power``.
-    level : float, default 0.05
-        The significance level at which the power is needed.
-    max_epsilon : float, optional
-        A cap on the price.
-    confidence : float, default 0.95
-        The confidence level of the interval for tau.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict with an estimate of Kendall's tau, an interval for tau and the receipt.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-    BudgetExceeded
-        If the price is above ``max_epsilon``.
 
     Examples
     --------
@@ -259,50 +215,23 @@ def correlation_test(
     >>> release.value.rejects(0.01), 0 < release.value.estimate < 1
     (True, True)
     """
+    terms = take_terms(CorrelationTest, locals())
     first, second = read_private_pair(x, y)
-    query = CorrelationTest(
-        "x",
-        "y",
-        alternative=alternative,
-        epsilon=epsilon,
-        power=power,
-        effect=effect,
-        level=level,
-        max_epsilon=max_epsilon,
-        confidence=confidence,
-    )
+    query = CorrelationTest("x", "y", **terms)
     plan, source = query._plan_for_rows(len(first), f"rank correlation, {alternative}"), bits or system_bits()
     return plan.climb(measure_score(first, second, rows=plan.rows, bits=source), source)
 
 
-@explain_arguments
+@hypothesis_power
 def correlation_power(
     rows: int, effect: float, *, epsilon: Number, level: Number = 0.05, alternative: Alternative = "two-sided"
 ) -> float:
-    """Compute the power for normal pairs of linear correlation ``effect``.
+    """Compute the power for normal pairs of linear correlation ``effect``, good to about 0.02.
 
     Parameters
     ----------
-    rows : int
-        The number of rows.
     effect : float
         The linear correlation, between -1 and 1.
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-    alternative : {"two-sided", "greater", "less"}, default "two-sided"
-        The alternative hypothesis.
-
-    Returns
-    -------
-    float
-        The power, good to about 0.02.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity, explain_arguments
+from expost.core import Adjacency, InvalidRequest, Norm, Release, Sealed, Sensitivity
 from expost.core.argument import check_unmasked
 from expost.data import Dataset
 from expost.data.canonical_cell import float_cells
@@ -36,9 +36,10 @@ from expost.stats.hypothesis.hypothesis_plan import (
     HypothesisQuery,
     HypothesisVerdict,
     add_laplace_noise,
+    hypothesis_power,
     hypothesis_query,
+    hypothesis_test,
 )
-from expost.stats.hypothesis.hypothesis_price import PriceTerms
 from expost.stats.hypothesis.private_sample import encode_categories, encode_labels, read_labels
 from expost.stats.hypothesis.reference_law import sample_uniforms
 
@@ -88,11 +89,6 @@ class SplitTest(HypothesisQuery):
     parts : int, optional
         The number of parts. Default: about 15 / epsilon, with at least four rows each.
 
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
-
     Examples
     --------
     >>> SplitTest("means", "delay", "origin", epsilon=1).question
@@ -111,7 +107,7 @@ class SplitTest(HypothesisQuery):
         if self.first == self.second:
             raise InvalidRequest("Expected two different columns", got=self.first, do="Name another one")
         _read_relation(self.relation)
-        PriceTerms.read(epsilon=self.epsilon)
+        self._read_price_terms()
 
     @property
     def question(self) -> str:
@@ -130,7 +126,7 @@ class SplitTest(HypothesisQuery):
         self, size: TableSize, categories: tuple[tuple[Any, ...] | None, ...], question: str
     ) -> SplitPlan:
         """Choose the number of parts for a table of this size."""
-        price = PriceTerms.read(epsilon=self.epsilon).fixed
+        price = self._read_price_terms().fixed
         assert price is not None
         return SplitPlan(
             question=question,
@@ -187,7 +183,7 @@ class SplitPlan(HypothesisPlan):
         )
 
 
-@explain_arguments
+@hypothesis_test(SplitTest)
 def split_test(
     relation: Relation,
     first: Any,
@@ -202,24 +198,8 @@ def split_test(
 
     Parameters
     ----------
-    relation : {"means", "independence", "correlation"}
-        The relation tested: values by group (the second array holds the groups), two categories, or ranks of two
-        numbers.
     first, second : array-like
         The private samples. Numbers must be an array of a numeric type; categories may be any values, None included.
-    epsilon : float
-        The privacy cost.
-    parts : int, optional
-        The number of parts. Default: about 15 / epsilon, with at least four rows each.
-    adjacency : {"replace-one", "add-remove"}, default "replace-one"
-        Under replace-one the number of rows is public, under add-remove it is private.
-    bits : BitSource, optional
-        The source of random bits. Default: the system's cryptographic source.
-
-    Returns
-    -------
-    Release of HypothesisVerdict
-        The verdict and the receipt.
 
     Raises
     ------
@@ -249,7 +229,7 @@ def split_test(
     return plan.climb(measure_rejections(kind, x, y, plan.parts, size, source), source)
 
 
-@explain_arguments
+@hypothesis_power
 def split_power(parts: int, chance: Number, *, epsilon: Number, level: Number = 0.05) -> float:
     """Compute the exact power when each part rejects with probability ``chance``.
 
@@ -259,20 +239,6 @@ def split_power(parts: int, chance: Number, *, epsilon: Number, level: Number = 
         The number of parts.
     chance : float
         The probability that a part rejects; 1/4 or less without an effect.
-    epsilon : float
-        The privacy cost.
-    level : float, default 0.05
-        The significance level.
-
-    Returns
-    -------
-    float
-        The power.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range.
 
     Examples
     --------
