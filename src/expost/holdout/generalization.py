@@ -18,10 +18,12 @@ from expost.core import (
     PureGuarantee,
     ZeroConcentratedGuarantee,
     as_guarantee,
+    share_parameters,
 )
 from expost.core.rational import finite, probability, rational
 
 __all__ = [
+    "OUT_OF_RANGE",
     "TRANSCRIPT_THEOREM",
     "Bound",
     "cap_error",
@@ -45,6 +47,20 @@ _SLACK = 1 + 1e-9  # a bound is an upper bound: its floating-point error is far 
 _LOG2E = math.log2(math.e)
 _MOST = 1 << 53  # whole numbers up to it are floats too
 _LEAST, _LARGEST = 1e-150, 1e150  # squares of what is between them are floats
+
+OUT_OF_RANGE = """
+InvalidRequest
+    If an argument is out of its range.
+"""
+_describes_bound = share_parameters(
+    {
+        "guarantee": "Guarantee, number, (epsilon, delta) pair or dict\n"
+        "The privacy of the algorithm: pure, approximate or zCDP. No other definition is accepted.",
+        "rows": "int\nThe number of independent rows.",
+        "failure_probability": "float\nHow often the error may exceed the bound, in (0, 1).",
+    },
+    raises=OUT_OF_RANGE,
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -70,26 +86,15 @@ class Bound:
     theorem: str
 
 
+@_describes_bound
 def sampling_error(rows: int, failure_probability: float | Fraction) -> Bound:
     """Bound the error of a mean of [0, 1] values for a question fixed before the data were seen.
 
     Hoeffding's inequality: P(|mean - truth| > t) <= 2 exp(-2 t^2 rows).
 
-    Parameters
-    ----------
-    rows : int
-        The number of independent rows.
-    failure_probability : float
-        How often the error may exceed the bound, in (0, 1).
-
     Returns
     -------
     Bound
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -100,30 +105,17 @@ def sampling_error(rows: int, failure_probability: float | Fraction) -> Bound:
     return Bound(cap_error(math.sqrt(math.log(2 / beta) / (2 * n))), "Hoeffding")
 
 
+@_describes_bound
 def generalization_error(guarantee: GuaranteeLike, rows: int, *, failure_probability: float | Fraction) -> Bound:
     """Bound how far the sample mean of a function chosen by a private algorithm may be from the truth.
 
     The algorithm sees ``rows`` independent rows under ``guarantee`` (replace-one) and outputs a function of one row
     into [0, 1]. For several functions divide the failure probability by their number.
 
-    Parameters
-    ----------
-    guarantee : Guarantee, number, (epsilon, delta) pair or dict
-        The privacy of the algorithm: pure, approximate or zCDP.
-    rows : int
-        The number of independent rows.
-    failure_probability : float
-        How often the error may exceed the bound, in (0, 1).
-
     Returns
     -------
     Bound
         The tightest of the known bounds.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range or the guarantee is of another definition.
 
     Examples
     --------
@@ -151,6 +143,7 @@ def generalization_error(guarantee: GuaranteeLike, rows: int, *, failure_probabi
     return min(found)
 
 
+@_describes_bound
 def transfer_error(
     guarantee: GuaranteeLike, *, sample_error: float, sample_failure: float, failure_probability: float | Fraction
 ) -> Bound:
@@ -162,23 +155,14 @@ def transfer_error(
 
     Parameters
     ----------
-    guarantee : Guarantee, number, (epsilon, delta) pair or dict
-        The privacy of the mechanism: pure, approximate or zCDP.
     sample_error : float
         How far an answer may be from its value on the sample.
     sample_failure : float
         How often some answer may be farther, in [0, 1).
-    failure_probability : float
-        How often the error may exceed the bound, in (0, 1).
 
     Returns
     -------
     Bound
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range or the guarantee is of another definition.
 
     Examples
     --------
@@ -225,6 +209,7 @@ def cap_error(error: float) -> float:
 # Max-information
 
 
+@_describes_bound
 def max_information_of_privacy(epsilon: float | Fraction, rows: int, *, failure_probability: float = 0.0) -> float:
     """Return bits of (approximate) max-information between independent rows and an epsilon-private output.
 
@@ -237,8 +222,6 @@ def max_information_of_privacy(epsilon: float | Fraction, rows: int, *, failure_
     ----------
     epsilon : float
         The pure privacy of the output, at least 0.
-    rows : int
-        The number of independent rows.
     failure_probability : float, default 0.0
         The share of outcomes on which the bound may fail, in [0, 1).
 
@@ -246,11 +229,6 @@ def max_information_of_privacy(epsilon: float | Fraction, rows: int, *, failure_
     -------
     float
         Bits.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -268,6 +246,7 @@ def max_information_of_privacy(epsilon: float | Fraction, rows: int, *, failure_
     return min(worst, typical) * _LOG2E
 
 
+@_describes_bound
 def max_information_of_transcripts(log_count: float) -> float:
     """Return the bits that an output with ``exp(log_count)`` possible values counts for in ``chance_of_overfitting``.
 
@@ -284,11 +263,6 @@ def max_information_of_transcripts(log_count: float) -> float:
     float
         Bits.
 
-    Raises
-    ------
-    InvalidRequest
-        If ``log_count`` is negative or not finite.
-
     Examples
     --------
     >>> round(max_information_of_transcripts(math.log(1024)), 6)
@@ -297,6 +271,7 @@ def max_information_of_transcripts(log_count: float) -> float:
     return check_amount(log_count, "log_count", zero=True) * _LOG2E
 
 
+@_describes_bound
 def chance_of_overfitting(bits: float, chance_when_fixed: float, *, failure_probability: float = 0.0) -> float:
     """Bound the probability of a bad event when questions are chosen adaptively.
 
@@ -314,11 +289,6 @@ def chance_of_overfitting(bits: float, chance_when_fixed: float, *, failure_prob
     Returns
     -------
     float
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is negative or not finite.
 
     Examples
     --------

@@ -9,9 +9,17 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-from expost.core import ApproxGuarantee, InvalidRequest, PureGuarantee, ZeroConcentratedGuarantee, explain_arguments
+from expost.core import (
+    ApproxGuarantee,
+    InvalidRequest,
+    PureGuarantee,
+    ZeroConcentratedGuarantee,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.rational import floor_decimal, probability, rational
 from expost.holdout.generalization import (
+    OUT_OF_RANGE,
     TRANSCRIPT_THEOREM,
     Bound,
     check_count,
@@ -167,15 +175,15 @@ class HoldoutPlan:
     ----------
     rows : int
         The number of holdout rows.
-    tolerance : Fraction
-        The largest error of an answer against the population.
-    failure_probability : Fraction
-        How often any answer of the session may be farther off.
+    tolerance : float
+        The largest error of an answer against the population, in (0, 1).
+    failure_probability : float
+        How often any answer of the session may be farther off, in (0, 1).
     max_queries : int
         The most questions.
     max_hits : int
         The most answers from the holdout.
-    variant : {"analysed", "improved"}
+    variant : {"analysed", "improved"}, default "analysed"
         The published algorithm, or one-sided noise with the gap as a free answer.
     level : NoiseLevel
         Threshold and noise scales.
@@ -321,6 +329,7 @@ class HoldoutPlan:
 
 
 @explain_arguments
+@share_parameters(HoldoutPlan)
 def plan_holdout(
     rows: int,
     *,
@@ -335,18 +344,8 @@ def plan_holdout(
 
     Parameters
     ----------
-    rows : int
-        The number of holdout rows.
-    tolerance : float
-        The largest error of an answer against the population, in (0, 1).
-    failure_probability : float
-        How often any answer of the session may be farther off, in (0, 1).
-    max_queries : int
-        The most questions.
     max_hits : int, optional
         The most answers from the holdout. Default: as many as can be promised.
-    variant : {"analysed", "improved"}, default "analysed"
-        The published algorithm, or one-sided noise with the gap as a free answer.
     noise_share : Fraction, default 1/4
         The part of the tolerance for noise (improved variant only).
 
@@ -382,6 +381,7 @@ def plan_holdout(
 
 
 @explain_arguments
+@share_parameters(HoldoutPlan, raises=OUT_OF_RANGE)
 def affordable_hits(
     rows: int,
     *,
@@ -392,27 +392,9 @@ def affordable_hits(
 ) -> int:
     """Return how many answers from the holdout can be promised; 0 if none.
 
-    Parameters
-    ----------
-    rows : int
-        The number of holdout rows.
-    tolerance : float
-        The largest error of an answer against the population, in (0, 1).
-    failure_probability : float
-        How often any answer of the session may be farther off, in (0, 1).
-    max_queries : int
-        The most questions.
-    variant : {"analysed", "improved"}, default "analysed"
-        See ``plan_holdout``.
-
     Returns
     -------
     int
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -424,6 +406,7 @@ def affordable_hits(
 
 
 @explain_arguments
+@share_parameters(HoldoutPlan, raises=OUT_OF_RANGE)
 def rows_needed(
     max_hits: int,
     *,
@@ -434,28 +417,10 @@ def rows_needed(
 ) -> int:
     """Return the smallest holdout that carries so many answers.
 
-    Parameters
-    ----------
-    max_hits : int
-        The number of answers from the holdout.
-    tolerance : float
-        The largest error of an answer against the population, in (0, 1).
-    failure_probability : float
-        How often any answer of the session may be farther off, in (0, 1).
-    max_queries : int
-        The most questions.
-    variant : {"analysed", "improved"}, default "analysed"
-        See ``plan_holdout``.
-
     Returns
     -------
     int
         Rows.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -472,6 +437,7 @@ def rows_needed(
 
 
 @explain_arguments
+@share_parameters(HoldoutPlan, raises=OUT_OF_RANGE)
 def tolerance_reached(
     rows: int,
     *,
@@ -482,28 +448,10 @@ def tolerance_reached(
 ) -> float:
     """Return the smallest tolerance at which a holdout carries so many answers; 1 if none.
 
-    Parameters
-    ----------
-    rows : int
-        The number of holdout rows.
-    max_hits : int
-        The number of answers from the holdout.
-    failure_probability : float
-        How often any answer of the session may be farther off, in (0, 1).
-    max_queries : int
-        The most questions.
-    variant : {"analysed", "improved"}, default "analysed"
-        See ``plan_holdout``.
-
     Returns
     -------
     float
         To three digits, rounded up.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------

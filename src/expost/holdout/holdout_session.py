@@ -103,6 +103,13 @@ class BilledSession(SingleOwner, ABC):
 
     A session that is never closed stays charged. One that is broken off half-way costs its worst case, because when
     that happened may depend on the data.
+
+    Parameters
+    ----------
+    ledger : Ledger, str or path, optional
+        Where the worst case is held when the session opens, and settled to what was used when it closes.
+    account : str, default "dataset:holdout"
+        The account in the ledger.
     """
 
     _owned_noun, _copies_are_itself = "holdout", True

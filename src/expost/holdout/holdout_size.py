@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from expost.holdout.generalization import Bound, check_amount, check_chance, check_count
+from expost.core import share_parameters
+from expost.holdout.generalization import OUT_OF_RANGE, Bound, check_amount, check_chance, check_count
 
 if TYPE_CHECKING:
     from expost.holdout.holdout_plan import HoldoutPlan
@@ -20,32 +21,29 @@ __all__ = [
 
 _LIMIT = math.sqrt(8) - 1  # (sqrt 32 - 2) / 2: what is left for the second term of advanced composition
 
+_describes_size = share_parameters(
+    {
+        "max_hits": "int\nThe number B of answers from the holdout.",
+        "sigma": "float\nThe noise scale of an answer, in units of the mean.",
+        "error": "float\nThe error t of generalisation.",
+        "failure_probability": "float\nThe probability beta of a larger one, in (0, 1).",
+        "rows": "int\nThe number n of holdout rows.",
+        "delta": "float\nIn (0, 1).",
+    },
+    raises=OUT_OF_RANGE,
+)
 
+
+@_describes_size
 def rows_for_pure(max_hits: int, *, sigma: float, error: float, failure_probability: float) -> float:
     """Return the holdout size at which the pure guarantee generalises: n_0 = max{2 B/(sigma t), ln(6/beta)/t^2}.
 
     LeeNotes, Lemma 3.2(1) with Corollary 2.3.1.
 
-    Parameters
-    ----------
-    max_hits : int
-        The number B of answers from the holdout.
-    sigma : float
-        The noise scale of an answer, in units of the mean.
-    error : float
-        The error t of generalisation.
-    failure_probability : float
-        The probability beta of a larger one, in (0, 1).
-
     Returns
     -------
     float
         Rows.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -56,6 +54,7 @@ def rows_for_pure(max_hits: int, *, sigma: float, error: float, failure_probabil
     return max(2 * hits / (scale * apart), math.log(6 / beta) / apart**2)
 
 
+@_describes_size
 def rows_for_approximate(max_hits: int, *, sigma: float, error: float, failure_probability: float) -> float:
     """Return the holdout size at which the approximate guarantee generalises, all conditions included.
 
@@ -64,26 +63,10 @@ def rows_for_approximate(max_hits: int, *, sigma: float, error: float, failure_p
     prints the second as 32 sqrt(2 B ln(8/beta)) / (t^1.5 sigma) + 16 sqrt(ln 2 B) / (t sigma), where the last root
     must be sqrt(2 ln 2 B), and leaves the other two out.
 
-    Parameters
-    ----------
-    max_hits : int
-        The number B of answers from the holdout.
-    sigma : float
-        The noise scale of an answer, in units of the mean.
-    error : float
-        The error t of generalisation.
-    failure_probability : float
-        The probability beta of a larger one, in (0, 1).
-
     Returns
     -------
     float
         Rows.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -97,32 +80,17 @@ def rows_for_approximate(max_hits: int, *, sigma: float, error: float, failure_p
     return max(48 * math.log(8 / beta) / apart**2, accurate, valid)
 
 
+@_describes_size
 def rows_for_concentrated(max_hits: int, *, sigma: float, error: float, failure_probability: float) -> float:
     """Return the holdout size at which the guarantee through zCDP generalises.
 
     rho = B e0^2 and epsilon = rho + 2 sqrt(rho ln(1/delta)) (BS16, Proposition 1.3). About 2.8 times fewer rows than
     ``rows_for_approximate``.
 
-    Parameters
-    ----------
-    max_hits : int
-        The number B of answers from the holdout.
-    sigma : float
-        The noise scale of an answer, in units of the mean.
-    error : float
-        The error t of generalisation.
-    failure_probability : float
-        The probability beta of a larger one, in (0, 1).
-
     Returns
     -------
     float
         Rows.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------
@@ -137,6 +105,7 @@ def rows_for_concentrated(max_hits: int, *, sigma: float, error: float, failure_
     return max(48 * math.log(8 / beta) / apart**2, math.sqrt(hits) / (scale * root))
 
 
+@_describes_size
 def approximate_epsilon(max_hits: int, *, sigma: float, rows: int, delta: float) -> float:
     """Return sqrt(32 B ln(2/delta)) / (sigma n) of Lemma 3.2(2), or infinity where its condition fails.
 
@@ -144,26 +113,10 @@ def approximate_epsilon(max_hits: int, *, sigma: float, rows: int, delta: float)
     sqrt(4 B ln(1/delta)) e0 + 2 B e0 (exp(e0) - 1); the printed form covers it only when
     exp(e0) - 1 <= (sqrt 8 - 1) sqrt(ln(2/delta) / B), a condition the source leaves out.
 
-    Parameters
-    ----------
-    max_hits : int
-        The number B of answers from the holdout.
-    sigma : float
-        The noise scale of an answer, in units of the mean.
-    rows : int
-        The number n of holdout rows.
-    delta : float
-        In (0, 1).
-
     Returns
     -------
     float
         Epsilon.
-
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of its range.
 
     Examples
     --------

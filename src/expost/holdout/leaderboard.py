@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss, Sealed, SingleOwner, explain_arguments
+from expost.core import (
+    BudgetExceeded,
+    InvalidRequest,
+    PureLoss,
+    Sealed,
+    SingleOwner,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.argument import check_unmasked, fill_masked
 from expost.core.rational import probability, rational
 from expost.holdout.generalization import Bound, cap_error, check_count, log_binomial
@@ -168,6 +176,7 @@ class Leaderboard(SingleOwner, ABC):
         """Return what the shown loss promises after the submission to come."""
 
 
+@share_parameters(Leaderboard)
 class LadderBoard(Leaderboard):
     """The Ladder: shows a loss rounded to a step, and only when it is more than a step below the one shown.
 
@@ -177,16 +186,8 @@ class LadderBoard(Leaderboard):
 
     Parameters
     ----------
-    labels : array
-        The labels to score against.
-    max_submissions : int
-        The most submissions.
-    failure_probability : float
-        How often any shown loss may be farther off than its bound, in (0, 1).
     step : float, optional
         The step, in (0, 1). Default: the one that makes the bound smallest.
-    loss : callable, optional
-        A function of labels and predictions into [0, 1], row by row. Default: the zero-one loss.
 
     Examples
     --------
@@ -240,23 +241,13 @@ class LadderBoard(Leaderboard):
         return log_binomial(self._most + values - 1, values)
 
 
+@share_parameters(Leaderboard)
 class ParameterFreeBoard(Leaderboard):
     """The Ladder without a step: a loss counts as better when it is better by one paired standard error.
 
     What is shown is within ``bound`` of the population loss *of the submission that set it*, whatever the row loss in
     [0, 1]. The bound grows with the number of improvements so far, which is small as long as submitters do not adapt to
     the board (BH15, Section 3.2; docs/proofs/generalization.md). Not private.
-
-    Parameters
-    ----------
-    labels : array
-        The labels to score against.
-    max_submissions : int
-        The most submissions.
-    failure_probability : float
-        How often any shown loss may be farther off than its bound, in (0, 1).
-    loss : callable, optional
-        A function of labels and predictions into [0, 1], row by row. Default: the zero-one loss.
 
     Examples
     --------
@@ -298,6 +289,7 @@ class ParameterFreeBoard(Leaderboard):
         return log_binomial(done, better) + log_binomial(self._rows + better, better)
 
 
+@share_parameters(Leaderboard, BilledSession, Thresholdout.open)
 class PrivateBoard(Leaderboard, BilledSession):
     """A leaderboard that protects the labels: improvements are found by a private threshold test.
 
@@ -314,25 +306,13 @@ class PrivateBoard(Leaderboard, BilledSession):
 
     Parameters
     ----------
-    labels : array
-        The private labels to score against.
-    max_submissions : int
-        The most submissions.
     tolerance : float
         The largest error of a shown loss against the population, in (0, 1).
-    failure_probability : float
-        How often any shown loss may be farther off, in (0, 1).
     budget : int, Guarantee or dict, optional
         A number of improvements, or a pure privacy budget such as ``expost.epsilon(1)``. Default: as many improvements
         as the tolerance allows.
-    ledger : Ledger, str or path, optional
-        Where the worst case is held when the board opens, and settled to what was used when it closes.
     account : str, default "dataset:leaderboard"
         The account in the ledger.
-    loss : callable, optional
-        A function of labels and predictions into [0, 1], row by row. Default: the zero-one loss.
-    bits : BitSource, optional
-        The source of randomness. Default: cryptographic.
 
     Examples
     --------

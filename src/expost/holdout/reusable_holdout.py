@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from expost.core import BudgetExceeded, InvalidRequest, PureLoss, SingleOwner, explain_arguments
+from expost.core import BudgetExceeded, InvalidRequest, PureLoss, SingleOwner, explain_arguments, share_parameters
 from expost.core.argument import fill_masked
 from expost.holdout.generalization import Bound
-from expost.holdout.holdout_plan import GRID, Variant
+from expost.holdout.holdout_plan import GRID, HoldoutPlan, Variant
 from expost.holdout.holdout_sample import HoldoutSample, RowMetric, RowQuestion, metric_of, score_rows
 from expost.holdout.holdout_session import BilledSession, HoldoutBudget, LedgerPlace, plan_within_budget, read_budget
 from expost.holdout.thresholdout_mechanism import Thresholdout
@@ -23,6 +23,13 @@ from expost.noise import BitSource, system_bits
 __all__ = ["HoldoutAnswer", "HoldoutScorer", "Origin", "ReusableHoldout"]
 
 _CITATIONS = ("LeeNotes, Lemma 3.2(1)", "docs/proofs/above-threshold.md", "docs/proofs/generalization.md")
+_REFUSED = """
+BudgetExceeded
+    If no answers or no questions are left.
+InvalidRequest
+    If the question is not a function of rows (or, for ``score``, the samples are not (X, y)), or the session is closed
+    or was broken off.
+"""
 
 
 class Origin(enum.Enum):
@@ -82,6 +89,7 @@ class HoldoutAnswer:
         return self.value
 
 
+@share_parameters(HoldoutPlan, BilledSession, Thresholdout.open)
 class ReusableHoldout(BilledSession):
     """Answers adaptive questions about models without wearing the holdout out.
 
@@ -105,23 +113,9 @@ class ReusableHoldout(BilledSession):
         The training sample, which is not protected. A tuple such as (X, y) passes its parts to the questions.
     holdout : array, table, or tuple of them
         The holdout sample, in the same form.
-    tolerance : float
-        The largest error of an answer against the population, in (0, 1).
-    failure_probability : float
-        How often any answer of the session may be farther off, in (0, 1).
-    max_queries : int
-        The most questions.
     budget : int, Guarantee or dict, optional
         A number of answers from the holdout, or a pure privacy budget such as ``expost.epsilon(1)``. Default: as many
         answers as the tolerance allows.
-    ledger : Ledger, str or path, optional
-        Where the worst case is held when the session opens, and settled to what was used when it closes.
-    account : str, default "dataset:holdout"
-        The account in the ledger.
-    variant : {"analysed", "improved"}, default "analysed"
-        The published algorithm, or one-sided noise with the gap as a free answer.
-    bits : BitSource, optional
-        The source of randomness. Default: cryptographic.
 
     Examples
     --------
@@ -182,6 +176,7 @@ class ReusableHoldout(BilledSession):
         """What the session has cost so far; the worst case once a question was broken off on the holdout."""
         return PureLoss(self.plan.guarantee.epsilon) if self._spoiled else self._session.loss
 
+    @share_parameters(raises=_REFUSED)
     def ask(self, question: RowQuestion, *, guess: Any = None) -> HoldoutAnswer:
         """Return the mean of a question, from training or from the holdout.
 
@@ -192,13 +187,6 @@ class ReusableHoldout(BilledSession):
         guess : float, optional
             Replaces the training mean: any number found without the holdout, e.g. a cross-validation score. The
             question is then tried out on one training row; an error there costs nothing.
-
-        Raises
-        ------
-        BudgetExceeded
-            If no answers or no questions are left.
-        InvalidRequest
-            If the question is not a function of rows, or the session is closed or was broken off.
         """
         with self._draw_alone():
             self._check_question(question)
@@ -212,6 +200,7 @@ class ReusableHoldout(BilledSession):
                 self._train.try_out(question)
             return self._answer_total(int(self._measure_total(question)), center)
 
+    @share_parameters(raises=_REFUSED)
     def ask_many(self, question: RowQuestion) -> list[HoldoutAnswer]:
         """Return answers to several questions at once.
 
@@ -224,13 +213,6 @@ class ReusableHoldout(BilledSession):
         -------
         list of HoldoutAnswer
             In order, until the budget is spent; the list is then shorter than the number of columns.
-
-        Raises
-        ------
-        BudgetExceeded
-            If no answers or no questions are left.
-        InvalidRequest
-            If the question is not a function of rows, or the session is closed or was broken off.
         """
         with self._draw_alone():
             self._check_question(question)
@@ -243,6 +225,7 @@ class ReusableHoldout(BilledSession):
                 answers.append(self._answer_total(total, Fraction(guess, self._train.rows * GRID)))
             return answers
 
+    @share_parameters(ask, raises=_REFUSED)
     def score(self, estimator: Any, metric: str | RowMetric = "accuracy", *, guess: Any = None) -> HoldoutAnswer:
         """Return the score of a fitted estimator. Both samples must be (X, y).
 
@@ -252,13 +235,6 @@ class ReusableHoldout(BilledSession):
             Anything fitted that has ``predict``.
         metric : "accuracy" or callable, default "accuracy"
             A function of true and predicted values into [0, 1], row by row.
-        guess : float, optional
-            See ``ask``.
-
-        Raises
-        ------
-        BudgetExceeded, InvalidRequest
-            As ``ask``; also if the samples are not (X, y).
         """
         if not hasattr(estimator, "predict"):
             raise InvalidRequest("Expected a fitted estimator", got=type(estimator).__name__, do="Pass a fitted model")
@@ -266,14 +242,9 @@ class ReusableHoldout(BilledSession):
             raise InvalidRequest("Expected both samples to be (X, y)", do="Open the holdout with (X, y) tuples")
         return self.ask(score_rows(estimator, metric), guess=guess)
 
+    @share_parameters(score)
     def scorer(self, metric: str | RowMetric = "accuracy") -> HoldoutScorer:
-        """Return a ``scoring=`` object for scikit-learn.
-
-        Parameters
-        ----------
-        metric : "accuracy" or callable, default "accuracy"
-            A function of true and predicted values into [0, 1], row by row.
-        """
+        """Return a ``scoring=`` object for scikit-learn."""
         return HoldoutScorer(self, metric)
 
     def _check_question(self, question: object) -> None:
@@ -333,6 +304,7 @@ def _check_guess(value: Any) -> Fraction:
     return Fraction(number)
 
 
+@share_parameters(ReusableHoldout.score)
 class HoldoutScorer(SingleOwner):
     """Scores a fitted estimator for ``GridSearchCV(scoring=...)``, ``cross_val_score`` and the like.
 
@@ -344,8 +316,6 @@ class HoldoutScorer(SingleOwner):
     ----------
     holdout : ReusableHoldout
         The holdout, opened with (X, y) samples.
-    metric : "accuracy" or callable, default "accuracy"
-        A function of true and predicted values into [0, 1], row by row.
 
     Examples
     --------
