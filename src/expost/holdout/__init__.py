@@ -10,12 +10,7 @@ from expost.holdout.generalization import (
     transfer_error,
 )
 from expost.holdout.holdout_plan import HoldoutPlan, affordable_hits, plan_holdout, rows_needed, tolerance_reached
-from expost.holdout.holdout_size import (
-    approximate_epsilon,
-    rows_for_approximate,
-    rows_for_concentrated,
-    rows_for_pure,
-)
+from expost.holdout.holdout_size import approximate_epsilon, rows_for_approximate, rows_for_concentrated, rows_for_pure
 from expost.holdout.leaderboard import LadderBoard, Leaderboard, ParameterFreeBoard, PrivateBoard, Standing
 from expost.holdout.reusable_holdout import HoldoutAnswer, HoldoutScorer, Origin, ReusableHoldout
 from expost.holdout.thresholdout_mechanism import Thresholdout

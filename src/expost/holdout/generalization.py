@@ -306,11 +306,7 @@ def chance_of_overfitting(bits: float, chance_when_fixed: float, *, failure_prob
 
 
 def log_binomial(total: int, chosen: int) -> float:
-    """Return the natural logarithm of a binomial coefficient.
-
-    >>> round(math.exp(log_binomial(5, 2)), 9)
-    10.0
-    """
+    """Return the natural logarithm of a binomial coefficient."""
     return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
 
 
@@ -323,13 +319,6 @@ def transcript_error(
     ``alphabet`` values; all others were answered without news. At most ``C(question, hits) alphabet^hits``
     transcripts lead here, each fixes the question before the rows are drawn, and Hoeffding's inequality is paid for
     all of them (DFHPRR15, Section 4; docs/proofs/generalization.md). Only independence of the rows is assumed.
-
-    >>> few = transcript_error(10_000, question=99, hits=1, alphabet=50, max_questions=100, max_hits=10,
-    ...                        failure_probability=0.05)
-    >>> many = transcript_error(10_000, question=99, hits=10, alphabet=50, max_questions=100, max_hits=10,
-    ...                         failure_probability=0.05)
-    >>> round(few.error, 3), round(many.error, 3)
-    (0.031, 0.063)
     """
     transcripts = log_binomial(question, hits) + hits * math.log(alphabet)
     share = math.log(2 * max_questions * (max_hits + 1) / failure_probability)
@@ -354,11 +343,7 @@ def check_count(value: object, name: str) -> int:
 
 
 def check_amount(value: object, name: str, *, zero: bool = False) -> float:
-    """Return a positive finite number, or zero where allowed. It may be tiny, since it may be computed.
-
-    >>> check_amount(0.5, "sigma")
-    0.5
-    """
+    """Return a positive finite number, or zero where allowed. It may be tiny, since it may be computed."""
     bound = ">= 0" if zero else "> 0"
     do = f"Pass a finite {name} {bound}"
     found = finite(value, name, do=do)
@@ -368,11 +353,7 @@ def check_amount(value: object, name: str, *, zero: bool = False) -> float:
 
 
 def check_chance(value: object, name: str, *, zero: bool = False) -> float:
-    """Return a probability below 1, and above 0 unless zero is allowed.
-
-    >>> check_chance(0.05, "failure_probability")
-    0.05
-    """
+    """Return a probability below 1, and above 0 unless zero is allowed."""
     found = check_amount(value, name, zero=zero)
     if found >= 1:
         raise InvalidRequest(f"Expected {name} below 1", got=value, do=f"Pass a smaller {name}")

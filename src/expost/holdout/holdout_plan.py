@@ -439,12 +439,7 @@ def rows_needed(
 @explain_arguments
 @share_parameters(HoldoutPlan, raises=OUT_OF_RANGE)
 def tolerance_reached(
-    rows: int,
-    *,
-    max_hits: int,
-    failure_probability: float | Fraction,
-    max_queries: int,
-    variant: Variant = "analysed",
+    rows: int, *, max_hits: int, failure_probability: float | Fraction, max_queries: int, variant: Variant = "analysed"
 ) -> float:
     """Return the smallest tolerance at which a holdout carries so many answers; 1 if none.
 

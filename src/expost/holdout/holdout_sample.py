@@ -36,11 +36,7 @@ SENSITIVITY = Sensitivity(GRID, Norm.L1, Adjacency.REPLACE_ONE)
 
 
 class HoldoutSample:
-    """Rows that questions are about. A tuple such as (X, y) passes its parts to the question in order.
-
-    >>> HoldoutSample((np.zeros((3, 2)), np.ones(3)), "training").rows
-    3
-    """
+    """Rows that questions are about. A tuple such as (X, y) passes its parts to the question in order."""
 
     def __init__(self, data: Any, name: str) -> None:
         self._parts = data if isinstance(data, tuple) else (data,)
@@ -137,11 +133,7 @@ def lattice_total(values: Any, rows: int, name: str) -> NDArray[np.int64]:
 
 
 def metric_of(metric: str | RowMetric) -> RowMetric:
-    """Return the metric that a caller named or gave.
-
-    >>> metric_of("accuracy")(np.array([1, 0]), np.array([1, 1])).tolist()
-    [True, False]
-    """
+    """Return the metric that a caller named or gave."""
     if callable(metric):
         return metric
     if metric == "accuracy":

@@ -11,13 +11,7 @@ from expost.holdout.generalization import OUT_OF_RANGE, Bound, check_amount, che
 if TYPE_CHECKING:
     from expost.holdout.holdout_plan import HoldoutPlan
 
-__all__ = [
-    "approximate_epsilon",
-    "published_bounds",
-    "rows_for_approximate",
-    "rows_for_concentrated",
-    "rows_for_pure",
-]
+__all__ = ["approximate_epsilon", "published_bounds", "rows_for_approximate", "rows_for_concentrated", "rows_for_pure"]
 
 _LIMIT = math.sqrt(8) - 1  # (sqrt 32 - 2) / 2: what is left for the second term of advanced composition
 

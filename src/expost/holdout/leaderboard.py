@@ -95,12 +95,7 @@ class Leaderboard(SingleOwner, ABC):
     _owned_noun, _copies_are_itself = "board", True
 
     def __init__(
-        self,
-        labels: Any,
-        *,
-        max_submissions: int,
-        failure_probability: float | Fraction,
-        loss: RowLoss | None = None,
+        self, labels: Any, *, max_submissions: int, failure_probability: float | Fraction, loss: RowLoss | None = None
     ) -> None:
         SingleOwner.__init__(self)
         check_unmasked(labels)
@@ -258,12 +253,7 @@ class ParameterFreeBoard(Leaderboard):
 
     @explain_arguments
     def __init__(
-        self,
-        labels: Any,
-        *,
-        max_submissions: int,
-        failure_probability: float | Fraction,
-        loss: RowLoss | None = None,
+        self, labels: Any, *, max_submissions: int, failure_probability: float | Fraction, loss: RowLoss | None = None
     ) -> None:
         super().__init__(labels, max_submissions=max_submissions, failure_probability=failure_probability, loss=loss)
         self._leader: NDArray[np.float64] = np.ones(self._rows)

@@ -78,13 +78,7 @@ class Thresholdout:
 
 
 class ThresholdoutSession:
-    """One run of Thresholdout. Exact totals go in, and are sealed before anything else happens to them.
-
-    >>> from expost.holdout import plan_holdout
-    >>> plan = plan_holdout(50_000, tolerance=0.1, failure_probability=0.05, max_queries=100, variant="improved")
-    >>> Thresholdout(plan).open().loss
-    PureLoss(epsilon=Fraction(0, 1))
-    """
+    """One run of Thresholdout. Exact totals go in, and are sealed before anything else happens to them."""
 
     def __init__(self, mechanism: Thresholdout, bits: BitSource | None) -> None:
         self._plan, self._bits = mechanism.plan, bits

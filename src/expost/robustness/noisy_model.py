@@ -58,11 +58,7 @@ _ROUNDING = 1e-6  # probabilities computed in single precision may leave [0, 1] 
 
 
 def check_noise(value: object) -> NoiseKind:
-    """Return the kind of noise that a caller named.
-
-    >>> check_noise("laplace")
-    'laplace'
-    """
+    """Return the kind of noise that a caller named."""
     match value if isinstance(value, str) else None:  # arrays compare by element
         case "gaussian" | "laplace" as found:
             return found
@@ -70,29 +66,17 @@ def check_noise(value: object) -> NoiseKind:
 
 
 def check_sigma(sigma: object) -> float:
-    """Return a standard deviation as a float.
-
-    >>> check_sigma(0.5)
-    0.5
-    """
+    """Return a standard deviation as a float."""
     return float(rational(sigma, "sigma"))
 
 
 def laplace_scale(sigma: object) -> float:
-    """Return the scale of Laplace noise of this standard deviation.
-
-    >>> round(laplace_scale(2.0), 4)
-    1.4142
-    """
+    """Return the scale of Laplace noise of this standard deviation."""
     return check_sigma(sigma) / math.sqrt(2)
 
 
 def check_numbers(values: Any, name: str) -> NDArray[np.float64]:
-    """Return one number or many as an array.
-
-    >>> check_numbers([1, 2], "distance")
-    array([1., 2.])
-    """
+    """Return one number or many as an array."""
     check_unmasked(values)
     try:
         array = np.asarray(values)
@@ -145,9 +129,6 @@ def sample_perturbations(
     """Sample independent noise of standard deviation ``sigma``, by inversion of 52-bit uniform numbers.
 
     Not for privacy: the values lie on a float grid.
-
-    >>> sample_perturbations((2, 3), noise="gaussian", sigma=0.5).shape
-    (2, 3)
     """
     words = (bits or system_bits()).words(int(np.prod(shape)), np.uint64)
     uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # exact, and never 0 or 1
@@ -194,11 +175,7 @@ def noisy_copies(
 
 
 def split_samples(samples: int, inputs: int, size: int) -> Iterator[int]:
-    """Yield how many samples to draw at a time, so that a block of noisy inputs stays small.
-
-    >>> list(split_samples(10, 1, 1))
-    [10]
-    """
+    """Yield how many samples to draw at a time, so that a block of noisy inputs stays small."""
     at_once = max(1, min(samples, _ENTRIES // max(inputs * size, 1)))
     for start in range(0, samples, at_once):
         yield min(at_once, samples - start)

@@ -116,11 +116,7 @@ def guess_fit_bill(plan: Any, receipts: Iterable[Receipt], *, question: str) -> 
 
 
 def public_fit_terms(estimator: Any, public_validation: Any) -> dict[str, Any]:
-    """Return public rows as ``fit_with`` takes them; raise if the estimator cannot use them.
-
-    >>> public_fit_terms(object(), None)
-    {}
-    """
+    """Return public rows as ``fit_with`` takes them; raise if the estimator cannot use them."""
     if public_validation is None:
         return {}
     if "public_validation" not in inspect.signature(estimator.fit_with).parameters:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import EngineFailed, InvalidRequest, Ladder, Sealed, SingleOwner, Step
+from expost.core import EngineFailed, InvalidRequest, Ladder, Sealed, SingleOwner, Step, share_parameters
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
 from expost.stats.reader import CellReading
 
@@ -256,13 +256,7 @@ class ReleaseCache(SingleOwner):
 
     @contextmanager
     def take_turn(self) -> Iterator[Self]:
-        """Yield the cache to this thread alone.
-
-        Returns
-        -------
-        context manager
-            It yields the cache.
-        """
+        """Yield the cache to this thread alone."""
         if os.getpid() != self._owner_process:
             # The other side of the fork has the same releases, and perhaps a lock that no thread here will release.
             self._take_ownership()
@@ -283,13 +277,12 @@ class ReleaseCache(SingleOwner):
             self._releases[key], self._stored[key] = GradualRelease.from_bytes(state), state
         return self._releases.get(key)
 
+    @share_parameters(find_release)
     def keep_release(self, key: str, release: GradualRelease) -> None:
         """Keep a release after it was read. This must succeed before the answer leaves.
 
         Parameters
         ----------
-        key : str
-            The key of the sealed vector.
         release : GradualRelease
             The release, as far as it was read.
 

@@ -30,7 +30,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import statistic
+from expost.stats.query_terms import describe_plan, statistic
 from expost.stats.table_release import AnswerRelease
 
 if TYPE_CHECKING:
@@ -132,26 +132,9 @@ class ApproximateBounds:
         """Return the question in public words."""
         return f"approximate bounds of {self.column}" + ("" if self.where is None else f" where {self.where}")
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> BoundsPlan:
-        """Fit the query to a dataset's public description. Reads no rows.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        context : PlanContext, optional
-            Not used: bounds are searched again each time.
-
-        Returns
-        -------
-        Plan
-            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
-
-        Raises
-        ------
-        InvalidRequest
-            If the column is not numeric, or noise of this level cannot be drawn.
-        """
+        """Fit the query to a dataset's public description. Reads no rows. Bounds are searched again each time."""
         expression = dataset.expression(self.column)
         axis = LogBins(expression, float(self.smallest), self.bin_count)
         tally = dataset.tally(axes=(axis,), where=dataset.condition(self.where))
@@ -264,26 +247,9 @@ class PrivatelyBounded:
             return replace(self.query, bounds=bounds, epsilon=rest)
         return replace(self.query, bounds=bounds, max_epsilon=rest)
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> BoundsFirstPlan:
-        """Plan the bounds, and check that the statistic fits the table and its cap with the narrowest bounds.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        context : PlanContext, optional
-            Not used: releases with private bounds are not continued.
-
-        Returns
-        -------
-        Plan
-            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
-
-        Raises
-        ------
-        InvalidRequest, BudgetExceeded
-            If the bounds or the statistic cannot be planned.
-        """
+        """Plan the bounds, and check that the statistic fits the table and its cap with the narrowest bounds."""
         plan = self.bounds.plan(dataset)
         self._query_with((0, self.query.smallest)).plan(dataset)
         return BoundsFirstPlan(self, plan)

@@ -37,7 +37,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import statistic
+from expost.stats.query_terms import describe_plan, statistic
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
 if TYPE_CHECKING:
@@ -128,26 +128,9 @@ class PrivateKeys:
         """Return the question in public words."""
         return f"keys of {self.column}" + ("" if self.where is None else f" where {self.where}")
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeyPlan:
-        """Fit the query to a dataset's public description. Reads no rows.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        context : PlanContext, optional
-            Not used: keys are searched again each time.
-
-        Returns
-        -------
-        Plan
-            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
-
-        Raises
-        ------
-        InvalidRequest
-            If the table has replace-one adjacency, or the column holds times.
-        """
+        """Fit the query to a dataset's public description. Reads no rows. Keys are searched again each time."""
         if dataset.adjacency.public_size:
             raise InvalidRequest("Private keys need add-remove adjacency", do="Use adjacency='add-remove'")
         if isinstance(self.column, str) and dataset.schema.kind(self.column) is Kind.TIME:
@@ -321,26 +304,9 @@ class ByPrivateKeys:
         """Return what keys and statistic cost together at most, as a loss."""
         return ApproxLoss(self.promise.epsilon, self.promise.delta)
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> KeysFirstPlan:
-        """Plan the keys, and check that the statistic fits the table and its cap for at least one group.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        context : PlanContext, optional
-            Not used: what one stage has released is not continued by another.
-
-        Returns
-        -------
-        Plan
-            A frozen plan with ``worst_case``, ``measure`` and ``climb``.
-
-        Raises
-        ------
-        InvalidRequest, BudgetExceeded
-            If the keys or the statistic cannot be planned.
-        """
+        """Plan the keys, and check that the statistic fits the table and its cap for at least one group."""
         plans = tuple(each.plan(dataset) for each in self.keys)
         self._query_about(dataset, [("",)] * len(self.keys)).plan(dataset)
         return KeysFirstPlan(self, plans)
@@ -373,11 +339,6 @@ class ByPrivateKeys:
             The table.
         request_id : str, optional
             The name of the request; the keys' requests are named after it.
-
-        Raises
-        ------
-        TargetNotMet
-            If the statistic was refused after keys were shown.
         """
         self.plan(dataset)
         shown: list[Release[Any]] = []

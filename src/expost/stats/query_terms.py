@@ -11,7 +11,7 @@ from expost.core import BudgetExceeded, InvalidRequest, Measure, Target, explain
 from expost.core.rational import rational
 from expost.data import Expression
 
-__all__ = ["AskedAccuracy", "Column", "Level", "read_list", "statistic"]
+__all__ = ["AskedAccuracy", "Column", "Level", "describe_plan", "read_list", "statistic"]
 
 Column = str | Expression
 Level = float | Fraction | None
@@ -22,6 +22,21 @@ _RAISES = """
 InvalidRequest
     If the arguments do not fit together; nothing is spent.
 """
+
+describe_plan = share_parameters(
+    {
+        "dataset": "Dataset\nThe table, of which only the description is read.",
+        "context": "PlanContext, optional\n"
+        "The cache of earlier releases, which only gradual statistics continue, and the definitions of the accounts.",
+    },
+    raises="""
+    InvalidRequest
+        If the description cannot answer the query.
+    BudgetExceeded
+        If the price is above ``max_epsilon``.
+    """,
+)
+"""Documents the method ``plan`` of a query."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
@@ -83,11 +98,7 @@ class AskedAccuracy:
 
 
 def read_list(values: Any, name: str, *, do: str) -> tuple[Any, ...]:
-    """Return the entries of a list that a caller passed, or raise ``InvalidRequest`` if it is not a list.
-
-    >>> read_list(["age", "pay"], "columns", do='Pass ["age", "pay"]')
-    ('age', 'pay')
-    """
+    """Return the entries of a list that a caller passed, or raise ``InvalidRequest`` if it is not a list."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidRequest(f"Expected {name} to be a list", got=values, do=do)
     return tuple(values)

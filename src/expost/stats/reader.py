@@ -229,9 +229,6 @@ def combination_radius(weights: Floats, scale: float, level: float) -> float:
 
     Chernoff with E exp(g X) = 1 / (1 - 4 a sinh(g / 2)^2 / (1 - a)^2), a = exp(-1 / scale), for |g| < 1 / scale; the
     best multiplier on a fixed grid is taken.
-
-    >>> combination_radius(np.array([1.0]), 10.0, 0.05) > 30
-    True
     """
     a, spread = np.exp(-1 / scale), -np.expm1(-1 / scale)
     sizes = np.abs(weights)
@@ -286,10 +283,6 @@ class CentredMeanReader(ClippedReader):
 
     With y in [-1, 1] the exact mean counted from the middle in half ranges, and noises X, Y, the ratio F of the noisy
     sum and the noisy count T misses by F - y = (X - y Y) / T, once more over a known number (docs/proofs/shares.md).
-
-    >>> reader = CentredMeanReader(Clamp.of((0, 10), whole=True))
-    >>> reader.read(np.array([[-2000], [10000]]), scale=10.0, level=0.05).value.tolist()
-    [4.0]
     """
 
     def has_rows(self, noisy: NDArray[Any], scale: float) -> NDArray[np.bool_]:
@@ -360,10 +353,6 @@ class VarianceReader(ClippedReader):
 
     For any m the sum of (f - m)^2 over the rows is linear in the shares, with weights (1 - m)^2, -m (1 - m), m^2, and
     the variance is its mean at the exact mean, which is its minimum over m (docs/proofs/shares.md).
-
-    >>> reader = VarianceReader(Clamp.of((0, 10), whole=True))
-    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
-    [25.0]
     """
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
@@ -382,12 +371,7 @@ class VarianceReader(ClippedReader):
 
 @dataclass(frozen=True)
 class SquareMeanReader(ClippedReader):
-    """Reads the mean off the same three shares.
-
-    >>> reader = SquareMeanReader(Clamp.of((0, 10), whole=True))
-    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
-    [5.0]
-    """
+    """Reads the mean off the same three shares."""
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell; where nothing is certain, the interval is the whole range."""
@@ -401,12 +385,7 @@ class SquareMeanReader(ClippedReader):
 
 @dataclass(frozen=True)
 class DeviationReader(ClippedReader):
-    """Reads the standard deviation: the root of the variance and of its ends.
-
-    >>> reader = DeviationReader(Clamp.of((0, 10), whole=True))
-    >>> reader.read(np.array([[50_000], [0], [50_000]]), scale=1.0, level=0.05).value.tolist()
-    [5.0]
-    """
+    """Reads the standard deviation: the root of the variance and of its ends."""
 
     def read(self, noisy: NDArray[Any], scale: float, level: float) -> CellReading:
         """Return value and interval of each cell."""

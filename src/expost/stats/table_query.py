@@ -14,7 +14,7 @@ from expost.data import Dataset, Expression
 from expost.data.axis import Axis, Categories
 from expost.stats.private_bounds import PrivatelyBounded
 from expost.stats.private_keys import ByPrivateKeys, PrivateKeys, private_keys_in
-from expost.stats.query_terms import AskedAccuracy, Level, read_list, statistic
+from expost.stats.query_terms import AskedAccuracy, Level, describe_plan, read_list, statistic
 
 __all__ = ["By", "GroupKey", "TableQuery", "axis_names", "group_labels"]
 
@@ -103,23 +103,9 @@ class TableQuery(ABC):
         """Return the two stages of a query with private bounds, or None if its bounds are public."""
         return None
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> Plan:
-        """Fit the query to a dataset's public description and price it. Reads no rows.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The table, of which only the description is read.
-        context : PlanContext, optional
-            The cache of earlier releases, and the definitions of the accounts that will pay.
-
-        Raises
-        ------
-        InvalidRequest
-            If the description cannot answer the query.
-        BudgetExceeded
-            If the price is above ``max_epsilon``.
-        """
+        """Fit the query to a dataset's public description and price it. Reads no rows."""
         stages = self.keys_first or self.bounded_first
         if stages is not None:
             return stages.plan(dataset)

@@ -23,6 +23,7 @@ from expost.core import (
     SingleOwner,
     Unit,
     explain_arguments,
+    share_parameters,
 )
 from expost.core.rational import probability, rational
 from expost.data import Dataset
@@ -129,11 +130,6 @@ class AdaptiveTester(SingleOwner):
     simulation : bool, default False
         Allow seeded bits. Receipts then state that the answers are not private.
 
-    Raises
-    ------
-    InvalidRequest
-        If an argument is out of range, or the dataset's number of rows is private.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -187,6 +183,7 @@ class AdaptiveTester(SingleOwner):
         return self._level_at(self._done, self._rejected, self._spent)
 
     @explain_arguments
+    @share_parameters(BinomialTest, MeanDifferenceTest, SplitTest)
     def run(
         self,
         test: str,
@@ -216,27 +213,6 @@ class AdaptiveTester(SingleOwner):
             relation first.
         epsilon : float
             The privacy cost of this test.
-        equals : bool, int, float or str, optional
-            The value that counts as a success ("binomial").
-        null : float, optional
-            The proportion under the null hypothesis ("binomial").
-        by : str, optional
-            The column that holds the groups ("mean_difference", "anova").
-        groups : pair, optional
-            The two groups ("mean_difference").
-        alternative : {"two-sided", "greater", "less"}, optional
-            The alternative hypothesis, where the test has one. Default: two-sided.
-        equal_spread : bool, optional
-            Take the spreads of groups to be equal ("mean_difference", "anova"). Default: False.
-        confidence : float, optional
-            The confidence level of the interval, which the series does not show.
-        parts : int, optional
-            The number of parts ("split").
-
-        Returns
-        -------
-        SeriesFinding
-            The decision, the level it was made at and the receipt.
 
         Raises
         ------
@@ -311,16 +287,6 @@ class AdaptiveTester(SingleOwner):
         power : float, default 0.8
             The power that each test must have.
 
-        Returns
-        -------
-        int
-            The number of further tests.
-
-        Raises
-        ------
-        InvalidRequest
-            If an argument is out of range.
-
         Examples
         --------
         >>> from expost.stats.hypothesis import binomial_power
@@ -344,10 +310,13 @@ class AdaptiveTester(SingleOwner):
         return carried
 
     @explain_arguments
+    @share_parameters(tests_left)
     def most_tests(
         self, power_at: Callable[[float, float], float], *, epsilons: Sequence[float], power: Number = 0.8
     ) -> tuple[int, float]:
         """Find the epsilon per test that allows the most further tests of this power.
+
+        Returns the number of tests, and the smallest of ``epsilons`` that allows it.
 
         Parameters
         ----------
@@ -355,18 +324,6 @@ class AdaptiveTester(SingleOwner):
             ``power_at(epsilon, level)`` is the power of one test.
         epsilons : sequence of float
             The privacy costs to choose from.
-        power : float, default 0.8
-            The power that each test must have.
-
-        Returns
-        -------
-        tuple of (int, float)
-            The largest number of further tests, and the smallest of ``epsilons`` per test that allows it.
-
-        Raises
-        ------
-        InvalidRequest
-            If ``epsilons`` is empty or an argument is out of range.
 
         Examples
         --------

@@ -63,14 +63,7 @@ class CountTablePlan(HypothesisPlan, ABC):
         return np.asarray(add_laplace_noise(sealed, self.price.epsilon, bits), np.float64)
 
     def release_table_verdict(
-        self,
-        test: str,
-        *,
-        statistic: float,
-        p_value: float,
-        bits: BitSource,
-        level: str,
-        citations: tuple[str, ...],
+        self, test: str, *, statistic: float, p_value: float, bits: BitSource, level: str, citations: tuple[str, ...]
     ) -> Release[HypothesisVerdict]:
         """Return the verdict with its receipt."""
         return self.release_verdict(
@@ -98,9 +91,6 @@ def fit_statistic(noisy: Floats, rows: int, chances: Floats, scale: float) -> Fl
     The covariance is rows (diag p - p p') + v I for noise of variance v; the direction of the total carries noise
     only, since the number of rows is known, and is projected out (KR17, Section 5.2). By the Woodbury identity the
     form needs no matrix: with d = rows p + v, w = x / d, it is x'w + rows (p'w)^2 / (1 - rows p'(p/d)).
-
-    >>> float(fit_statistic(np.array([[50.0, 50.0]]), 100, np.array([0.5, 0.5]), 2.0)[0])
-    0.0
     """
     away = noisy - rows * chances
     away = away - away.mean(-1, keepdims=True)
@@ -117,9 +107,6 @@ def shape_statistic(noisy: Floats, rows: Any, chances: Floats, scale: float) -> 
     Counts are weighted as if there were ``rows`` of them (a number, or one for each element of the first axis); the
     distance itself does not use that number, so the norm of a table with more rows exceeds this one by at most the norm
     of what each row adds.
-
-    >>> float(shape_statistic(np.array([[50.0, 50.0]]), 90, np.array([0.5, 0.5]), 2.0)[0])
-    0.0
     """
     away = noisy - noisy.sum(-1, keepdims=True) * chances
     sizes = np.asarray(rows, np.float64)

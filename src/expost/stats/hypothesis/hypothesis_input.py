@@ -225,11 +225,7 @@ def read_column_bounds(dataset: Dataset, column: str) -> tuple[float, float]:
 
 
 def read_alternative(value: object) -> Alternative:
-    """Read the alternative hypothesis.
-
-    >>> read_alternative("less")
-    'less'
-    """
+    """Read the alternative hypothesis."""
     match value if isinstance(value, str) else None:  # arrays compare by element
         case "two-sided" | "greater" | "less" as found:
             return found
@@ -243,9 +239,6 @@ def read_test_epsilon(epsilon: object) -> Fraction:
 
     The noise of a test has a sensitivity from 1 to 2^26 (rank correlation of 2^25 rows) and gets at least an eighth of
     epsilon. With these limits its scale is below 2^60 and its rate at most 1000, as ``check_level`` requires.
-
-    >>> read_test_epsilon(0.5)
-    Fraction(1, 2)
     """
     level = rational(epsilon, "epsilon")
     if not _LEAST_EPSILON <= level <= _MOST_EPSILON:
@@ -254,11 +247,7 @@ def read_test_epsilon(epsilon: object) -> Fraction:
 
 
 def read_power_epsilon(epsilon: Any, *, endless: float | None = None) -> float:
-    """Read the epsilon of a power function; values from ``endless`` on, infinity included, count as ``endless``.
-
-    >>> read_power_epsilon(float("inf"), endless=64.0), read_power_epsilon(0.5)
-    (64.0, 0.5)
-    """
+    """Read the epsilon of a power function; values from ``endless`` on, infinity included, count as ``endless``."""
     if endless is None:
         return float(read_test_epsilon(epsilon))
     if _is_number(epsilon) and epsilon >= endless:
@@ -267,21 +256,12 @@ def read_power_epsilon(epsilon: Any, *, endless: float | None = None) -> float:
 
 
 def read_row_count(value: object, name: str = "rows", *, fewest: int = 1, most: int = _MOST_ROWS) -> int:
-    """Read a number of rows.
-
-    >>> read_row_count(2.5)
-    Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected rows to be a whole number from 1 to 1099511627776, got 2.5. Pass e.g. 1000.
-    """
+    """Read a number of rows."""
     return whole(value, name, least=fewest, most=most, do=f"Pass e.g. {min(1000, most)}")
 
 
 def read_group_sizes(value: object, *, groups: int | None = None) -> list[int]:
-    """Read the numbers of rows of two or more groups.
-
-    >>> read_group_sizes((20, 30))
-    [20, 30]
-    """
+    """Read the numbers of rows of two or more groups."""
     given: list[Any] = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else []
     if not 2 <= len(given) <= _MOST_GROUPS or groups not in (None, len(given)):
         number = "of at least two groups" if groups is None else f"of {groups} groups"
@@ -290,11 +270,7 @@ def read_group_sizes(value: object, *, groups: int | None = None) -> list[int]:
 
 
 def read_finite(value: Any, name: str) -> float:
-    """Read a finite number of either sign.
-
-    >>> read_finite(-2, "effect")
-    -2.0
-    """
+    """Read a finite number of either sign."""
     found = finite(value, name, do="Pass e.g. 0.5")
     if abs(found) > _LARGEST:
         raise InvalidRequest(f"Expected {name} to be a finite number", got=value, do="Pass e.g. 0.5")
@@ -302,11 +278,7 @@ def read_finite(value: Any, name: str) -> float:
 
 
 def read_correlation(value: Any) -> float:
-    """Read a correlation between -1 and 1, both excluded.
-
-    >>> read_correlation(-0.5)
-    -0.5
-    """
+    """Read a correlation between -1 and 1, both excluded."""
     if not _is_number(value) or not -1 < value < 1:
         raise InvalidRequest("Expected a correlation between -1 and 1", got=value, do="Pass one inside")
     return float(value)
@@ -318,42 +290,26 @@ def _is_number(value: object) -> bool:
 
 
 def read_pair(value: object, name: str) -> tuple[Any, Any]:
-    """Read one item for each of two columns.
-
-    >>> read_pair((1, 2), "deviations")
-    (1, 2)
-    """
+    """Read one item for each of two columns."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InvalidRequest(f"Expected {name} of both columns", do="Pass a pair")
     return value[0], value[1]
 
 
 def read_flag(value: object, name: str) -> bool:
-    """Read True or False.
-
-    >>> read_flag(True, "public_sizes")
-    True
-    """
+    """Read True or False."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidRequest(f"Expected {name} to be True or False", got=value, do="Pass one of them")
     return bool(value)
 
 
 def scale_to_width(value: object, name: str, width: float) -> float:
-    """Convert a number to widths of the bounds, clipped at a billion widths.
-
-    >>> scale_to_width(2, "effect", 10.0)
-    0.2
-    """
+    """Convert a number to widths of the bounds, clipped at a billion widths."""
     return float(np.clip(read_finite(value, name) / width, -_MOST_WIDTHS, _MOST_WIDTHS))
 
 
 def scale_deviation(value: object, width: float) -> float:
-    """Convert a standard deviation to widths of the bounds.
-
-    >>> scale_deviation(2, 10.0)
-    0.2
-    """
+    """Convert a standard deviation to widths of the bounds."""
     return scale_to_width(rational(value, "deviation"), "deviation", width)
 
 

@@ -28,6 +28,7 @@ from expost.data import Dataset
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.stats.hypothesis.hypothesis_input import Alternative, Number
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
+from expost.stats.query_terms import describe_plan
 
 __all__ = [
     "ASYMPTOTIC",
@@ -163,21 +164,6 @@ class HypothesisVerdict:
         ----------
         level : float
             The significance level, between 0 and 1.
-
-        Returns
-        -------
-        bool
-            True if the p-value is at most the level.
-
-        Raises
-        ------
-        InvalidRequest
-            If the level is not between 0 and 1.
-
-        Examples
-        --------
-        >>> HypothesisVerdict(test="binomial", statistic=61.3, p_value=0.03).rejects(0.01)
-        False
         """
         return self.p_value <= float(probability(level, "level"))
 
@@ -257,6 +243,7 @@ class HypothesisQuery(ABC):
     def question(self) -> str:
         """Return the question in public words, as printed on the receipt."""
 
+    @describe_plan
     def plan(self, dataset: Dataset, context: PlanContext | None = None) -> HypothesisPlan:
         """Fit the test to a dataset's public description and find its price. Reads no rows.
 
@@ -274,22 +261,12 @@ class HypothesisQuery(ABC):
 
 
 def add_laplace_noise(sealed: Sealed, epsilon: Fraction, bits: BitSource | None) -> Any:
-    """Release sealed integers under discrete Laplace noise. Nothing else of the data leaves a test.
-
-    >>> from expost.core import Sensitivity
-    >>> from expost.noise import SeededBits
-    >>> add_laplace_noise(Sealed(41, Sensitivity(1)), Fraction(10), SeededBits(1)).tolist()
-    [41]
-    """
+    """Release sealed integers under discrete Laplace noise. Nothing else of the data leaves a test."""
     return DiscreteLaplacePath(sealed, Ladder((epsilon,)), bits=bits).at(0)
 
 
 def tail_to_p_value(upper: Any, alternative: Alternative) -> Any:
-    """Convert P(statistic >= seen) to the p-value of an alternative; two-sided is twice the smaller tail.
-
-    >>> float(tail_to_p_value(0.01, "two-sided")), tail_to_p_value(0.01, "less")
-    (0.02, 0.99)
-    """
+    """Convert P(statistic >= seen) to the p-value of an alternative; two-sided is twice the smaller tail."""
     if alternative == "greater":
         return upper
     if alternative == "less":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from expost.core import BudgetExceeded, InvalidRequest, Measure, Outcome, Target, explain_arguments
+from expost.core import BudgetExceeded, InvalidRequest, Measure, Outcome, Target, explain_arguments, share_parameters
 from expost.core.rational import probability, rational
 from expost.stats.hypothesis.hypothesis_input import Number, read_test_epsilon
 
@@ -44,11 +44,7 @@ _NEARLY_SURE = 0.995  # share of the true reference's rejections that the drawn 
 
 @dataclass(frozen=True)
 class HypothesisPrice:
-    """The epsilon of a run, and what is known about the power it buys.
-
-    >>> HypothesisPrice(Fraction(1, 10)).outcome
-    <Outcome.FIXED: 'fixed epsilon'>
-    """
+    """The epsilon of a run, and what is known about the power it buys."""
 
     epsilon: Fraction
     outcome: Outcome = Outcome.FIXED
@@ -76,12 +72,7 @@ class PriceTerms:
 
     @classmethod
     def read(
-        cls,
-        *,
-        epsilon: object = None,
-        power: object = None,
-        level: object = 0.05,
-        max_epsilon: object = None,
+        cls, *, epsilon: object = None, power: object = None, level: object = 0.05, max_epsilon: object = None
     ) -> PriceTerms:
         """Read the terms that every test shares."""
         if (epsilon is None) == (power is None):
@@ -200,25 +191,19 @@ def smallest_epsilon(power_at: Callable[[float], float], *, power: Number) -> Fr
 
 
 @explain_arguments
+@share_parameters(smallest_epsilon)
 def smallest_rows(power_at: Callable[[int], float], *, power: Number) -> int:
-    """Find the fewest rows at which a power function reaches a power.
+    """Find the fewest rows at which a power function reaches a power, or raise ``InvalidRequest`` beyond 2^40.
 
     Parameters
     ----------
     power_at : callable
         ``power_at(rows)`` is the power of the test, rising with the number of rows.
-    power : float
-        The power wanted, between 0 and 1.
 
     Returns
     -------
     int
         The fewest rows.
-
-    Raises
-    ------
-    InvalidRequest
-        If no number of rows up to 2^40 reaches this power.
 
     Examples
     --------
@@ -254,11 +239,7 @@ def _round_digits_up(value: float) -> Fraction:
 
 
 def bound_share(hits: int, trials: int, *, failure_probability: float) -> float:
-    """Return a lower confidence bound on a probability from a count of hits (CP34).
-
-    >>> round(bound_share(90, 100, failure_probability=0.001), 3)
-    0.775
-    """
+    """Return a lower confidence bound on a probability from a count of hits (CP34)."""
     if hits == 0:
         return 0.0
     return float(special.betaincinv(hits, trials - hits + 1, failure_probability))
@@ -268,9 +249,6 @@ def most_larger_draws(level: float, draws: int) -> int:
     """Return how many reference draws may be at least as large as the statistic of a test that rejects at this level.
 
     A p-value (1 + larger) / (1 + draws) is at most the level up to here; -1 if it never is.
-
-    >>> most_larger_draws(0.05, 9_999)
-    498
     """
     return math.floor(level * (draws + 1) * (1 - 1e-12)) - 1
 
@@ -296,10 +274,6 @@ def bound_critical_value(null: Any, tail: float, *, failure_probability: float) 
 
     The chance to exceed the r-th smallest of m draws is at most a Beta(m - r + 1, r) number, for every law (order
     statistics: the distribution function at the r-th smallest is at least the r-th smallest of m uniform numbers).
-
-    >>> values = np.arange(10_000.0)
-    >>> bound_critical_value(values, 0.05, failure_probability=0.001) > 9_500
-    True
     """
     ordered = np.sort(np.asarray(null, np.float64).ravel())
     count = len(ordered)

@@ -41,12 +41,7 @@ from expost.stats.hypothesis.hypothesis_plan import (
     take_terms,
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
-from expost.stats.hypothesis.reference_law import (
-    NUISANCE_SIZE,
-    bound_table_size,
-    sample_multinomials,
-    sample_uniforms,
-)
+from expost.stats.hypothesis.reference_law import NUISANCE_SIZE, bound_table_size, sample_multinomials, sample_uniforms
 
 __all__ = ["IndependenceTest", "independence_power", "independence_test"]
 
@@ -202,12 +197,7 @@ def independence_test(
 
 @hypothesis_power
 def independence_power(
-    rows: int,
-    effect: Any,
-    *,
-    epsilon: Number,
-    level: Number = 0.05,
-    adjacency: str | Adjacency = "replace-one",
+    rows: int, effect: Any, *, epsilon: Number, level: Number = 0.05, adjacency: str | Adjacency = "replace-one"
 ) -> float:
     """Estimate the power when the true joint probabilities are ``effect``.
 

@@ -142,11 +142,7 @@ class MeanDifferenceTest(HypothesisQuery):
         )
 
     def _plan_for_size(
-        self,
-        size: TableSize,
-        bounds: tuple[float, float],
-        public_sizes: tuple[int, ...] | None,
-        question: str,
+        self, size: TableSize, bounds: tuple[float, float], public_sizes: tuple[int, ...] | None, question: str
     ) -> MeanDifferencePlan:
         """Price the test for a table of this size."""
         terms, _, _ = self._read_terms()
@@ -171,8 +167,7 @@ class MeanDifferenceTest(HypothesisQuery):
         terms, effect, deviation = self._read_terms()
         if effect is None or deviation is None:
             raise InvalidRequest(
-                "Expected a difference and a standard deviation together with power",
-                do="Pass effect= and deviation=",
+                "Expected a difference and a standard deviation together with power", do="Pass effect= and deviation="
             )
         # Private sizes are supposed to be even: how many rows are in which group must not influence the price.
         sizes = public_sizes or [max(size.priced_rows // 2, 1)] * 2

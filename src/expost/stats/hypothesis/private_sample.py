@@ -77,11 +77,7 @@ def read_private_numbers(values: Any) -> NDArray[np.float64]:
 
 
 def read_private_pair(first: Any, second: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Read two private samples of equal length.
-
-    >>> read_private_pair([1, 2], [3, 4])[1]
-    array([3., 4.])
-    """
+    """Read two private samples of equal length."""
     x, y = read_private_numbers(first), read_private_numbers(second)
     if x.ndim != 1 or x.shape != y.shape:
         raise InvalidRequest("Expected two lists of numbers of equal length", do="Pass one-dimensional arrays")
@@ -92,9 +88,6 @@ def read_private_truths(values: Any, *, adjacency: str | Adjacency = "replace-on
     """Read private true/false values. Zero and cells that are not numbers are false, other numbers true.
 
     Where the number of rows is private, an empty sample is accepted: refusing it would reveal that it is empty.
-
-    >>> read_private_truths([1, 0, True])
-    array([ True, False,  True])
     """
     public = Adjacency.parse(adjacency).public_size
     given = read_private_numbers(values)

@@ -83,11 +83,7 @@ def noisy_normal_tail(at: Any, deviation: Any, scales: list[Any]) -> Floats:
 
 
 def noisy_normal_quantile(tail: float, deviation: float, scales: list[float]) -> float:
-    """Return the point that the same sum exceeds with probability ``tail`` < 1/2, by bisection, rounded outwards.
-
-    >>> round(noisy_normal_quantile(0.025, 1.0, []), 3)
-    1.96
-    """
+    """Return the point that the same sum exceeds with probability ``tail`` < 1/2, by bisection, rounded outwards."""
     low, high = 0.0, deviation + sum(scales)
     while float(noisy_normal_tail(high, deviation, scales)) > tail:
         high *= 2
@@ -108,11 +104,7 @@ def student_factor(freedom: Any) -> Floats:
 
 
 def noise_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise: 2 a / (1 - a)^2 with a = exp(-1/scale).
-
-    >>> round(noise_variance(2.0), 2)
-    7.84
-    """
+    """Return the variance of discrete Laplace noise: 2 a / (1 - a)^2 with a = exp(-1/scale)."""
     return 2 * math.exp(-1 / scale) / math.expm1(-1 / scale) ** 2
 
 
@@ -121,9 +113,6 @@ def bound_noise_sum(cells: int, scale: float, *, failure_probability: float) -> 
 
     Chernoff's bound: the moment generating function of one, at t, is 1 / (1 - (sinh(t/2) / sinh(e/2))^2) with e the
     inverse of the scale.
-
-    >>> bound_noise_sum(1, 10.0, failure_probability=0.001)
-    103
     """
     e = 1 / scale
     t = e * _STRENGTHS
@@ -133,54 +122,34 @@ def bound_noise_sum(cells: int, scale: float, *, failure_probability: float) -> 
 
 
 def bound_table_size(total: float, cells: int, scale: float) -> tuple[int, int]:
-    """Return the range of row counts that a noisy total leaves possible, except with probability ``NUISANCE_SIZE``.
-
-    >>> bound_table_size(500, 2, 10.0)
-    (380, 620)
-    """
+    """Return the range of row counts that a noisy total leaves possible, except with probability ``NUISANCE_SIZE``."""
     reach = bound_noise_sum(cells, scale, failure_probability=NUISANCE_SIZE)
     high = max(math.floor(total) + reach, 0)
     return min(max(math.ceil(total) - reach, 0), high), high
 
 
 def sample_uniforms(shape: tuple[int, ...], bits: BitSource | None = None) -> Floats:
-    """Draw uniform numbers strictly between 0 and 1, on a grid of 2^-53.
-
-    >>> bool((sample_uniforms((3,)) > 0).all())
-    True
-    """
+    """Draw uniform numbers strictly between 0 and 1, on a grid of 2^-53."""
     words = (bits or system_bits()).words(int(np.prod(shape)))
     drawn: Floats = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     return drawn.reshape(shape)
 
 
 def sample_normals(shape: tuple[int, ...], bits: BitSource | None = None) -> Floats:
-    """Draw standard normal numbers, by inversion.
-
-    >>> sample_normals((2, 3)).shape
-    (2, 3)
-    """
+    """Draw standard normal numbers, by inversion."""
     drawn: Floats = special.ndtri(sample_uniforms(shape, bits))
     return drawn
 
 
 def sample_laplaces(shape: tuple[int, ...], bits: BitSource | None = None) -> Floats:
-    """Draw Laplace numbers of scale 1, by inversion.
-
-    >>> sample_laplaces((4,)).shape
-    (4,)
-    """
+    """Draw Laplace numbers of scale 1, by inversion."""
     centered = sample_uniforms(shape, bits) - 0.5
     drawn: Floats = -np.sign(centered) * np.log1p(-2 * np.abs(centered))
     return drawn
 
 
 def sample_binomials(trials: Any, chance: Any, bits: BitSource | None = None) -> Floats:
-    """Draw binomial numbers, one per element of the broadcast arguments, by inversion of the distribution function.
-
-    >>> sample_binomials(np.full(4, 10), 1.0)
-    array([10., 10., 10., 10.])
-    """
+    """Draw binomial numbers, one per element of the broadcast arguments, by inversion of the distribution function."""
     n, p = np.broadcast_arrays(np.asarray(trials, np.float64), np.clip(chance, 0.0, 1.0))
     u = sample_uniforms(n.shape, bits)
     inside = (n > 0) & (p > 0) & (p < 1)
@@ -237,11 +206,7 @@ def _log_factorials(most: int) -> Floats:
 
 
 def sample_multinomials(trials: int, chances: Floats, size: int, bits: BitSource | None = None) -> Floats:
-    """Draw ``size`` rows of multinomial counts, cell after cell by conditional binomials.
-
-    >>> bool((sample_multinomials(7, np.array([0.2, 0.3, 0.5]), 5).sum(axis=1) == 7).all())
-    True
-    """
+    """Draw ``size`` rows of multinomial counts, cell after cell by conditional binomials."""
     cells = np.asarray(chances, np.float64).ravel()
     left, mass = np.full(size, float(trials)), 1.0
     counts = np.empty((size, cells.size))

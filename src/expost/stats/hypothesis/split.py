@@ -278,11 +278,7 @@ def _read_numeric_array(values: Any) -> NDArray[np.float64]:
 
 
 def parts_for(size: TableSize, epsilon: float, asked: int | None) -> int:
-    """Return the number of parts: about 15 / epsilon, which detects the smallest effects, with at least four rows each.
-
-    >>> parts_for(TableSize(1000, None), 0.3, None)
-    50
-    """
+    """Return the number of parts: about 15 / epsilon, which detects the smallest effects, with at least four rows each."""
     if asked is not None:
         if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= _MOST_PARTS:
             raise InvalidRequest(
