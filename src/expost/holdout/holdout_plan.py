@@ -78,11 +78,6 @@ class NoiseLevel:
     answer_scale: Fraction | None
 
     @property
-    def threshold_epsilon_rows(self) -> Fraction:
-        """What a threshold costs that nothing has crossed yet, times the number of rows."""
-        return 1 / self.threshold_scale
-
-    @property
     def hit_epsilon_rows(self) -> Fraction:
         """What one answer from the holdout costs, threshold included, times the number of rows."""
         # One row moves a mean by at most 1/rows. Threshold noise pays that once and the noise of the crossing question
@@ -92,28 +87,20 @@ class NoiseLevel:
 
     def sample_errors(self, *, max_queries: int, max_hits: int, failure_probability: float) -> tuple[float, float]:
         """Return how far answers from training and from the holdout may be from the holdout's own mean, all at once."""
-        thresholds, queries, answers = self._noise_tails(max_queries, max_hits, failure_probability)
-        kept = float(self.threshold) + thresholds + (0.0 if self.one_sided else queries)
-        if self.answer_scale is None:
-            b1, b2 = float(self.threshold_scale), float(self.query_scale)
-            answers = max(queries - b2 + b1, thresholds - b1 + b2)
-        return kept + _ROUNDING, answers + _ROUNDING
-
-    def hit_margin(self, *, max_queries: int, max_hits: int, failure_probability: float) -> float:
-        """Return the least difference between training and holdout means at which the holdout answers."""
-        thresholds, queries, _ = self._noise_tails(max_queries, max_hits, failure_probability)
-        return float(self.threshold) - queries - (0.0 if self.one_sided else thresholds) - _ROUNDING
-
-    def _noise_tails(self, max_queries: int, max_hits: int, failure_probability: float) -> tuple[float, float, float]:
-        """Return what the noise of thresholds, questions and answers stays below, all at once."""
         # Union bound with equal shares for the thresholds drawn, the questions (two tests each when one-sided) and
         # the answers' own noise; P(|Laplace(b)| > b ln(1/p)) = P(Exponential(b) > b ln(1/p)) = p.
         kinds = 2 if self.answer_scale is None else 3
         tests = 2 * max_queries if self.one_sided else max_queries
         per_threshold = math.log(kinds * max_hits / failure_probability)
         per_query = math.log(kinds * tests / failure_probability)
-        answer = 0.0 if self.answer_scale is None else float(self.answer_scale) * per_threshold
-        return float(self.threshold_scale) * per_threshold, float(self.query_scale) * per_query, answer
+        b1, b2 = float(self.threshold_scale), float(self.query_scale)
+        thresholds, queries = b1 * per_threshold, b2 * per_query
+        kept = float(self.threshold) + thresholds + (0.0 if self.one_sided else queries)
+        if self.answer_scale is None:
+            answers = max(queries - b2 + b1, thresholds - b1 + b2)
+        else:
+            answers = float(self.answer_scale) * per_threshold
+        return kept + _ROUNDING, answers + _ROUNDING
 
 
 def analysed_level(*, tolerance: Fraction, failure_probability: float, max_queries: int) -> NoiseLevel:
@@ -214,7 +201,7 @@ class HoldoutPlan:
     @property
     def threshold_epsilon(self) -> Fraction:
         """The pure privacy cost of a threshold that questions were compared with and none crossed."""
-        return self.level.threshold_epsilon_rows / self.rows
+        return 1 / self.level.threshold_scale / self.rows
 
     @property
     def guarantee(self) -> PureGuarantee:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from fractions import Fraction
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from expost.core import (
     Adjacency,
@@ -23,7 +22,7 @@ from expost.core import (
     Unit,
     as_guarantee,
 )
-from expost.holdout.holdout_plan import HoldoutPlan, Variant, find_largest, plan_holdout
+from expost.holdout.holdout_plan import HoldoutPlan, find_largest, plan_holdout
 from expost.ledger import Hold, Ledger, Protected, open_ledger
 from expost.ledger.ledger_account import check_name
 from expost.noise import BitSource
@@ -59,43 +58,24 @@ def read_budget(budget: object) -> int | PureGuarantee | None:
     return guarantee
 
 
-def plan_within_budget(
-    rows: int,
-    *,
-    tolerance: float | Fraction,
-    failure_probability: float | Fraction,
-    max_queries: int,
-    budget: int | PureGuarantee | None,
-    variant: Variant,
-) -> HoldoutPlan:
-    """Plan a session with as many answers from the holdout as the budget and the tolerance allow.
+def plan_within_budget(rows: int, budget: int | PureGuarantee | None, **terms: Any) -> HoldoutPlan:
+    """Plan a session with as many answers as the budget allows; ``terms`` are those of ``plan_holdout``.
 
     >>> terms = {"tolerance": 0.1, "failure_probability": 0.05, "max_queries": 100, "variant": "improved"}
-    >>> [plan_within_budget(50_000, budget=budget, **terms).max_hits for budget in (PureGuarantee(1), 2)]
+    >>> [plan_within_budget(50_000, budget, **terms).max_hits for budget in (PureGuarantee(1), 2)]
     [15, 2]
     """
-
-    def plan_hits(hits: int | None) -> HoldoutPlan:
-        return plan_holdout(
-            rows,
-            tolerance=tolerance,
-            failure_probability=failure_probability,
-            max_queries=max_queries,
-            max_hits=hits,
-            variant=variant,
-        )
-
     if not isinstance(budget, PureGuarantee):
-        return plan_hits(budget)
-    most, limit = plan_hits(None).max_hits, budget.epsilon
-    hits = find_largest(lambda count: plan_hits(count).guarantee.epsilon <= limit, 1, most)
+        return plan_holdout(rows, max_hits=budget, **terms)
+    most, limit = plan_holdout(rows, **terms).max_hits, budget.epsilon
+    hits = find_largest(lambda count: plan_holdout(rows, max_hits=count, **terms).guarantee.epsilon <= limit, 1, most)
     if hits == 0:
         raise BudgetExceeded(
             "Expected a budget that pays for one answer from the holdout",
             got=limit,
             do="Raise the budget or the tolerance, or bring more rows",
         )
-    return plan_hits(hits)
+    return plan_holdout(rows, max_hits=hits, **terms)
 
 
 class BilledSession(SingleOwner, ABC):

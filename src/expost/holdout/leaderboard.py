@@ -335,10 +335,10 @@ class PrivateBoard(Leaderboard, BilledSession):
         allowed = read_budget(budget)
         self.plan = plan_within_budget(
             self._rows,
+            allowed,
             tolerance=tolerance,
             failure_probability=failure_probability,
             max_queries=max_submissions,
-            budget=allowed,
             variant="improved",
         )
         self._bits = bits or system_bits()

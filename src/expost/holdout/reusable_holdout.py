@@ -146,10 +146,10 @@ class ReusableHoldout(BilledSession):
         allowed = read_budget(budget)
         self.plan = plan_within_budget(
             self._holdout.rows,
+            allowed,
             tolerance=tolerance,
             failure_probability=failure_probability,
             max_queries=max_queries,
-            budget=allowed,
             variant=variant,
         )
         self._bits = bits or system_bits()

@@ -33,7 +33,6 @@ __all__ = [
     "noisy_copies",
     "sample_perturbations",
     "scores_of_model",
-    "split_samples",
     "votes_of_model",
 ]
 
@@ -163,7 +162,9 @@ def noisy_copies(
         )
     nearest = np.rint(scaled)
     rest = scaled - nearest
-    for count in split_samples(samples, len(inputs), int(np.prod(inputs.shape[1:]))):
+    at_once = max(1, _ENTRIES // max(inputs.size, 1))  # so that a block of noisy inputs stays small
+    for start in range(0, samples, at_once):
+        count = min(at_once, samples - start)
         drawn = sample_perturbations((count, *inputs.shape[1:]), noise=noise, sigma=sigma / step, bits=bits)
         copies = rest[:, None] + drawn[None]
         np.rint(copies, out=copies)
@@ -172,13 +173,6 @@ def noisy_copies(
         with np.errstate(over="ignore"):  # beyond single precision: infinite, as any model of that type would read it
             read: Floats = copies.astype(np.float32) if inputs.dtype == np.float32 else copies
         yield read
-
-
-def split_samples(samples: int, inputs: int, size: int) -> Iterator[int]:
-    """Yield how many samples to draw at a time, so that a block of noisy inputs stays small."""
-    at_once = max(1, min(samples, _ENTRIES // max(inputs * size, 1)))
-    for start in range(0, samples, at_once):
-        yield min(at_once, samples - start)
 
 
 # Models

@@ -19,11 +19,11 @@ from expost.data.sealed_form import SquareForm
 from expost.data.tally import Measured
 from expost.noise import BitSource
 from expost.stats.column_statistic import ColumnQuery
-from expost.stats.gradual_plan import Design, GradualPlan
+from expost.stats.gradual_plan import Design, GradualPlan, release_entries
 from expost.stats.gradual_release import ClimbResult
-from expost.stats.query_terms import Column, statistic
+from expost.stats.query_terms import Column, QueryPlan, statistic
 from expost.stats.reader import CellReading, ClippedReader, DeviationReader, SquareMeanReader
-from expost.stats.table_query import TableQuery, axis_names, group_labels
+from expost.stats.table_query import TableQuery
 from expost.stats.table_release import GroupRelease, Groups
 
 __all__ = ["Summary"]
@@ -97,16 +97,11 @@ class Summary(TableQuery):
 
 
 @dataclass(frozen=True)
-class SummaryPlan:
+class SummaryPlan(QueryPlan):
     """How the columns of a summary are released, one after the other."""
 
     query: Summary
     plans: tuple[GradualPlan, ...]
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-        return self.query.question
 
     @property
     def worst_case(self) -> Loss:
@@ -176,14 +171,8 @@ class _ColumnSummary(ColumnQuery):
         return self.fit_design(dataset, SquareForm(clamp), _MeanAndDeviationReader(clamp), measured=[measured])
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
-        reading, labels = result.reading, []
-        for label in group_labels(design.axes):
-            group = label if isinstance(label, tuple) else (label,)
-            labels += [(*group, str(self.column), name) for name in _STATISTICS]
-        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in _STATISTICS]
-        numbers, met = np.stack([reading.value, reading.low, reading.high]), np.repeat(result.met, len(_STATISTICS))
-        columns = (*axis_names(design.axes), "column", "statistic")
-        return GroupRelease(Groups.from_arrays(columns, labels, numbers, levels=levels, met=met), receipt)
+        entries = [(str(self.column), name) for name in _STATISTICS]
+        return release_entries(design, result, receipt, ("column", "statistic"), entries)
 
 
 @dataclass(frozen=True)

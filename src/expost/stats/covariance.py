@@ -16,12 +16,11 @@ from expost.data import Clamp, Dataset
 from expost.data.clamp import MOST_STEPS
 from expost.data.sealed_form import MomentForm
 from expost.data.tally import Measured
-from expost.stats.gradual_plan import Design, GradualQuery
+from expost.stats.gradual_plan import Design, GradualQuery, release_entries
 from expost.stats.gradual_release import ClimbResult
 from expost.stats.query_terms import Column, read_list, statistic
 from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader
-from expost.stats.table_query import axis_names, group_labels
-from expost.stats.table_release import GroupRelease, Groups, MatrixRelease
+from expost.stats.table_release import MatrixRelease
 
 __all__ = ["Covariance", "CovarianceReader"]
 
@@ -135,17 +134,11 @@ class Covariance(GradualQuery):
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put the entries into a matrix, or into one row per group and pair of columns."""
-        entries = np.stack([result.reading.value, result.reading.low, result.reading.high])
         names, upper = tuple(map(str, self.columns)), np.triu_indices(len(self.columns))
         if not design.axes:
-            matrices = np.zeros((3, len(names), len(names)))
+            reading, matrices = result.reading, np.zeros((3, len(names), len(names)))
+            entries = np.stack([reading.value, reading.low, reading.high])
             matrices[:, upper[0], upper[1]] = matrices[:, upper[1], upper[0]] = entries
             return MatrixRelease(matrices[0], receipt, (matrices[1], matrices[2]), columns=names)
         pairs = [(names[i], names[j]) for i, j in zip(*upper, strict=True)]
-        groups = [label if isinstance(label, tuple) else (label,) for label in group_labels(design.axes)]
-        labels = [(*group, *pair) for group in groups for pair in pairs]
-        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in pairs]
-        columns = (*axis_names(design.axes), "first", "second")
-        return GroupRelease(
-            Groups.from_arrays(columns, labels, entries, levels=levels, met=np.repeat(result.met, len(pairs))), receipt
-        )
+        return release_entries(design, result, receipt, ("first", "second"), pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +35,13 @@ from expost.noise import BitSource
 from expost.noise.parameter import check_level, check_scale
 from expost.stats.checkpoint_climb import CheckpointClimb
 from expost.stats.gradual_release import ClimbResult, GradualRelease, ReleaseCache, draw_bounding_secret
-from expost.stats.query_terms import statistic
+from expost.stats.query_terms import QueryPlan, statistic
 from expost.stats.reader import Reader
 from expost.stats.relative_climb import RelativeClimb
 from expost.stats.table_query import TableQuery, axis_names, group_labels
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
-__all__ = ["Design", "GradualPlan", "GradualQuery"]
+__all__ = ["Design", "GradualPlan", "GradualQuery", "release_entries"]
 
 FREE_CHECK_SHARE = Fraction(1, 20)  # of the failure probability: for free checks of earlier releases
 _FIXED_LEVELS = "/fixed"  # suffix of the release for levels given beforehand, kept apart from one that was climbed
@@ -133,16 +134,11 @@ class GradualQuery(TableQuery):
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put values and intervals into a release."""
+        if design.axes:
+            return release_entries(design, result, receipt)
         reading = result.reading
-        if not design.axes:
-            value, low, high = (self._show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
-            return AnswerRelease(value, receipt, (low, high), climb=result.steps)
-        numbers = np.stack([reading.value, reading.low, reading.high])
-        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist()]
-        labels = group_labels(design.axes)
-        return GroupRelease(
-            Groups.from_arrays(axis_names(design.axes), labels, numbers, levels=levels, met=result.met), receipt
-        )
+        value, low, high = (self._show_number(float(end[0])) for end in (reading.value, reading.low, reading.high))
+        return AnswerRelease(value, receipt, (low, high), climb=result.steps)
 
     def _plan_public(self, dataset: Dataset, context: PlanContext) -> GradualPlan:
         """Plan the query: check earlier releases for a free answer, then price what is missing."""
@@ -177,6 +173,27 @@ class GradualQuery(TableQuery):
             )
         level = shared_level(failure_probability, design.cells)
         return epsilon_for_radius(radius, level, design.sensitivity.amount)
+
+
+def release_entries(
+    design: Design,
+    result: ClimbResult,
+    receipt: Receipt,
+    names: tuple[str, ...] = (),
+    entries: Sequence[tuple[Any, ...]] = ((),),
+) -> GroupRelease:
+    """Put one row per group and entry into a release; ``names`` are the columns that tell a group's entries apart."""
+    groups = itertools.product(*(axis.labels for axis in design.axes))
+    labels = [(*group, *entry) for group in groups for entry in entries]
+    reading = result.reading
+    found = Groups.from_arrays(
+        (*axis_names(design.axes), *names),
+        [label[0] if len(label) == 1 else label for label in labels],
+        np.stack([reading.value, reading.low, reading.high]),
+        levels=[result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in entries],
+        met=np.repeat(result.met, len(entries)),
+    )
+    return GroupRelease(found, receipt)
 
 
 @dataclass(frozen=True)
@@ -282,7 +299,7 @@ def _read_again(query: GradualQuery, design: Design, release: GradualRelease, le
 
 
 @dataclass(frozen=True)
-class GradualPlan:
+class GradualPlan(QueryPlan):
     """How a sum, or what is computed from sums, will be released.
 
     ``price`` is the level, or the cap of a climb, without earlier releases; ``due`` is what is still to be paid at
@@ -296,11 +313,6 @@ class GradualPlan:
     failure_probability: Fraction
     check: FreeCheck
     due: Fraction = Fraction(0)
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-        return self.query.question
 
     @property
     def worst_case(self) -> Loss:

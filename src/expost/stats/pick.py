@@ -32,7 +32,7 @@ from expost.data.sealed_form import CountForm
 from expost.data.tally import Tally
 from expost.noise import BitSource, ExponentialMechanism, PermuteAndFlip
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import Column, statistic
+from expost.stats.query_terms import Column, QueryPlan, statistic
 from expost.stats.table_query import TableQuery, axis_names, group_labels
 from expost.stats.table_release import AnswerRelease, Group, GroupRelease, Groups
 
@@ -45,7 +45,7 @@ _METHODS: dict[str, type[PermuteAndFlip] | type[ExponentialMechanism]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PickPlan(ABC):
+class PickPlan(QueryPlan, ABC):
     """How one pick per group is made; the price is known before the run.
 
     Groups hold different rows, so picks of all groups together cost what the unit that is in most of them loses in all
@@ -75,11 +75,6 @@ class PickPlan(ABC):
     @abstractmethod
     def pick(self, sealed: Sealed, bits: BitSource | None) -> Any:
         """Return the answer of one group."""
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-        return self.query.question
 
     @property
     def worst_case(self) -> Loss:

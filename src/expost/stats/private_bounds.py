@@ -30,7 +30,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import describe_plan, statistic
+from expost.stats.query_terms import QueryPlan, describe_plan, statistic
 from expost.stats.table_release import AnswerRelease
 
 if TYPE_CHECKING:
@@ -144,17 +144,12 @@ class ApproximateBounds:
 
 
 @dataclass(frozen=True)
-class BoundsPlan:
+class BoundsPlan(QueryPlan):
     """How approximate bounds are found: noisy counts of doubling bins against a threshold."""
 
     query: ApproximateBounds
     tally: Tally
     axis: LogBins
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-        return self.query.question
 
     @property
     def worst_case(self) -> Loss:

@@ -37,7 +37,7 @@ from expost.data.tally import Tally
 from expost.noise import BitSource, DiscreteLaplacePath
 from expost.noise.parameter import check_level
 from expost.stats.gradual_release import draw_bounding_secret
-from expost.stats.query_terms import describe_plan, statistic
+from expost.stats.query_terms import QueryPlan, describe_plan, statistic
 from expost.stats.table_release import AnswerRelease, GroupRelease, Groups
 
 if TYPE_CHECKING:
@@ -166,17 +166,12 @@ class FoundKeyCounts:
 
 
 @dataclass(frozen=True)
-class KeyPlan:
+class KeyPlan(QueryPlan):
     """How keys are found: ``rows`` is the sensitivity, ``once`` whether units rather than rows are counted."""
 
     query: PrivateKeys
     rows: int
     once: bool
-
-    @property
-    def question(self) -> str:
-        """Return the question in public words."""
-        return self.query.question
 
     @property
     def worst_case(self) -> Loss:

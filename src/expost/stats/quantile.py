@@ -29,13 +29,12 @@ from expost.data.axis import Bins
 from expost.data.sealed_form import BRANCHES, TreeForm
 from expost.data.tally import Measured
 from expost.noise import BitSource, ExponentialQuantile, LatticeBounds, SmoothQuantile
-from expost.stats.gradual_plan import Design, GradualQuery
+from expost.stats.gradual_plan import Design, GradualQuery, release_entries
 from expost.stats.gradual_release import ClimbResult, draw_bounding_secret
 from expost.stats.pick import PickPlan
 from expost.stats.query_terms import AskedAccuracy, Column, read_list, statistic
 from expost.stats.reader import CLEAR_OF_NOISE, CellReading, ClimbedReader, combination_radius
-from expost.stats.table_query import axis_names, group_labels
-from expost.stats.table_release import GroupRelease, Groups
+from expost.stats.table_query import group_labels
 
 __all__ = ["Median", "Quantile", "QuantileReader", "Quantiles"]
 
@@ -169,18 +168,8 @@ class Quantiles(TreeQuery):
 
     def _shape_release(self, design: Design, result: ClimbResult, receipt: Receipt) -> Release[Any]:
         """Put one row per group and probability into a release."""
-        shares = [float(share) for share in self.probabilities]
-        labels: list[Any] = []
-        for label in group_labels(design.axes):
-            group = label if isinstance(label, tuple) else (label,)
-            labels += [(*group, share) if group else share for share in shares]
-        reading = result.reading
-        numbers = np.stack([reading.value, reading.low, reading.high])
-        levels = [result.ladder.rungs[rung] for rung in result.rung.tolist() for _ in shares]
-        names = (*axis_names(design.axes), "probability")
-        return GroupRelease(
-            Groups.from_arrays(names, labels, numbers, levels=levels, met=np.repeat(result.met, len(shares))), receipt
-        )
+        shares = [(float(share),) for share in self.probabilities]
+        return release_entries(design, result, receipt, ("probability",), shares)
 
 
 @statistic

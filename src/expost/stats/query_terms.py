@@ -11,7 +11,7 @@ from expost.core import BudgetExceeded, InvalidRequest, Measure, Target, explain
 from expost.core.rational import rational
 from expost.data import Expression
 
-__all__ = ["AskedAccuracy", "Column", "Level", "describe_plan", "read_list", "statistic"]
+__all__ = ["AskedAccuracy", "Column", "Level", "QueryPlan", "describe_plan", "read_list", "statistic"]
 
 Column = str | Expression
 Level = float | Fraction | None
@@ -49,6 +49,17 @@ def statistic(cls: type[Q]) -> type[Q]:
     made = dataclass(frozen=True, eq=False)(cls)
     made.__init__ = explain_arguments(made.__init__)  # type: ignore[method-assign]
     return share_parameters(*cls.__mro__[1:], raises=_RAISES)(made)
+
+
+class QueryPlan:
+    """Base of plans that have the question of their query."""
+
+    query: Any
+
+    @property
+    def question(self) -> str:
+        """Return the question in public words."""
+        return str(self.query.question)
 
 
 @dataclass(frozen=True)

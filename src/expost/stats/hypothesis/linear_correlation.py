@@ -47,7 +47,12 @@ from expost.stats.hypothesis.hypothesis_plan import (
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import GRID, read_private_pair, round_to_grid
-from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail, student_factor
+from expost.stats.hypothesis.reference_law import (
+    noisy_normal_power,
+    noisy_normal_quantile,
+    noisy_normal_tail,
+    student_factor,
+)
 
 __all__ = ["LinearCorrelationTest", "linear_correlation_power", "linear_correlation_test"]
 
@@ -310,12 +315,8 @@ def linear_correlation_power(
         return 0.0
     scales = [float(each) for each in expected.scales]
     critical = noisy_normal_quantile(tail, float(expected.deviation), scales)
-    shift = {"two-sided": abs(slope), "greater": slope, "less": -slope}[direction] * count * first * second
     deviation = math.sqrt(count * (1 + slope**2)) * first * second
-    power = noisy_normal_tail(critical - shift, deviation, list(scales))
-    if direction == "two-sided":
-        power = power + noisy_normal_tail(critical + shift, deviation, list(scales))
-    return float(np.clip(power, 0.0, 1.0))
+    return noisy_normal_power(critical, slope * count * first * second, deviation, scales, direction)
 
 
 def linear_correlation_p_values(moments: NoisyMoments, alternative: Alternative = "two-sided") -> Floats:

@@ -43,7 +43,7 @@ from expost.stats.hypothesis.hypothesis_plan import (
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice, PriceTerms
 from expost.stats.hypothesis.private_sample import read_samples
-from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail
+from expost.stats.hypothesis.reference_law import noisy_normal_power, noisy_normal_quantile, noisy_normal_tail
 
 __all__ = ["MeanDifferenceTest", "mean_difference_power", "mean_difference_test"]
 
@@ -321,13 +321,9 @@ def mean_difference_power(
     if tail <= 0 or not bool(noisy.usable):
         return 0.0
     critical = noisy_normal_quantile(tail, float(spread), [float(scale) for scale in scales])
-    shift = {"two-sided": abs(away), "greater": away, "less": -away}[direction]
     # The true law of the mean: sampling without the safety margin of the bounds.
     true_spread = share * math.sqrt(sum(1 / size for size in counts))
-    power = noisy_normal_tail(critical - shift, true_spread, scales)
-    if direction == "two-sided":
-        power = power + noisy_normal_tail(critical + shift, true_spread, scales)
-    return float(np.clip(power, 0.0, 1.0))
+    return noisy_normal_power(critical, away, true_spread, scales, direction)
 
 
 def mean_difference_p_values(groups: NoisyGroups, alternative: Alternative = "two-sided") -> Floats:

@@ -43,7 +43,7 @@ from expost.stats.hypothesis.hypothesis_plan import (
 )
 from expost.stats.hypothesis.hypothesis_price import HypothesisPrice
 from expost.stats.hypothesis.private_sample import read_private_pair
-from expost.stats.hypothesis.reference_law import noisy_normal_quantile, noisy_normal_tail
+from expost.stats.hypothesis.reference_law import noisy_normal_power, noisy_normal_quantile, noisy_normal_tail
 
 __all__ = ["CorrelationTest", "correlation_power", "correlation_test"]
 
@@ -246,12 +246,7 @@ def correlation_power(
     scale = 2 * (count - 1) / read_power_epsilon(epsilon)
     tail = float(probability(level, "level")) / (2 if direction == "two-sided" else 1)
     critical = noisy_normal_quantile(tail, score_deviation(count), [scale]) + 1
-    shift = {"two-sided": abs(angle), "greater": angle, "less": -angle}[direction] * pairs
-    deviation = math.sqrt(variance) * pairs
-    power = noisy_normal_tail(critical - shift, deviation, [scale])
-    if direction == "two-sided":
-        power = power + noisy_normal_tail(critical + shift, deviation, [scale])
-    return float(np.clip(power, 0.0, 1.0))
+    return noisy_normal_power(critical, angle * pairs, math.sqrt(variance) * pairs, [scale], direction)
 
 
 def correlation_p_values(scores: Any, rows: int, *, epsilon: float, alternative: Alternative = "two-sided") -> Floats:

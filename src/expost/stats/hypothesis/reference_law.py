@@ -21,6 +21,7 @@ __all__ = [
     "bound_noise_sum",
     "bound_table_size",
     "noise_variance",
+    "noisy_normal_power",
     "noisy_normal_quantile",
     "noisy_normal_tail",
     "sample_binomials",
@@ -91,6 +92,15 @@ def noisy_normal_quantile(tail: float, deviation: float, scales: list[float]) ->
         middle = (low + high) / 2
         low, high = (middle, high) if float(noisy_normal_tail(middle, deviation, scales)) > tail else (low, middle)
     return high
+
+
+def noisy_normal_power(critical: float, shift: float, deviation: float, scales: Any, alternative: str) -> float:
+    """Return the power of a test that rejects beyond a critical value, if the statistic has this mean and law."""
+    toward = {"two-sided": abs(shift), "greater": shift, "less": -shift}[alternative]
+    power = noisy_normal_tail(critical - toward, deviation, list(scales))
+    if alternative == "two-sided":
+        power = power + noisy_normal_tail(critical + toward, deviation, list(scales))
+    return float(np.clip(power, 0.0, 1.0))
 
 
 def student_factor(freedom: Any) -> Floats:
