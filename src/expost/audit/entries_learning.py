@@ -265,8 +265,7 @@ def _sample_output(request: linear.OutputFit, rows: UnitRows, runs: int, bits: B
     best = minimize_objective(Objective(rows, HuberHinge(), request._problem.penalty, np.zeros(rows.ball.dimension)))
     exact = np.rint(best / noise.valley.step).astype(np.int64)
     if isinstance(noise, SphericalOutput | GaussianOutput):
-        spherical = isinstance(noise, SphericalOutput)
-        build = SphericalLaplaceMechanism if spherical else noise._build_mechanism
+        build = noise._build_mechanism if isinstance(noise, GaussianOutput) else SphericalLaplaceMechanism
         return Outcomes.of(build(request._epsilon).simulate(exact, noise._row_sensitivity, runs=runs, bits=bits))
     copies = noise.release(
         lambda step, units, norm: Sealed(np.tile(exact, runs), Sensitivity(units, norm, Adjacency.REPLACE_ONE)),

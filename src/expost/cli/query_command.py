@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.markup import escape
@@ -134,8 +134,7 @@ class QueryOptions:
 
     def subject(self) -> list[Any]:
         """List the positional arguments of the statistic."""
-        names = list(self.columns or [])
-        subject: list[Any] = [names] if self.statistic in _OF_SEVERAL_COLUMNS else names
+        subject = _read_words(self.statistic, self.columns or [])
         if self.share:
             subject.append(self.share if self.statistic == "quantiles" else self.share[0])
         return subject if self.top is None else [*subject, self.top]
@@ -146,6 +145,32 @@ class QueryOptions:
         given = {name: getattr(self, name) for name in plain} | {"epsilon": self.level, "edges": self.edge}
         given["within"] = None if self.within is None else _parse_within(self.within)
         return {name: value for name, value in given.items() if value is not None and value != []}
+
+
+def _read_words(statistic: str, words: list[str]) -> list[Any]:
+    """Read words as the positional arguments of a statistic: a list of columns, or columns and numbers by their types."""
+    from expost.session.statistic_methods import STATISTICS
+    from expost.stats.query_terms import Column
+
+    kind: Any = STATISTICS.get(statistic)
+    if kind is None:
+        return list(words)
+    hints = get_type_hints(kind)
+    types = [(name, hints.get(name)) for name in inspect.signature(kind).parameters]
+    if types and types[0][1] == Sequence[Column]:
+        return [words]
+    return [_parse_number(word, *types[place]) if place < len(types) else word for place, word in enumerate(words)]
+
+
+def _parse_number(word: str, name: str, kind: Any) -> Any:
+    """Parse a word for an argument that is a number; other words are columns."""
+    if kind not in (int, float):
+        return word
+    try:
+        return kind(word)
+    except ValueError:
+        sort = "whole number" if kind is int else "number"
+        raise InvalidRequest(f"Expected {name} to be a {sort}", got=word, do="Pass e.g. 10") from None
 
 
 def _parse_within(text: str) -> str | float:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from expost.answer import answer
+from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
+from expost.answer import answer, hold_for, settle_for
 from expost.core import (
     Adjacency,
     ApproxLoss,

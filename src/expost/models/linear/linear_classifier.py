@@ -10,19 +10,13 @@ from scipy.special import expit
 
 from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
 from expost.core.rational import rational
-from expost.data import Dataset
-from expost.data.row_source import RowSource
-from expost.data.value_place import label_codes
 from expost.models.estimator import (
-    OBSERVED,
     PREDICTED_ROWS,
     WRONG_ARGUMENTS,
     PrivateEstimator,
-    ScoreParameter,
-    read_observed_classes,
 )
 from expost.models.linear.classifier_fit import ABSOLUTE_LOSS, METHODS, ClassifierQuery
-from expost.models.linear.linear_estimator import DeclaredClasses
+from expost.models.linear.linear_estimator import DeclaredClasses, PrivateLinearModel
 from expost.models.linear.linear_fit import LinearModel
 from expost.models.linear.row_loss import HuberHinge, LogisticLoss, RowLoss
 
@@ -34,8 +28,8 @@ _CORNERS = 10**6  # a hinge rounded over more than this, or less than its invers
 _LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Base of the two-class estimators. Parameters and attributes that they share are described here.
+class PrivateClassifier(DeclaredClasses):
+    """Base of the two-class estimators that minimize a loss. Parameters and attributes that they share are described here.
 
     Parameters
     ----------
@@ -100,23 +94,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def decision_function(self, X: Any) -> Floats:
         """Return the signed score of each row, positive for the second class."""
         return self._score_rows(X)
-
-    @share_parameters(PREDICTED_ROWS)
-    @explain_arguments
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the class of each row."""
-        positive = self._score_rows(X) > 0
-        predicted: NDArray[Any] = self.classes_[positive.astype(np.intp)]
-        return predicted
-
-    @share_parameters(PREDICTED_ROWS)
-    def _measure_accuracy(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows that are predicted right; a label that is neither class never is."""
-        scores = self._score_rows(X)
-        known = codes_to_signs(label_codes(self._read_true_targets(y, scores), self._public_classes()))
-        return float(np.average(((scores > 0) == (known > 0)) & (known != 0), weights=sample_weight))
-
-    score = ScoreParameter(_measure_accuracy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -43,7 +43,7 @@ from expost.models.estimator import (
 )
 from expost.models.linear.linear_fit import Aim, FitTerms, LinearModel, Problem
 
-__all__ = ["PrivateLinearModel", "PrivateRegressor"]
+__all__ = ["DeclaredClasses", "PrivateLinearModel", "PrivateRegressor"]
 
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
 
@@ -299,20 +299,10 @@ class DeclaredClasses(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc
         scores = self._score_rows(X)
         return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
 
+    @share_parameters(PREDICTED_ROWS)
     @explain_arguments
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the class of each row.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or Arrow table
-            The columns of the fit.
-
-        Returns
-        -------
-        ndarray
-            One of ``classes_`` per row.
-        """
+        """Predict the class of each row."""
         chosen = self._choose_class(X)  # first, because it refuses a model that is not fitted
         predicted: NDArray[Any] = self.classes_[chosen]
         return predicted
