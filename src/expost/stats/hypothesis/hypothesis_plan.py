@@ -230,9 +230,9 @@ class HypothesisQuery(ABC):
     """A hypothesis test asked of a dataset. A frozen value: nothing about a table is stored in it."""
 
     epsilon: Number | None
-    power: Number | None = None
-    level: Number = 0.05
-    max_epsilon: Number | None = None
+    power: Number | None
+    level: Number
+    max_epsilon: Number | None
 
     def _read_price_terms(self) -> PriceTerms:
         """Read the terms of the price, or raise if they do not fit together."""

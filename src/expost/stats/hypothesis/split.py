@@ -40,6 +40,7 @@ from expost.stats.hypothesis.hypothesis_plan import (
     hypothesis_query,
     hypothesis_test,
 )
+from expost.stats.hypothesis.hypothesis_price import PriceTerms
 from expost.stats.hypothesis.private_sample import encode_categories, encode_labels, read_labels
 from expost.stats.hypothesis.reference_law import sample_uniforms
 
@@ -112,6 +113,9 @@ class SplitTest(HypothesisQuery):
     @property
     def question(self) -> str:
         return f"split test of {self.relation}: {self.first} with {self.second}"
+
+    def _read_price_terms(self) -> PriceTerms:
+        return PriceTerms.read(epsilon=self.epsilon)
 
     def _plan_for_dataset(self, dataset: Dataset) -> SplitPlan:
         size = TableSize.of_dataset(dataset)
