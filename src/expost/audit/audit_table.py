@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -38,11 +38,7 @@ def read_power() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AuditProfile:
-    """The number of runs per side, for batched pairs and for those that loop in Python; ``lift`` multiplies the caps of pairs.
-
-    >>> PROFILES["quick"].runs
-    100000
-    """
+    """The number of runs per side, for batched pairs and for those that loop in Python; ``lift`` multiplies the caps of pairs."""
 
     runs: int
     slow_runs: int
@@ -58,11 +54,7 @@ PROFILES = {"quick": AuditProfile(100_000, 1_000), "full": AuditProfile(1_000_00
 
 
 class AuditVerdict(enum.Enum):
-    """The result for one mechanism, and how strong the attack was.
-
-    >>> AuditVerdict.HOLDS.value
-    'no violation found'
-    """
+    """The result for one mechanism, and how strong the attack was."""
 
     HOLDS = "no violation found"
     WEAK = "weak"
@@ -232,7 +224,5 @@ def catches(entry: AuditEntry, factor: Fraction, profile: str | AuditProfile = "
         # Whole fits see far less in far more time: leaving them out can only understate what is detected.
         batched = [pair for pair in pairs if not pair.slow]
         ordered = sorted(batched or pairs, key=lambda pair: pair.most_runs is not None)
-        return any(
-            attack(pair, settings.runs_of(pair), bits=bits, failure_probability=1e-3 / _TRIES).violated
-            for pair in ordered
-        )
+        run_attack = partial(attack, bits=bits, failure_probability=1e-3 / _TRIES)
+        return any(run_attack(pair, settings.runs_of(pair)).violated for pair in ordered)

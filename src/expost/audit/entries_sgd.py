@@ -47,28 +47,15 @@ _one_weight = partial(LinearProblem, FeatureGrid(1, intercept=False))
 def entries() -> Iterable[AuditEntry]:
     """List whole trainings, their steps, and the private test that stops them; PyTorch modules where torch is installed."""
     package = "expost.models.descent."
-    modules = [AuditEntry("expost.torch.train", _module_pairs, noise=GAUSSIAN_STREAM)]
+    gradient_entry = partial(AuditEntry, noise=GAUSSIAN_STREAM)
+    modules = [gradient_entry("expost.torch.train", _module_pairs)]
+    renewed = ("expost.noise.rising_threshold.RenewedThreshold",)
     return (
-        AuditEntry(
-            package + "trainer.Trainer",
-            _training_pairs,
-            also=(package + "stopping_price.PriceList",),
-            noise=GAUSSIAN_STREAM,
-        ),
-        AuditEntry(
-            package + "stopping_test.ValidationTest",
-            _validation_pairs,
-            also=("expost.noise.rising_threshold.RenewedThreshold",),
-            noise=REDUCED,
-        ),
-        AuditEntry(package + "linear_learner.NewtonLearner", _newton_pairs, noise=GAUSSIAN_STREAM),
-        AuditEntry(package + "tuning_plan.TuningPlan", _tuning_pairs, noise=GAUSSIAN_STREAM),
-        AuditEntry(
-            package + "training_watch.Watching",
-            _watched_pairs,
-            also=(package + "training_watch.Watch",),
-            noise=GAUSSIAN_STREAM,
-        ),
+        gradient_entry(package + "trainer.Trainer", _training_pairs, also=(package + "stopping_price.PriceList",)),
+        AuditEntry(package + "stopping_test.ValidationTest", _validation_pairs, also=renewed, noise=REDUCED),
+        gradient_entry(package + "linear_learner.NewtonLearner", _newton_pairs),
+        gradient_entry(package + "tuning_plan.TuningPlan", _tuning_pairs),
+        gradient_entry(package + "training_watch.Watching", _watched_pairs, also=(package + "training_watch.Watch",)),
         *(modules if importlib.util.find_spec("torch") else ()),
     )
 

@@ -246,14 +246,12 @@ def _approx_pair(name: str, build: Build) -> Pair:
 # centered parts of the product.
 _LEFT = pa.table({"x": [0.0], "y": [1.0], "z": [0.0], "g": ["a"], "s": [True]})
 _RIGHT = pa.table({"x": [1.0], "y": [0.0], "z": [0.0], "g": ["b"], "s": [False]})
-_SHARED = pa.table(
-    {
-        "x": [0.2, 0.7, 0.9],
-        "y": [2.0, 3.0, 4.0],
-        "z": [0.2, 0.3, 0.5],
-        "g": ["a", "b", "b"],
-        "s": [True, False, True],
-    }
+_SHARED = pa.Table.from_pylist(
+    [
+        {"x": 0.2, "y": 2.0, "z": 0.2, "g": "a", "s": True},
+        {"x": 0.7, "y": 3.0, "z": 0.3, "g": "b", "s": False},
+        {"x": 0.9, "y": 4.0, "z": 0.5, "g": "b", "s": True},
+    ]
 )
 
 
@@ -267,9 +265,8 @@ def _test_pairs(build: Build, *, private_size: bool = True) -> Build:
         return lambda bits: plan.release_numbers(plan.measure(dataset), bits)
 
     def table_pair(name: str, left: pa.Table, right: pa.Table, **terms: Any) -> Pair:
-        return replay_pair(
-            name, PureGuarantee(Fraction(2)), release_numbers(left, terms), release_numbers(right, terms)
-        )
+        sides = release_numbers(left, terms), release_numbers(right, terms)
+        return replay_pair(name, PureGuarantee(Fraction(2)), *sides)
 
     def build_pairs() -> Sequence[Pair]:
         left, right = (pa.concat_tables([row, _SHARED]) for row in (_LEFT, _RIGHT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class ManyMinima:
             size[worse] /= 2
         return np.asarray(theta - size * direction)
 
-    @property
+    @cached_property
     def _table(self) -> tuple[Floats, Floats, Floats]:
         """Features in the unit ball, targets in the loss's units, and the weight of each row."""
         chunks = list(self.rows.chunks())

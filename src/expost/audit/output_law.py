@@ -18,11 +18,7 @@ _UNDECIDED = Fraction(1, 10**9)  # how much of a ratio the error of an enumerati
 
 @dataclass(frozen=True)
 class Law:
-    """The probabilities of some or all outcomes; each entry is exact, or too low by at most ``error``.
-
-    >>> Law({"heads": Fraction(1, 2), "tails": Fraction(1, 2)}).unlisted
-    Fraction(0, 1)
-    """
+    """The probabilities of some or all outcomes; each entry is exact, or too low by at most ``error``."""
 
     mass: Mapping[Any, Fraction]
     error: Fraction = Fraction(0)
@@ -43,10 +39,6 @@ class LawPair:
 
     ``ratio`` is e^epsilon as a rational, or for ex-post claims a function from the outcome to it. The noise of these
     laws has a rational decay ``a`` instead of epsilon = -ln a, so that no logarithm or exponential is rounded.
-
-    >>> coin = Law({"heads": Fraction(1, 3), "tails": Fraction(2, 3)})
-    >>> LawPair("coins", coin, coin, ratio=Fraction(1)).delta
-    Fraction(0, 1)
     """
 
     name: str

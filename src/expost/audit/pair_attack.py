@@ -39,11 +39,7 @@ def at_most(hits: ArrayLike, trials: int, *, failure_probability: float) -> NDAr
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The outputs of independent runs, one row per run, and for ex-post claims the bill of each run.
-
-    >>> Outcomes.of([3, 4, 5]).values.shape
-    (3, 1)
-    """
+    """The outputs of independent runs, one row per run, and for ex-post claims the bill of each run."""
 
     values: NDArray[np.float64]
     bills: NDArray[np.float64] | None = None
@@ -79,11 +75,6 @@ class Pair:
     Python, so that a profile uses fewer runs. ``most_runs`` caps the runs in the quick profile; larger profiles raise
     the cap (an attack needs at least 100). ``one_way`` claims only that no event is much likelier on the left.
     ``features`` adds columns for the search for a bad event.
-
-    >>> from expost.core import PureGuarantee
-    >>> coin = lambda runs, bits: Outcomes.of(bits.words(runs, np.uint8) % 2)
-    >>> Pair("a fair coin", PureGuarantee(1), coin, coin).name
-    'a fair coin'
     """
 
     name: str
@@ -115,10 +106,6 @@ def repeat(run: Callable[[BitSource], Any]) -> Sampler:
     """Build a sampler from a function that runs once and returns a number, a tuple, or ``Outcomes`` of one run.
 
     Use it for mechanisms that cannot run in batches, and mark the pair ``slow=True``.
-
-    >>> from expost.noise.bits import SeededBits
-    >>> len(repeat(lambda bits: 7)(3, SeededBits(1)))
-    3
     """
 
     def sample_runs(runs: int, bits: BitSource) -> Outcomes:
@@ -322,9 +309,6 @@ class AttackFinding:
     """The privacy loss that was found and the loss that was allowed, in the claim's unit.
 
     If ``exact``, ``found`` was computed from the output law; otherwise it is a lower confidence bound.
-
-    >>> AttackFinding("pair", found=1.2, allowed=1.0, samples=1000).violated
-    True
     """
 
     pair: str
@@ -351,7 +335,6 @@ def attack(pair: Pair, runs: int, *, bits: BitSource, failure_probability: float
     Clopper-Pearson bounds. The two directions and the two bounds of each share the failure probability. The number of
     events compared in the search needs no correction, because the measurement uses fresh runs.
 
-    >>> import numpy as np
     >>> from expost.core import PureGuarantee
     >>> from expost.noise.bits import SeededBits
     >>> biased = lambda one_in: lambda runs, bits: Outcomes.of(bits.words(runs, np.uint8) % one_in == 0)

@@ -27,11 +27,7 @@ _ORDERS = np.concatenate([1 + np.geomspace(1e-3, 1, 24), np.geomspace(2.2, 200, 
 
 @dataclass(frozen=True)
 class ExPost:
-    """The promise of an ex-post mechanism: each outcome costs at most the bill that leaves with it, never above the cap.
-
-    >>> str(ExPost(PureGuarantee(1)))
-    'the bill, at most epsilon 1'
-    """
+    """The promise of an ex-post mechanism: each outcome costs at most the bill that leaves with it, never above the cap."""
 
     cap: PureGuarantee | ZeroConcentratedGuarantee
 
