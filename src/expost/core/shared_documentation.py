@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -66,7 +67,7 @@ def share_parameters(*sources: Mapping[str, str] | Callable[..., Any], raises: s
             if attributes:
                 sections["Attributes"] = "\n".join(dict.fromkeys(attributes.values()))
         if raises and "Raises" not in sections:
-            sections["Raises"] = inspect.cleandoc(raises)
+            sections["Raises"] = textwrap.dedent(raises).strip()
         written = [f"{name}\n{'-' * len(name)}\n{sections[name]}" for name in _SECTIONS if name in sections]
         thing.__doc__ = "\n\n".join([head, *written])
         return thing

@@ -221,8 +221,9 @@ def test_a_model_of_gradient_descent_is_fitted_and_saved(folder, tmp_path, words
     assert model.receipt_.to_dict() == receipt
     assert receipt["adjacency"] == "add-remove"
     with expost.open_ledger(folder / where) as book:
-        assert 0 < book.spent("dataset:flights").epsilon <= 2
-        assert book.budget("dataset:flights").delta == book.spent("dataset:flights").delta
+        # Steps are added up at Renyi orders: a little above the price of this training alone, and half of the delta.
+        assert 0 < book.spent("dataset:flights").epsilon <= 2.5
+        assert book.budget("dataset:flights").delta == 2 * book.spent("dataset:flights").delta
 
 
 def test_the_price_of_gradient_descent_costs_nothing(folder) -> None:

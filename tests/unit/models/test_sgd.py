@@ -263,9 +263,11 @@ def test_a_ledger_is_billed_and_a_spent_one_refuses(tmp_path: Path) -> None:
     model = classifier(ledger=url, steps=3, simulation_seed=None).fit(x, y)
 
     assert model.receipt_.ledger_entry
-    assert open_ledger(url).spent("dataset:table").amounts()["epsilon"] == model.receipt_.bill.amounts()["epsilon"]
-    with pytest.raises(BudgetExceeded):
-        classifier(ledger=url, steps=3, simulation_seed=None).fit(x, y)
+    bill = float(model.receipt_.bill.amounts()["epsilon"])
+    assert bill <= float(open_ledger(url).spent("dataset:table").amounts()["epsilon"]) <= 1.3 * bill
+    with pytest.raises(BudgetExceeded):  # trainings compose better than they add, but not for ever
+        for _ in range(3):
+            classifier(ledger=url, steps=3, simulation_seed=None).fit(x, y)
     with pytest.raises(InvalidRequest, match="path"):
         classifier(ledger=open_ledger(None)).fit(x, y)
 

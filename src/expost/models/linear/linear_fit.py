@@ -43,6 +43,7 @@ __all__ = ["Aim", "ApproxPrice", "FitPlan", "FitTerms", "LinearModel", "Problem"
 
 _MEASURES = {"r2": Measure.R2, "rmse": Measure.RMSE, "accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
 Law = TypeVar("Law")
+T = TypeVar("T")
 _LEAST_EPSILON = Fraction(1, 10**9)  # the noise of a fit is about 2^31 / epsilon grid steps, and 2^76 can be drawn
 
 
@@ -290,9 +291,13 @@ class FitPlan:
         """Fit, and return the model with its receipt."""
         raise NotImplementedError
 
-    def release_model(
+    def release_model(self, theta: Any, **terms: Any) -> Release[LinearModel]:
+        """Return the linear model of these coefficients with its receipt; ``terms`` as for ``release_value``."""
+        return self.release_value(self._problem.model(theta), **terms)
+
+    def release_value(
         self,
-        theta: Any,
+        value: T,
         *,
         method: str,
         generation: Fraction,
@@ -300,8 +305,8 @@ class FitPlan:
         met: bool = True,
         achieved: float | None = None,
         **facts: Any,
-    ) -> Release[LinearModel]:
-        """Return the model with a receipt for what it cost; ``facts`` are fields of the receipt that are not the usual ones."""
+    ) -> Release[T]:
+        """Return a model with a receipt for what it cost; ``facts`` are fields of the receipt that are not the usual ones."""
         target = self._problem.aim.target
         if target is None:
             outcome = Outcome.FIXED
@@ -325,7 +330,7 @@ class FitPlan:
             achieved=achieved if achieved is not None and math.isfinite(achieved) else None,
             **(usual | facts),
         )
-        return Release(self._problem.model(theta), receipt)
+        return Release(value, receipt)
 
 
 @dataclass(frozen=True)

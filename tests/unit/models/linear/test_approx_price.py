@@ -1,4 +1,4 @@
-"""Requests billed in zCDP, paid in epsilon and delta: sound for the cap, and nothing given back."""
+"""Fits billed in zCDP, paid in epsilon and delta: a pair for the cap, and a rho that an account adds up."""
 
 from fractions import Fraction
 from types import SimpleNamespace
@@ -53,18 +53,20 @@ def test_an_account_in_epsilon_and_delta_pays_what_was_asked_for(terms):
     price = session.price(ridge(**terms), features=["a", "b"], target="y")
     model = fitted(session, **terms)
 
-    assert session.spent() == ApproxLoss(2, DELTA) == price.worst_case == model.receipt_.bill
+    assert ApproxLoss(2, DELTA) == price.worst_case == model.receipt_.bill
+    assert session.spent().epsilon < 2.2  # the rho at Renyi orders, with half of the account's delta
     assert model.receipt_.terms["held as"].startswith("rho") and model.receipt_.epsilon == 2
     assert session.ledger.verify().open_holds == 0
 
 
-def test_stopping_early_gives_nothing_back_here_and_something_in_zcdp():
+def test_stopping_early_gives_back_the_rho_that_was_not_used():
     terms = {"excess_risk": 0.05, "max_epsilon": 20, "method": "certificate"}
     pairs, rhos = Session(TABLE, approx(50, 1e-5)), Session(TABLE, zcdp(50))
     first, second = fitted(pairs, **terms), fitted(rhos, **terms)
 
     assert first.receipt_.outcome is second.receipt_.outcome is Outcome.CERTIFIED
-    assert pairs.spent() == ApproxLoss(20, DELTA)
+    assert first.receipt_.bill == ApproxLoss(20, DELTA)  # by itself it is one pair, whatever was seen
+    assert pairs.spent().epsilon < 1
     assert rhos.spent() == second.receipt_.bill
     assert second.receipt_.bill.rho < second.receipt_.promise.rho
     assert first.receipt_.terms["came to"] != first.receipt_.terms["held as"]
@@ -75,9 +77,9 @@ def test_it_adds_up_with_other_questions_and_stops_at_the_budget():
     session.ask(Count(epsilon=0.5, where="a > 0"))
     fitted(session, epsilon=2)
 
-    assert session.spent() == ApproxLoss(Fraction(5, 2), DELTA)
-    with pytest.raises(BudgetExceeded):  # the delta is used up
-        fitted(session, epsilon=0.25)
+    assert 2 < session.spent().epsilon < 3
+    with pytest.raises(BudgetExceeded):
+        fitted(session, epsilon=2)
 
 
 @pytest.mark.parametrize("budget", [epsilon(50), expost.gdp(5)])
@@ -88,11 +90,12 @@ def test_an_account_of_another_currency_refuses_before_anything_is_held(budget):
     assert not [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
 
 
-def test_accounts_of_two_currencies_cannot_pay_together():
+def test_accounts_of_two_currencies_pay_together():
     session = Session(TABLE, approx(5, 1e-5), analyst="ann", analyst_budget=zcdp(5))
-    with pytest.raises(InvalidRequest, match="Expected a loss that an account"):
-        fitted(session, epsilon=2)
-    assert session.spent() == ApproxLoss(0, 0)
+    fitted(session, epsilon=2)
+
+    assert session.spent().epsilon > 1 and session.ledger.spent("analyst:ann").rho > 0
+    session.ledger.verify()
 
 
 @pytest.mark.parametrize("cap", [0.01, 0.3, 2, 20])

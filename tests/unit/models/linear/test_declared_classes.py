@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from expost import Dataset, InvalidRequest, save_model
-from expost.core import Adjacency, Norm, Outcome, PureLoss, Release, Sealed, Sensitivity
+from expost.core import Adjacency, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.models.linear.linear_classifier import PrivateClassifier
 from expost.models.linear.linear_estimator import DeclaredClasses
 from expost.models.linear.linear_fit import FitPlan, FitTerms
@@ -43,10 +43,7 @@ class CountFit(FitPlan):
 
     def climb(self, sealed: Sealed, bits: Any) -> Release[Counts]:
         noisy = LaplaceMechanism(self._problem.aim.cap).release(sealed, bits=bits)
-        receipt = self._problem.write_receipt(
-            question=self.question, method="counts", bill=self.worst_case, outcome=Outcome.FIXED
-        )
-        return Release(Counts(tuple(noisy.tolist())), receipt)
+        return self.release_value(Counts(tuple(noisy.tolist())), method="counts", generation=self._problem.aim.cap)
 
 
 @dataclass(frozen=True)
