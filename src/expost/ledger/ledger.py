@@ -362,20 +362,22 @@ class Ledger(ABC):
             raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
         text = _check_text(_shorten_text(question, _LONGEST_TEXT), "question")
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
-        ticket = new_ticket()
-        return self._write(
-            partial(
-                posting.take_hold,
+
+        def take_hold(page: LedgerPage) -> Hold:
+            # The ticket is made in the transaction: both sides of a fork before it would have the same one.
+            return posting.take_hold(
+                page,
                 names=names,
                 worst_case=worst_case,
                 question=text,
                 request_id=request,
-                ticket=ticket,
+                ticket=new_ticket(),
                 protected=protected,
                 event=event,
                 before=before,
             )
-        )
+
+        return self._write(take_hold)
 
     def check_protected(self, protected: Protected) -> bool:
         """Refuse what contradicts the unit and adjacency of an account so far.

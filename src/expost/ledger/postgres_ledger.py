@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
-from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
 
 __all__ = ["PostgresLedger"]
 
@@ -67,7 +67,7 @@ class PostgresLedger(SqlLedger):
     def _create_engine(self) -> Engine:
         engine = create_engine(self._address, pool_pre_ping=True, pool_timeout=PATIENCE_SECONDS)
         # Before SQLAlchemy inspects the server itself, which fails where texts come as bytes.
-        event.listen(engine, "connect", self._on_connect, insert=True)
+        event.listen(engine, "connect", call_weakly(self._on_connect), insert=True)
         return engine
 
     def _on_connect(self, connection: Any, _: Any) -> None:

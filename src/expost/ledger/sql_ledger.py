@@ -7,21 +7,23 @@ import threading
 import time
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from expost.core import InvalidRequest
+from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.secret import Safe
 from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_tables
 
-__all__ = ["PATIENCE_SECONDS", "SqlLedger"]
+__all__ = ["PATIENCE_SECONDS", "SqlLedger", "call_weakly"]
 
 T = TypeVar("T")
 
@@ -40,12 +42,13 @@ class SqlLedger(Ledger):
 
     def __init__(self, *, key: str | bytes | None, create: bool) -> None:
         super().__init__(Safe(key))
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a thread may fork wherever it is
         self._engine: Engine | None = None
-        self._process = os.getpid()
-        self._inherited: list[Engine] = []
+        self._process, self._side = os.getpid(), object()
+        self._leases = 0
         self._seen: LedgerEntry | None = None
         self._create = create
+        FORK_GATE.add_holder(self)
         if not self._retry_passing(lambda: self._inspect_tables(is_current)):
             if not create and not self._retry_passing(lambda: self._inspect_tables(is_begun)):
                 raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
@@ -105,7 +108,7 @@ class SqlLedger(Ledger):
         """Run ``action`` in one transaction, after checking that the ledger has not gone back."""
         # Both before the transaction starts: whatever it reads must be at least as new.
         seen, noted = self._seen, self._read_head()
-        with self._connect_pool().connect() as connection, connection.begin():
+        with self._lease_connection() as connection:
             self._start(connection, writing=writing)
             page = SqlPage(connection)
             before = page.last_entry()
@@ -125,27 +128,58 @@ class SqlLedger(Ledger):
 
     def _inspect_tables(self, question: Callable[[Connection], bool]) -> bool:
         """Answer a question about the schema."""
-        with self._connect_pool().connect() as connection, connection.begin():
+        with self._lease_connection() as connection:
             self._start(connection, writing=False)
             return question(connection)
 
     def _prepare_tables(self) -> None:
         """Create or migrate the tables and write the first entry."""
-        with self._connect_pool().connect() as connection, connection.begin():
+        with self._lease_connection() as connection:
             self._lock_tables(connection)
             migrate_tables(connection)
             begin_ledger(SqlPage(connection))
 
+    @contextmanager
+    def _lease_connection(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction, which is committed at the end and undone by an exception.
+
+        A child that is forked in here has a copy of the connection that it must not use, return or free.
+        """
+        with FORK_GATE.pass_through():
+            pool, side = self._connect_pool(), self._side
+            connection = pool.connect()
+            self._leases += 1
+            try:
+                connection.begin()
+                yield connection
+                if not self._is_owner(side):
+                    raise _forked_inside()
+                connection.commit()
+            finally:  # closing undoes what was not committed
+                if self._is_owner(side):
+                    self._leases -= 1
+                    connection.close()
+                else:
+                    leak_object(connection)
+
+    def _is_owner(self, side: object) -> bool:
+        """Return whether this is still the side of a fork that leased a connection."""
+        # Process numbers alone do not tell: in a container of its own a child may have that of its parent.
+        return side is self._side and self._process == os.getpid()
+
+    def _refuse_child(self, side: object, *_: object) -> None:
+        """Refuse a statement on a connection that a fork in the middle of a transaction left to this process."""
+        if not self._is_owner(side):
+            raise _forked_inside()
+
     def _connect_pool(self) -> Engine:
         """Return the pool of this process: neither connections nor locks may be used on both sides of a fork."""
-        if self._process != os.getpid():
-            self._guard, self._process = threading.Lock(), os.getpid()
-            if self._engine is not None:
-                self._inherited.append(self._engine)  # kept: closing it here would disturb the parent's files
-                self._engine = None
+        if self._process != os.getpid():  # forked by code that runs no hooks, hence with connections open
+            self._start_in_child()
         with self._guard:
             if self._engine is None:
                 self._engine = self._create_engine()
+                event.listen(self._engine, "before_cursor_execute", call_weakly(self._refuse_child, self._side))
                 weakref.finalize(self, _dispose_engine, self._engine, self._process)
             return self._engine
 
@@ -156,9 +190,35 @@ class SqlLedger(Ledger):
                 self._engine.dispose()
                 self._engine = None
 
+    def _start_in_child(self) -> None:
+        """Begin without connections in a forked process; one that was open when it forked is left alone for ever."""
+        if self._engine is not None or self._leases:
+            leak_object(self._engine)
+            self._give_up_connection()
+        self._engine, self._leases = None, 0
+        self._guard, self._process, self._side = threading.RLock(), os.getpid(), object()
+
+    def _give_up_connection(self) -> None:
+        """Note that this process inherited an open connection; a server does not mind."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A reference: no rows, no connections and no key travel; the other side reads its own EXPOST_LEDGER_KEY.
         return _reopen_ledger, (type(self), self.url)
+
+
+def call_weakly(method: Callable[..., T], *first: object) -> Callable[..., T]:
+    """Return a function that calls a method of an object without keeping the object alive.
+
+    The pool outlives its ledger by a moment, in the finalizer that closes it; it must not keep it for ever.
+    """
+    weak = weakref.WeakMethod(method)
+
+    def call(*arguments: object) -> T:
+        bound = weak()
+        assert bound is not None
+        return bound(*first, *arguments)
+
+    return call
 
 
 def _reopen_ledger(kind: Callable[..., SqlLedger], url: str) -> SqlLedger:
@@ -168,3 +228,10 @@ def _reopen_ledger(kind: Callable[..., SqlLedger], url: str) -> SqlLedger:
 def _dispose_engine(engine: Engine, process: int) -> None:
     if os.getpid() == process:
         engine.dispose()
+
+
+def _forked_inside() -> InvalidRequest:
+    return InvalidRequest(
+        "Cannot finish because this process was forked in the middle of this transaction",
+        do="The parent finishes it; start over here",
+    )

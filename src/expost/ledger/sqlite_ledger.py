@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from expost.core import InvalidRequest, LedgerUnsound
 from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
-from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
 
 __all__ = ["HeadFile", "SqliteLedger"]
 
@@ -41,6 +41,9 @@ _EXPLANATIONS = {
         "Restore the ledger",
     ),
 }
+
+# Device and inode of the files that were open when this process was forked in spite of everything.
+_GIVEN_UP: set[tuple[int, int] | None] = set()
 
 
 class SqliteLedger(SqlLedger):
@@ -70,16 +73,21 @@ class SqliteLedger(SqlLedger):
         # One connection per process: its threads take turns in the pool instead of polling the file.
         engine = create_engine(
             "sqlite://",
-            creator=self._connect,
+            creator=call_weakly(self._connect),
             poolclass=QueuePool,
             pool_size=1,
             max_overflow=0,
             pool_timeout=PATIENCE_SECONDS,
         )
-        event.listen(engine, "connect", self._on_connect)
+        event.listen(engine, "connect", call_weakly(self._on_connect))
         return engine
 
     def _connect(self) -> sqlite3.Connection:
+        if _file_identity(self.path) in _GIVEN_UP:
+            raise InvalidRequest(
+                "Cannot use this ledger because this process was forked while the ledger was at work",
+                do="Fork between two questions, or start the process with spawn or forkserver",
+            )
         address = f"file:{quote(self.path)}?mode={'rwc' if self._create else 'rw'}"
         return sqlite3.connect(address, uri=True, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False)
 
@@ -93,6 +101,11 @@ class SqliteLedger(SqlLedger):
                     f"Expected a disk on which SQLite supports {name} = {value}", do="Put the ledger on a local disk"
                 )
         self._file = _file_identity(self.path)
+
+    def _give_up_connection(self) -> None:
+        # SQLite's library believes in the parent's locks on this file from now on, whichever handle opens it.
+        if self._file is not None:
+            _GIVEN_UP.add(self._file)
 
     def _start(self, connection: Connection, *, writing: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
