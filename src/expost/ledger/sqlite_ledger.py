@@ -13,7 +13,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound
 from expost.ledger.ledger_entry import LedgerEntry
-from expost.ledger.ledger_page import LedgerPage, unsound_ledger
+from expost.ledger.ledger_file import LedgerFile, read_identity
+from expost.ledger.ledger_page import LedgerPage
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
 
 __all__ = ["HeadFile", "SqliteLedger"]
@@ -58,10 +59,11 @@ class SqliteLedger(SqlLedger):
     _failures = (sqlite3.Error, UnicodeDecodeError)  # the second where a damaged page has invalid text
 
     def __init__(self, path: str, *, key: str | bytes | None = None, create: bool = True) -> None:
-        self.path = os.path.abspath(path.removeprefix("sqlite:///"))
+        # Links are resolved: SQLite does so for its log, and the note must lie next to it.
+        self.path = os.path.realpath(path.removeprefix("sqlite:///"))
         self.url = f"sqlite:///{self.path}"
         self._head = HeadFile(self.path)
-        self._file: tuple[int, int] | None = None
+        self._file = LedgerFile(self.path)
         folder = os.path.dirname(self.path)
         if not os.path.isdir(folder) or os.path.isdir(self.path):
             raise InvalidRequest("Expected a ledger file in an existing folder", got=path, do="Create the folder first")
@@ -83,7 +85,8 @@ class SqliteLedger(SqlLedger):
         return engine
 
     def _connect(self) -> sqlite3.Connection:
-        if _file_identity(self.path) in _GIVEN_UP:
+        self._file.check_name()
+        if read_identity(self.path) in _GIVEN_UP:
             raise InvalidRequest(
                 "Cannot use this ledger because this process was forked while the ledger was at work",
                 do="Fork between two questions, or start the process with spawn or forkserver",
@@ -100,12 +103,13 @@ class SqliteLedger(SqlLedger):
                 raise LedgerUnsound(
                     f"Expected a disk on which SQLite supports {name} = {value}", do="Put the ledger on a local disk"
                 )
-        self._file = _file_identity(self.path)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
+        self._file.remember_files()
 
     def _give_up_connection(self) -> None:
         # SQLite's library believes in the parent's locks on this file from now on, whichever handle opens it.
-        if self._file is not None:
-            _GIVEN_UP.add(self._file)
+        if self._file.opened is not None:
+            _GIVEN_UP.add(self._file.opened)
 
     def _start(self, connection: Connection, *, writing: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -121,8 +125,7 @@ class SqliteLedger(SqlLedger):
         return self._head.read_note()
 
     def _check_head(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
-        if _file_identity(self.path) != self._file:
-            raise unsound_ledger("the file that was opened was moved or replaced")
+        self._file.check_files()
         self._head.check_note(page, noted)
 
     def _note_head(self, committed: LedgerEntry) -> None:
@@ -194,15 +197,6 @@ class HeadFile:
             f"Cannot trust this ledger because {reason}",
             do=f"Find the right ledger file, or let its owner delete {self.path}",
         )
-
-
-def _file_identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a file, or None if it is gone."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _error_code(error: Exception) -> int:
