@@ -71,7 +71,15 @@ def test_without_the_note_an_anchor_from_a_receipt_still_tells(path):
         ledger.verify(anchor=entry)
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"0" * 20 + b" " + b"0" * 64 + b"\n" + b"x"])
+def test_an_empty_note_counts_as_missing(path):
+    (path.parent / "a.ledger.head").write_bytes(b"")  # as a crash of an earlier version left it
+
+    with open_ledger(path) as ledger:
+        spend(ledger)
+    assert (path.parent / "a.ledger.head").stat().st_size > 0
+
+
+@pytest.mark.parametrize("content", [b"nonsense", b"0" * 20 + b" " + b"0" * 64 + b"\n" + b"x"])
 def test_a_damaged_note_is_refused(path, content):
     (path.parent / "a.ledger.head").write_bytes(content)
 

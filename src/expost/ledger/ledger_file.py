@@ -6,18 +6,24 @@ process would spend the whole budget. So a ledger must have one name.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from expost.core import LedgerUnsound
 from expost.ledger.ledger_page import unsound_ledger
 
-__all__ = ["LedgerFile", "is_mounted", "read_identity"]
+__all__ = ["LedgerFile", "create_whole", "is_missing", "is_mounted", "open_private", "put_in_place", "read_identity"]
 
 Identity = tuple[int, int]
 
 _MOUNTS = "/proc/self/mountinfo"
 _MOUNT_POINT = 4  # the column of the mount point in that file
+_PRIVATE = 0o600  # a ledger has questions, receipts and names of accounts
+_PAUSE_SECONDS = 0.002
 _LOGS = ("-wal", "-shm")  # what SQLite keeps next to an open database
 
 
@@ -109,3 +115,101 @@ def is_mounted(path: str, *, mounts: str = _MOUNTS) -> bool:
 def _unescape(field: bytes) -> bytes:
     """Read a field of the list of mounts, where blanks, tabs, line feeds and backslashes are octal numbers."""
     return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)
+
+
+def create_whole(path: str, fill: Callable[[str], None], *, patience: float) -> None:
+    """Create a file that is complete as soon as it has its name. Of processes that do so at once, one creates it.
+
+    ``fill`` gets the name of an empty file that only its owner can read. An empty file counts as missing: it is what a
+    crash or ``mktemp`` leaves. Does nothing if there is a file.
+    """
+    draft = path + ".new"
+    with _lock_name(path + ".creating", patience):
+        if not is_missing(path):
+            return
+        for end in ("", "-journal", *_LOGS):  # of a process that was killed here
+            with suppress(FileNotFoundError):
+                os.unlink(draft + end)
+        os.close(open_private(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        fill(draft)
+        put_in_place(draft, path)
+
+
+def is_missing(path: str) -> bool:
+    """Return whether there is no file, or an empty one.
+
+    >>> is_missing("no-such-file")
+    True
+    """
+    try:
+        return os.stat(path).st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def put_in_place(draft: str, path: str) -> None:
+    """Give a finished file its name, so that not even a power cut leaves half of it there."""
+    _sync_file(draft)
+    os.rename(draft, path)
+    _sync_file(os.path.dirname(path))
+
+
+def _sync_file(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_private(path: str, flags: int, *, like: str | None = None) -> int:
+    """Open a file that only its owner can read, whatever the umask; or those who can read the file ``like``.
+
+    An existing file keeps its mode: its owner may have given it to a group.
+    """
+    mode = _PRIVATE
+    if like is not None:
+        with suppress(OSError):
+            mode = os.stat(like).st_mode & 0o666
+    try:
+        return os.open(path, flags & ~os.O_CREAT | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+    os.fchmod(descriptor, mode)  # the umask may have taken the owner's own rights
+    return descriptor
+
+
+@contextmanager
+def _lock_name(path: str, patience: float) -> Iterator[None]:
+    """Hold a lock on a file that exists as long as it is needed."""
+    deadline = time.monotonic() + patience
+    while True:
+        descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            while not _try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise LedgerUnsound(
+                        "Cannot create this ledger because another process creates it and does not finish",
+                        do="Try again later",
+                    )
+                time.sleep(_PAUSE_SECONDS)
+            status = os.fstat(descriptor)
+            if read_identity(path) != (status.st_dev, status.st_ino):
+                continue  # whoever had the lock has finished, and deleted the file
+            try:
+                yield
+            finally:
+                os.unlink(path)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

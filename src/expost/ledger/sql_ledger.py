@@ -47,13 +47,11 @@ class SqlLedger(Ledger):
         self._process, self._side = os.getpid(), object()
         self._leases = 0
         self._seen: LedgerEntry | None = None
-        self._create = create
         FORK_GATE.add_holder(self)
         if not self._retry_passing(lambda: self._inspect_tables(is_current)):
             if not create and not self._retry_passing(lambda: self._inspect_tables(is_begun)):
                 raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
             self._retry_passing(self._prepare_tables)
-        self._create = False  # from now on a ledger that is gone is an error, not a reason to begin a new one
         self.verify()
 
     @abstractmethod

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound
+from expost.ledger.fork_gate import FORK_GATE
+from expost.ledger.ledger import begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
-from expost.ledger.ledger_file import LedgerFile, read_identity
+from expost.ledger.ledger_file import (
+    LedgerFile,
+    create_whole,
+    is_missing,
+    open_private,
+    put_in_place,
+    read_identity,
+)
 from expost.ledger.ledger_page import LedgerPage
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
+from expost.ledger.sql_table import SqlPage, migrate_tables
 
 __all__ = ["HeadFile", "SqliteLedger"]
 
@@ -69,7 +82,24 @@ class SqliteLedger(SqlLedger):
             raise InvalidRequest("Expected a ledger file in an existing folder", got=path, do="Create the folder first")
         if not create and not os.path.exists(self.path):
             raise InvalidRequest("Expected a ledger file that exists", got=path, do="Check its path")
+        if create and is_missing(self.path):
+            self._create_file()
         super().__init__(key=key, create=create)
+
+    def _create_file(self) -> None:
+        """Create the file with its tables and its first entry, complete or not at all."""
+        if self._head.read_note() is not None:
+            raise self._head.refuse("its file is missing, but not the note next to it")
+        try:
+            with FORK_GATE.pass_through():
+                create_whole(self.path, _fill_ledger, patience=PATIENCE_SECONDS)
+        except PermissionError:
+            raise _explain_code(sqlite3.SQLITE_READONLY) from None
+        except OSError as error:
+            code = sqlite3.SQLITE_FULL if error.errno == errno.ENOSPC else sqlite3.SQLITE_IOERR
+            raise _explain_code(code) from None
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise self._explain_error(error) from None
 
     def _create_engine(self) -> Engine:
         # One connection per process: its threads take turns in the pool instead of polling the file.
@@ -91,18 +121,11 @@ class SqliteLedger(SqlLedger):
                 "Cannot use this ledger because this process was forked while the ledger was at work",
                 do="Fork between two questions, or start the process with spawn or forkserver",
             )
-        address = f"file:{quote(self.path)}?mode={'rwc' if self._create else 'rw'}"
-        return sqlite3.connect(address, uri=True, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False)
+        return _connect_file(self.path)
 
     def _on_connect(self, connection: sqlite3.Connection, _: Any) -> None:
-        """Turn on every setting that keeps an acknowledged entry through a power cut, and check that it took."""
-        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "trusted_schema": 0, "secure_delete": 1}
-        for name, value in wanted.items():
-            connection.execute(f"PRAGMA {name} = {value}")
-            if connection.execute(f"PRAGMA {name}").fetchone()[0] != value:
-                raise LedgerUnsound(
-                    f"Expected a disk on which SQLite supports {name} = {value}", do="Put the ledger on a local disk"
-                )
+        """Make the connection durable and note which files it has open."""
+        _make_durable(connection)
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
         self._file.remember_files()
 
@@ -136,8 +159,7 @@ class SqliteLedger(SqlLedger):
 
     def _explain_error(self, error: Exception) -> Exception:
         code = sqlite3.SQLITE_BUSY if isinstance(error, PoolTimeout) else _error_code(error)
-        reason, do = _EXPLANATIONS.get(code, ("the database failed", "Check the file and its disk"))
-        return LedgerUnsound(f"Cannot use this ledger because {reason}", do=do)
+        return _explain_code(code)
 
 
 class HeadFile:
@@ -149,7 +171,7 @@ class HeadFile:
     """
 
     def __init__(self, ledger_path: str) -> None:
-        self.path = ledger_path + ".head"
+        self._ledger_path, self.path = ledger_path, ledger_path + ".head"
 
     def read_note(self) -> tuple[int, str] | None:
         """Return the number and hash in the note, or None without a note.
@@ -164,11 +186,15 @@ class HeadFile:
                     content = file.read(_NOTE_LENGTH + 1)
         except FileNotFoundError:
             return None
+        except PermissionError:  # whoever may not read the note may not write the ledger
+            raise _explain_code(sqlite3.SQLITE_READONLY) from None
         except OSError:
-            raise self._unsound_note("the note of its head cannot be read") from None
+            raise self.refuse("the note of its head cannot be read") from None
+        if not content:  # earlier versions created the file first, and a crash could leave it empty
+            return None
         match = _NOTE.fullmatch(content)
         if match is None:
-            raise self._unsound_note("the note of its head is damaged")
+            raise self.refuse("the note of its head is damaged")
         return int(match[1]), match[2].decode()
 
     def check_note(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
@@ -176,27 +202,75 @@ class HeadFile:
         if noted is not None:
             entry = page.find_entry(noted[0])
             if entry is None or entry.hash != noted[1]:
-                raise self._unsound_note("the newest known entry is missing: this is an older copy or another ledger")
+                raise self.refuse("the newest known entry is missing: this is an older copy or another ledger")
 
     def write_note(self, committed: LedgerEntry) -> None:
         """Note a durable entry, in one write of one line of fixed length, so that it is never half written."""
         line = b"%020d %s\n" % (committed.sequence, committed.hash.encode())
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                written = os.pwrite(descriptor, line, 0)
-            finally:
-                os.close(descriptor)
+            written = self._write_line(line)
         except OSError:
             written = 0
         if written != _NOTE_LENGTH:
-            raise self._unsound_note("the note of its head cannot be written")
+            raise self.refuse("the note of its head cannot be written")
 
-    def _unsound_note(self, reason: str) -> LedgerUnsound:
+    def _write_line(self, line: bytes) -> int:
+        """Write the note in place, or as a whole file if there is none; return how much was written."""
+        # Only the one process in a writing transaction gets here, so the name of the draft is free.
+        exists, draft = os.path.lexists(self.path), self.path + ".new"
+        place = self.path if exists else draft
+        flags = os.O_WRONLY if exists else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        descriptor = open_private(place, flags, like=self._ledger_path)
+        try:
+            written = os.pwrite(descriptor, line, 0)
+        finally:
+            os.close(descriptor)
+        if not exists and written == _NOTE_LENGTH:
+            put_in_place(draft, self.path)
+        return written
+
+    def refuse(self, reason: str) -> LedgerUnsound:
+        """Return the error for a note that does not fit."""
         return LedgerUnsound(
             f"Cannot trust this ledger because {reason}",
             do=f"Find the right ledger file, or let its owner delete {self.path}",
         )
+
+
+def _connect_file(path: str) -> sqlite3.Connection:
+    """Connect to an existing file."""
+    address = f"file:{quote(path)}?mode=rw"
+    return sqlite3.connect(address, uri=True, timeout=_TURN_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _make_durable(connection: sqlite3.Connection) -> None:
+    """Turn on every setting that keeps an acknowledged entry through a power cut, and check that it took."""
+    wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "trusted_schema": 0, "secure_delete": 1}
+    for name, value in wanted.items():
+        connection.execute(f"PRAGMA {name} = {value}")
+        if connection.execute(f"PRAGMA {name}").fetchone()[0] != value:
+            raise LedgerUnsound(
+                f"Expected a disk on which SQLite supports {name} = {value}", do="Put the ledger on a local disk"
+            )
+
+
+def _fill_ledger(path: str) -> None:
+    """Write tables and first entry into an empty file, and all of it into the file itself, not its log."""
+    engine = create_engine("sqlite://", creator=partial(_connect_file, path), poolclass=NullPool)
+    with engine.connect() as connection:
+        raw: Any = connection.connection.dbapi_connection
+        _make_durable(raw)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+        migrate_tables(connection)
+        begin_ledger(SqlPage(connection))
+        connection.commit()  # closing the last connection then empties the log and deletes it
+
+
+def _explain_code(code: int) -> LedgerUnsound:
+    """Return our own error for a result code of SQLite."""
+    reason, do = _EXPLANATIONS.get(code, ("the database failed", "Check the file and its disk"))
+    return LedgerUnsound(f"Cannot use this ledger because {reason}", do=do)
 
 
 def _error_code(error: Exception) -> int:
