@@ -520,7 +520,7 @@ class Ledger(ABC):
         list of LedgerEntry
         """
         name = None if account is None else check_name(account, template=True)
-        entries = self._read(lambda page: list(page.all_entries()))
+        entries = self._read(posting.read_chain)
         return entries if name is None else [entry for entry in entries if name in entry.accounts]
 
     def receipt(self, entry_id: str) -> Receipt:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
+from expost.ledger.ledger_page import unsound_ledger
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
 
 __all__ = ["PostgresLedger"]
@@ -41,6 +42,20 @@ _MAKE_DURABLE = (
     " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
     " ELSE current_setting('synchronous_commit') END, true)"
 )
+
+# Counts what can change, hide or divert rows of the tables: triggers, rules, row security, views in place of tables.
+_FOREIGN = """
+WITH tables AS (SELECT oid, relkind, relrowsecurity, relhassubclass FROM pg_class WHERE oid IN (
+  'ledger_migrations'::regclass, 'ledger_entries'::regclass, 'ledger_accounts'::regclass, 'ledger_holds'::regclass,
+  'ledger_secrets'::regclass))
+SELECT (SELECT count(*) FROM tables WHERE relkind <> 'r' OR relrowsecurity OR relhassubclass)
+  + (SELECT count(*) FROM pg_rewrite WHERE ev_class IN (SELECT oid FROM tables))
+  + (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM tables)
+      AND (tgname <> 'ledger_only_grows' OR tgrelid <> 'ledger_entries'::regclass)),
+  (SELECT count(*) FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = 'ledger_entries'::regclass
+    AND tgname = 'ledger_only_grows' AND tgenabled IN ('O', 'A')
+    AND prosrc = ' BEGIN RAISE EXCEPTION ''the ledger only grows''; END ')
+"""
 
 
 class PostgresLedger(SqlLedger):
@@ -101,6 +116,11 @@ class PostgresLedger(SqlLedger):
     def _lock_tables(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
         self._make_durable(connection)
+
+    def _check_schema(self, connection: Connection) -> None:
+        foreign, own = connection.exec_driver_sql(_FOREIGN).one()
+        if foreign or own != 1:
+            raise unsound_ledger("its tables and triggers are not those of a ledger")
 
     def _is_passing(self, error: Exception) -> bool:
         return _error_state(error) in _PASSING

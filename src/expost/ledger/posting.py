@@ -29,6 +29,7 @@ __all__ = [
     "open_account",
     "open_part",
     "promise_of",
+    "read_chain",
     "read_hold",
     "remaining_budget",
     "settle_hold",
@@ -355,6 +356,18 @@ def read_hold(page: LedgerPage, row: HoldRow) -> Hold:
     hold = _hold_in(page.intact_entry(row.entry))
     closed_by = None if row.closed_by is None else page.intact_entry(row.closed_by).id
     return replace(hold, ticket="", state=row.state, closed_by=closed_by)
+
+
+def read_chain(page: LedgerPage) -> list[LedgerEntry]:
+    """Return all entries after checking that each is intact and follows the one before."""
+    entries: list[LedgerEntry] = []
+    previous = ""
+    for entry in page.all_entries():
+        if entry.sequence != len(entries) or entry.previous != previous or not entry.is_intact:
+            raise unsound_ledger("its chain of entries is broken")
+        entries.append(entry)
+        previous = entry.hash
+    return entries
 
 
 def _find_hold(page: LedgerPage, hold_id: str) -> tuple[HoldRow, LedgerEntry]:

@@ -14,14 +14,18 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest
+from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.secret import Safe
 from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_tables
+from expost.ledger.thread_line import ThreadLine
+from expost.ledger.verification import Report, verify_page
 
 __all__ = ["PATIENCE_SECONDS", "SqlLedger", "call_weakly"]
 
@@ -46,7 +50,9 @@ class SqlLedger(Ledger):
         self._engine: Engine | None = None
         self._process, self._side = os.getpid(), object()
         self._leases = 0
+        self._line = ThreadLine()
         self._seen: LedgerEntry | None = None
+        self._replay = ChainReplay()
         FORK_GATE.add_holder(self)
         if not self._retry_passing(lambda: self._inspect_tables(is_current)):
             if not create and not self._retry_passing(lambda: self._inspect_tables(is_begun)):
@@ -74,6 +80,10 @@ class SqlLedger(Ledger):
     def _explain_error(self, error: Exception) -> Exception:
         """Return our own error for the database's."""
 
+    @abstractmethod
+    def _check_schema(self, connection: Connection) -> None:
+        """Refuse tables that are not exactly those of a ledger, or that have triggers or rules of others."""
+
     def _read_head(self) -> tuple[int, str] | None:
         """Return what is noted outside the database about its newest entry; nothing by default."""
         return None
@@ -96,25 +106,51 @@ class SqlLedger(Ledger):
         failures: tuple[type[Exception], ...] = (SQLAlchemyError, *self._failures)
         while True:
             try:
-                return transaction()
+                # One transaction at a time, so that none sees an older state than what this handle remembers.
+                with self._line.wait_in(deadline - time.monotonic()) as reached:
+                    if not reached:
+                        raise PoolTimeout
+                    return transaction()
             except failures as error:
                 if not self._is_passing(error) or time.monotonic() > deadline:
                     raise self._explain_error(error) from None
             time.sleep(_PAUSE_SECONDS)
 
-    def _run_transaction(self, action: Callable[[LedgerPage], T], *, writing: bool) -> T:
-        """Run ``action`` in one transaction, after checking that the ledger has not gone back."""
+    def verify(self, *, anchor: str | None = None) -> Report:
+        replay = ChainReplay()  # from the first entry on, whatever this handle remembers
+        action = partial(verify_page, anchor=anchor, replay=replay)
+        report = self._retry_passing(partial(self._run_transaction, action, writing=False, checked=False))
+        self._replay = replay
+        return report
+
+    def _follow_chain(self, page: SqlPage) -> None:
+        """Go on with the entries that came since this handle last used the ledger."""
+        try:
+            for entry in page.entries_after(-1 if self._replay.last is None else self._replay.last.sequence):
+                self._replay.add_entry(entry)
+        except BaseException:
+            self._replay = ChainReplay()  # an entry may be half applied
+            raise
+
+    def _run_transaction(self, action: Callable[[LedgerPage], T], *, writing: bool, checked: bool = True) -> T:
+        """Run ``action`` in one transaction, after checking that the ledger has not gone back.
+
+        ``checked`` compares every row that is used with what the chain leads to.
+        """
         # Both before the transaction starts: whatever it reads must be at least as new.
         seen, noted = self._seen, self._read_head()
         with self._lease_connection() as connection:
             self._start(connection, writing=writing)
-            page = SqlPage(connection)
+            self._check_schema(connection)
+            page = SqlPage(connection, self._replay if checked else None)
             before = page.last_entry()
             if before is None or not before.is_intact:
                 raise unsound_ledger("its chain of entries is broken")
             if seen is not None and (before.sequence < seen.sequence or page.find_entry(seen.sequence) != seen):
                 raise unsound_ledger("an entry seen before is gone: the ledger was put back or replaced")
             self._check_head(page, noted)
+            if checked:
+                self._follow_chain(page)
             result = action(page)
             after = page.last_entry() or before
             if after.sequence > before.sequence:
@@ -193,7 +229,7 @@ class SqlLedger(Ledger):
         if self._engine is not None or self._leases:
             leak_object(self._engine)
             self._give_up_connection()
-        self._engine, self._leases = None, 0
+        self._engine, self._leases, self._line = None, 0, ThreadLine()
         self._guard, self._process, self._side = threading.RLock(), os.getpid(), object()
 
     def _give_up_connection(self) -> None:

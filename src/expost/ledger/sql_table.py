@@ -30,6 +30,7 @@ from sqlalchemy import (
 
 from expost.accounting.budget_rule import read_budget, read_total, rule_for
 from expost.core import Guarantee, InvalidRequest, Loss
+from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.ledger_account import AccountPart, LedgerAccount
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
@@ -225,6 +226,7 @@ def _applied_steps(connection: Connection) -> list[str]:
 _LAST = select(ENTRIES).order_by(ENTRIES.c.sequence.desc()).limit(1)
 _ENTRY = select(ENTRIES).where(ENTRIES.c.sequence == bindparam("key"))
 _CHAIN = select(ENTRIES).order_by(ENTRIES.c.sequence)
+_CHAIN_AFTER = select(ENTRIES).where(ENTRIES.c.sequence > bindparam("key")).order_by(ENTRIES.c.sequence)
 _APPEND = insert(ENTRIES)
 _ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("key"))
 _ALL_ACCOUNTS = select(ACCOUNTS).order_by(ACCOUNTS.c.name)
@@ -243,11 +245,19 @@ _CHANGE = {
 
 
 class SqlPage(LedgerPage):
-    """One transaction on the tables. It is alone when it writes, so the newest entry is read once."""
+    """One transaction on the tables. It is alone when it writes, so the newest entry is read once.
 
-    def __init__(self, connection: Connection) -> None:
+    With a replay of the chain, every row that is read must be the one that the chain leads to, or that was written in
+    this transaction: a row that was edited by hand is never used.
+    """
+
+    def __init__(self, connection: Connection, replay: ChainReplay | None = None) -> None:
         self._connection = connection
+        self._replay = replay
         self._last: LedgerEntry | None = None
+        self._accounts: dict[str, LedgerAccount] = {}  # what this transaction wrote
+        self._holds: dict[int, HoldRow] = {}
+        self._secrets: dict[str, SecretRow | None] = {}
 
     def last_entry(self) -> LedgerEntry | None:
         if self._last is None:
@@ -262,19 +272,46 @@ class SqlPage(LedgerPage):
     def all_entries(self) -> Iterator[LedgerEntry]:
         return (_build_row(row, _build_entry) for row in self._connection.execute(_CHAIN))
 
+    def entries_after(self, sequence: int) -> Iterator[LedgerEntry]:
+        """Yield the entries with larger numbers in order."""
+        return (_build_row(row, _build_entry) for row in self._connection.execute(_CHAIN_AFTER, {"key": sequence}))
+
     def append_entry(self, entry: LedgerEntry) -> None:
         values = {name: getattr(entry, name) for name in ("sequence", "text", "previous", "hash")}
         self._connection.execute(_APPEND, values | {"kind": entry.kind.value, "at": entry.recorded})
         self._last = entry
 
     def find_account(self, name: str) -> LedgerAccount | None:
-        return self._read_one(_ACCOUNT, name, _build_account)
+        found = self._read_one(_ACCOUNT, name, _build_account)
+        if self._replay is not None:
+            self._check_accounts([] if found is None else [found], {name} & self._account_names(self._replay))
+        return found
 
     def all_accounts(self) -> list[LedgerAccount]:
-        return self._read_all(_ALL_ACCOUNTS, None, _build_account)
+        found = self._read_all(_ALL_ACCOUNTS, None, _build_account)
+        if self._replay is not None:
+            self._check_accounts(found, self._account_names(self._replay))
+        return found
 
     def parts_of(self, name: str) -> list[LedgerAccount]:
-        return self._read_all(_PARTS, name, _build_account)
+        found = self._read_all(_PARTS, name, _build_account)
+        if self._replay is not None:
+            written = {one.name for one in self._accounts.values() if one.part is not None and one.part.of == name}
+            self._check_accounts(found, self._replay.parts.get(name, set()) | written)
+        return found
+
+    def _account_names(self, replay: ChainReplay) -> set[str]:
+        return replay.totals.keys() | self._accounts.keys()
+
+    def _check_accounts(self, found: list[LedgerAccount], names: set[str]) -> None:
+        """Refuse rows that are not exactly those of the chain and of this transaction."""
+        assert self._replay is not None
+        for account in found:
+            written = self._accounts.get(account.name)
+            if not (self._replay.has_account(account) if written is None else written == account):
+                raise unsound_ledger("the total of an account is not the one in the chain")
+        if len(found) != len(names) or {account.name for account in found} != names:
+            raise unsound_ledger("its accounts are not those in the chain")
 
     def put_account(self, account: LedgerAccount) -> None:
         part = account.part
@@ -290,14 +327,26 @@ class SqlPage(LedgerPage):
             "touching": None if part is None else part.touching,
         }
         self._put_row(ACCOUNTS, account.name, values)
+        self._accounts[account.name] = account
 
     def find_hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:
-        if request_id is not None:
-            return self._read_one(_HOLD_OF_REQUEST, request_id, _build_hold)
-        return self._read_one(_HOLD, entry, _build_hold)
+        if request_id is None:
+            found = self._read_one(_HOLD, entry, _build_hold)
+        else:
+            found = self._read_one(_HOLD_OF_REQUEST, request_id, _build_hold)
+        if self._replay is not None:
+            if request_id is not None:
+                mine = (row.entry for row in self._holds.values() if row.request_id == request_id)
+                entry = next(mine, self._replay.requests.get(request_id, -1))
+            if found != self._holds.get(entry, self._replay.holds.get(entry)):
+                raise unsound_ledger("a hold is not the one in the chain")
+        return found
 
     def all_holds(self) -> list[HoldRow]:
-        return self._read_all(_ALL_HOLDS, None, _build_hold)
+        found = self._read_all(_ALL_HOLDS, None, _build_hold)
+        if self._replay is not None and {row.entry: row for row in found} != self._replay.holds | self._holds:
+            raise unsound_ledger("its holds are not those in the chain")
+        return found
 
     def put_hold(self, row: HoldRow) -> None:
         values = {
@@ -308,9 +357,18 @@ class SqlPage(LedgerPage):
             "closed_by": row.closed_by,
         }
         self._put_row(HOLDS, row.entry, values)
+        self._holds[row.entry] = row
 
     def find_secret(self, name: str) -> SecretRow | None:
-        return self._read_one(_SECRET, name, _build_secret)
+        found = self._read_one(_SECRET, name, _build_secret)
+        if self._replay is not None:
+            if name in self._secrets:
+                sound = found == self._secrets[name]
+            else:
+                sound = name not in self._replay.secrets if found is None else self._replay.has_secret(found)
+            if not sound:
+                raise unsound_ledger("a kept secret is not the one in the chain")
+        return found
 
     def all_secrets(self) -> list[SecretRow]:
         return self._read_all(_ALL_SECRETS, None, _build_secret)
@@ -318,9 +376,11 @@ class SqlPage(LedgerPage):
     def put_secret(self, row: SecretRow) -> None:
         values = {"name": row.name, "version": row.version, "box": row.box, "entry": row.entry}
         self._put_row(SECRETS, row.name, values)
+        self._secrets[row.name] = row
 
     def drop_secret(self, name: str) -> None:
         self._connection.execute(_DROP_SECRET, {"key": name})
+        self._secrets[name] = None
 
     def _read_one(self, statement: Any, key: Any, build: Callable[[Row[Any]], T]) -> T | None:
         row = self._connection.execute(statement, None if key is None else {"key": key}).first()

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sqlite3
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound
+from expost.ledger import sql_table
 from expost.ledger.fork_gate import FORK_GATE
 from expost.ledger.ledger import begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
@@ -26,7 +27,7 @@ from expost.ledger.ledger_file import (
     put_in_place,
     read_identity,
 )
-from expost.ledger.ledger_page import LedgerPage
+from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
 from expost.ledger.sql_table import SqlPage, migrate_tables
 
@@ -143,6 +144,10 @@ class SqliteLedger(SqlLedger):
         if tables and connection.exec_driver_sql("PRAGMA application_id").scalar_one() != _OURS:
             raise InvalidRequest("Expected a ledger, not another database", got=self.path, do="Name a new file")
         connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+
+    def _check_schema(self, connection: Connection) -> None:
+        if _read_schema(connection) != _expected_schema(sql_table.STEPS):
+            raise unsound_ledger("its tables, indexes and triggers are not those of a ledger")
 
     def _read_head(self) -> tuple[int, str] | None:
         return self._head.read_note()
@@ -265,6 +270,20 @@ def _fill_ledger(path: str) -> None:
         migrate_tables(connection)
         begin_ledger(SqlPage(connection))
         connection.commit()  # closing the last connection then empties the log and deletes it
+
+
+def _read_schema(connection: Connection) -> frozenset[tuple[Any, ...]]:
+    """Return everything that is defined in a file: tables, indexes, triggers and views with their exact text."""
+    rows = connection.exec_driver_sql("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return frozenset(tuple(row) for row in rows)
+
+
+@lru_cache(maxsize=4)
+def _expected_schema(steps: tuple[Any, ...]) -> frozenset[tuple[Any, ...]]:
+    """Return what a new ledger defines. It depends on the migrations only."""
+    with create_engine("sqlite://").connect() as connection:
+        migrate_tables(connection)
+        return _read_schema(connection)
 
 
 def _explain_code(code: int) -> LedgerUnsound:

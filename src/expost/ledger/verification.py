@@ -1,26 +1,13 @@
-"""Recomputes a ledger from its chain and compares the result with the stored rows.
-
-This is a second reckoning on plain fractions. It shares the prices of ``accounting.budget_rule`` with the writers, and nothing else.
-"""
+"""Recomputes a ledger from its chain and compares the result with all stored rows."""
 
 from __future__ import annotations
 
-import bisect
-import json
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Any
+from dataclasses import dataclass
 
-from expost.accounting.budget_rule import read_budget, read_total, round_total, rule_for
-from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import ExpostError, Guarantee, Loss
-from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
-from expost.ledger.ledger_page import HoldRow, LedgerPage, unsound_ledger
+from expost.ledger.chain_replay import ChainReplay
+from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 
 __all__ = ["Report", "verify_page"]
-
-_MOST_KNOWN = 4096  # charges that an account remembers: the same caps and bills come again and again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,34 +49,25 @@ class Report:
         return f"{counted}, {self.open_holds} open, head {self.head}"
 
 
-def verify_page(page: LedgerPage, *, anchor: str | None = None) -> Report:
+def verify_page(page: LedgerPage, *, anchor: str | None = None, replay: ChainReplay | None = None) -> Report:
     """Recompute every total and the chain; any edited, removed or reordered row raises ``LedgerUnsound``.
 
     ``anchor`` is the id of an entry known from elsewhere (a receipt, an earlier report) that must still be there.
+    ``replay`` is an empty replay to fill, for a caller who goes on with it.
     """
-    replay, last = _Replay(), None
+    replay = ChainReplay() if replay is None else replay
     for entry in page.all_entries():
-        number, previous = (0, "") if last is None else (last.sequence + 1, last.hash)
-        if entry.sequence != number or entry.previous != previous or not entry.is_intact:
-            raise unsound_ledger("its chain of entries is broken")
-        try:
-            replay.apply_entry(entry)
-        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, ExpostError):
-            raise unsound_ledger("an entry does not follow from the ones before") from None
-        last = entry
+        replay.add_entry(entry)
+    last = replay.last
     if last is None:
         raise unsound_ledger("it does not begin with its first entry")
-    stored = {}
-    for account in page.all_accounts():
-        part = None if account.part is None else (account.part.of, account.part.by, account.part.touching)
-        stored[account.name] = _ReplayedTotal(
-            account.budget, account.spent.amounts(), account.entry, account.own.amounts(), part
-        )
-    if stored != replay.totals:
+    stored = page.all_accounts()
+    if len(stored) != len(replay.totals) or not all(map(replay.has_account, stored)):
         raise unsound_ledger("the totals of all accounts do not follow from the chain")
     if {row.entry: row for row in page.all_holds()} != replay.holds:
         raise unsound_ledger("the holds do not follow from the chain")
-    if {row.name: (row.version, row.digest, row.entry) for row in page.all_secrets()} != replay.secrets:
+    secrets = page.all_secrets()
+    if len(secrets) != len(replay.secrets) or not all(map(replay.has_secret, secrets)):
         raise unsound_ledger("the kept secrets do not follow from the chain")
     if anchor is not None and page.named_entry(anchor) is None:
         raise unsound_ledger("the anchor is not an entry of it")
@@ -100,264 +78,3 @@ def verify_page(page: LedgerPage, *, anchor: str | None = None) -> Report:
         open_holds=len(replay.pending),
         head=last.id,
     )
-
-
-@dataclass(slots=True)
-class _ReplayedTotal:
-    """The running total of one account, what it was charged itself, and what it is a part of."""
-
-    budget: Guarantee
-    spent: dict[str, Fraction]
-    entry: int
-    own: dict[str, Fraction]
-    part: tuple[str, str, int] | None
-    _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
-
-    def held_amounts(self, stated: Mapping[str, Any], held: _Terms) -> dict[str, Fraction]:
-        """Return what a hold is charged; the entry must state no less than the price of what was held."""
-        return self._check_charge(stated, ("held", held), lambda: rule_for(self.budget).held(held.loss, **held.details))
-
-    def settled_amounts(
-        self, stated: Mapping[str, Any], held: _Terms, bill: Hashable, outcome: str
-    ) -> dict[str, Fraction]:
-        """Return what stays charged once the bill is known."""
-
-        def price() -> Loss:
-            return rule_for(self.budget).settled(held.loss, _loss_of(bill), outcome=_event_of(outcome), **held.details)
-
-        return self._check_charge(stated, ("settled", held, bill, outcome), price)
-
-    def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
-        """Return the stated charge if it covers its price. The same charges come again and again: they are remembered."""
-        known = (canonical_json(stated) if "costs" in stated or "curve" in stated else tuple(stated.items()), key)
-        if known not in self._known:
-            if len(self._known) > _MOST_KNOWN:
-                self._known.clear()
-            charge = read_total(stated)
-            if not rule_for(self.budget).covers(charge, price()):
-                raise ValueError("not the charge of the rule")
-            self._known[known] = charge.amounts()
-        return self._known[known]
-
-    def fits(self) -> bool:
-        """Return whether the total keeps the budget."""
-        return rule_for(self.budget).fits(rule_for(self.budget).zero.with_amounts(self.spent))
-
-
-@dataclass(slots=True)
-class _PartLane:
-    """The totals of the parts by one thing, each number in rising order, so that a thousand parts are not reread."""
-
-    touching: int
-    numbers: dict[str, list[Fraction]]
-
-    def move_total(self, old: Mapping[str, Fraction], new: Mapping[str, Fraction]) -> None:
-        """Replace the total of one part."""
-        for name, ordered in self.numbers.items():
-            del ordered[bisect.bisect_left(ordered, old[name])]
-            bisect.insort(ordered, new[name])
-
-
-class _Replay:
-    """Everything that a chain implies.
-
-    ``pending`` has the open holds by their id, ``lanes`` the parts of an account. ``protected`` has the adjacency and
-    the unit that an account keeps from its first hold or receipt on.
-    """
-
-    def __init__(self) -> None:
-        self.totals: dict[str, _ReplayedTotal] = {}
-        self.holds: dict[int, HoldRow] = {}
-        self.pending: dict[str, LedgerEntry] = {}
-        self.secrets: dict[str, tuple[int, str, int]] = {}
-        self.lanes: dict[str, dict[str, _PartLane]] = {}
-        self.protected: dict[str, tuple[str, ...]] = {}
-        self._steps = {
-            EntryKind.BEGIN: self._begin_ledger,
-            EntryKind.OPEN: self._open_account,
-            EntryKind.BUDGET: self._change_budget,
-            EntryKind.HOLD: self._take_hold,
-            EntryKind.SETTLE: self._settle_hold,
-            EntryKind.TAKE_OVER: self._take_over_hold,
-            EntryKind.WRITE_OFF: self._write_off_hold,
-            EntryKind.KEEP: self._keep_secret,
-            EntryKind.FORGET: self._forget_secret,
-        }
-
-    def apply_entry(self, entry: LedgerEntry) -> None:
-        """Apply one entry. The totals it states must be the ones it leads to, and within the budgets."""
-        self._steps[entry.kind](entry)
-        for name, stated in entry.body.get("spent", {}).items():
-            total = self.totals[name]
-            if total.entry != entry.sequence or not _states_amounts(stated, total.spent):
-                raise ValueError("a total does not add up")
-            if not total.fits():
-                raise ValueError("a total exceeds its budget")
-
-    def _begin_ledger(self, entry: LedgerEntry) -> None:
-        if entry.sequence != 0:
-            raise ValueError("a ledger begins once")
-
-    def _open_account(self, entry: LedgerEntry) -> None:
-        name, budget = entry.body["account"], read_budget(entry.body["budget"])
-        template = entry.body["template"]
-        if name in self.totals or (template is not None and self.totals[template].budget != budget):
-            raise ValueError("opened twice, or with another budget than its template")
-        nothing = rule_for(budget).zero.amounts()
-        total = self.totals[name] = _ReplayedTotal(budget, nothing, entry.sequence, nothing, None)
-        if "part" not in entry.body:
-            return
-        of, by, touching = (entry.body["part"][key] for key in ("of", "by", "touching"))
-        if len(entry.body["part"]) != 3 or budget.definition != self.totals[of].budget.definition:
-            raise ValueError("a part in another currency")
-        lane = self.lanes.setdefault(of, {}).setdefault(by, _PartLane(touching, {each: [] for each in nothing}))
-        if lane.touching != touching or lane.numbers.keys() != self.totals[of].spent.keys():
-            raise ValueError("parts that do not fit together")
-        for each, amount in nothing.items():
-            bisect.insort(lane.numbers[each], amount)
-        total.part = (of, by, touching)
-
-    def _change_budget(self, entry: LedgerEntry) -> None:
-        total, budget = self.totals[entry.body["account"]], read_budget(entry.body["budget"])
-        nothing = rule_for(budget).zero.amounts()
-        if budget.definition != total.budget.definition:
-            raise ValueError("the currency of an account changed")
-        if nothing.keys() != total.spent.keys():
-            # Only an account on which nothing was spent may go from Renyi orders to plain sums.
-            if any(total.spent.values()) or total.part is not None or entry.body["account"] in self.lanes:
-                raise ValueError("another sum after a charge")
-            total = replace(total, spent=nothing, own=nothing)
-        self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
-
-    def _take_hold(self, entry: LedgerEntry) -> None:
-        held = _Terms.of(entry)
-        for name, stated in entry.body["charges"].items():
-            total = self.totals[name]
-            charge = total.held_amounts(stated, held)
-            total.own = {each: round_total(old + charge[each]) for each, old in total.own.items()}
-        self._add_up_totals(entry)
-        # Entries from before units were kept state none, and one about another account decides nothing.
-        stated = entry.body.get("protected")
-        if stated is not None and stated["account"] in entry.accounts:
-            about = _unit_of(stated)
-            if self.protected.setdefault(stated["account"], about) != about:
-                raise ValueError("a hold about another unit or adjacency")
-        self.holds[entry.sequence] = HoldRow(entry.sequence, entry.body["request_id"], entry.body["ticket"])
-        self.pending[entry.id] = entry
-
-    def _settle_hold(self, entry: LedgerEntry) -> None:
-        held = self._close_hold(entry, HoldState.SETTLED)
-        terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
-        outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
-        for name, stated in entry.body["charges"].items():
-            total, reserved = self.totals[name], held.charges[name].amounts()
-            charge = total.settled_amounts(stated, terms, bill, outcome)
-            total.own = {each: round_total(old + charge[each] - reserved[each]) for each, old in total.own.items()}
-        self._add_up_totals(entry)
-        for name in entry.accounts:
-            self.protected.setdefault(name, _unit_of(entry.body["receipt"]))
-
-    def _take_over_hold(self, entry: LedgerEntry) -> None:
-        held = self.pending[entry.body["hold"]]
-        row = self.holds[held.sequence]
-        if entry.body["before"] != row.ticket or entry.body["charges"] != held.body["charges"]:
-            raise ValueError("taken over from somebody who did not have it, or at another charge")
-        self.holds[held.sequence] = replace(row, ticket=entry.body["ticket"])
-
-    def _write_off_hold(self, entry: LedgerEntry) -> None:
-        self._close_hold(entry, HoldState.WRITTEN_OFF)
-
-    def _keep_secret(self, entry: LedgerEntry) -> None:
-        self.secrets[entry.body["secret"]] = (entry.body["version"], entry.body["digest"], entry.sequence)
-
-    def _forget_secret(self, entry: LedgerEntry) -> None:
-        del self.secrets[entry.body["secret"]]
-
-    def _close_hold(self, entry: LedgerEntry, state: HoldState) -> LedgerEntry:
-        """Close the hold that an entry names and return the entry that took it."""
-        held = self.pending.pop(entry.body["hold"])
-        if entry.body["charges"].keys() != held.body["charges"].keys():
-            raise ValueError("closed for other accounts than held")
-        self.holds[held.sequence] = replace(self.holds[held.sequence], state=state, closed_by=entry.sequence)
-        return held
-
-    def _add_up_totals(self, entry: LedgerEntry) -> None:
-        """Recompute the charged accounts and all they are parts of; the entry must state exactly these totals."""
-        touched = set()
-        for charged in entry.body["charges"]:
-            name: str | None = charged
-            while name is not None:
-                total, lanes = self.totals[name], self.lanes.get(name, {}).values()
-                spent = total.own
-                if lanes:
-                    spent = {
-                        each: round_total(own + sum(sum(lane.numbers[each][-lane.touching :]) for lane in lanes))
-                        for each, own in total.own.items()
-                    }
-                touched.add(name)
-                name = None
-                if total.part is not None:
-                    name = total.part[0]
-                    self.lanes[name][total.part[1]].move_total(total.spent, spent)
-                total.spent, total.entry = spent, entry.sequence
-        if touched != entry.body["spent"].keys():
-            raise ValueError("totals that are not stated")
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What a hold states about its run, as texts: equal terms have equal prices."""
-
-    worst_case: Hashable
-    event: str
-    before: str
-
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> _Terms:
-        """Read the terms of a hold."""
-        event = entry.body.get("event")
-        return cls(
-            _key_of(entry.body["worst_case"]), canonical_json(event) if event else "", entry.body.get("before", "0")
-        )
-
-    @property
-    def loss(self) -> Loss:
-        """The worst case."""
-        return _loss_of(self.worst_case)
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """What ``BudgetRule`` takes besides the worst case."""
-        return {"event": _event_of(self.event), "before": Fraction(self.before)}
-
-
-def _event_of(text: str) -> PrivacyEvent | None:
-    """Read an event that was stored as JSON; an empty text is none."""
-    return PrivacyEvent.from_json(json.loads(text)) if text else None
-
-
-def _unit_of(stated: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return adjacency and unit as a hold or a receipt spells them, for comparison only."""
-    return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
-
-
-def _states_amounts(stated: Mapping[str, Any], amounts: Mapping[str, Fraction]) -> bool:
-    """Return whether a loss in JSON has these amounts."""
-    if "costs" in stated:
-        return read_total(stated).amounts() == amounts
-    if "curve" in stated:
-        return {f"epsilon at order {Fraction(order)}": Fraction(cost) for order, cost in stated["curve"]} == amounts
-    # Texts are compared first: reading fractions is slow, and building a checked ``Loss`` ten times slower still.
-    if len(stated) == len(amounts) + 1 and all(stated.get(name) == str(amount) for name, amount in amounts.items()):
-        return True
-    return {name: Fraction(text) for name, text in stated.items() if name != "definition"} == amounts
-
-
-def _key_of(loss: Mapping[str, Any]) -> Hashable:
-    """Return a hashable form of a loss in JSON."""
-    return canonical_json(loss) if "curve" in loss else tuple(loss.items())
-
-
-def _loss_of(key: Hashable) -> Loss:
-    """Build the loss of a key."""
-    return Loss.from_json(json.loads(key) if isinstance(key, str) else dict(key))  # type: ignore[call-overload]

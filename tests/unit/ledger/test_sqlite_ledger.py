@@ -57,7 +57,7 @@ def test_threads_wait_for_their_turn_and_a_lasting_jam_is_an_error(ledger, monke
     slow = threading.Thread(target=lambda: ledger._write(dawdle))
     slow.start()
     entered.wait(10)
-    monkeypatch.setattr(ledger._connect_pool().pool, "_timeout", 0.1)
+    monkeypatch.setattr("expost.ledger.sql_ledger.PATIENCE_SECONDS", 0.1)
     with pytest.raises(LedgerUnsound, match="kept it locked"):
         ledger.remaining("dataset:a")
     leave.set()
