@@ -18,6 +18,7 @@ from expost.core import (
     Receipt,
     RefiningPlan,
     Release,
+    ReleaseOvertaken,
     SteppedPlan,
     TableChanged,
     TargetNotMet,
@@ -27,6 +28,8 @@ from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
 __all__ = ["answer", "hold_for", "question_in_part", "settle_for"]
+
+_MOST_ATTEMPTS = 100  # to continue a gradual release that other sessions refine: one of them succeeds each time
 
 
 def answer(
@@ -84,6 +87,8 @@ def answer(
         No rung under the cap was accurate enough. The exception carries the private release that was paid for.
     EngineFailed
         The data source failed; the worst case stays charged.
+    ReleaseOvertaken
+        Other sessions refined the same answer first each time; nothing is spent.
 
     See Also
     --------
@@ -91,15 +96,27 @@ def answer(
     """
     source = resolve_randomness(bits, simulation)
     budgets = list(map(ledger.budget, accounts))
-    plan = query.plan(dataset, PlanContext(released, frozenset(budget.definition for budget in budgets)))
+    context = PlanContext(released, frozenset(budget.definition for budget in budgets))
+    plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     hold = hold_for(plan, ledger, accounts, question=question, request_id=request_id, protected=protected)
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
-    run = _QuietRun()
-    with contextlib.nullcontext() if simulation else run:
-        release = plan.climb(plan.measure(dataset), source)
+    for _ in range(_MOST_ATTEMPTS):
+        run = _QuietRun()
+        with contextlib.nullcontext() if simulation else run:
+            release = plan.climb(plan.measure(dataset), source)
+        if not run.was_overtaken:
+            break
+        # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
+        # it was released: it runs again from what the other one wrote, under the same hold, and one answer leaves.
+        plan = query.plan(dataset, context)
+        if not plan.worst_case.within(hold.worst_case):
+            break
+    if run.was_overtaken:
+        _settle_unreleased(ledger, hold, dataset)
+        raise ReleaseOvertaken
     run.raise_failure(question)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
@@ -138,6 +155,22 @@ def settle_for(plan: Plan, ledger: Ledger, hold: Hold, receipt: Receipt) -> str:
     return ledger.settle(hold, receipt, outcome=plan.event_of(receipt) if isinstance(plan, SteppedPlan) else None)
 
 
+def _settle_unreleased(ledger: Ledger, hold: Hold, dataset: Any) -> None:
+    """Give back the hold of a run that was overtaken and released nothing."""
+    # The realised loss of an outcome is the logarithm of a ratio of its probabilities. That a faster session was there
+    # depends on that session, not on this run's draws: the ratio is one and the loss zero
+    # (docs/proofs/ex-post-composition.md).
+    receipt = Receipt(
+        question=hold.question,
+        method="nothing released: overtaken by another session",
+        promise=hold.worst_case.promise(),
+        bill=hold.worst_case.zero(),
+        adjacency=dataset.adjacency,
+        unit=dataset.unit,
+    )
+    ledger.settle(hold, receipt)
+
+
 def question_in_part(question: str, place: str | None) -> str:
     """Return a question with the part of the table that it is about.
 
@@ -165,6 +198,11 @@ class _QuietRun:
         self._warnings.__exit__(None, None, None)
         self.failure = kind
         return kind is not None and issubclass(kind, Exception | KeyboardInterrupt)
+
+    @property
+    def was_overtaken(self) -> bool:
+        """Whether another session refined the same release first."""
+        return self.failure is not None and issubclass(self.failure, ReleaseOvertaken)
 
     def raise_failure(self, question: str) -> None:
         """Raise an error that carries no data, if the run failed."""

@@ -7,7 +7,8 @@ ExpostError
 ├── BudgetExceeded    worst case does not fit   nothing spent, data untouched
 ├── TargetNotMet      no rung accurate enough   spent: see .receipt
 ├── EngineFailed      data source broke         worst case charged
-│   └── TableChanged  rows differ between readings  worst case charged
+│   ├── TableChanged  rows differ between readings  worst case charged
+│   └── ReleaseOvertaken  another session refined it first  nothing spent
 ├── LedgerUnsound     record does not add up    everything refused
 └── SealBroken        an exact value was read   nothing leaves
                       outside ``noise``
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerUnsound",
     "MissingExtra",
+    "ReleaseOvertaken",
     "SealBroken",
     "TableChanged",
     "TargetNotMet",
@@ -224,6 +226,23 @@ class TableChanged(EngineFailed):
             "Cannot finish because the rows of the table changed between two readings",
             do="Read a table that does not change, such as a snapshot or a copy",
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+
+class ReleaseOvertaken(EngineFailed):
+    """Another session refined the same answer first, again and again. What was drawn is discarded and not charged.
+
+    >>> ReleaseOvertaken().cost
+    'nothing spent'
+    """
+
+    code = "release_overtaken"
+    cost = "nothing spent"
+
+    def __init__(self) -> None:
+        super().__init__("Another session refined this answer at the same time", do="Ask again")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()

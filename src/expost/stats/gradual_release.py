@@ -9,12 +9,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import EngineFailed, InvalidRequest, Ladder, Sealed, SingleOwner, Step, share_parameters
+from expost.core import (
+    EngineFailed,
+    InvalidRequest,
+    Ladder,
+    ReleaseOvertaken,
+    Sealed,
+    SingleOwner,
+    Step,
+    share_parameters,
+)
 from expost.noise import BitSource, DiscreteLaplacePath, system_bits
 from expost.stats.reader import CellReading
 
@@ -251,6 +260,7 @@ class ReleaseCache(SingleOwner):
         super().__init__()
         self._store = store
         self._turn = threading.RLock()
+        self._kept_in_turn = 0
         self._releases: dict[str, GradualRelease] = {}
         self._stored: dict[str, bytes] = {}
 
@@ -262,6 +272,7 @@ class ReleaseCache(SingleOwner):
             self._take_ownership()
             self._turn, self._releases, self._stored = threading.RLock(), {}, {}
         with self._turn:
+            self._kept_in_turn = 0
             yield self
 
     def find_release(self, key: str) -> GradualRelease | None:
@@ -288,8 +299,11 @@ class ReleaseCache(SingleOwner):
 
         Raises
         ------
+        ReleaseOvertaken
+            If another session refined the same release in the meantime, and nothing was kept in this turn: then
+            nothing of it remains, and the question can be planned again.
         EngineFailed
-            If another session refined the same release in the meantime.
+            If another release was kept in this turn before. It stays paid for.
         """
         if self._store is not None:
             state, old, name = release.to_bytes(), self._stored.get(key), f"path:{key}"
@@ -298,12 +312,24 @@ class ReleaseCache(SingleOwner):
                     self._store.keep(name, state)
                     self._stored[key] = state
                 except InvalidRequest:
-                    pass  # no key to encrypt with, or another session was faster: ours stays in memory, fully paid
+                    # Without a key to encrypt with, ours stays in memory, fully paid.
+                    if self._store.kept(name) is not None:
+                        self._discard_release(key)
             elif self._store.replace(name, old=old, new=state):
                 self._stored[key] = state
             else:
-                raise EngineFailed("Another session refined this answer at the same time", do="Ask again")
+                self._discard_release(key)
+            self._kept_in_turn += 1
         self._releases[key] = release
+
+    def _discard_release(self, key: str) -> NoReturn:
+        """Forget what was drawn after another session was faster, and raise."""
+        self._releases.pop(key, None)
+        self._stored.pop(key, None)
+        # A release that was kept in this turn counts as paid from now on, so the run that read it must be charged.
+        if self._kept_in_turn:
+            raise EngineFailed("Another session refined this answer at the same time", do="Ask again")
+        raise ReleaseOvertaken
 
     @property
     def empty(self) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from expost.core import EngineFailed, PlanContext
+from expost.core import EngineFailed, PlanContext, ReleaseOvertaken
 from expost.data import Dataset
 from expost.noise import SeededBits
 from expost.stats import Count, Mean, ReleaseCache, StandardDeviation, Sum, Summary
@@ -123,8 +123,23 @@ def test_who_comes_second_releases_nothing() -> None:
     late = ReleaseCache(box)
     box.busy = True
 
-    with pytest.raises(EngineFailed, match="Another session"):
+    with pytest.raises(ReleaseOvertaken, match="Another session"):
         ask(Count(within=10), late)
+    box.busy = False
+    assert paid(ask(Count(within=100), late)) == 0  # what was drawn in vain is forgotten
+
+
+def test_who_comes_second_after_keeping_another_release_is_charged() -> None:
+    box = Box()
+    ask(Count(within=100), ReleaseCache(box))
+    late = ReleaseCache(box)
+    ask(Count(within=100, where="age > 50"), late)
+    box.busy = True
+
+    # What it kept counts as paid, so the turn must not be free.
+    with pytest.raises(EngineFailed, match="Another session") as caught:
+        ask(Count(within=10), late)
+    assert not isinstance(caught.value, ReleaseOvertaken)
 
 
 def test_a_kept_path_shows_and_pickles_nothing() -> None:
