@@ -7,7 +7,7 @@ import time
 import psycopg
 import pytest
 
-from expost.core import InvalidRequest, LedgerUnsound, PureLoss, epsilon
+from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound, PureLoss, epsilon
 from expost.ledger import open_ledger
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_others_keep_locked_is_given_up_with_nothing_changed(postg
         address = postgres_place
         with psycopg.connect(address) as other:
             other.execute("LOCK TABLE ledger_entries IN EXCLUSIVE MODE")
-            with pytest.raises(LedgerUnsound, match="kept it busy"):
+            with pytest.raises(LedgerBusy, match="kept it locked"):
                 ledger.hold(["dataset:flights"], PureLoss(0.5), question="count")
             assert ledger.remaining("dataset:flights") == PureLoss(1)  # reading needs no lock
 

@@ -10,7 +10,7 @@ import tempfile
 import pytest
 from sqlalchemy import event
 
-from expost.core import InvalidRequest, LedgerUnsound, PureLoss, Receipt, epsilon
+from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound, PureLoss, Receipt, epsilon
 from expost.ledger import open_ledger
 
 HALF = PureLoss(0.5)
@@ -112,7 +112,7 @@ def test_a_ledger_that_another_process_keeps_locked_is_given_up_with_nothing_cha
     with fresh(tmp_path / "a.ledger") as ledger:
         other = sqlite3.connect(tmp_path / "a.ledger", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerUnsound, match="another process kept it locked"):
+        with pytest.raises(LedgerBusy, match="others kept it locked"):
             ledger.hold(["dataset:flights"], HALF, question="count")
         other.execute("ROLLBACK")
         other.close()

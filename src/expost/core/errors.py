@@ -10,6 +10,7 @@ ExpostError
 │   ├── TableChanged  rows differ between readings  worst case charged
 │   └── ReleaseOvertaken  another session refined it first  nothing spent
 ├── LedgerUnsound     record does not add up    everything refused
+├── LedgerBusy        others keep it locked     nothing changed: try again
 └── SealBroken        an exact value was read   nothing leaves
                       outside ``noise``
 
@@ -30,6 +31,7 @@ __all__ = [
     "EngineFailed",
     "ExpostError",
     "InvalidRequest",
+    "LedgerBusy",
     "LedgerUnsound",
     "MissingExtra",
     "ReleaseOvertaken",
@@ -260,6 +262,29 @@ class LedgerUnsound(_Sentence):
     code = "ledger_unsound"
     cost = "everything refused"
     exit_code = 6
+
+
+class LedgerBusy(_Sentence):
+    """The ledger is sound, but others kept it locked for too long. Nothing was changed; the call may be repeated.
+
+    Parameters
+    ----------
+    expected : str
+        What was waited for.
+    got : object, optional
+        The caller's own value.
+    do : str, optional
+        What to do.
+
+    Examples
+    --------
+    >>> LedgerBusy("Cannot use this ledger now because others kept it locked", do="Try again").cost
+    'nothing changed; a hold taken before stays charged'
+    """
+
+    code = "ledger_busy"
+    cost = "nothing changed; a hold taken before stays charged"
+    exit_code = 8
 
 
 class SealBroken(ExpostError, TypeError):

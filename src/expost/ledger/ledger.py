@@ -348,6 +348,8 @@ class Ledger(ABC):
             If the worst case does not fit in every account.
         InvalidRequest
             If an account is not open, or the request id belongs to another question.
+        LedgerBusy
+            If others kept the ledger locked. Nothing is charged.
         """
         names = []
         if isinstance(accounts, Sequence) and not isinstance(accounts, str):
@@ -423,6 +425,8 @@ class Ledger(ABC):
         ------
         LedgerUnsound
             If the hold is closed or belongs to another process, or the bill exceeds it. The worst case stays charged.
+        LedgerBusy
+            If others kept the ledger locked. The hold is as before; settle again.
         """
         if not isinstance(hold, Hold):
             raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")

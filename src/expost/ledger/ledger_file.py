@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from expost.core import LedgerUnsound
+from expost.core import LedgerBusy, LedgerUnsound
 from expost.ledger.ledger_page import unsound_ledger
 
 __all__ = ["LedgerFile", "create_whole", "is_missing", "is_mounted", "open_private", "put_in_place", "read_identity"]
@@ -190,8 +190,8 @@ def _lock_name(path: str, patience: float) -> Iterator[None]:
         try:
             while not _try_lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise LedgerUnsound(
-                        "Cannot create this ledger because another process creates it and does not finish",
+                    raise LedgerBusy(
+                        "Cannot create this ledger now because another process creates it and does not finish",
                         do="Try again later",
                     )
                 time.sleep(_PAUSE_SECONDS)

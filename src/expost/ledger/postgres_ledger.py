@@ -9,16 +9,19 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
 from expost.ledger.ledger_page import unsound_ledger
-from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, busy_ledger, call_weakly
 
 __all__ = ["PostgresLedger"]
 
 _SCHEMA_LOCK = 0x45585054  # any number that nobody else locks; "EXPT"
 
 _PASSING = {"40001", "40P01"}  # serialization failure, deadlock: the server undid the transaction
+_BUSY_CLASSES = {"40", "55"}  # undone because of others, a lock not available in time
+_NO_CONNECTION = "53300"
 _DURABLE_SETTINGS = (
     "fsync",
     "full_page_writes",
@@ -27,11 +30,9 @@ _EXPLANATIONS = {
     "22": ("the database cannot store its texts", "Use a database whose encoding is UTF8"),
     "23": ("its totals must stay within their budgets and its entries only grow", "Restore the ledger"),
     "25": ("it is read-only", "Connect to the primary server with a role that may write"),
-    "40": ("others kept it busy", "Try again later"),
     "42": ("this role does not own its tables", "Grant it the rights on the database"),
     "53": ("the server has no space left for the next entry", "Free space on the server"),
     "54": ("a text is too long for the server", "Shorten the question or the request id"),
-    "55": ("others kept it busy", "Try again later"),
     "P0": ("its entries only grow", "Restore the ledger"),
 }
 
@@ -126,8 +127,13 @@ class PostgresLedger(SqlLedger):
         return _error_state(error) in _PASSING
 
     def _explain_error(self, error: Exception) -> Exception:
+        state = _error_state(error)
+        if isinstance(error, PoolTimeout) or state[:2] in _BUSY_CLASSES:
+            return busy_ledger()
+        if state == _NO_CONNECTION:
+            return busy_ledger("the server has no connection left")
         reason, do = _EXPLANATIONS.get(
-            _error_state(error)[:2], ("the server does not answer", "Check server, database, user and password")
+            state[:2], ("the server does not answer", "Check server, database, user and password")
         )
         return LedgerUnsound(f"Cannot use this ledger because {reason}", do=do)
 

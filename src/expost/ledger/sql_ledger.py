@@ -8,7 +8,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from expost.core import InvalidRequest
+from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
 from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
@@ -27,7 +27,7 @@ from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_table
 from expost.ledger.thread_line import ThreadLine
 from expost.ledger.verification import Report, verify_page
 
-__all__ = ["PATIENCE_SECONDS", "SqlLedger", "call_weakly"]
+__all__ = ["PATIENCE_SECONDS", "SqlLedger", "busy_ledger", "call_weakly"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,11 @@ PATIENCE_SECONDS = 30.0
 """How long a writer waits for its turn before it gives up with nothing changed."""
 
 _PAUSE_SECONDS = 0.002
+
+
+def busy_ledger(reason: str = "others kept it locked") -> LedgerBusy:
+    """Return the error for a ledger that is sound and could not be used in time."""
+    return LedgerBusy(f"Cannot use this ledger now because {reason}. Nothing was changed", do="Try again later")
 
 
 class SqlLedger(Ledger):
@@ -91,18 +96,27 @@ class SqlLedger(Ledger):
     def _check_head(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
         """Compare with what was noted outside the database before the transaction; nothing by default."""
 
+    def _check_kept(self) -> None:
+        """Refuse to acknowledge what was committed to files that nobody else finds; nothing by default."""
+
     def _note_head(self, committed: LedgerEntry) -> None:
         """Note outside the database that this entry is durable; nothing by default."""
 
     def _write(self, action: Callable[[LedgerPage], T]) -> T:
-        return self._retry_passing(partial(self._run_transaction, action, writing=True))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with self._wait_for_turn(deadline):
+            return self._retry_passing(partial(self._run_transaction, action, writing=True), deadline)
 
     def _read(self, action: Callable[[LedgerPage], T]) -> T:
         return self._retry_passing(partial(self._run_transaction, action, writing=False))
 
-    def _retry_passing(self, transaction: Callable[[], T]) -> T:
+    def _wait_for_turn(self, deadline: float) -> AbstractContextManager[object]:
+        """Wait for the turn among all processes; a server has a fair queue of its own."""
+        return nullcontext()
+
+    def _retry_passing(self, transaction: Callable[[], T], deadline: float | None = None) -> T:
         """Run a transaction, again and again while others hold the lock, until patience ends."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS if deadline is None else deadline
         failures: tuple[type[Exception], ...] = (SQLAlchemyError, *self._failures)
         while True:
             try:
@@ -117,16 +131,21 @@ class SqlLedger(Ledger):
             time.sleep(_PAUSE_SECONDS)
 
     def verify(self, *, anchor: str | None = None) -> Report:
-        replay = ChainReplay()  # from the first entry on, whatever this handle remembers
-        action = partial(verify_page, anchor=anchor, replay=replay)
-        report = self._retry_passing(partial(self._run_transaction, action, writing=False, checked=False))
-        self._replay = replay
+        def verify_all() -> tuple[Report, ChainReplay]:
+            replay = ChainReplay()  # from the first entry on, whatever this handle remembers
+            action = partial(verify_page, anchor=anchor, replay=replay)
+            return self._run_transaction(action, writing=False, checked=False), replay
+
+        report, self._replay = self._retry_passing(verify_all)
         return report
 
     def _follow_chain(self, page: SqlPage) -> None:
         """Go on with the entries that came since this handle last used the ledger."""
+        known = self._replay.last
+        if known is not None and known == page.last_entry():
+            return
         try:
-            for entry in page.entries_after(-1 if self._replay.last is None else self._replay.last.sequence):
+            for entry in page.entries_after(-1 if known is None else known.sequence):
                 self._replay.add_entry(entry)
         except BaseException:
             self._replay = ChainReplay()  # an entry may be half applied
@@ -155,10 +174,22 @@ class SqlLedger(Ledger):
             after = page.last_entry() or before
             if after.sequence > before.sequence:
                 self._note_head(before)
+        if page.appended:
+            self._check_kept()
         with self._guard:
             if self._seen is None or after.sequence > self._seen.sequence:
                 self._seen = after
+        if checked:
+            self._remember_entries(page.appended)
         return result
+
+    def _remember_entries(self, committed: list[LedgerEntry]) -> None:
+        """Go on with what this handle wrote itself."""
+        try:
+            for entry in committed:
+                self._replay.add_entry(entry)
+        except LedgerUnsound:
+            self._replay = ChainReplay()  # the next transaction reads the chain and refuses
 
     def _inspect_tables(self, question: Callable[[Connection], bool]) -> bool:
         """Answer a question about the schema."""

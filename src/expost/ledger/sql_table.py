@@ -255,6 +255,8 @@ class SqlPage(LedgerPage):
         self._connection = connection
         self._replay = replay
         self._last: LedgerEntry | None = None
+        self.appended: list[LedgerEntry] = []
+        self._found: dict[str, LedgerAccount | None] = {}  # what this transaction read and compared
         self._accounts: dict[str, LedgerAccount] = {}  # what this transaction wrote
         self._holds: dict[int, HoldRow] = {}
         self._secrets: dict[str, SecretRow | None] = {}
@@ -280,12 +282,20 @@ class SqlPage(LedgerPage):
         values = {name: getattr(entry, name) for name in ("sequence", "text", "previous", "hash")}
         self._connection.execute(_APPEND, values | {"kind": entry.kind.value, "at": entry.recorded})
         self._last = entry
+        self.appended.append(entry)
 
     def find_account(self, name: str) -> LedgerAccount | None:
+        if name in self._found:
+            return self._found[name]
         found = self._read_one(_ACCOUNT, name, _build_account)
         if self._replay is not None:
             self._check_accounts([] if found is None else [found], {name} & self._account_names(self._replay))
+            self._found[name] = found
         return found
+
+    def sound_account(self, name: str) -> LedgerAccount | None:
+        # With a replay every row is compared with the chain as it is read; reading its entry again adds nothing.
+        return super().sound_account(name) if self._replay is None else self.find_account(name)
 
     def all_accounts(self) -> list[LedgerAccount]:
         found = self._read_all(_ALL_ACCOUNTS, None, _build_account)
@@ -328,6 +338,7 @@ class SqlPage(LedgerPage):
         }
         self._put_row(ACCOUNTS, account.name, values)
         self._accounts[account.name] = account
+        self._found.pop(account.name, None)
 
     def find_hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:
         if request_id is None:

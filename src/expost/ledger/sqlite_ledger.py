@@ -6,6 +6,9 @@ import errno
 import os
 import re
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +17,7 @@ from sqlalchemy import Connection, Engine, NullPool, QueuePool, create_engine, e
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from expost.core import InvalidRequest, LedgerUnsound
+from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
 from expost.ledger import sql_table
 from expost.ledger.fork_gate import FORK_GATE
 from expost.ledger.ledger import begin_ledger
@@ -28,8 +31,9 @@ from expost.ledger.ledger_file import (
     read_identity,
 )
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
-from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, call_weakly
+from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, busy_ledger, call_weakly
 from expost.ledger.sql_table import SqlPage, migrate_tables
+from expost.ledger.turn_queue import TurnQueue
 
 __all__ = ["HeadFile", "SqliteLedger"]
 
@@ -43,8 +47,6 @@ _NOTE_LENGTH = 20 + 1 + 64 + 1
 _TURN_SECONDS = 0.05
 
 _EXPLANATIONS = {
-    sqlite3.SQLITE_BUSY: ("another process kept it locked", "Try again later"),
-    sqlite3.SQLITE_LOCKED: ("another process kept it locked", "Try again later"),
     sqlite3.SQLITE_FULL: ("the disk has no space left for the next entry", "Free some space"),
     sqlite3.SQLITE_READONLY: ("it is read-only", "Make the file and its folder writable"),
     sqlite3.SQLITE_IOERR: ("the disk did not take the next entry", "Check the disk and its free space"),
@@ -77,7 +79,7 @@ class SqliteLedger(SqlLedger):
         self.path = os.path.realpath(path.removeprefix("sqlite:///"))
         self.url = f"sqlite:///{self.path}"
         self._head = HeadFile(self.path)
-        self._file = LedgerFile(self.path)
+        self._file, self._queue = LedgerFile(self.path), TurnQueue(self.path)
         folder = os.path.dirname(self.path)
         if not os.path.isdir(folder) or os.path.isdir(self.path):
             raise InvalidRequest("Expected a ledger file in an existing folder", got=path, do="Create the folder first")
@@ -156,6 +158,10 @@ class SqliteLedger(SqlLedger):
         self._file.check_files()
         self._head.check_note(page, noted)
 
+    def _check_kept(self) -> None:
+        # A process that reads the file itself, to copy it, loses SQLite's locks on it: another one may delete the log.
+        self._file.check_files()
+
     def _note_head(self, committed: LedgerEntry) -> None:
         self._head.write_note(committed)
 
@@ -163,8 +169,30 @@ class SqliteLedger(SqlLedger):
         return _error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
     def _explain_error(self, error: Exception) -> Exception:
-        code = sqlite3.SQLITE_BUSY if isinstance(error, PoolTimeout) else _error_code(error)
-        return _explain_code(code)
+        if isinstance(error, PoolTimeout) or self._is_passing(error):
+            return busy_ledger()
+        return _explain_code(_error_code(error))
+
+    def _wait_for_turn(self, deadline: float) -> AbstractContextManager[object]:
+        return self._stand_in_queue((deadline - time.monotonic()) / 2)
+
+    @contextmanager
+    def _stand_in_queue(self, seconds: float) -> Iterator[None]:
+        """Wait for the turn, or for so long; then try without it, because a process that was stopped may keep it."""
+        try:
+            with self._queue.wait_for_turn(seconds, prepare=self._catch_up):
+                yield
+        except PermissionError:
+            raise _explain_code(sqlite3.SQLITE_READONLY) from None
+
+    def _catch_up(self) -> None:
+        """Follow the chain before the turn, while others write."""
+        with suppress(LedgerBusy):
+            self._read(LedgerPage.last_entry)
+
+    def _start_in_child(self) -> None:
+        super()._start_in_child()
+        self._queue = TurnQueue(self.path)
 
 
 class HeadFile:

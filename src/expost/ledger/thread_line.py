@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ class ThreadLine:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard, self._process = threading.Lock(), os.getpid()
         self._waiting: deque[threading.Lock] = deque()
         self._taken = False
 
@@ -42,8 +43,9 @@ class ThreadLine:
                 reached = self._leave_line(mine)
             yield reached
         finally:
-            # An interrupt may come before the line was left, or after the lock was handed over.
-            if reached or self._leave_line(mine):
+            # An interrupt may come before the line was left, or after the lock was handed over. In a child that was
+            # forked in here another thread may have had the guard, which is then never free.
+            if os.getpid() == self._process and (reached or self._leave_line(mine)):
                 self._pass_on()
 
     def _leave_line(self, mine: threading.Lock) -> bool:

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from expost.core import BudgetExceeded, LedgerUnsound, PureLoss, epsilon
+from expost.core import BudgetExceeded, LedgerBusy, PureLoss, epsilon
 from expost.ledger import open_ledger
 
 
@@ -43,7 +43,7 @@ def test_patience_ends(ledger, monkeypatch):
     def never(page):
         raise busy()
 
-    with pytest.raises(LedgerUnsound, match="kept it locked"):
+    with pytest.raises(LedgerBusy, match="kept it locked"):
         ledger._write(never)
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from expost.core import InvalidRequest, LedgerUnsound, PureLoss, epsilon
+from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound, PureLoss, epsilon
 from expost.ledger import open_ledger
 from expost.ledger.ledger_entry import EntryKind, LedgerEntry
 from expost.ledger.memory_ledger import MemoryLedger
@@ -58,7 +58,7 @@ def test_threads_wait_for_their_turn_and_a_lasting_jam_is_an_error(ledger, monke
     slow.start()
     entered.wait(10)
     monkeypatch.setattr("expost.ledger.sql_ledger.PATIENCE_SECONDS", 0.1)
-    with pytest.raises(LedgerUnsound, match="kept it locked"):
+    with pytest.raises(LedgerBusy, match="kept it locked"):
         ledger.remaining("dataset:a")
     leave.set()
     slow.join()
