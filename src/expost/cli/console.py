@@ -27,7 +27,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml", b"<svg", b"%PDF")
 _NEVER_REPLACED = (b"SQLite format 3\0", b"PAR1", b"ARROW1")
-_OF_A_LEDGER = ("", ".head", "-wal", "-shm", "-journal")  # the files of one ledger, by the ends of their names
+_OF_A_LEDGER = ("", ".head", ".lock", "-wal", "-shm", "-journal")  # the files of one ledger, by the ends of their names
 
 _HERE = {
     "Dataset(": "--categories, --bounds, --max-rows-per-unit; or once for all, expost describe init FILE",

@@ -14,7 +14,9 @@ from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
 from expost.core.release import draw_picture
 from expost.core.whole_file import write_file
 from expost.ledger import Ledger, LedgerEntry, new_key, open_ledger
+from expost.ledger.backup import back_up_ledger, restore_ledger
 from expost.ledger.ledger_account import check_name
+from expost.ledger.repair import diagnose_ledger, repair_ledger
 
 __all__ = ["ledger"]
 
@@ -144,6 +146,75 @@ def write_off(where: Where, hold: Annotated[str, typer.Argument(help="The hold's
     with _existing(where) as book:
         entry = book.write_off(hold)
     _say(f"written off as spent: {entry}", {"hold": hold, "entry": entry}, as_json)
+
+
+@ledger.command("anchor")
+def print_anchor(where: Where, as_json: Json = False) -> None:
+    """Print a note of the newest entry. Keep it elsewhere: verify and restore compare the ledger with it.
+
+    With EXPOST_LEDGER_KEY set it has a code that nobody else can make.
+
+    Example: [bold]expost ledger anchor flights.ledger[/bold]
+    """
+    with _existing(where) as book:
+        anchor = book.anchor()
+    _say(anchor, {"anchor": anchor}, as_json)
+
+
+@ledger.command("backup")
+def write_backup(
+    where: Annotated[str, typer.Argument(help="The ledger file.")],
+    target: Annotated[Path, typer.Argument(help="The new file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Copy a ledger that may be in use, check the copy, and print its anchor. Copying the file itself loses entries.
+
+    Example: [bold]expost ledger backup flights.ledger flights.backup[/bold]
+    """
+    kept_apart(target, where)
+    anchor = back_up_ledger(where, str(target))
+    _say(f"backed up to {target}, anchor {anchor}", {"backup": str(target), "anchor": anchor}, as_json)
+
+
+@ledger.command("restore")
+def restore_backup(
+    backup: Annotated[Path, typer.Argument(help="A file that expost ledger backup wrote.")],
+    target: Annotated[str, typer.Argument(help="The ledger file to write; it must not exist.")],
+    anchor: Annotated[str, typer.Option(help="The newest anchor that was kept elsewhere.")],
+    as_json: Json = False,
+) -> None:
+    """Put a backup in the place of a ledger that is gone. A backup older than the anchor is refused.
+
+    Example: [bold]expost ledger restore flights.backup flights.ledger --anchor 12-9f86d081884c7d65[/bold]
+    """
+    report = restore_ledger(str(backup), target, anchor=anchor)
+    if as_json:
+        emit(asdict(report))
+    else:
+        out.print(f"[green]restored[/green]: {report}")
+
+
+@ledger.command("repair")
+def repair(
+    where: Annotated[str, typer.Argument(help="The ledger file.")],
+    charge_rest: Annotated[
+        bool, typer.Option("--charge-rest", help="Repair it: count all that is left as spent.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Explain what is wrong with a ledger file and what would be lost. Nothing is changed without --charge-rest.
+
+    A repair never lowers what is charged, and deletes no entry.
+
+    Example: [bold]expost ledger repair flights.ledger[/bold]
+    """
+    found = repair_ledger(where) if charge_rest else diagnose_ledger(where)
+    lines = found.explain_lines()
+    if charge_rest and found.problem is not None:
+        lines.append("Repaired.")
+    charges = {name: loss.to_json() for name, loss in found.charges.items()}
+    document = asdict(found) | {"charges": charges, "repaired": charge_rest and found.problem is not None}
+    _say("\n".join(lines), document, as_json)
 
 
 def _say(sentence: str, document: dict[str, Any], as_json: bool) -> None:

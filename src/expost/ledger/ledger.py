@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
 from expost.ledger import posting, secret
+from expost.ledger.anchor import write_anchor
 from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
 from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry, new_ticket
 from expost.ledger.ledger_page import LedgerPage, Protected
@@ -556,7 +557,7 @@ class Ledger(ABC):
         Parameters
         ----------
         anchor : str, optional
-            The id of an entry known from elsewhere, which must still be there.
+            What ``anchor`` returned earlier, or the id of an entry known from elsewhere: it must still be there.
 
         Returns
         -------
@@ -567,7 +568,26 @@ class Ledger(ABC):
         LedgerUnsound
             If anything does not add up.
         """
-        return self._read(partial(verify_page, anchor=anchor))
+        return self._read(partial(verify_page, anchor=anchor, safe=self._safe))
+
+    def anchor(self) -> str:
+        """Return a note of the newest entry, to be kept outside of the ledger and passed to a later ``verify``.
+
+        With the owner's key it has a code that nobody else can make.
+
+        Returns
+        -------
+        str
+            The id of the entry and, with a key, the code.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.verify(anchor=ledger.anchor()).entries
+        1
+        """
+        return self._read(lambda page: write_anchor(page, self._safe))
 
     # Secrets
 

@@ -16,7 +16,23 @@ from contextlib import contextmanager, suppress
 from expost.core import LedgerBusy, LedgerUnsound
 from expost.ledger.ledger_page import unsound_ledger
 
-__all__ = ["LedgerFile", "create_whole", "is_missing", "is_mounted", "open_private", "put_in_place", "read_identity"]
+__all__ = [
+    "BACKUP_ID",
+    "LEDGER_ID",
+    "LedgerFile",
+    "create_whole",
+    "is_missing",
+    "is_mounted",
+    "open_private",
+    "put_in_place",
+    "read_identity",
+]
+
+LEDGER_ID = 0x45585054
+"""The application id in the header of a ledger file: "EXPT"."""
+
+BACKUP_ID = 0x45585042
+"""The one of a backup, which must not be used as a ledger: "EXPB"."""
 
 Identity = tuple[int, int]
 
@@ -127,12 +143,20 @@ def create_whole(path: str, fill: Callable[[str], None], *, patience: float) -> 
     with _lock_name(path + ".creating", patience):
         if not is_missing(path):
             return
-        for end in ("", "-journal", *_LOGS):  # of a process that was killed here
-            with suppress(FileNotFoundError):
-                os.unlink(draft + end)
+        _remove_draft(draft)  # of a process that was killed here
         os.close(open_private(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-        fill(draft)
+        try:
+            fill(draft)
+        except BaseException:
+            _remove_draft(draft)
+            raise
         put_in_place(draft, path)
+
+
+def _remove_draft(draft: str) -> None:
+    for end in ("", "-journal", *_LOGS):
+        with suppress(FileNotFoundError):
+            os.unlink(draft + end)
 
 
 def is_missing(path: str) -> bool:

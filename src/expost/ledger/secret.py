@@ -54,7 +54,7 @@ class Safe:
     def __init__(self, key: str | bytes | None = None) -> None:
         if key is None:
             key = os.environ.get(_KEY_VARIABLE) or None
-        self.__cipher = None
+        self.__cipher, self.__signer = None, b""
         if key is not None:
             try:
                 raw = base64.urlsafe_b64decode(key) if isinstance(key, str) else bytes(key)
@@ -65,11 +65,16 @@ class Safe:
                     f"Expected a key of {_KEY_BYTES} bytes", do="Make one with expost.ledger.new_key()"
                 )
             self.__cipher = AESGCM(raw)
+            self.__signer = hmac.digest(raw, b"expost anchor", "sha256")  # a key of its own for each use
 
     @property
     def has_key(self) -> bool:
         """Whether a key is present."""
         return self.__cipher is not None
+
+    def sign(self, text: str) -> str:
+        """Return a code that only the holder of the key can make; empty without a key."""
+        return hmac.new(self.__signer, text.encode(), "sha256").hexdigest()[:32] if self.has_key else ""
 
     def lock(self, secret: bytes, *, label: str) -> bytes:
         """Encrypt the secret and bind it to its label."""

@@ -133,7 +133,7 @@ class SqlLedger(Ledger):
     def verify(self, *, anchor: str | None = None) -> Report:
         def verify_all() -> tuple[Report, ChainReplay]:
             replay = ChainReplay()  # from the first entry on, whatever this handle remembers
-            action = partial(verify_page, anchor=anchor, replay=replay)
+            action = partial(verify_page, anchor=anchor, safe=self._safe, replay=replay)
             return self._run_transaction(action, writing=False, checked=False), replay
 
         report, self._replay = self._retry_passing(verify_all)

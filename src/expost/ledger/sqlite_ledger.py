@@ -1,10 +1,9 @@
-"""A ledger in one SQLite file, and the note next to it that detects an older copy."""
+"""A ledger in one SQLite file."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -20,14 +19,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
 from expost.ledger import sql_table
 from expost.ledger.fork_gate import FORK_GATE
+from expost.ledger.head_file import HeadFile
 from expost.ledger.ledger import begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_file import (
+    BACKUP_ID,
+    LEDGER_ID,
     LedgerFile,
     create_whole,
     is_missing,
-    open_private,
-    put_in_place,
     read_identity,
 )
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
@@ -36,11 +36,6 @@ from expost.ledger.sql_table import SqlPage, migrate_tables
 from expost.ledger.turn_queue import TurnQueue
 
 __all__ = ["HeadFile", "SqliteLedger"]
-
-_OURS = 0x45585054  # "EXPT", the application id of a ledger file
-
-_NOTE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
-_NOTE_LENGTH = 20 + 1 + 64 + 1
 
 # How long SQLite itself polls for its turn. It polls ever more rarely, so that newcomers overtake those who waited
 # long; restarting it after a short while lets 32 busy processes all have their turn.
@@ -74,7 +69,10 @@ class SqliteLedger(SqlLedger):
 
     _failures = (sqlite3.Error, UnicodeDecodeError)  # the second where a damaged page has invalid text
 
-    def __init__(self, path: str, *, key: str | bytes | None = None, create: bool = True) -> None:
+    def __init__(
+        self, path: str, *, key: str | bytes | None = None, create: bool = True, trust_note: bool = True
+    ) -> None:
+        self._trust_note = trust_note  # an owner who repairs a ledger reads it without its note
         # Links are resolved: SQLite does so for its log, and the note must lie next to it.
         self.path = os.path.realpath(path.removeprefix("sqlite:///"))
         self.url = f"sqlite:///{self.path}"
@@ -128,6 +126,11 @@ class SqliteLedger(SqlLedger):
 
     def _on_connect(self, connection: sqlite3.Connection, _: Any) -> None:
         """Make the connection durable and note which files it has open."""
+        if connection.execute("PRAGMA application_id").fetchone()[0] == BACKUP_ID:
+            raise InvalidRequest(
+                "Cannot use this file as a ledger because it is a backup of one, which would have the budget again",
+                do="Run: expost ledger restore BACKUP LEDGER --anchor ANCHOR",
+            )
         _make_durable(connection)
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
         self._file.remember_files()
@@ -143,16 +146,16 @@ class SqliteLedger(SqlLedger):
     def _lock_tables(self, connection: Connection) -> None:
         self._start(connection, writing=True)
         tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
-        if tables and connection.exec_driver_sql("PRAGMA application_id").scalar_one() != _OURS:
+        if tables and connection.exec_driver_sql("PRAGMA application_id").scalar_one() != LEDGER_ID:
             raise InvalidRequest("Expected a ledger, not another database", got=self.path, do="Name a new file")
-        connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+        connection.exec_driver_sql(f"PRAGMA application_id = {LEDGER_ID}")
 
     def _check_schema(self, connection: Connection) -> None:
         if _read_schema(connection) != _expected_schema(sql_table.STEPS):
             raise unsound_ledger("its tables, indexes and triggers are not those of a ledger")
 
     def _read_head(self) -> tuple[int, str] | None:
-        return self._head.read_note()
+        return self._head.read_note() if self._trust_note else None
 
     def _check_head(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
         self._file.check_files()
@@ -163,7 +166,8 @@ class SqliteLedger(SqlLedger):
         self._file.check_files()
 
     def _note_head(self, committed: LedgerEntry) -> None:
-        self._head.write_note(committed)
+        if self._trust_note:
+            self._head.write_note(committed)
 
     def _is_passing(self, error: Exception) -> bool:
         return _error_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -195,81 +199,6 @@ class SqliteLedger(SqlLedger):
         self._queue = TurnQueue(self.path)
 
 
-class HeadFile:
-    """A file next to the ledger with the number and hash of an entry that was durable when the next one was written.
-
-    It is written inside the transaction of the *next* entry, while the database lets nobody else write: so it never
-    runs ahead of the ledger, not even in a crash, and it never goes back. An answer leaves after two entries (hold,
-    settle), hence every answer that left has its hold covered by the note.
-    """
-
-    def __init__(self, ledger_path: str) -> None:
-        self._ledger_path, self.path = ledger_path, ledger_path + ".head"
-
-    def read_note(self) -> tuple[int, str] | None:
-        """Return the number and hash in the note, or None without a note.
-
-        Read it before a transaction takes its snapshot: a note read later may be of an entry that came in between.
-        """
-        content, before = b"", None
-        try:
-            while content != before:  # the same content twice: what is read during a write may be half of each
-                before = content
-                with open(self.path, "rb") as file:
-                    content = file.read(_NOTE_LENGTH + 1)
-        except FileNotFoundError:
-            return None
-        except PermissionError:  # whoever may not read the note may not write the ledger
-            raise _explain_code(sqlite3.SQLITE_READONLY) from None
-        except OSError:
-            raise self.refuse("the note of its head cannot be read") from None
-        if not content:  # earlier versions created the file first, and a crash could leave it empty
-            return None
-        match = _NOTE.fullmatch(content)
-        if match is None:
-            raise self.refuse("the note of its head is damaged")
-        return int(match[1]), match[2].decode()
-
-    def check_note(self, page: LedgerPage, noted: tuple[int, str] | None) -> None:
-        """Compare what was noted with the ledger."""
-        if noted is not None:
-            entry = page.find_entry(noted[0])
-            if entry is None or entry.hash != noted[1]:
-                raise self.refuse("the newest known entry is missing: this is an older copy or another ledger")
-
-    def write_note(self, committed: LedgerEntry) -> None:
-        """Note a durable entry, in one write of one line of fixed length, so that it is never half written."""
-        line = b"%020d %s\n" % (committed.sequence, committed.hash.encode())
-        try:
-            written = self._write_line(line)
-        except OSError:
-            written = 0
-        if written != _NOTE_LENGTH:
-            raise self.refuse("the note of its head cannot be written")
-
-    def _write_line(self, line: bytes) -> int:
-        """Write the note in place, or as a whole file if there is none; return how much was written."""
-        # Only the one process in a writing transaction gets here, so the name of the draft is free.
-        exists, draft = os.path.lexists(self.path), self.path + ".new"
-        place = self.path if exists else draft
-        flags = os.O_WRONLY if exists else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        descriptor = open_private(place, flags, like=self._ledger_path)
-        try:
-            written = os.pwrite(descriptor, line, 0)
-        finally:
-            os.close(descriptor)
-        if not exists and written == _NOTE_LENGTH:
-            put_in_place(draft, self.path)
-        return written
-
-    def refuse(self, reason: str) -> LedgerUnsound:
-        """Return the error for a note that does not fit."""
-        return LedgerUnsound(
-            f"Cannot trust this ledger because {reason}",
-            do=f"Find the right ledger file, or let its owner delete {self.path}",
-        )
-
-
 def _connect_file(path: str) -> sqlite3.Connection:
     """Connect to an existing file."""
     address = f"file:{quote(path)}?mode=rw"
@@ -294,7 +223,7 @@ def _fill_ledger(path: str) -> None:
         raw: Any = connection.connection.dbapi_connection
         _make_durable(raw)
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-        connection.exec_driver_sql(f"PRAGMA application_id = {_OURS}")
+        connection.exec_driver_sql(f"PRAGMA application_id = {LEDGER_ID}")
         migrate_tables(connection)
         begin_ledger(SqlPage(connection))
         connection.commit()  # closing the last connection then empties the log and deletes it

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from expost.ledger.anchor import check_anchor
 from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
+from expost.ledger.secret import Safe
 
 __all__ = ["Report", "verify_page"]
 
@@ -49,10 +51,13 @@ class Report:
         return f"{counted}, {self.open_holds} open, head {self.head}"
 
 
-def verify_page(page: LedgerPage, *, anchor: str | None = None, replay: ChainReplay | None = None) -> Report:
+def verify_page(
+    page: LedgerPage, *, anchor: str | None = None, safe: Safe | None = None, replay: ChainReplay | None = None
+) -> Report:
     """Recompute every total and the chain; any edited, removed or reordered row raises ``LedgerUnsound``.
 
-    ``anchor`` is the id of an entry known from elsewhere (a receipt, an earlier report) that must still be there.
+    ``anchor`` is the id of an entry known from elsewhere (a receipt, an earlier report) that must still be there. If it
+    has a code, the key in ``safe`` must have made it.
     ``replay`` is an empty replay to fill, for a caller who goes on with it.
     """
     replay = ChainReplay() if replay is None else replay
@@ -69,8 +74,8 @@ def verify_page(page: LedgerPage, *, anchor: str | None = None, replay: ChainRep
     secrets = page.all_secrets()
     if len(secrets) != len(replay.secrets) or not all(map(replay.has_secret, secrets)):
         raise unsound_ledger("the kept secrets do not follow from the chain")
-    if anchor is not None and page.named_entry(anchor) is None:
-        raise unsound_ledger("the anchor is not an entry of it")
+    if anchor is not None:
+        check_anchor(page, Safe() if safe is None else safe, anchor)
     return Report(
         entries=last.sequence + 1,
         accounts=len(replay.totals),

@@ -88,3 +88,25 @@ def test_a_narrow_terminal_still_shows_every_number(where: str, columns: int) ->
     shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, ["ledger", "show", where]).output
 
     assert "0.75" in shown and "dataset:people" in shown
+
+
+def test_a_backup_is_restored_with_its_anchor(where: str, tmp_path) -> None:
+    backup, restored = str(tmp_path / "people.backup"), str(tmp_path / "again.ledger")
+    saved = json.loads(run("ledger", "backup", where, backup, "--json").output)
+
+    assert saved["anchor"] == json.loads(run("ledger", "anchor", where, "--json").output)["anchor"]
+    assert "restored" in run("ledger", "restore", backup, restored, "--anchor", saved["anchor"]).output
+    assert "sound" in run("ledger", "verify", restored, "--anchor", saved["anchor"]).output
+
+
+def test_repair_explains_and_repairs_only_when_asked(where: str) -> None:
+    assert "nothing to repair" in run("ledger", "repair", where).output
+    with open(f"{where}.head", "w") as note:
+        note.write("nonsense")
+
+    explained = run("ledger", "repair", where).output
+    repaired = json.loads(run("ledger", "repair", where, "--charge-rest", "--json").output)
+
+    assert "epsilon 0.75" in explained and "Repaired" not in explained
+    assert repaired["repaired"] and repaired["charges"] == {"dataset:people": {"definition": "pure", "epsilon": "3/4"}}
+    assert expost.open_ledger(where).remaining("dataset:people") == expost.core.PureLoss(0)
