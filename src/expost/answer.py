@@ -110,11 +110,11 @@ def answer(
         if not run.was_overtaken:
             break
         # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
-        # it was released: it runs again from what the other one wrote, under the same hold, and one answer leaves.
+        # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
+        _settle_unreleased(ledger, hold, dataset)
         plan = query.plan(dataset, context)
-        if not plan.worst_case.within(hold.worst_case):
-            break
-    if run.was_overtaken:
+        hold = hold_for(plan, ledger, accounts, question=question, protected=protected)
+    else:
         _settle_unreleased(ledger, hold, dataset)
         raise ReleaseOvertaken
     run.raise_failure(question)
