@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
     EngineFailed,
     InvalidRequest,
@@ -27,7 +28,7 @@ from expost.ledger import Hold, Ledger, Protected
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
-__all__ = ["answer", "hold_for", "question_in_part", "settle_for"]
+__all__ = ["answer", "details_of", "outcome_of", "question_in_part"]
 
 _MOST_ATTEMPTS = 100  # to continue a gradual release that other sessions refine: one of them succeeds each time
 
@@ -99,7 +100,8 @@ def answer(
     context = PlanContext(released, frozenset(budget.definition for budget in budgets))
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
-    hold = hold_for(plan, ledger, accounts, question=question, request_id=request_id, protected=protected)
+    terms: dict[str, Any] = {"question": question, "protected": protected}
+    hold = ledger.hold(accounts, plan.worst_case, request_id=request_id, **terms, **details_of(plan))
     if hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
@@ -113,7 +115,7 @@ def answer(
         # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
         _settle_unreleased(ledger, hold, dataset)
         plan = query.plan(dataset, context)
-        hold = hold_for(plan, ledger, accounts, question=question, protected=protected)
+        hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
     else:
         _settle_unreleased(ledger, hold, dataset)
         raise ReleaseOvertaken
@@ -123,36 +125,23 @@ def answer(
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = release.entered(settle_for(plan, ledger, hold, release.receipt))
+    release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
 
 
-def hold_for(
-    plan: Plan,
-    ledger: Ledger,
-    accounts: Sequence[str],
-    *,
-    question: str,
-    request_id: str | None = None,
-    protected: Protected | None = None,
-) -> Hold:
-    """Charge the worst case of a plan, with what the accountant needs to price it."""
-    return ledger.hold(
-        accounts,
-        plan.worst_case,
-        question=question,
-        request_id=request_id,
-        protected=protected,
-        event=plan.event if isinstance(plan, SteppedPlan) else None,
-        before=plan.refined_from if isinstance(plan, RefiningPlan) else Fraction(0),
-    )
+def details_of(plan: Plan) -> dict[str, Any]:
+    """Return what ``Ledger.hold`` needs to price a plan besides its worst case."""
+    return {
+        "event": plan.event if isinstance(plan, SteppedPlan) else None,
+        "before": plan.refined_from if isinstance(plan, RefiningPlan) else Fraction(0),
+    }
 
 
-def settle_for(plan: Plan, ledger: Ledger, hold: Hold, receipt: Receipt) -> str:
-    """Record what a plan's run cost and return the id of the entry."""
-    return ledger.settle(hold, receipt, outcome=plan.event_of(receipt) if isinstance(plan, SteppedPlan) else None)
+def outcome_of(plan: Plan, receipt: Receipt) -> PrivacyEvent | None:
+    """Return what did run of a plan, where its steps are priced one by one."""
+    return plan.event_of(receipt) if isinstance(plan, SteppedPlan) else None
 
 
 def _settle_unreleased(ledger: Ledger, hold: Hold, dataset: Any) -> None:

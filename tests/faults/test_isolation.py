@@ -33,9 +33,7 @@ def hold_together(ledgers, *, between):
         def action(page):
             posting.find_account(page, ACCOUNT)
             between()
-            return posting.take_hold(
-                page, [ACCOUNT], SIX_TENTHS, question="q", request_id=None, ticket=threading.current_thread().name
-            )
+            return posting.take_hold(page, [ACCOUNT], SIX_TENTHS, question="q", request_id=None)
 
         try:
             outcomes.append(ledger._write(action))
@@ -73,7 +71,7 @@ def test_a_second_writer_waits_until_the_first_is_done_and_then_sees_its_spend(p
         def slow(page):
             inside.set()
             go_on.wait(30)
-            return posting.take_hold(page, [ACCOUNT], SIX_TENTHS, question="q", request_id=None, ticket="slow")
+            return posting.take_hold(page, [ACCOUNT], SIX_TENTHS, question="q", request_id=None)
 
         def quick():
             try:

@@ -29,7 +29,18 @@ from expost.accounting.privacy_event import (
     Sequence,
 )
 from expost.accounting.rounding import sqrt_down
-from expost.core import ApproxGuarantee, ApproxLoss, Guarantee, InvalidRequest, LedgerUnsound, Loss, RenyiLoss
+from expost.core import (
+    ApproxGuarantee,
+    ApproxLoss,
+    GaussianLoss,
+    Guarantee,
+    InvalidRequest,
+    LedgerUnsound,
+    Loss,
+    PureLoss,
+    RenyiLoss,
+    ZeroConcentratedLoss,
+)
 from expost.core.guarantee import (
     ApproxTerms,
     GaussianTerms,
@@ -289,7 +300,16 @@ class BudgetRule:
         """The total of a new account."""
         if isinstance(self.budget, ComposedGuarantee):
             return ComposedLoss(Fraction(0), Fraction(0), (0,) * len(self.budget.orders))
-        return Loss.worst_case(self.budget).zero()
+        match self.budget:
+            case RenyiTerms(curve):
+                return RenyiLoss(tuple((order, Fraction(0)) for order, _ in curve))
+            case ApproxTerms():
+                return ApproxLoss(Fraction(0), Fraction(0))
+            case ZeroConcentratedTerms():
+                return ZeroConcentratedLoss(Fraction(0))
+            case GaussianTerms():
+                return GaussianLoss(Fraction(0))
+        return PureLoss(Fraction(0))
 
     def held(self, worst_case: Loss, *, event: PrivacyEvent | None = None, before: Fraction = Fraction(0)) -> Loss:
         """Return what a hold reserves.

@@ -282,9 +282,9 @@ def add_losses(first: Loss, second: Loss | None) -> Loss:
 def _to_plain(value: Any) -> Any:
     """Return JSON values only, so that a receipt equals what is read back."""
     if isinstance(value, Mapping):
-        return {str(key): _to_plain(item) for key, item in value.items()}
+        return dict(zip(map(str, value), map(_to_plain, value.values()), strict=True))
     if isinstance(value, list | tuple):
-        return [_to_plain(item) for item in value]
+        return list(map(_to_plain, value))
     if isinstance(value, Fraction):
         return str(value)
     # Anything else is refused, not converted: an array on a receipt would be data.

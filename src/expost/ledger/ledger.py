@@ -366,21 +366,8 @@ class Ledger(ABC):
         text = _check_text(_shorten_text(question, _LONGEST_TEXT), "question")
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
 
-        def take_hold(page: LedgerPage) -> Hold:
-            # The ticket is made in the transaction: both sides of a fork before it would have the same one.
-            return posting.take_hold(
-                page,
-                names=names,
-                worst_case=worst_case,
-                question=text,
-                request_id=request,
-                ticket=new_ticket(),
-                protected=protected,
-                event=event,
-                before=before,
-            )
-
-        return self._write(take_hold)
+        terms = {"question": text, "request_id": request, "protected": protected, "event": event, "before": before}
+        return self._write(partial(posting.take_hold, names=names, worst_case=worst_case, **terms))
 
     def check_protected(self, protected: Protected) -> bool:
         """Refuse what contradicts the unit and adjacency of an account so far.

@@ -18,7 +18,15 @@ from expost.ledger.ledger_account import (
     template_fits,
     total_with_parts,
 )
-from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry, canonical_json, is_own_ticket
+from expost.ledger.ledger_entry import (
+    EntryKind,
+    Hold,
+    HoldState,
+    LedgerEntry,
+    canonical_json,
+    is_own_ticket,
+    new_ticket,
+)
 from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_ledger
 
 __all__ = [
@@ -206,12 +214,13 @@ def take_hold(
     *,
     question: str,
     request_id: str | None,
-    ticket: str,
     protected: Protected | None = None,
     event: PrivacyEvent | None = None,
     before: Fraction = Fraction(0),
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none."""
+    # The ticket is made in the transaction: both sides of a fork before it would have the same one.
+    ticket = new_ticket()
     row = None if request_id is None else page.find_hold(request_id=request_id)
     if row is not None:
         hold = read_hold(page, row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from numbers import Real
@@ -222,20 +223,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Paying -----------------------------------------------------------------------------------------------------------
 
-    def _pay_for_query(self, query: Any, data: Any, account: str) -> Release[Any]:
-        """Answer a query, with the ledger and the randomness that the arguments name."""
+    def _payment_terms(self, account: str) -> dict[str, Any]:
+        """Return the ledger, the randomness and the run that the arguments name, for ``pay_for_query``."""
         terms = {"ledger": self.ledger, "account": account, "simulation_seed": self.simulation_seed}
-        with limit_threads():
-            return pay_for_query(query, data, adjacency=self._bill_adjacency, run=self._answer_query, **terms)
+        return terms | {"adjacency": self._bill_adjacency, "run": self._answer_query, "limit": limit_threads}
 
     @property
     def _bill_adjacency(self) -> Adjacency:
         """Return the adjacency that the bill is about, as on the receipt."""
         raise NotImplementedError
 
-    def _answer_query(self, query: Any, data: Any, **terms: Any) -> Release[Any]:
-        """Answer a query on these terms; estimators that can resume a fit override it."""
-        return answer(query, data, **terms)
+    _answer_query: Callable[..., Release[Any]] = staticmethod(answer)  # estimators that can resume a fit override it
 
     def _account_of(self, X: Any) -> str:
         """Return the account that pays for a fit to this table."""
@@ -278,8 +276,12 @@ def pay_for_query(
     simulation_seed: Any,
     adjacency: Adjacency,
     run: Callable[..., Release[Any]] = answer,
+    limit: Callable[[], Any] = nullcontext,
 ) -> Release[Any]:
-    """Charge a query to an account and let ``run`` answer it; a new account is as large as the query needs."""
+    """Charge a query to an account and let ``run`` answer it; a new account is as large as the query needs.
+
+    ``limit`` is a context that keeps libraries from starting threads of their own.
+    """
     bits: BitSource = system_bits() if simulation_seed is None else SeededBits(simulation_seed)
     plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
     opened = open_ledger_for(ledger, account, promise=plan.worst_case.promise())
@@ -287,7 +289,8 @@ def pay_for_query(
         # The unit of a model is the row: read_rows refuses datasets of another one.
         protected = Protected(opened.root_of(account), adjacency, Unit.row())
         terms: dict[str, Any] = {"ledger": opened, "accounts": (account,), "protected": protected}
-        return run(query, data, bits=bits, simulation=simulation_seed is not None, **terms)
+        with limit():
+            return run(query, data, bits=bits, simulation=simulation_seed is not None, **terms)
     finally:
         opened.close()
 

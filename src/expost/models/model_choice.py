@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import repeat
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -21,7 +22,7 @@ from expost.models.descent.training_order import TrainingOrder
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress
 from expost.models.descent.tuning_plan import TuningPlan, TuningSetting, doubling_ladder
-from expost.models.estimator import FITTED_ROWS, WRONG_ARGUMENTS, limit_threads, read_feature_names
+from expost.models.estimator import FITTED_ROWS, WRONG_ARGUMENTS, limit_threads, pay_for_query, read_feature_names
 
 __all__ = ["OneOf", "SharedRows", "fit_one_of"]
 
@@ -125,7 +126,7 @@ class OneOf(Generic[Model]):
         """Return the model that reached the score, fitted. The ledger, account and seed of the models are used."""
         tried = self._copy_models()
         account = tried[0]._account_of(X)
-        return self._fit_tried(tried, X, y, None, lambda request, data: tried[0]._pay_for_query(request, data, account))
+        return self._fit_tried(tried, X, y, None, partial(pay_for_query, **tried[0]._payment_terms(account)))
 
     @share_parameters(FITTED_ROWS)
     def fit_with(self, pay: Pay, dataset: Dataset, *, features: Sequence[str], target: str) -> Model:

@@ -129,9 +129,9 @@ class StatisticMethods(ABC):
             terms["max_epsilon"] = self._epsilon_left() - keys
         return STATISTICS[statistic](*subject, **terms)
 
-    def _ask(self, statistic: str, arguments: dict[str, Any]) -> Release[Any]:
-        """Answer a statistic with the arguments of one of the methods below, which has the statistic's parameters."""
-        return self._answer_query(self.build_query(statistic, **{k: v for k, v in arguments.items() if k != "self"}))
+    def _query_of(self, statistic: str, arguments: dict[str, Any]) -> Query:
+        """Build a statistic from the arguments of one of the methods below, which has the statistic's parameters."""
+        return self.build_query(statistic, **{name: value for name, value in arguments.items() if name != "self"})
 
     @_asks(stats.Count)
     def count(
@@ -145,7 +145,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
     ) -> Release[Any]:
         """Count rows, in all or in each group."""
-        return self._ask("count", locals())
+        return self._answer_query(self._query_of("count", locals()))
 
     @_asks(stats.CountDistinct)
     def count_distinct(
@@ -159,7 +159,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
     ) -> Release[Any]:
         """Count the different units (ids) that have a row, in all or in each group."""
-        return self._ask("count-distinct", locals())
+        return self._answer_query(self._query_of("count-distinct", locals()))
 
     @_asks(stats.CountByPrivateKeys)
     def count_by_private_keys(
@@ -175,7 +175,7 @@ class StatisticMethods(ABC):
         keys_share: float = 0.25,
     ) -> Release[Any]:
         """Count rows in each group of a column whose values are not public; rare groups are left out."""
-        return self._ask("count-by-private-keys", locals())
+        return self._answer_query(self._query_of("count-by-private-keys", locals()))
 
     @_asks(stats.Sum)
     def sum(
@@ -194,7 +194,7 @@ class StatisticMethods(ABC):
         largest: float = 2.0**40,
     ) -> Release[Any]:
         """Add up a column's clipped values, in all or in each group."""
-        return self._ask("sum", locals())
+        return self._answer_query(self._query_of("sum", locals()))
 
     @_asks(stats.Mean)
     def mean(
@@ -213,7 +213,7 @@ class StatisticMethods(ABC):
         largest: float = 2.0**40,
     ) -> Release[Any]:
         """Average a column's clipped values, in all or in each group."""
-        return self._ask("mean", locals())
+        return self._answer_query(self._query_of("mean", locals()))
 
     @_asks(stats.Variance)
     def variance(
@@ -232,7 +232,7 @@ class StatisticMethods(ABC):
         largest: float = 2.0**40,
     ) -> Release[Any]:
         """Release the variance of a column's clipped values (divided by their number), in all or in each group."""
-        return self._ask("variance", locals())
+        return self._answer_query(self._query_of("variance", locals()))
 
     @_asks(stats.StandardDeviation)
     def std(
@@ -251,7 +251,7 @@ class StatisticMethods(ABC):
         largest: float = 2.0**40,
     ) -> Release[Any]:
         """Release the standard deviation of a column's clipped values, in all or in each group."""
-        return self._ask("std", locals())
+        return self._answer_query(self._query_of("std", locals()))
 
     @_asks(stats.Covariance)
     def covariance(
@@ -267,7 +267,7 @@ class StatisticMethods(ABC):
         bounds: Sequence[Sequence[float] | None] | None = None,
     ) -> Release[Any]:
         """Release the covariance matrix of several columns' clipped values, with matrices of lower and upper ends."""
-        return self._ask("covariance", locals())
+        return self._answer_query(self._query_of("covariance", locals()))
 
     @_asks(stats.Histogram)
     def histogram(
@@ -283,7 +283,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
     ) -> Release[Any]:
         """Count the rows in each bin of a column. The groups are named by their lower edges."""
-        return self._ask("histogram", locals())
+        return self._answer_query(self._query_of("histogram", locals()))
 
     @_asks(stats.ContingencyTable)
     def contingency_table(
@@ -297,7 +297,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
     ) -> Release[Any]:
         """Count the rows of every combination of the categories of several columns."""
-        return self._ask("contingency-table", locals())
+        return self._answer_query(self._query_of("contingency-table", locals()))
 
     @_asks(stats.Quantile)
     def quantile(
@@ -317,7 +317,7 @@ class StatisticMethods(ABC):
         levels: int = 3,
     ) -> Release[Any]:
         """Release one quantile of a column, in all or in each group; with ``within`` it has an interval."""
-        return self._ask("quantile", locals())
+        return self._answer_query(self._query_of("quantile", locals()))
 
     @_asks(stats.Quantiles)
     def quantiles(
@@ -335,7 +335,7 @@ class StatisticMethods(ABC):
         levels: int = 3,
     ) -> Release[Any]:
         """Release several quantiles of a column from one tree of counts. The groups are named by their probabilities."""
-        return self._ask("quantiles", locals())
+        return self._answer_query(self._query_of("quantiles", locals()))
 
     @_asks(stats.Median)
     def median(
@@ -354,7 +354,7 @@ class StatisticMethods(ABC):
         levels: int = 3,
     ) -> Release[Any]:
         """Release the median of a column, in all or in each group; with ``within`` it has an interval."""
-        return self._ask("median", locals())
+        return self._answer_query(self._query_of("median", locals()))
 
     @_asks(stats.MostCommon)
     def most_common(
@@ -370,7 +370,7 @@ class StatisticMethods(ABC):
         method: str = "permute-and-flip",
     ) -> Release[Any]:
         """Release the most common of a column's public categories, in all or in each group."""
-        return self._ask("most-common", locals())
+        return self._answer_query(self._query_of("most-common", locals()))
 
     @_asks(stats.TopK)
     def top_k(
@@ -386,7 +386,7 @@ class StatisticMethods(ABC):
         max_epsilon: Level = None,
     ) -> Release[Any]:
         """Release the ``k`` most common of a column's public categories, with their counts, the most common first."""
-        return self._ask("top-k", locals())
+        return self._answer_query(self._query_of("top-k", locals()))
 
     @_asks(stats.ApproximateBounds)
     def bounds(
@@ -400,14 +400,14 @@ class StatisticMethods(ABC):
         where: Where = None,
     ) -> Release[Any]:
         """Find rough bounds for a column whose range is unknown: a pair, in the column's units."""
-        return self._ask("bounds", locals())
+        return self._answer_query(self._query_of("bounds", locals()))
 
     @_asks(stats.PrivateKeys)
     def private_keys(
         self, column: Column, *, epsilon: float | Fraction, delta: float | Fraction, where: Where = None
     ) -> Release[Any]:
         """Find the values of a column that enough units have, where they are not public. Those found are public then."""
-        return self._ask("private-keys", locals())
+        return self._answer_query(self._query_of("private-keys", locals()))
 
     @_asks(stats.Summary)
     def summary(
@@ -423,4 +423,4 @@ class StatisticMethods(ABC):
         bounds: Mapping[str, Sequence[float]] | None = None,
     ) -> Release[Any]:
         """Release mean and standard deviation of several columns, from one release per column."""
-        return self._ask("summary", locals())
+        return self._answer_query(self._query_of("summary", locals()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -44,6 +45,7 @@ from expost.models.estimator import (
     check_flag,
     fill_missing,
     limit_threads,
+    pay_for_query,
     read_column_bounds,
     read_feature_names,
     remember_columns,
@@ -184,7 +186,8 @@ class PrivateGradientModel(PrivateEstimator):
         """
         account = self._account_of(X)
         given = self._read_given(X, y)
-        return self._fit_given(given, lambda query, data: self._pay_for_query(query, data, account), public_validation)
+        pay = partial(pay_for_query, **self._payment_terms(account))
+        return self._fit_given(given, pay, public_validation)
 
     @share_parameters(FITTED_ROWS)
     def fit_with(

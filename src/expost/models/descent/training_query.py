@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
-from expost.answer import answer, hold_for, settle_for
+from expost.answer import answer, details_of, outcome_of
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -258,7 +258,9 @@ def train_resumably(
         start = checkpoint.read(terms) or TrainingProgress(terms, split_key=source.integer(KEY_BITS) | 1)
         if start.hold is None or not ledger.durable:
             # A ledger in memory died with its process: the whole run is charged to the new one.
-            hold = hold_for(plan, ledger, accounts, question=plan.question, protected=protected)
+            hold = ledger.hold(
+                accounts, plan.worst_case, question=plan.question, protected=protected, **details_of(plan)
+            )
         elif start.hold.accounts != tuple(sorted(check_name(account) for account in accounts)):
             raise InvalidRequest("Expected the account that holds this training", do="Name it as before")
         else:
@@ -268,7 +270,7 @@ def train_resumably(
         start = replace(start, hold=hold)
         checkpoint.write(start)
         release = _run_quietly(replace(plan, start=start, save=checkpoint.write), dataset, source, simulation)
-        release = release.entered(settle_for(plan, ledger, hold, release.receipt))
+        release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
         checkpoint.remove()
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)

@@ -36,6 +36,7 @@ from expost.models.estimator import (
     ScoreParameter,
     fill_missing,
     limit_threads,
+    pay_for_query,
     read_feature_names,
     read_observed_classes,
     read_target_bounds,
@@ -111,7 +112,7 @@ class PrivateLinearModel(PrivateEstimator):
         source = self._read_table(X, y)
         query = self._build_query()
         planned = PlannedQuery(query, query.plan(source, PlanContext()))
-        return self._keep_fit(query, source, self._pay_for_query(planned, source, account))
+        return self._keep_fit(query, source, pay_for_query(planned, source, **self._payment_terms(account)))
 
     @share_parameters(FITTED_ROWS)
     def fit_with(
