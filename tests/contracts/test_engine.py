@@ -66,7 +66,7 @@ def in_memory(table: pa.Table, folder: Path) -> Engine:
 
 
 def in_small_chunks(table: pa.Table, folder: Path) -> Engine:
-    return ArrowEngine(pa.Table.from_batches(table.to_batches(max_chunksize=777)))
+    return ArrowEngine(pa.Table.from_batches(table.to_batches(max_chunksize=777), table.schema))
 
 
 def in_parquet(table: pa.Table, folder: Path) -> Engine:

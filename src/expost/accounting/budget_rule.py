@@ -333,7 +333,8 @@ class BudgetRule:
             raise _bill_above_hold()
         held = self._price(worst_case, worst_case, event, before)
         charge = self._price(worst_case, bill, event and (outcome or event), before)
-        if any(amount > held.amounts()[name] for name, amount in charge.amounts().items()):
+        reserved = held.amounts()
+        if any(amount > reserved[name] for name, amount in charge.amounts().items()):
             raise _bill_above_hold()
         return charge
 

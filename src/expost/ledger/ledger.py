@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
@@ -366,7 +366,8 @@ class Ledger(ABC):
         text = _check_text(_shorten_text(question, _LONGEST_TEXT), "question")
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
 
-        terms = {"question": text, "request_id": request, "protected": protected, "event": event, "before": before}
+        terms: dict[str, Any] = {"question": text, "request_id": request, "protected": protected}
+        terms |= {"event": event, "before": before}
         return self._write(partial(posting.take_hold, names=names, worst_case=worst_case, **terms))
 
     def check_protected(self, protected: Protected) -> bool:
