@@ -13,6 +13,7 @@ from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
     EngineFailed,
     InvalidRequest,
+    Loss,
     Plan,
     PlanContext,
     Query,
@@ -119,7 +120,7 @@ def answer(
     else:
         _settle_unreleased(ledger, hold, dataset)
         raise ReleaseOvertaken
-    run.raise_failure(question)
+    run.raise_failure(question, hold.worst_case)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
     if place is not None:
@@ -193,14 +194,14 @@ class _QuietRun:
         """Whether another session refined the same release first."""
         return self.failure is not None and issubclass(self.failure, ReleaseOvertaken)
 
-    def raise_failure(self, question: str) -> None:
-        """Raise an error that carries no data, if the run failed."""
+    def raise_failure(self, question: str, held: Loss) -> None:
+        """Raise an error that carries no data and states what stays charged, if the run failed."""
         if self.failure is None:
             return
         if issubclass(self.failure, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; its worst case stays charged.")
+            raise KeyboardInterrupt(f"{question!r} was stopped before it had an answer; {held} stays charged.")
         if issubclass(self.failure, TableChanged):
             raise TableChanged
         raise EngineFailed(
-            f"Failed while computing {question!r}. The worst-case cost remains charged", do="Check the data source"
+            f"Failed while computing {question!r}. Its worst case, {held}, stays charged", do="Check the data source"
         )

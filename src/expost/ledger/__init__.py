@@ -2,6 +2,7 @@
 
 from expost.ledger.ledger import Ledger
 from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry
+from expost.ledger.ledger_history import LedgerHistory
 from expost.ledger.ledger_page import Protected
 from expost.ledger.memory_ledger import MemoryLedger
 from expost.ledger.opening import open_ledger
@@ -14,6 +15,7 @@ __all__ = [
     "HoldState",
     "Ledger",
     "LedgerEntry",
+    "LedgerHistory",
     "MemoryLedger",
     "Protected",
     "Report",

@@ -17,7 +17,8 @@ from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt,
 from expost.ledger import posting, secret
 from expost.ledger.anchor import write_anchor
 from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
-from expost.ledger.ledger_entry import EntryKind, Hold, HoldState, LedgerEntry, new_ticket
+from expost.ledger.ledger_entry import EntryKind, Hold, new_ticket
+from expost.ledger.ledger_history import LedgerHistory
 from expost.ledger.ledger_page import LedgerPage, Protected
 from expost.ledger.secret import Safe
 from expost.ledger.verification import Report, verify_page
@@ -494,14 +495,12 @@ class Ledger(ABC):
         list of Hold
             For reading only: they have no ticket.
         """
-        return self._read(
-            lambda page: [posting.read_hold(page, row) for row in page.all_holds() if row.state is HoldState.OPEN]
-        )
+        return self._read(posting.open_holds)
 
     # The record
 
-    def history(self, account: str | None = None) -> list[LedgerEntry]:
-        """Return the entries in order.
+    def history(self, account: str | None = None) -> LedgerHistory:
+        """Return the entries in order, as a list that prints as a table.
 
         Parameters
         ----------
@@ -510,11 +509,11 @@ class Ledger(ABC):
 
         Returns
         -------
-        list of LedgerEntry
+        LedgerHistory
         """
         name = None if account is None else check_name(account, template=True)
         entries = self._read(posting.read_chain)
-        return entries if name is None else [entry for entry in entries if name in entry.accounts]
+        return LedgerHistory(entry for entry in entries if name is None or name in entry.accounts)
 
     def receipt(self, entry_id: str) -> Receipt:
         """Return the receipt kept under an entry's id.

@@ -35,6 +35,7 @@ __all__ = [
     "event_in",
     "find_account",
     "open_account",
+    "open_holds",
     "open_part",
     "promise_of",
     "read_chain",
@@ -197,10 +198,15 @@ def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Map
             named = next(part for part, wholes in lineages if any(each.name == account.name for each in wholes))
             whole = f", a part of {account.name!r}"
         at_most = remaining_budget(page, page.charged_account(named)).text(down=True)
+        # A hold of a question that still runs may come back in part: then waiting helps, and no larger budget is needed.
+        running = [hold.worst_case for hold in open_holds(page) if named in hold.accounts]
+        count = "1 running question" if len(running) == 1 else f"{len(running)} running questions"
+        held = f"{' and '.join(map(str, running[:3]))}{' and more' if len(running) > 3 else ''}"
         raise BudgetExceeded(
             f"Expected a worst case of at most {at_most} in account {named!r}{whole}",
             got=str(asked),
-            do="Ask for less, or have the owner raise the budget",
+            do=(f"Wait for {count}, which hold {held}; or ask for less" if running else "Ask for less")
+            + ", or have the owner raise the budget",
         )
 
 
@@ -358,6 +364,11 @@ def write_off_hold(page: LedgerPage, hold_id: str) -> LedgerEntry:
     entry = page.post(EntryKind.WRITE_OFF, {"hold": hold_id, "charges": held.body["charges"]})
     page.put_hold(replace(row, state=HoldState.WRITTEN_OFF, closed_by=entry.sequence))
     return entry
+
+
+def open_holds(page: LedgerPage) -> list[Hold]:
+    """Return the holds that are neither settled nor written off, oldest first, without their tickets."""
+    return [read_hold(page, row) for row in page.all_holds() if row.state is HoldState.OPEN]
 
 
 def read_hold(page: LedgerPage, row: HoldRow) -> Hold:

@@ -23,7 +23,7 @@ from expost.core import (
 )
 from expost.core.release import draw_picture
 from expost.data import Dataset
-from expost.ledger import Ledger, LedgerEntry, Protected, open_ledger
+from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
 from expost.ledger.ledger_account import check_budget, check_name
 from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
@@ -449,17 +449,18 @@ class Session(StatisticMethods):
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """Return what is left for queries about this dataset or part; of several windows, the least."""
-        return _each_amount(min, [self._ledger.remaining(account) for account in self._about])
+        """Return what is left for a query: the least of all accounts that pay and count as the dataset's does."""
+        left = [self._ledger.remaining(account) for account in self.accounts]
+        return _each_amount(min, [each for each in left if each.definition == left[0].definition])
 
     def spent(self) -> Loss:
         """Return what the dataset's or the part's account has paid or holds; of several windows, the most."""
         return _each_amount(max, [self._ledger.spent(account) for account in self._about])
 
-    def history(self) -> list[LedgerEntry]:
-        """Return everything that touched the account of the dataset or part, oldest first."""
-        entries = self._ledger.history()
-        return [entry for entry in entries if not set(self._about).isdisjoint(entry.accounts)]
+    def history(self) -> LedgerHistory:
+        """Return everything that touched the account of the dataset or part, oldest first; it prints as a table."""
+        about = set(self._about)
+        return LedgerHistory(entry for entry in self._ledger.history() if not about.isdisjoint(entry.accounts))
 
     def receipt(self, entry: str) -> Receipt:
         """Return the receipt kept under an entry's id.
@@ -508,7 +509,10 @@ class Session(StatisticMethods):
 
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
-        return f"Session({about!r}, remaining {self.remaining().text(down=True)})"
+        left = self.remaining()
+        least = next((name for name in self.accounts if self._ledger.remaining(name) == left), self._about[0])
+        limit = "" if least in self._about else f" of {least!r}"
+        return f"Session({about!r}, remaining {left.text(down=True)}{limit})"
 
 
 def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger:

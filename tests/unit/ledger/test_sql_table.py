@@ -88,7 +88,7 @@ def test_a_ledger_from_before_there_were_parts_is_opened_with_its_totals(tmp_pat
 
 def test_a_hold_from_before_holds_had_owners_can_be_taken_over_and_settled(tmp_path, monkeypatch):
     monkeypatch.setattr(sql_table, "STEPS", sql_table.STEPS[:-1])
-    monkeypatch.setattr("expost.ledger.ledger.new_ticket", lambda: "0123456789abcdef" * 2)
+    monkeypatch.setattr("expost.ledger.posting.new_ticket", lambda: "0123456789abcdef" * 2)
     with open_ledger(tmp_path / "a.ledger") as old:
         old.open_account("dataset:a", epsilon(1))
         hold = old.hold(["dataset:a"], PureLoss(0.5), question="q")

@@ -270,3 +270,32 @@ def test_every_statistic_has_a_method_with_the_arguments_of_its_class(source) ->
         assert all(method[each].default == own[each].default for each in own), name
         positional = [each.name for each in method.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
         assert len(positional) <= 2, name
+
+
+def test_what_is_left_is_the_least_of_all_accounts_that_pay(source) -> None:
+    session = expost.Session(people(source), 1, analyst="ann", analyst_budget=0.25)
+
+    assert session.remaining() == PureLoss(0.25)
+    assert "remaining epsilon 0.25 of 'analyst:ann'" in repr(session)
+
+
+def test_a_refusal_names_the_questions_that_still_run(source) -> None:
+    session = expost.Session(people(source), 1)
+    session.ledger.hold(session.accounts, PureLoss(0.75), question="slow")
+
+    with pytest.raises(
+        expost.BudgetExceeded, match=r"Wait for 1 running question, which hold epsilon 0.75; or ask for less"
+    ):
+        session.count(epsilon=0.5)
+
+
+def test_an_interrupt_states_what_stays_charged(source, monkeypatch) -> None:
+    session = expost.Session(people(source), 1)
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("expost.stats.gradual_plan.GradualPlan.climb", stop)
+    with pytest.raises(KeyboardInterrupt, match=r"epsilon 0.5 stays charged"):
+        session.count(epsilon=0.5)
+    assert session.spent() == PureLoss(0.5)
