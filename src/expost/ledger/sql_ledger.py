@@ -158,7 +158,7 @@ class SqlLedger(Ledger):
         """
         # Both before the transaction starts: whatever it reads must be at least as new.
         seen, noted = self._seen, self._read_head()
-        with self._lease_connection() as connection:
+        with self._lease_connection(writing=writing) as connection:
             self._start(connection, writing=writing)
             self._check_schema(connection)
             page = SqlPage(connection, self._replay if checked else None)
@@ -174,8 +174,6 @@ class SqlLedger(Ledger):
             after = page.last_entry() or before
             if after.sequence > before.sequence:
                 self._note_head(before)
-        if page.appended:
-            self._check_kept()
         with self._guard:
             if self._seen is None or after.sequence > self._seen.sequence:
                 self._seen = after
@@ -205,7 +203,7 @@ class SqlLedger(Ledger):
             begin_ledger(SqlPage(connection))
 
     @contextmanager
-    def _lease_connection(self) -> Iterator[Connection]:
+    def _lease_connection(self, *, writing: bool = False) -> Iterator[Connection]:
         """Yield a connection in a transaction, which is committed at the end and undone by an exception.
 
         A child that is forked in here has a copy of the connection that it must not use, return or free.
@@ -220,6 +218,8 @@ class SqlLedger(Ledger):
                 if not self._is_owner(side):
                     raise _forked_inside()
                 connection.commit()
+                if writing:
+                    self._check_kept()  # while the connection is open: once it is closed, the log may go
             finally:  # closing undoes what was not committed
                 if self._is_owner(side):
                     self._leases -= 1

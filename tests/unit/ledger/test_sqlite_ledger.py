@@ -66,6 +66,25 @@ def test_threads_wait_for_their_turn_and_a_lasting_jam_is_an_error(ledger, monke
     assert ledger.remaining("dataset:a") == PureLoss(1)
 
 
+def test_a_handle_that_another_thread_closes_again_and_again_is_not_alarmed(ledger):
+    done = threading.Event()
+
+    def close():
+        while not done.is_set():
+            ledger.close()
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    try:
+        for _ in range(30):
+            ledger.hold(["dataset:a"], PureLoss(Fraction(1, 100)), question="q")
+    finally:
+        done.set()
+        closer.join()
+
+    assert ledger.spent("dataset:a") == PureLoss(Fraction(3, 10))
+
+
 def test_an_unknown_failure_of_the_driver_is_our_error_without_its_words(ledger):
     def fail(page):
         raise sqlite3.InternalError("secret rows")
