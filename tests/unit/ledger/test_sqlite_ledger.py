@@ -66,6 +66,15 @@ def test_threads_wait_for_their_turn_and_a_lasting_jam_is_an_error(ledger, monke
     assert ledger.remaining("dataset:a") == PureLoss(1)
 
 
+def test_the_log_is_checked_after_the_commit_while_the_connection_is_open(ledger, monkeypatch):
+    open_then = []
+    monkeypatch.setattr(ledger, "_check_kept", lambda: open_then.append(ledger._leases))
+
+    ledger.hold(["dataset:a"], PureLoss(0.5), question="q")
+
+    assert open_then == [1]
+
+
 def test_a_handle_that_another_thread_closes_again_and_again_is_not_alarmed(ledger):
     done = threading.Event()
 
