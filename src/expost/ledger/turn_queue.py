@@ -58,7 +58,7 @@ class TurnQueue:
             if not first:
                 yield False
                 return
-            descriptor, process = -1, os.getpid()
+            descriptor = -1
             try:
                 try:
                     descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT, like=self._ledger_path)
@@ -69,8 +69,8 @@ class TurnQueue:
                     reached = True
                 yield reached
             finally:
-                if descriptor >= 0 and os.getpid() == process:
-                    os.close(descriptor)  # gives up all locks
+                if descriptor >= 0:
+                    os.close(descriptor)  # gives up all locks of this process, also those of a child forked in here
 
     def _stand_in_queue(self, descriptor: int, deadline: float, prepare: Callable[[], object] | None) -> bool:
         """Take a number and wait until it is the lowest."""
