@@ -64,7 +64,7 @@ class DiesAtLine:
         return self.on_line
 
 
-@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=long_profile)])
+@pytest.mark.parametrize("stride", [19, pytest.param(1, marks=long_profile)])
 def test_after_a_kill_at_any_line_of_the_creation_the_next_process_goes_on(folder, stride):
     begin(folder / "first.ledger")  # the first one imports modules and fills caches
     counter = DiesAtLine(-1)
@@ -102,7 +102,7 @@ ENDS = ["", ".new", ".new-wal", ".new-shm", ".new-journal", ".creating", "-wal",
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize("stride", [40, pytest.param(1, marks=long_profile)])
+@pytest.mark.parametrize("stride", [60, pytest.param(1, marks=long_profile)])
 def test_after_a_kill_at_any_system_call_of_the_creation_the_next_process_goes_on(folder, stride):
     bad, number = [], 1
     while number < 1000:

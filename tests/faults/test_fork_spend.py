@@ -36,7 +36,7 @@ def test_workers_forked_at_any_point_lose_nothing_however_their_parent_ends(plac
     assert min(case["acknowledged"] for case in cases) >= 7  # every child was served, before and after the ending
 
 
-@pytest.mark.parametrize("stride", [61, pytest.param(1, marks=long_profile)])
+@pytest.mark.parametrize("stride", [113, pytest.param(1, marks=long_profile)])
 def test_a_fork_at_any_line_of_a_spend_leaves_the_books_right_on_both_sides(place, tmp_path, stride):
     cases, complaints = played(place, tmp_path, "lines", stride)
 

@@ -107,9 +107,15 @@ class Ledger(ABC):
 
     @explain_arguments
     def open_part(
-        self, account: str, *, of: str, by: str = "parts", touching: int = 1, budget: GuaranteeLike | None = None
+        self,
+        account: str | Sequence[str],
+        *,
+        of: str,
+        by: str = "parts",
+        touching: int = 1,
+        budget: GuaranteeLike | None = None,
     ) -> None:
-        """Open an account for one of several disjoint parts of what the account ``of`` covers.
+        """Open accounts for disjoint parts of what the account ``of`` covers.
 
         A charge to a part counts there, and in ``of`` only as far as it raises the largest part: what ``of`` has spent
         is its own charges plus, for each ``by``, the ``touching`` largest parts. That is sound if no change of one unit
@@ -118,8 +124,8 @@ class Ledger(ABC):
 
         Parameters
         ----------
-        account : str
-            The name of the part.
+        account : str or sequence of str
+            The name of the part, or the names of several, which are opened at once.
         of : str
             The account of the whole, which must be open.
         by : str, default "parts"
@@ -146,9 +152,10 @@ class Ledger(ABC):
         >>> ledger.spent("study")
         PureLoss(epsilon=Fraction(3, 4))
         """
-        name, part = check_name(account), AccountPart.check(check_name(of), by, touching)
+        names = [check_name(name) for name in ([account] if isinstance(account, str) else account)]
+        part = AccountPart.check(check_name(of), by, touching)
         amount = None if budget is None else check_budget(budget)
-        self._write(partial(posting.open_part, name=name, part=part, budget=amount))
+        self._write(partial(posting.open_parts, names=names, part=part, budget=amount))
 
     def change_budget(self, account: str, budget: GuaranteeLike) -> None:
         """Give an account another budget. For the owner only; the change is recorded.

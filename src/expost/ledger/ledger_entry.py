@@ -189,9 +189,9 @@ class LedgerEntry:
         except ValueError:  # not a time that a ledger wrote
             return self.recorded[:16]
 
-    @property
+    @cached_property
     def is_intact(self) -> bool:
-        """Whether the hash still fits the content."""
+        """Whether the hash still fits the content. Neither changes, so it is computed once."""
         return self.hash == _hash_entry(self.sequence, self.kind, self.recorded, self.text, self.previous)
 
     @property

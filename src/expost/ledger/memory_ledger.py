@@ -63,6 +63,7 @@ class _MemoryPage(LedgerPage):
     def __init__(self) -> None:
         self._chain: list[LedgerEntry] = []
         self._accounts: dict[str, LedgerAccount] = {}
+        self._parts: dict[str, set[str]] = {}  # the names of an account's parts
         self._holds: dict[int, HoldRow] = {}
         self._requests: dict[str, int] = {}
         self._secrets: dict[str, SecretRow] = {}
@@ -103,9 +104,13 @@ class _MemoryPage(LedgerPage):
         return [self._accounts[name] for name in sorted(self._accounts)]
 
     def parts_of(self, name: str) -> list[LedgerAccount]:
-        return [one for one in self.all_accounts() if one.part is not None and one.part.of == name]
+        return [self._accounts[part] for part in sorted(self._parts.get(name, ()))]
 
     def put_account(self, account: LedgerAccount) -> None:
+        if account.part is not None and account.name not in self._accounts:
+            parts = self._parts.setdefault(account.part.of, set())
+            self.undo_steps.append(lambda: parts.discard(account.name))
+            parts.add(account.name)
         self._set_row(self._accounts, account.name, account)
 
     def find_hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:

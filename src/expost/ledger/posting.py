@@ -36,7 +36,7 @@ __all__ = [
     "find_account",
     "open_account",
     "open_holds",
-    "open_part",
+    "open_parts",
     "promise_of",
     "read_chain",
     "read_hold",
@@ -69,19 +69,13 @@ def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
         )
 
 
-def open_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> None:
-    """Open an account as a part of another, with its budget unless one is given, or find it open as that part."""
-    whole, account = page.sound_account(part.of), page.sound_account(name)
+def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget: Guarantee | None) -> None:
+    """Open accounts as parts of another, with its budget unless one is given, or find them open as such parts."""
+    whole = page.sound_account(part.of)
     if whole is None or is_template(part.of):
         raise _unknown_account(part.of)
-    if account is not None:
-        if account.part != part or (budget is not None and promise_of(account.budget) != budget):
-            now = "not a part" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
-            raise InvalidRequest(
-                f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
-                got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
-                do="Leave it as it is, or use another name for the table or the category",
-            )
+    new = [name for name in names if not _is_part(page, name, part, budget)]
+    if not new:
         return
     amount = promise_of(whole.budget) if budget is None else budget
     if whole.budget.amounts().keys() != amount.amounts().keys() or whole.budget.definition != amount.definition:
@@ -97,7 +91,23 @@ def open_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee 
             got=part.touching,
             do="Describe the dataset as before",
         )
-    _write_account(page, name, amount, part=part)
+    for name in new:
+        _write_account(page, name, amount, part=part)
+
+
+def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> bool:
+    """Return whether an account is open as this part; refuse one that is open as something else."""
+    account = page.sound_account(name)
+    if account is None:
+        return False
+    if account.part != part or (budget is not None and promise_of(account.budget) != budget):
+        now = "not a part" if account.part is None else f"a part of {account.part.of} by {account.part.by}"
+        raise InvalidRequest(
+            f"Expected account {name!r} to be what it was opened as, {now}, budget {account.budget}",
+            got=f"a part of {part.of} by {part.by}, budget {account.budget if budget is None else budget}",
+            do="Leave it as it is, or use another name for the table or the category",
+        )
+    return True
 
 
 def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:

@@ -255,6 +255,7 @@ class SqlPage(LedgerPage):
         self._connection = connection
         self._replay = replay
         self._last: LedgerEntry | None = None
+        self._entries: dict[int, LedgerEntry | None] = {}  # those of this transaction; entries never change
         self.appended: list[LedgerEntry] = []
         self._found: dict[str, LedgerAccount | None] = {}  # what this transaction read and compared
         self._accounts: dict[str, LedgerAccount] = {}  # what this transaction wrote
@@ -269,7 +270,9 @@ class SqlPage(LedgerPage):
     def find_entry(self, sequence: int) -> LedgerEntry | None:
         if self._last is not None and self._last.sequence == sequence:
             return self._last
-        return self._read_one(_ENTRY, sequence, _build_entry)
+        if sequence not in self._entries:  # a thousand accounts may rest on one entry
+            self._entries[sequence] = self._read_one(_ENTRY, sequence, _build_entry)
+        return self._entries[sequence]
 
     def all_entries(self) -> Iterator[LedgerEntry]:
         return (_build_row(row, _build_entry) for row in self._connection.execute(_CHAIN))

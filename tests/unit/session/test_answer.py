@@ -112,7 +112,7 @@ def test_an_interrupted_run_stays_charged(ledger, monkeypatch) -> None:
     question = Question(ledger)
     monkeypatch.setattr(question, "measure", lambda dataset: (_ for _ in ()).throw(KeyboardInterrupt(SECRET)))
 
-    with pytest.raises(KeyboardInterrupt, match="epsilon 0.5 stays charged") as stopped:
+    with pytest.raises(KeyboardInterrupt, match=r"epsilon 0\.5 stays charged") as stopped:
         ask(ledger, question)
 
     assert stopped.value.__context__ is None  # whose traceback has seen rows
