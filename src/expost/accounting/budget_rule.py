@@ -172,6 +172,12 @@ class ComposedLoss(Loss):
         epsilon, delta, *costs = amounts.values()
         return type(self)(epsilon, delta, tuple(math.ceil(cost) for cost in costs))
 
+    def text(self, *, down: bool = False) -> str:
+        # Costs at fifteen orders say nothing to people; what they prove is ``BudgetRule.shown``.
+        if self.epsilon >= _ENDLESS:
+            return "steps at Renyi orders"
+        return ApproxLoss(self.epsilon, self.delta).text(down=down)
+
     def to_json(self) -> dict[str, Any]:
         sums = {"epsilon": str(self.epsilon), "delta": str(self.delta)}
         return {"definition": self.definition} | sums | {"costs": list(self.costs)}

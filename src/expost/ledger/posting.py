@@ -30,6 +30,7 @@ from expost.ledger.ledger_entry import (
 from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_ledger
 
 __all__ = [
+    "admits_loss",
     "change_budget",
     "check_take_over",
     "event_in",
@@ -277,6 +278,29 @@ def take_hold(
     return _hold_in(entry)
 
 
+def admits_loss(page: LedgerPage, name: str, worst_case: Loss) -> bool:
+    """Return whether a hold of this worst case would fit into an account; nothing is charged."""
+    account = find_account(page, name)
+    left = remaining_budget(page, account)
+    if left.definition != worst_case.definition or worst_case.within(left):
+        return True  # of another definition: the hold itself decides
+    return _takes_plain_sums(page, account, worst_case, None, Fraction(0))
+
+
+def _takes_plain_sums(
+    page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
+) -> bool:
+    """Return whether an account on which nothing was spent can pay for a run by plain sums only."""
+    budget = account.budget
+    if not isinstance(budget, ComposedGuarantee) or account.part is not None or page.parts_of(account.name):
+        return False
+    if any(account.spent.amounts().values()):
+        return False
+    rules = (account.rule, rule_for(budget.plain))
+    over_orders, plain = (rule.fits(rule.held(worst_case, event=event, before=before)) for rule in rules)
+    return plain and not over_orders
+
+
 def _choose_sum(
     page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
 ) -> LedgerAccount:
@@ -286,18 +310,12 @@ def _choose_sum(
     While nothing was lost either sum may be chosen, because no outcome can have led to the choice; afterwards the
     account keeps it (docs/proofs/filters.md, Theorem 2, is about one sum).
     """
-    budget = account.budget
-    if not isinstance(budget, ComposedGuarantee) or account.part is not None or page.parts_of(account.name):
+    if not _takes_plain_sums(page, account, worst_case, event, before):
         return account
-    charge = account.rule.held(worst_case, event=event, before=before)
-    if any(account.spent.amounts().values()) or account.rule.fits(charge):
-        return account
-    plain = rule_for(budget.plain)
-    if not plain.fits(plain.held(worst_case, event=event, before=before)):
-        return account
-    chosen = LedgerAccount.open_empty(account.name, budget.plain, entry=page.next_sequence())
+    plain = promise_of(account.budget)
+    chosen = LedgerAccount.open_empty(account.name, plain, entry=page.next_sequence())
     spent = _losses_to_json({account.name: chosen.spent})
-    page.post(EntryKind.BUDGET, {"account": account.name, "budget": budget.plain.to_json(), "spent": spent})
+    page.post(EntryKind.BUDGET, {"account": account.name, "budget": plain.to_json(), "spent": spent})
     page.put_account(chosen)
     return chosen
 

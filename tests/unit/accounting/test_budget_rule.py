@@ -233,3 +233,10 @@ def test_an_ex_post_event_keeps_what_was_paid_before():
     event = ExPostEvent(0.1, 0.2, 0.3)
 
     assert ExPostEvent.from_json(event.to_json()) == event
+
+
+def test_a_total_prints_two_numbers_and_never_its_costs():
+    rule = rule_for(COMPOSED)
+
+    assert str(rule.held(PureLoss(0.25))) == "epsilon 0.25, delta 0"
+    assert str(rule.held(ApproxLoss(1, 1e-6), event=GaussianEvent(50))) == "steps at Renyi orders"
