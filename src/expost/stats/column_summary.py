@@ -110,8 +110,12 @@ class SummaryPlan(QueryPlan):
 
     @property
     def refined_from(self) -> Fraction:
-        """Return what was paid for the releases that the statistics continue."""
-        return sum((plan.refined_from for plan in self.plans), Fraction(0))
+        """Return what was paid for the releases that the columns continue, if only with what others may leave over."""
+        paid, spare = Fraction(0), Fraction(0)
+        for plan in self.plans:  # as in ``climb``, where nothing is spent
+            raised = plan.raise_cap(spare)
+            paid, spare = paid + raised.refined_from, raised.due
+        return paid
 
     def measure(self, dataset: Dataset) -> list[Any]:
         """Return one sealed vector per column."""
