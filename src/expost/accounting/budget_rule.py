@@ -117,6 +117,41 @@ class ComposedGuarantee(ApproxGuarantee):
         limits = tuple(math.floor(limit * _UNIT) for limit in found.limits)
         return cls(budget.epsilon, budget.delta, failure, found.orders, limits)
 
+    def changed_to(self, budget: ApproxGuarantee) -> ComposedGuarantee:
+        """Return another budget of the same account. Every order keeps its share of delta.
+
+        Which budget holds at the end may depend on answers, so all of them must share delta in one way: then the largest
+        of them proves what the others do (docs/proofs/filters.md, Theorem 2).
+        """
+        if budget.delta == 0:
+            raise InvalidRequest(
+                "Expected a delta above 0, as this account was opened with",
+                got=0,
+                do="Keep a delta, or use another account",
+            )
+        more, factor = budget.epsilon - self.epsilon, budget.delta / self.delta
+        # The conversion of an order falls by ln(factor) / (order - 1); one unit less covers the rounding of floats.
+        falls = [Fraction(math.log(factor) / (order - 1)) - Fraction(factor != 1, _UNIT) for order in self.orders]
+        limits = tuple(
+            limit + math.floor((more + fall) * _UNIT) for limit, fall in zip(self.limits, falls, strict=True)
+        )
+        return ComposedGuarantee(budget.epsilon, budget.delta, self.failure * factor, self.orders, limits)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the limits prove the promise: the shares of delta that they need are no more than there is.
+
+        >>> ComposedGuarantee.of(ApproxGuarantee(1, 1e-6)).is_proved
+        True
+        """
+        excess = (float(Fraction(limit, _UNIT) - self.epsilon) for limit in self.limits)
+        # What a limit needs by Theorem 2 of docs/proofs/filters.md; capped, because e^700 is the largest float.
+        shares = (
+            (1 - 1 / order) ** (order - 1) / order * math.exp(min((order - 1) * above, 700.0))
+            for order, above in zip(self.orders, excess, strict=True)
+        )
+        return self.failure >= 0 and math.fsum(shares) <= float(self.delta - self.failure) * (1 + float(_SAME))
+
     @staticmethod
     def suits(budget: ApproxGuarantee) -> bool:
         """Return whether orders help at all: an epsilon above a thousand promises nothing that sums do not."""
@@ -354,8 +389,10 @@ class BudgetRule:
         """Return whether a total keeps the budget."""
         if not isinstance(self.budget, ComposedGuarantee) or not isinstance(total, ComposedLoss):
             return total.within(self.budget)
-        proved = total.epsilon <= self.budget.epsilon or any(
-            cost <= limit for cost, limit in zip(total.costs, self.budget.limits, strict=True)
+        proved = total.epsilon <= self.budget.epsilon and total.epsilon < _ENDLESS
+        proved |= any(
+            cost <= limit and cost < _ENDLESS * _UNIT
+            for cost, limit in zip(total.costs, self.budget.limits, strict=True)
         )
         return proved and total.delta <= self.budget.failure
 
@@ -369,18 +406,32 @@ class BudgetRule:
             return ApproxLoss(total.epsilon, total.delta)
         return ApproxLoss(proved, total.delta + self.budget.delta - self.budget.failure)
 
-    def left(self, total: Loss) -> Loss:
-        """Return what one more run may be charged: the largest pure epsilon, and the delta that is left."""
+    def left(self, total: Loss, *, least: Loss | None = None) -> Loss:
+        """Return what one more run may be charged: the largest pure epsilon, and the delta that is left.
+
+        The new total is at least ``least``, number by number, such as what the other parts of a table have spent.
+        """
         if not isinstance(self.budget, ComposedGuarantee) or not isinstance(total, ComposedLoss):
             gone = total.amounts()
             rest = {name: amount - gone[name] for name, amount in self.budget.amounts().items()}
             return total.with_amounts({name: _drop_tiny(amount) for name, amount in rest.items()})
         low, high = max(_drop_tiny(self.budget.epsilon - total.epsilon), Fraction(0)), self.budget.epsilon
+        delta = max(_drop_tiny(self.budget.failure - total.delta), Fraction(0))
         # By the infinite order ``low`` is exact. Finite orders may admit more, and the more the later.
-        for _ in range(_HALVINGS if self._admits(total, low + self.budget.epsilon / 2**20) else 0):
+        if isinstance(least, ComposedLoss) and least.epsilon > self.budget.epsilon:
+            low = Fraction(0)
+
+        def admits(epsilon: Fraction) -> bool:
+            found = self.add(total, self.held(ApproxLoss(epsilon, delta))).amounts()
+            floor = {} if least is None else least.amounts()
+            return self.fits(
+                total.with_amounts({name: max(each, floor.get(name, each)) for name, each in found.items()})
+            )
+
+        for _ in range(_HALVINGS if admits(low + self.budget.epsilon / 2**20) else 0):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._admits(total, middle) else (low, middle)
-        return ApproxLoss(low, max(_drop_tiny(self.budget.failure - total.delta), Fraction(0)))
+            low, high = (middle, high) if admits(middle) else (low, middle)
+        return ApproxLoss(low, delta)
 
     def covers(self, stated: Loss, price: Loss) -> bool:
         """Return whether a recorded charge is no less than its price; costs at Renyi orders may differ in the last digits.
@@ -391,7 +442,10 @@ class BudgetRule:
         if recorded.keys() != exact.keys():
             return False
         rounded = {name for name in exact if name not in ("epsilon", "delta", "rho", "mu_squared")}
-        slack = {name: exact[name] * _SAME + 1 for name in rounded}
+        unit = (
+            1 if isinstance(price, ComposedLoss) else 0
+        )  # costs there are whole numbers, and tiny ones may differ by 1
+        slack = {name: exact[name] * _SAME + unit for name in rounded}
         return all(recorded[name] >= amount - slack.get(name, 0) for name, amount in exact.items())
 
     def used(self, total: Loss) -> int:
@@ -404,9 +458,6 @@ class BudgetRule:
             if gone[name]:
                 used.append(-(-(gone[name] * PARTS) // limit) if limit else PARTS + 1)
         return max(used)
-
-    def _admits(self, total: Loss, epsilon: Fraction) -> bool:
-        return self.fits(self.add(total, self._charge(self._pricer.price_event(ExPostEvent.promise(epsilon)))))
 
     @functools.cached_property
     def _pricer(self) -> Filter:

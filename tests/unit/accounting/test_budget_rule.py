@@ -207,6 +207,15 @@ def test_a_charge_below_its_price_is_not_covered():
     assert rule_for(zcdp(1)).covers(ZeroConcentratedLoss(Fraction(1, 2)), rule_for(zcdp(1)).held(PureLoss(1)))
 
 
+def test_a_lowered_charge_at_a_renyi_order_is_not_covered():
+    rule = rule_for(RenyiGuarantee(((2, 1), (32, 2))))
+    price = rule.held(RenyiLoss(((2, Fraction(1, 2)), (32, Fraction(9, 10)))))
+
+    assert rule.covers(price, price)
+    assert not rule.covers(RenyiLoss(((2, Fraction(499, 1000)), (32, Fraction(9, 10)))), price)
+    assert not rule.covers(rule.zero, price)
+
+
 def test_a_refusal_names_the_currencies_that_would_do():
     with pytest.raises(InvalidRequest, match=r"account in pure .* got 'zcdp'. Use an account in zcdp or approx or rdp"):
         rule_for(epsilon(1)).held(ZeroConcentratedLoss(0.1))
