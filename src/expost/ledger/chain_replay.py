@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.accounting.budget_rule import read_budget, read_total, round_total, rule_for
+from expost.accounting.budget_rule import ComposedGuarantee, read_budget, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import ExpostError, Guarantee, Loss
 from expost.ledger.ledger_account import LedgerAccount
@@ -157,6 +157,8 @@ class ChainReplay:
         template = entry.body["template"]
         if name in self.totals or (template is not None and self.totals[template].budget != budget):
             raise ValueError("opened twice, or with another budget than its template")
+        if isinstance(budget, ComposedGuarantee) and not budget.is_proved:
+            raise ValueError("limits that do not prove the budget")
         nothing = rule_for(budget).zero.amounts()
         total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None)
         if "part" not in entry.body:
@@ -182,6 +184,12 @@ class ChainReplay:
             if any(total.spent.values()) or total.part is not None or entry.body["account"] in self.lanes:
                 raise ValueError("another sum after a charge")
             total = replace(total, spent=nothing, own=nothing)
+        elif isinstance(budget, ComposedGuarantee) and isinstance(total.budget, ComposedGuarantee):
+            allowed = total.budget.changed_to(budget)
+            if budget.failure != allowed.failure or any(
+                limit > most + 1 for limit, most in zip(budget.limits, allowed.limits, strict=True)
+            ):
+                raise ValueError("limits of other shares than the account was opened with")
         self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
 
     def _take_hold(self, entry: LedgerEntry) -> None:

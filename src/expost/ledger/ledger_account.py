@@ -112,7 +112,7 @@ class LedgerAccount:
                 do="Open another account",
             )
         if isinstance(self.budget, ComposedGuarantee) and isinstance(budget, ApproxGuarantee):
-            budget = ComposedGuarantee.of(budget, orders=self.budget.orders)
+            budget = self.budget.changed_to(budget)
         if not rule_for(budget).fits(self.spent):
             raise InvalidRequest(
                 f"Expected a budget of at least the {self.rule.shown(self.spent)} that is spent",
@@ -200,7 +200,7 @@ def left_for_part(
     total = account.spent.with_amounts(taken)
     if isinstance(total, ComposedLoss):
         # By the budget of the whole itself; what is above it is taken as it stands, which is never too much.
-        left = whole.rule.left(total)
+        left = whole.rule.left(total, least=whole.spent)
         return (
             left
             if whole.part is None

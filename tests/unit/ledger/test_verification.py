@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from expost.accounting.budget_rule import ComposedGuarantee, rule_for
@@ -55,6 +57,33 @@ def test_entries_that_gave_nothing_back_are_sound_and_those_that_gave_too_much_a
         else:
             with pytest.raises(LedgerUnsound):
                 ledger.verify()
+
+
+def test_limits_that_prove_less_than_the_budget_are_unsound(monkeypatch):
+    honest = ComposedGuarantee.of(approx(1, 1e-6))
+    forged = replace(honest, limits=tuple(limit + 2**36 for limit in honest.limits))
+    ledger = MemoryLedger()
+    monkeypatch.setattr(ComposedGuarantee, "of", lambda *_, **__: forged)
+    ledger.open_account("dataset:a", approx(1, 1e-6))
+
+    with pytest.raises(LedgerUnsound):
+        ledger.verify()
+
+
+def test_a_changed_budget_with_shares_of_its_own_is_unsound(monkeypatch):
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", approx(1, 1e-6))
+    ledger.change_budget("dataset:a", approx(2, 1e-6))
+    ledger.verify()
+    orders = ComposedGuarantee.of(approx(1, 1e-6)).orders
+    even = ComposedGuarantee.of(approx(3, 1e-6), orders=orders)  # proves its budget, by other shares
+    monkeypatch.setattr(ComposedGuarantee, "changed_to", lambda *_: even)
+    ledger.change_budget("dataset:a", approx(3, 1e-6))
+    monkeypatch.undo()
+
+    assert even.is_proved
+    with pytest.raises(LedgerUnsound):
+        ledger.verify()
 
 
 ROWS = Protected("dataset:a", Adjacency.ADD_REMOVE, Unit.row())
