@@ -296,9 +296,13 @@ def _takes_plain_sums(
         return False
     if any(account.spent.amounts().values()):
         return False
-    rules = (account.rule, rule_for(budget.plain))
-    over_orders, plain = (rule.fits(rule.held(worst_case, event=event, before=before)) for rule in rules)
-    return plain and not over_orders
+    plain = rule_for(budget.plain)
+    if account.rule.fits(account.rule.held(worst_case, event=event, before=before)):
+        return False
+    try:
+        return plain.fits(plain.held(worst_case, event=event, before=before))
+    except InvalidRequest:  # plain sums have no price for it, so it is too large for this account
+        return False
 
 
 def _choose_sum(

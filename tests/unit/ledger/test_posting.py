@@ -1,6 +1,17 @@
 import pytest
 
-from expost.core import InvalidRequest, LedgerUnsound, PureLoss, Receipt, epsilon
+from expost.core import (
+    ApproxLoss,
+    BudgetExceeded,
+    GaussianLoss,
+    InvalidRequest,
+    LedgerUnsound,
+    PureLoss,
+    Receipt,
+    ZeroConcentratedLoss,
+    approx,
+    epsilon,
+)
 from expost.ledger import EntryKind, MemoryLedger
 
 
@@ -44,3 +55,25 @@ def test_a_vanished_account_of_a_hold_is_unsound(ledger):
 def test_a_budget_of_an_unknown_account_cannot_change(ledger):
     with pytest.raises(InvalidRequest, match="Expected an open account"):
         ledger.change_budget("dataset:b", epsilon(1))
+
+
+@pytest.mark.parametrize("loss", [ZeroConcentratedLoss(5), GaussianLoss(10)], ids=["zcdp", "gdp"])
+def test_a_first_run_that_plain_sums_have_no_price_for_is_refused_as_too_large(loss):
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", approx(1, 1e-6))
+
+    with pytest.raises(BudgetExceeded, match="Expected a worst case of at most epsilon 1"):
+        ledger.hold(["dataset:a"], loss, question="q")
+
+
+def test_a_refused_hold_leaves_the_sum_of_another_account_unchosen():
+    ledger = MemoryLedger()
+    ledger.open_account("dataset:a", approx(1, 1e-6))
+    ledger.open_account("analyst:b", approx(0.5, 1e-6))
+    whole = ApproxLoss(1, 1e-6)  # all of the first account, which would go over to plain sums for it
+    with pytest.raises(BudgetExceeded):
+        ledger.hold(["dataset:a", "analyst:b"], whole, question="q")
+
+    assert [entry.kind for entry in ledger.history()] == [EntryKind.BEGIN, EntryKind.OPEN, EntryKind.OPEN]
+    ledger.hold(["dataset:a"], whole, question="q")
+    ledger.verify()
