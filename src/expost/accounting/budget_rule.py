@@ -49,7 +49,7 @@ from expost.core.guarantee import (
     Terms,
     ZeroConcentratedTerms,
 )
-from expost.core.rational import round_up
+from expost.core.rational import decimal_text, round_up
 
 __all__ = [
     "PARTS",
@@ -74,6 +74,7 @@ _UNIT = 2**40  # costs at Renyi orders are whole multiples of 2^-40: exact in su
 _LEAST_AMOUNT = Fraction(1, 10**18)  # smaller positive totals are rounded up to this; see expost.core.rational
 _LONGEST_DENOMINATOR = 1 << 512  # sums of arbitrary fractions would grow without bound; longer ones are rounded up
 _LARGEST_EPSILON = 1000  # of a budget that is added up at Renyi orders
+_LEAST_DELTA = Fraction(1, 10**24)  # of the same: shares of a smaller one could not be read again
 _SAME = Fraction(1, 10**9)  # relative difference of one divergence computed on two machines
 _HALVINGS = 50  # of the interval in which the largest admitted epsilon lies
 _ENDLESS = Fraction(2**20)  # stands for an infinite cost: above every budget, and exact when a hold is given back
@@ -123,11 +124,11 @@ class ComposedGuarantee(ApproxGuarantee):
         Which budget holds at the end may depend on answers, so all of them must share delta in one way: then the largest
         of them proves what the others do (docs/proofs/filters.md, Theorem 2).
         """
-        if budget.delta == 0:
+        if budget.delta < _LEAST_DELTA:
             raise InvalidRequest(
-                "Expected a delta above 0, as this account was opened with",
-                got=0,
-                do="Keep a delta, or use another account",
+                "Expected a delta of at least 1e-24 in an account over Renyi orders",
+                got=budget.delta,
+                do="Keep a larger delta, or open another account",
             )
         more, factor = budget.epsilon - self.epsilon, budget.delta / self.delta
         # The conversion of an order falls by ln(factor) / (order - 1); one unit less covers the rounding of floats.
@@ -154,8 +155,8 @@ class ComposedGuarantee(ApproxGuarantee):
 
     @staticmethod
     def suits(budget: ApproxGuarantee) -> bool:
-        """Return whether orders help at all: an epsilon above a thousand promises nothing that sums do not."""
-        return budget.epsilon <= _LARGEST_EPSILON and budget.delta > 0
+        """Return whether orders help at all: not beyond an epsilon of a thousand, nor where delta is too small to share."""
+        return budget.epsilon <= _LARGEST_EPSILON and budget.delta >= _LEAST_DELTA
 
     @property
     def plain(self) -> ApproxGuarantee:
@@ -203,15 +204,15 @@ class ComposedLoss(Loss):
         numbered = {f"cost {number}": Fraction(cost) for number, cost in enumerate(self.costs)}
         return {"epsilon": self.epsilon, "delta": self.delta} | numbered
 
+    def text(self, *, down: bool = False) -> str:
+        """Return the sums for people; a Gaussian step has no pure epsilon, and its costs are in the entry."""
+        endless = self.epsilon >= _ENDLESS
+        first = "no pure epsilon" if endless else f"epsilon {decimal_text(self.epsilon, down=down)}"
+        return f"{first}, delta {decimal_text(self.delta, down=down)}"
+
     def with_amounts(self, amounts: Mapping[str, Any]) -> Self:
         epsilon, delta, *costs = amounts.values()
         return type(self)(epsilon, delta, tuple(math.ceil(cost) for cost in costs))
-
-    def text(self, *, down: bool = False) -> str:
-        # Costs at fifteen orders say nothing to people; what they prove is ``BudgetRule.shown``.
-        if self.epsilon >= _ENDLESS:
-            return "steps at Renyi orders"
-        return ApproxLoss(self.epsilon, self.delta).text(down=down)
 
     def to_json(self) -> dict[str, Any]:
         sums = {"epsilon": str(self.epsilon), "delta": str(self.delta)}
@@ -401,7 +402,9 @@ class BudgetRule:
         if not isinstance(self.budget, ComposedGuarantee) or not isinstance(total, ComposedLoss):
             return total
         above = min((cost - limit for cost, limit in zip(total.costs, self.budget.limits, strict=True)), default=0)
-        proved = max(round_up(self.budget.epsilon + Fraction(above, _UNIT)), Fraction(0))
+        proved = round_up(self.budget.epsilon + Fraction(above, _UNIT))
+        if above <= 0:
+            proved = min(proved, self.budget.epsilon)  # rounding must not show more than a budget that is kept
         if total.epsilon <= proved:
             return ApproxLoss(total.epsilon, total.delta)
         return ApproxLoss(proved, total.delta + self.budget.delta - self.budget.failure)
@@ -487,7 +490,7 @@ class BudgetRule:
             raise InvalidRequest(
                 f"Expected a loss that an account in {self.budget.definition} can be charged for",
                 got=worst_case.definition,
-                do=f"Use an account in {' or '.join(_budgets_for(worst_case.definition))}",
+                do=f"Use an account in {' or '.join(_budgets_for(worst_case.definition, self.budget.definition))}",
             )
         return self._charge(price)
 
@@ -550,10 +553,12 @@ def _event_of(worst_case: Terms, bill: Terms, before: Fraction) -> PrivacyEvent:
     raise InvalidRequest("Expected a loss of a known definition", got=bill.definition, do="Pass a loss of expost.core")
 
 
-def _budgets_for(definition: str) -> list[str]:
-    """Return the definitions of accounts in which a loss of this one has a price."""
+def _budgets_for(definition: str, refused: str) -> list[str]:
+    """Return the definitions of accounts in which a loss of this one has a price, for one that such an account refused."""
     found = [budget for line in RULES if line.loss == definition for budget in line.budgets]
-    return [f"{each} at its orders" if each == definition == "rdp" else each for each in found]
+    # An account in (epsilon, delta) refuses only if it adds up plainly, as those of version 0.1 do.
+    words = {refused: f"a new one in {refused}"} if refused == "approx" else {}
+    return [f"{each} at its orders" if each == definition == "rdp" else words.get(each, each) for each in found]
 
 
 def _bill_above_hold() -> LedgerUnsound:

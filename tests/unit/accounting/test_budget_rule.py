@@ -17,6 +17,7 @@ from expost.accounting.budget_rule import (
     write_rule_table,
 )
 from expost.core import (
+    ApproxGuarantee,
     ApproxLoss,
     GaussianLoss,
     InvalidRequest,
@@ -221,6 +222,10 @@ def test_a_refusal_names_the_currencies_that_would_do():
         rule_for(epsilon(1)).held(ZeroConcentratedLoss(0.1))
     with pytest.raises(InvalidRequest, match=r"account in gdp .* got 'approx'"):
         rule_for(gdp(1)).held(ApproxLoss(0.1, 1e-7))
+    with pytest.raises(
+        InvalidRequest, match=r"account in approx .* Use an account in zcdp or a new one in approx or rdp"
+    ):
+        rule_for(approx(1, 1e-6)).held(ZeroConcentratedLoss(0.1))  # plain sums, as in a ledger of version 0.1
 
 
 def test_renyi_losses_need_the_orders_of_the_account():
@@ -244,8 +249,46 @@ def test_an_ex_post_event_keeps_what_was_paid_before():
     assert ExPostEvent.from_json(event.to_json()) == event
 
 
-def test_a_total_prints_two_numbers_and_never_its_costs():
+def test_what_is_shown_is_never_above_a_budget_that_is_kept():
+    rule = rule_for(COMPOSED)
+    total = rule.zero
+    while (left := rule.left(total).epsilon) > Fraction(1, 10**6):
+        total = rule.add(total, rule.held(PureLoss(min(left, Fraction(1, 20)))))
+
+    assert total.epsilon > 1
+    assert rule.fits(total) and rule.shown(total).epsilon <= 1
+
+
+def test_what_is_left_may_be_asked_for_as_a_pair():
+    rule = rule_for(COMPOSED)
+    total = charge_often(rule, PureLoss(0.01), 150)
+
+    assert rule.fits(rule.add(total, rule.held(rule.left(total))))
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 10**30), Fraction(1, 10**40)])
+def test_a_delta_too_small_to_be_shared_is_for_plain_sums(delta):
+    assert not ComposedGuarantee.suits(ApproxGuarantee(1, delta))
+    with pytest.raises(InvalidRequest, match="Expected a delta of at least 1e-24"):
+        COMPOSED.changed_to(ApproxGuarantee(1, delta))
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1, 30, 1000])
+@pytest.mark.parametrize("delta", [1e-24, 1e-6, 0.5, 0.999])
+def test_extreme_budgets_are_proved_and_admit_what_is_left(size, delta):
+    budget = ComposedGuarantee.of(approx(size, delta))
+    rule, total = rule_for(budget), rule_for(budget).zero
+    assert budget.is_proved and read_budget(budget.to_json()) == budget
+    for _ in range(5):
+        left = rule.left(total)
+        assert rule.fits(rule.add(total, rule.held(left)))
+        total = rule.add(total, rule.held(PureLoss(max(left.epsilon / 3, Fraction(1, 10**18)))))
+        assert rule.shown(total).epsilon <= budget.epsilon
+
+
+def test_a_charge_is_shown_to_people_without_its_costs_at_each_order():
     rule = rule_for(COMPOSED)
 
-    assert str(rule.held(PureLoss(0.25))) == "epsilon 0.25, delta 0"
-    assert str(rule.held(ApproxLoss(1, 1e-6), event=GaussianEvent(50))) == "steps at Renyi orders"
+    assert str(rule.held(PureLoss(0.05))) == "epsilon 0.05, delta 0"
+    assert str(rule.held(ApproxLoss(0.05, 1e-7))) == "epsilon 0.05, delta 1e-07"
+    assert str(rule.held(GaussianLoss(Fraction(1, 100)))) == "no pure epsilon, delta 0"
