@@ -312,23 +312,6 @@ class Ledger(ABC):
         name = check_name(account, template=True)
         return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name)))
 
-    def admits(self, account: str, worst_case: Loss) -> bool:
-        """Return whether a hold of this worst case would fit now; nothing is charged.
-
-        Parameters
-        ----------
-        account : str
-            The account or template.
-        worst_case : Loss
-            The most that a run can cost.
-
-        Returns
-        -------
-        bool
-        """
-        name = check_name(account, template=True)
-        return self._read(partial(posting.admits_loss, name=name, worst_case=worst_case))
-
     # Holds
 
     def hold(

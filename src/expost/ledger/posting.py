@@ -30,7 +30,6 @@ from expost.ledger.ledger_entry import (
 from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_ledger
 
 __all__ = [
-    "admits_loss",
     "change_budget",
     "check_take_over",
     "event_in",
@@ -130,7 +129,8 @@ def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:
 def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
     """Return what a new hold may still charge, by the account's budget and those of the accounts it is a part of."""
     if account.part is None:
-        return account.remaining
+        # A first hold may take all of an (epsilon, delta): the account then adds up plainly.
+        return Loss.worst_case(promise_of(account.budget)) if _may_choose_sum(page, account) else account.remaining
     whole = page.charged_account(account.part.of)
     above = left_for_part(whole, remaining_budget(page, whole), page.parts_of(whole.name), account).amounts()
     here = account.remaining.amounts()
@@ -141,7 +141,8 @@ def _write_account(
     page: LedgerPage, name: str, budget: Guarantee, *, template: str | None = None, part: AccountPart | None = None
 ) -> LedgerAccount:
     """Record a new account."""
-    if isinstance(budget, ApproxGuarantee) and not isinstance(budget, ComposedGuarantee):
+    # One that a template opens adds up as its template, which version 0.1 may have opened for plain sums.
+    if template is None and isinstance(budget, ApproxGuarantee) and not isinstance(budget, ComposedGuarantee):
         # A part adds up over the orders of the whole: the totals of parts enter the total of the whole.
         above = None if part is None else page.charged_account(part.of).budget
         if isinstance(above, ComposedGuarantee):
@@ -278,33 +279,6 @@ def take_hold(
     return _hold_in(entry)
 
 
-def admits_loss(page: LedgerPage, name: str, worst_case: Loss) -> bool:
-    """Return whether a hold of this worst case would fit into an account; nothing is charged."""
-    account = find_account(page, name)
-    left = remaining_budget(page, account)
-    if left.definition != worst_case.definition or worst_case.within(left):
-        return True  # of another definition: the hold itself decides
-    return _takes_plain_sums(page, account, worst_case, None, Fraction(0))
-
-
-def _takes_plain_sums(
-    page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
-) -> bool:
-    """Return whether an account on which nothing was spent can pay for a run by plain sums only."""
-    budget = account.budget
-    if not isinstance(budget, ComposedGuarantee) or account.part is not None or page.parts_of(account.name):
-        return False
-    if any(account.spent.amounts().values()):
-        return False
-    plain = rule_for(budget.plain)
-    if account.rule.fits(account.rule.held(worst_case, event=event, before=before)):
-        return False
-    try:
-        return plain.fits(plain.held(worst_case, event=event, before=before))
-    except InvalidRequest:  # plain sums have no price for it, so it is too large for this account
-        return False
-
-
 def _choose_sum(
     page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
 ) -> LedgerAccount:
@@ -314,14 +288,26 @@ def _choose_sum(
     While nothing was lost either sum may be chosen, because no outcome can have led to the choice; afterwards the
     account keeps it (docs/proofs/filters.md, Theorem 2, is about one sum).
     """
-    if not _takes_plain_sums(page, account, worst_case, event, before):
+    terms: dict[str, Any] = {"event": event, "before": before}
+    if not _may_choose_sum(page, account) or account.rule.fits(account.rule.held(worst_case, **terms)):
         return account
     plain = promise_of(account.budget)
+    try:
+        if not rule_for(plain).fits(rule_for(plain).held(worst_case, **terms)):
+            return account
+    except InvalidRequest:  # plain sums have no price for it, so it is too large for this account
+        return account
     chosen = LedgerAccount.open_empty(account.name, plain, entry=page.next_sequence())
     spent = _losses_to_json({account.name: chosen.spent})
     page.post(EntryKind.BUDGET, {"account": account.name, "budget": plain.to_json(), "spent": spent})
     page.put_account(chosen)
     return chosen
+
+
+def _may_choose_sum(page: LedgerPage, account: LedgerAccount) -> bool:
+    """Return whether an account over Renyi orders may still go over to plain sums: alone, and with nothing lost."""
+    alone = account.part is None and not page.parts_of(account.name)
+    return isinstance(account.budget, ComposedGuarantee) and alone and not any(account.spent.amounts().values())
 
 
 def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: PrivacyEvent | None = None) -> LedgerEntry:

@@ -300,9 +300,10 @@ class Session(StatisticMethods):
             return self._answer_query(query, request_id=request_id)
         for account in self.accounts:
             # All steps must fit into the budget together: otherwise the first would be paid in vain.
-            if not self._ledger.admits(account, stages.worst_case):
+            left = self._ledger.remaining(account)
+            if left.definition == stages.worst_case.definition and not stages.worst_case.within(left):
                 raise BudgetExceeded(
-                    f"Expected a worst case of at most {self._ledger.remaining(account).text(down=True)} in account {account!r}",
+                    f"Expected a worst case of at most {left.text(down=True)} in account {account!r}",
                     got=str(stages.worst_case),
                     do="Ask for less, or have the owner raise the budget",
                 )

@@ -3,9 +3,7 @@
 import csv
 import io
 
-import pytest
-
-from expost.core import ApproxLoss, BudgetExceeded, PureLoss, Receipt
+from expost.core import ApproxLoss, PureLoss, Receipt
 from expost.ledger import LedgerHistory, MemoryLedger
 
 
@@ -53,25 +51,3 @@ def test_the_table_is_a_data_frame_a_file_and_safe_html(tmp_path):
 def test_an_empty_history_prints_its_head():
     assert repr(LedgerHistory()).startswith("entry")
     assert LedgerHistory().to_pandas().empty
-
-
-def test_a_first_run_that_takes_the_whole_budget_is_admitted_by_plain_sums():
-    ledger = MemoryLedger()
-    ledger.open_account("dataset:a", (1, 1e-6))
-    whole = ApproxLoss(1, 1e-6)
-
-    assert ledger.admits("dataset:a", whole)
-    ledger.hold(["dataset:a"], whole, question="train")
-    assert ledger.spent("dataset:a") == whole
-    assert not ledger.admits("dataset:a", ApproxLoss(0.001, 1e-9))
-    ledger.verify()
-
-
-def test_an_account_that_has_spent_keeps_its_orders():
-    ledger = MemoryLedger()
-    ledger.open_account("dataset:a", (1, 1e-6))
-    ledger.hold(["dataset:a"], PureLoss(0.01), question="count")
-
-    assert not ledger.admits("dataset:a", ApproxLoss(0.9, 1e-6))
-    with pytest.raises(BudgetExceeded):
-        ledger.hold(["dataset:a"], ApproxLoss(0.9, 1e-6), question="train")

@@ -1,5 +1,8 @@
+from fractions import Fraction
+
 import pytest
 
+from expost.accounting.budget_rule import ComposedGuarantee
 from expost.core import (
     ApproxLoss,
     BudgetExceeded,
@@ -77,3 +80,26 @@ def test_a_refused_hold_leaves_the_sum_of_another_account_unchosen():
     assert [entry.kind for entry in ledger.history()] == [EntryKind.BEGIN, EntryKind.OPEN, EntryKind.OPEN]
     ledger.hold(["dataset:a"], whole, question="q")
     ledger.verify()
+
+
+def test_a_template_of_version_0_1_opens_accounts_by_plain_sums_as_it_was_opened(monkeypatch):
+    ledger = MemoryLedger()
+    with monkeypatch.context() as patch:
+        patch.setattr(ComposedGuarantee, "suits", staticmethod(lambda budget: False))
+        ledger.open_account("window:*", approx(1, 1e-6))
+    ledger.hold(["window:1"], ApproxLoss(1, 1e-6), question="q")
+
+    ledger.verify()
+    assert ledger.spent("window:1") == ApproxLoss(1, 1e-6)
+
+
+def test_all_of_a_new_account_is_left_and_may_be_asked_for():
+    ledger = MemoryLedger()
+    for name in ("dataset:a", "dataset:b"):
+        ledger.open_account(name, approx(1, 1e-6))
+    left = ledger.remaining("dataset:a")
+    ledger.hold(["dataset:a"], left, question="q")
+    ledger.hold(["dataset:b"], PureLoss(0.25), question="q")
+
+    assert left == ApproxLoss(1, 1e-6)
+    assert ledger.remaining("dataset:b") == ApproxLoss(Fraction(3, 4), 5e-7)  # half of delta is for composition now
