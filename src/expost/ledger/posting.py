@@ -285,8 +285,8 @@ def _choose_sum(
     """Return an account as its first hold needs it: if that takes all of an (epsilon, delta), by plain sums from now on.
 
     Over Renyi orders a part of delta pays for composition, so one run at the price of the whole budget would not fit.
-    While nothing was lost either sum may be chosen, because no outcome can have led to the choice; afterwards the
-    account keeps it (docs/proofs/filters.md, Theorem 2, is about one sum).
+    While nothing was lost either sum may be chosen, even if answers with a bill of 0 led to the choice; afterwards the
+    account keeps it (docs/proofs/filters.md, Going over to plain sums).
     """
     terms: dict[str, Any] = {"event": event, "before": before}
     if not _may_choose_sum(page, account) or account.rule.fits(account.rule.held(worst_case, **terms)):
