@@ -41,8 +41,8 @@ _HERE = {
 
 _NARROWEST = 60  # columns of a table: on a narrower terminal its lines go on below, rather than lose their numbers
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -28,6 +28,16 @@ def test_show_lists_accounts_and_entries(where: str) -> None:
     assert "epsilon 0.75" in result.output
 
 
+def test_a_name_that_spells_an_emoji_stays_a_name(tmp_path) -> None:
+    path = tmp_path / "a.ledger"
+    with expost.open_ledger(path) as ledger:
+        ledger.open_account("dataset:a", 1)
+        ledger.hold(["dataset:a"], expost.core.PureLoss(0.25), question=":heart: of rows")
+
+    shown = run("ledger", "show", str(path)).output
+    assert ":heart:" in shown and "dataset:a:" in shown
+
+
 def test_show_as_json_is_exact(where: str) -> None:
     data = json.loads(run("ledger", "show", where, "--json").output)
 
