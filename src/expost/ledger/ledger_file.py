@@ -6,15 +6,18 @@ process would spend the whole budget. So a ledger must have one name.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from expost.core import LedgerBusy, LedgerUnsound
 from expost.ledger.ledger_page import unsound_ledger
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = [
     "BACKUP_ID",
@@ -232,6 +235,8 @@ def _lock_name(path: str, patience: float) -> Iterator[None]:
 
 
 def _try_lock(descriptor: int) -> bool:
+    if sys.platform == "win32":  # no such lock: the rename decides which of two creators wins
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
