@@ -426,9 +426,9 @@ class BudgetRule:
 
         def admits(epsilon: Fraction) -> bool:
             found = self.add(total, self.held(ApproxLoss(epsilon, delta))).amounts()
-            floor = {} if least is None else least.amounts()
+            smallest = {} if least is None else least.amounts()
             return self.fits(
-                total.with_amounts({name: max(each, floor.get(name, each)) for name, each in found.items()})
+                total.with_amounts({name: max(each, smallest.get(name, each)) for name, each in found.items()})
             )
 
         for _ in range(_HALVINGS if admits(low + self.budget.epsilon / 2**20) else 0):
@@ -437,7 +437,7 @@ class BudgetRule:
         return ApproxLoss(low, delta)
 
     def covers(self, stated: Loss, price: Loss) -> bool:
-        """Return whether a recorded charge is no less than its price; costs at Renyi orders may differ in the last digits.
+        """Return whether a recorded charge covers its price. Costs at Renyi orders may differ in their last digits.
 
         A charge above its price is sound. Older ledgers have such charges, from coarser theorems.
         """
@@ -445,9 +445,8 @@ class BudgetRule:
         if recorded.keys() != exact.keys():
             return False
         rounded = {name for name in exact if name not in ("epsilon", "delta", "rho", "mu_squared")}
-        unit = (
-            1 if isinstance(price, ComposedLoss) else 0
-        )  # costs there are whole numbers, and tiny ones may differ by 1
+        # Costs of a composed total are whole numbers, and tiny ones may differ by one of them.
+        unit = 1 if isinstance(price, ComposedLoss) else 0
         slack = {name: exact[name] * _SAME + unit for name in rounded}
         return all(recorded[name] >= amount - slack.get(name, 0) for name, amount in exact.items())
 
