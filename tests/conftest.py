@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,3 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     unstable = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if unstable:
         raise pytest.UsageError(f"Expected the same names of tests in every process. Give ids to {unstable}.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that leaves another trace function: coverage would no longer see the tests after it."""
+    tracer = sys.gettrace()
+    yield
+    left = sys.gettrace()
+    if left is not tracer:
+        sys.settrace(tracer)
+        pytest.fail(f"Expected {item.nodeid} to put the trace function back, and got {left!r}.", pytrace=False)

@@ -67,10 +67,10 @@ class DiesAtLine:
 @pytest.mark.parametrize("stride", [19, pytest.param(1, marks=long_profile)])
 def test_after_a_kill_at_any_line_of_the_creation_the_next_process_goes_on(folder, stride):
     begin(folder / "first.ledger")  # the first one imports modules and fills caches
-    counter = DiesAtLine(-1)
+    counter, tracer = DiesAtLine(-1), sys.gettrace()
     sys.settrace(counter.on_call)
     begin(folder / "count.ledger")
-    sys.settrace(None)
+    sys.settrace(tracer)
     instants = sorted(counter.first.values())[::stride]
 
     bad, killed = [], 0
