@@ -11,16 +11,21 @@ from typing import Any
 
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
+    BudgetExceeded,
     EngineFailed,
+    HoldStages,
     InvalidRequest,
+    LedgerBusy,
     Loss,
     Plan,
     PlanContext,
+    PureLoss,
     Query,
     Receipt,
     RefiningPlan,
     Release,
     ReleaseOvertaken,
+    StagedPlan,
     SteppedPlan,
     TableChanged,
     TargetNotMet,
@@ -102,34 +107,79 @@ def answer(
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     terms: dict[str, Any] = {"question": question, "protected": protected}
-    hold = ledger.hold(accounts, plan.worst_case, request_id=request_id, **terms, **details_of(plan))
-    if hold.repeated:
+    staged = _StagedHold(ledger, accounts, plan, request_id=request_id, **terms)
+    if staged.hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
     for _ in range(_MOST_ATTEMPTS):
         run = _QuietRun()
         with contextlib.nullcontext() if simulation else run:
-            release = plan.climb(plan.measure(dataset), source)
+            release = staged.plan.climb(staged.plan.measure(dataset), source)
         if not run.was_overtaken:
             break
         # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
         # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
-        _settle_unreleased(ledger, hold, dataset)
+        _settle_unreleased(ledger, staged.hold, dataset)
         plan = query.plan(dataset, context)
-        hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
+        staged = _StagedHold(ledger, accounts, plan, **terms)
     else:
-        _settle_unreleased(ledger, hold, dataset)
+        _settle_unreleased(ledger, staged.hold, dataset)
         raise ReleaseOvertaken
-    run.raise_failure(question, hold.worst_case)
+    run.raise_failure(question, staged.hold.worst_case)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
+    release = replace(release, receipt=replace(release.receipt, terms=release.receipt.terms | staged.notes))
+    release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
+
+
+class _StagedHold:
+    """The hold of a run, which grows stage by stage if the plan climbs a public ladder.
+
+    Each stage is at least twice the one before, so there are few of them, and what an interrupted run leaves charged is
+    at most twice what it has drawn, or the first stage.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        accounts: Sequence[str],
+        plan: Plan,
+        *,
+        question: str,
+        protected: Protected | None,
+        request_id: str | None = None,
+    ) -> None:
+        self._ledger, self._most = ledger, plan.worst_case
+        self._refused = False
+        self.notes: dict[str, str] = {}
+        self.plan = plan
+        terms: dict[str, Any] = {"question": question, "protected": protected, "request_id": request_id}
+        first = plan.first_stage if isinstance(plan, StagedPlan) else None
+        if first is None:
+            self.hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
+            return
+        self.hold = ledger.hold(accounts, PureLoss(first), up_to=plan.worst_case, **terms, **details_of(plan))
+        self.plan = plan.in_stages(HoldStages(self._cover))
+
+    def _cover(self, amount: Fraction) -> Fraction:
+        """Try to hold at least this epsilon, and return what is held."""
+        held, most = self.hold.worst_case.amounts()["epsilon"], self._most.amounts()["epsilon"]
+        if amount <= held or self._refused:
+            return held
+        for wanted in (max(2 * held, amount), amount):
+            with contextlib.suppress(BudgetExceeded, LedgerBusy):
+                self.hold = self._ledger.extend(self.hold, PureLoss(min(wanted, most)))
+                return self.hold.worst_case.amounts()["epsilon"]
+        # Others were charged since. The climb ends here, with the best answer that could be reserved.
+        self._refused = True
+        self.notes = {"stopped": f"the budget had no more than {self.hold.worst_case} left for this question"}
+        return held
 
 
 def details_of(plan: Plan) -> dict[str, Any]:

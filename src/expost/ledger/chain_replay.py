@@ -193,11 +193,16 @@ class ChainReplay:
         self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
 
     def _take_hold(self, entry: LedgerEntry) -> None:
-        held = _Terms.of(entry)
+        held, released = _Terms.of(entry), self._extended_charges(entry)
+        stage = _key_of(entry.body["worst_case"])
         for name, stated in entry.body["charges"].items():
             total = self.totals[name]
-            charge = total.held_amounts(stated, held)
-            total.own = {each: round_total(old + charge[each]) for each, old in total.own.items()}
+            if held.worst_case == stage:
+                charge = total.held_amounts(stated, held)
+            else:  # one stage of what the run may come to
+                charge = total.settled_amounts(stated, held, stage, "")
+            freed = read_total(released[name]).amounts() if name in released else dict.fromkeys(charge, Fraction(0))
+            total.own = {each: round_total(old + charge[each] - freed[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
         # Entries from before units were kept state none, and one about another account decides nothing.
         stated = entry.body.get("protected")
@@ -211,9 +216,30 @@ class ChainReplay:
             self.requests[request] = entry.sequence
         self.pending[entry.id] = entry
 
+    def _extended_charges(self, entry: LedgerEntry) -> dict[str, Any]:
+        """Close the hold that this one extends, if any, and return its charges."""
+        if "extends" not in entry.body:
+            return {}
+        first = self.pending.pop(entry.body["extends"])
+        less, more = (_loss_of(_key_of(each.body["worst_case"])).amounts() for each in (first, entry))
+        same = ("question", "before", "event", "up_to")
+        if (
+            entry.body["charges"].keys() != first.body["charges"].keys()
+            or any(entry.body.get(name) != first.body.get(name) for name in same)
+            or any(more[name] < amount for name, amount in less.items())
+        ):
+            raise ValueError("another run than the one it extends, or a smaller charge")
+        self.holds[first.sequence] = replace(
+            self.holds[first.sequence], state=HoldState.SETTLED, closed_by=entry.sequence
+        )
+        charges: dict[str, Any] = first.body["charges"]
+        return charges
+
     def _settle_hold(self, entry: LedgerEntry) -> None:
         held = self._close_hold(entry, HoldState.SETTLED)
         terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
+        if "up_to" in held.body and not _loss_of(bill).within(_loss_of(_key_of(held.body["worst_case"]))):
+            raise ValueError("a bill above the stage that was held")
         outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
         for name, stated in entry.body["charges"].items():
             # One charge at a time: a question about a thousand windows has a thousand.
@@ -284,7 +310,9 @@ class _Terms:
         """Read the terms of a hold."""
         event = entry.body.get("event")
         return cls(
-            _key_of(entry.body["worst_case"]), canonical_json(event) if event else "", entry.body.get("before", "0")
+            _key_of(entry.body.get("up_to", entry.body["worst_case"])),
+            canonical_json(event) if event else "",
+            entry.body.get("before", "0"),
         )
 
     @property

@@ -324,6 +324,7 @@ class Ledger(ABC):
         protected: Protected | None = None,
         event: PrivacyEvent | None = None,
         before: Fraction = Fraction(0),
+        up_to: Loss | None = None,
     ) -> Hold:
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
@@ -346,6 +347,8 @@ class Ledger(ABC):
             account that adds up steps is charged for them.
         before : Fraction, default 0
             What these accounts paid before for the release that the run refines; the worst case is what it adds.
+        up_to : Loss, optional
+            The most that ``extend`` may make of this hold. It must fit in every account now; it is not reserved.
 
         Returns
         -------
@@ -375,8 +378,52 @@ class Ledger(ABC):
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
 
         terms: dict[str, Any] = {"question": text, "request_id": request, "protected": protected}
-        terms |= {"event": event, "before": before}
+        terms |= {"event": event, "before": before, "up_to": up_to}
         return self._write(partial(posting.take_hold, names=names, worst_case=worst_case, **terms))
+
+    def extend(self, hold: Hold, worst_case: Loss) -> Hold:
+        """Replace an open hold by one with a larger worst case, or raise ``BudgetExceeded`` and leave it as it is.
+
+        A run with a public ladder reserves a stage at a time: call this before anything above the held worst case is
+        drawn. What is not reserved yet stays free for other runs.
+
+        Parameters
+        ----------
+        hold : Hold
+            What ``hold`` or the last ``extend`` of this run returned.
+        worst_case : Loss
+            The most that the run can cost from now on, all of it: at least what is held.
+
+        Returns
+        -------
+        Hold
+            The hold to settle. The old one is closed.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the worst case does not fit in every account. The old hold stays open.
+        InvalidRequest
+            If the hold is closed or of another process, or the worst case is smaller.
+        LedgerBusy
+            If others kept the ledger locked. The old hold stays open.
+
+        Examples
+        --------
+        >>> from expost.core import PureLoss
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> stage = ledger.hold(["dataset:flights"], PureLoss(0.125), question="count", up_to=PureLoss(0.5))
+        >>> stage = ledger.extend(stage, PureLoss(0.25))
+        >>> ledger.spent("dataset:flights")
+        PureLoss(epsilon=Fraction(1, 4))
+        """
+        if not isinstance(hold, Hold):
+            raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
+        if not isinstance(worst_case, Loss):
+            raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
+        return self._write(partial(posting.extend_hold, hold=hold, worst_case=worst_case))
 
     def check_protected(self, protected: Protected) -> bool:
         """Refuse what contradicts the unit and adjacency of an account so far.

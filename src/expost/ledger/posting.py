@@ -33,6 +33,7 @@ __all__ = [
     "change_budget",
     "check_take_over",
     "event_in",
+    "extend_hold",
     "find_account",
     "open_account",
     "open_holds",
@@ -235,8 +236,9 @@ def take_hold(
     protected: Protected | None = None,
     event: PrivacyEvent | None = None,
     before: Fraction = Fraction(0),
+    up_to: Loss | None = None,
 ) -> Hold:
-    """Reserve the worst case in every account at once, or in none."""
+    """Reserve the worst case in every account at once, or in none; ``up_to`` must fit as well and is not reserved."""
     # The ticket is made in the transaction: both sides of a fork before it would have the same one.
     ticket = new_ticket()
     row = None if request_id is None else page.find_hold(request_id=request_id)
@@ -258,10 +260,14 @@ def take_hold(
             template = _find_template(page, name)
             account = _write_account(page, name, template.budget, template=template.name)
         accounts.append(account)
-    accounts = [_choose_sum(page, account, worst_case, event, before) for account in accounts]
-    charges = {account.name: account.rule.held(worst_case, event=event, before=before) for account in accounts}
+    accounts = [_choose_sum(page, account, up_to or worst_case, event, before) for account in accounts]
+    most = up_to or worst_case
+    charges = {account.name: account.rule.held(most, event=event, before=before) for account in accounts}
     charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
-    _check_fits(page, charged, charges, worst_case)
+    _check_fits(page, charged, charges, most)
+    if up_to is not None:
+        charges = {one.name: one.rule.settled(up_to, worst_case, before=before) for one in accounts}
+        charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
     body: dict[str, Any] = {
         "question": question,
         "request_id": request_id,
@@ -274,6 +280,8 @@ def take_hold(
         body["event"] = event.to_json()
     if before:
         body["before"] = str(before)
+    if up_to is not None:
+        body["up_to"] = up_to.to_json()
     entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(HoldRow(entry.sequence, request_id, ticket))
     return _hold_in(entry)
@@ -310,6 +318,45 @@ def _may_choose_sum(page: LedgerPage, account: LedgerAccount) -> bool:
     return isinstance(account.budget, ComposedGuarantee) and alone and not any(account.spent.amounts().values())
 
 
+def extend_hold(page: LedgerPage, hold: Hold, worst_case: Loss) -> Hold:
+    """Replace an open hold by one with a larger worst case, or raise ``BudgetExceeded`` and leave it as it is.
+
+    One entry releases the old charge and makes the new one, so at no time less is charged than either
+    (docs/proofs/staged-holds.md).
+    """
+    row, held = _find_hold(page, hold.id)
+    if hold.repeated or hold.ticket != row.ticket or not is_own_ticket(hold.ticket) or row.state is not HoldState.OPEN:
+        raise InvalidRequest("Expected an open hold of this process", got=hold.id, do="Pass the newest hold of the run")
+    if "up_to" not in held.body:
+        raise InvalidRequest("Expected a hold that was taken with up_to", got=hold.id, do="Pass up_to= to hold()")
+    before, released = Fraction(held.body.get("before", 0)), held.charges
+    reserved, most = Loss.from_json(held.body["worst_case"]), Loss.from_json(held.body["up_to"])
+    if worst_case.definition != reserved.definition or not (reserved.within(worst_case) and worst_case.within(most)):
+        raise InvalidRequest(
+            f"Expected a worst case from the {reserved} held to {most}", got=str(worst_case), do="Ask for as much"
+        )
+    accounts = [page.charged_account(name) for name in released]
+    # A stage is priced as an outcome of the whole run: at a Renyi order the cap counts, not the stage.
+    charges = {one.name: one.rule.settled(most, worst_case, before=before) for one in accounts}
+    charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
+    _check_fits(page, charged, charges, worst_case)
+    ticket = new_ticket()
+    body: dict[str, Any] = {
+        "question": held.body["question"],
+        "request_id": None,  # stays with the first hold, so that a retry finds it
+        "ticket": ticket,
+        "worst_case": worst_case.to_json(),
+        "extends": hold.id,
+        "up_to": held.body["up_to"],
+    }
+    if before:
+        body["before"] = str(before)
+    entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
+    page.put_hold(replace(row, state=HoldState.SETTLED, closed_by=entry.sequence))
+    page.put_hold(HoldRow(entry.sequence, None, ticket))
+    return _hold_in(entry)
+
+
 def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: PrivacyEvent | None = None) -> LedgerEntry:
     """Record the receipt and give back what the theorem allows."""
     row, held = _find_hold(page, hold.id)
@@ -328,7 +375,9 @@ def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: Privacy
         if closing.body.get("receipt") == stored:
             return closing
         raise _not_settled("this hold is closed")
-    worst_case, released = Loss.from_json(held.body["worst_case"]), held.charges
+    if "up_to" in held.body and not receipt.bill.within(Loss.from_json(held.body["worst_case"])):
+        raise _not_settled("the bill is above the stage that is held")
+    worst_case, released = Loss.from_json(held.body.get("up_to", held.body["worst_case"])), held.charges
     accounts = [page.charged_account(name) for name in released]
     event, before = event_in(held), Fraction(held.body.get("before", 0))
     charges = {
