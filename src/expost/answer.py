@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -51,6 +51,7 @@ def answer(
     request_id: str | None = None,
     place: str | None = None,
     protected: Protected | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Release[Any]:
     """Answer one query and charge the ledger for it.
 
@@ -80,6 +81,8 @@ def answer(
         The part of the table that ``dataset`` is, in public words for the receipt.
     protected : Protected, optional
         The adjacency and unit that one of the accounts must have had in all its charges.
+    notes : mapping, optional
+        Public lines to add to the terms of the receipt.
 
     Returns
     -------
@@ -131,7 +134,9 @@ def answer(
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = replace(release, receipt=replace(release.receipt, terms=release.receipt.terms | staged.notes))
+    release = replace(
+        release, receipt=replace(release.receipt, terms={**release.receipt.terms, **(notes or {}), **staged.notes})
+    )
     release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
@@ -160,12 +165,12 @@ class _StagedHold:
         self.notes: dict[str, str] = {}
         self.plan = plan
         terms: dict[str, Any] = {"question": question, "protected": protected, "request_id": request_id}
-        first = plan.first_stage if isinstance(plan, StagedPlan) else None
-        if first is None:
+        if isinstance(plan, StagedPlan) and plan.first_stage is not None:
+            first = PureLoss(plan.first_stage)
+            self.hold = ledger.hold(accounts, first, up_to=plan.worst_case, **terms, **details_of(plan))
+            self.plan = plan.in_stages(HoldStages(self._cover))
+        else:
             self.hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
-            return
-        self.hold = ledger.hold(accounts, PureLoss(first), up_to=plan.worst_case, **terms, **details_of(plan))
-        self.plan = plan.in_stages(HoldStages(self._cover))
 
     def _cover(self, amount: Fraction) -> Fraction:
         """Try to hold at least this epsilon, and return what is held."""
@@ -178,7 +183,7 @@ class _StagedHold:
                 return self.hold.worst_case.amounts()["epsilon"]
         # Others were charged since. The climb ends here, with the best answer that could be reserved.
         self._refused = True
-        self.notes = {"stopped": f"the budget had no more than {self.hold.worst_case} left for this question"}
+        self.notes = {"not reserved": f"other questions left no more than {self.hold.worst_case} for this one"}
         return held
 
 

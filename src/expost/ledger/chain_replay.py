@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.accounting.budget_rule import ComposedGuarantee, read_budget, read_total, round_total, rule_for
+from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import ExpostError, Guarantee, Loss
-from expost.ledger.ledger_account import LedgerAccount
+from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
 
@@ -34,6 +34,7 @@ class ReplayedTotal:
     entry: int
     own: dict[str, Fraction]
     part: tuple[str, str, int] | None
+    question_cap: Fraction | None = None
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
 
     def held_amounts(self, stated: Mapping[str, Any], held: _Terms) -> dict[str, Fraction]:
@@ -127,7 +128,8 @@ class ChainReplay:
         if self._compared.get(account.name) == account:  # quick for a thousand parts, most of which are unchanged
             return True
         part = None if account.part is None else (account.part.of, account.part.by, account.part.touching)
-        stored = ReplayedTotal(account.budget, account.spent.amounts(), account.entry, account.own.amounts(), part)
+        totals = (account.spent.amounts(), account.entry, account.own.amounts())
+        stored = ReplayedTotal(account.budget, *totals, part, account.question_cap)
         if stored != self.totals.get(account.name):
             return False
         self._compared[account.name] = account
@@ -153,14 +155,14 @@ class ChainReplay:
             raise ValueError("a ledger begins once")
 
     def _open_account(self, entry: LedgerEntry) -> None:
-        name, budget = entry.body["account"], read_budget(entry.body["budget"])
+        name, (budget, cap) = entry.body["account"], read_terms(entry.body["budget"])
         template = entry.body["template"]
         if name in self.totals or (template is not None and self.totals[template].budget != budget):
             raise ValueError("opened twice, or with another budget than its template")
         if isinstance(budget, ComposedGuarantee) and not budget.is_proved:
             raise ValueError("limits that do not prove the budget")
         nothing = rule_for(budget).zero.amounts()
-        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None)
+        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None, cap)
         if "part" not in entry.body:
             return
         of, by, touching = (entry.body["part"][key] for key in ("of", "by", "touching"))
@@ -175,7 +177,7 @@ class ChainReplay:
         self.parts.setdefault(of, set()).add(name)
 
     def _change_budget(self, entry: LedgerEntry) -> None:
-        total, budget = self.totals[entry.body["account"]], read_budget(entry.body["budget"])
+        total, (budget, cap) = self.totals[entry.body["account"]], read_terms(entry.body["budget"])
         nothing = rule_for(budget).zero.amounts()
         if budget.definition != total.budget.definition:
             raise ValueError("the currency of an account changed")
@@ -190,7 +192,9 @@ class ChainReplay:
                 limit > most + 1 for limit, most in zip(budget.limits, allowed.limits, strict=True)
             ):
                 raise ValueError("limits of other shares than the account was opened with")
-        self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
+        self.totals[entry.body["account"]] = replace(
+            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}
+        )
 
     def _take_hold(self, entry: LedgerEntry) -> None:
         held, released = _Terms.of(entry), self._extended_charges(entry)

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
+from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, QuestionCap, Receipt, explain_arguments
 from expost.ledger import posting, secret
 from expost.ledger.anchor import write_anchor
-from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
+from expost.ledger.ledger_account import AccountPart, check_budget, check_name, check_question_cap, is_template
 from expost.ledger.ledger_entry import EntryKind, Hold, new_ticket
 from expost.ledger.ledger_history import LedgerHistory
 from expost.ledger.ledger_page import LedgerPage, Protected
@@ -78,7 +78,9 @@ class Ledger(ABC):
     # Accounts
 
     @explain_arguments
-    def open_account(self, account: str, budget: GuaranteeLike) -> None:
+    def open_account(
+        self, account: str, budget: GuaranteeLike, *, question_cap: float | Fraction | None = None
+    ) -> None:
         """Open an account. Opening it again with the same budget does nothing.
 
         Parameters
@@ -88,6 +90,8 @@ class Ledger(ABC):
             gets the budget at its first hold.
         budget : Guarantee, number, (epsilon, delta) pair or dict
             What may be spent; a number is a pure epsilon. See ``expost.core.as_guarantee``.
+        question_cap : float, optional
+            The epsilon that one question may cost if its asker names none. Default: a tenth of the budget.
 
         Raises
         ------
@@ -103,7 +107,8 @@ class Ledger(ABC):
         epsilon 1, delta 1e-06
         """
         name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(partial(posting.open_account, name=name, budget=amount))
+        cap = check_question_cap(question_cap)
+        self._write(partial(posting.open_account, name=name, budget=amount, question_cap=cap))
 
     @explain_arguments
     def open_part(
@@ -157,8 +162,10 @@ class Ledger(ABC):
         amount = None if budget is None else check_budget(budget)
         self._write(partial(posting.open_parts, names=names, part=part, budget=amount))
 
-    def change_budget(self, account: str, budget: GuaranteeLike) -> None:
-        """Give an account another budget. For the owner only; the change is recorded.
+    def change_budget(
+        self, account: str, budget: GuaranteeLike | None = None, *, question_cap: float | None = None
+    ) -> None:
+        """Give an account another budget or cap of a question. For the owner only; the change is recorded.
 
         A template's new budget holds for accounts opened from then on. Parts that had the old one get the new one.
 
@@ -166,16 +173,21 @@ class Ledger(ABC):
         ----------
         account : str
             The account or template.
-        budget : Guarantee, number, (epsilon, delta) pair or dict
-            The new budget, of the same definition and at least what is spent.
+        budget : Guarantee, number, (epsilon, delta) pair or dict, optional
+            The new budget, of the same definition and at least what is spent. Default: as before.
+        question_cap : float, optional
+            The epsilon that one question may cost if its asker names none. Default: as before.
 
         Raises
         ------
         InvalidRequest
             If the account is not open, or the budget is too small or of another definition.
         """
-        name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(partial(posting.change_budget, name=name, budget=amount))
+        name, cap = check_name(account, template=True), check_question_cap(question_cap)
+        amount = None if budget is None else check_budget(budget)
+        if amount is None and cap is None:
+            raise InvalidRequest("Expected a budget or a question_cap", do="Pass at least one of them")
+        self._write(partial(posting.change_budget, name=name, budget=amount, question_cap=cap))
 
     def parts(self, account: str, *, by: str | None = None) -> list[str]:
         """Return the accounts that are parts of this one.
@@ -267,6 +279,35 @@ class Ledger(ABC):
         """
         name = check_name(account, template=True)
         return posting.promise_of(self._read(partial(posting.find_account, name=name)).budget)
+
+    def question_cap(self, account: str) -> QuestionCap:
+        """Return the epsilon that one question may cost if its asker names none.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+
+        Returns
+        -------
+        QuestionCap
+            A fraction with the words for a receipt.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open and no template opens it.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> print(ledger.question_cap("dataset:flights").note)
+        epsilon 0.1, a tenth of the budget of 'dataset:flights'; max_epsilon= raises it
+        """
+        name = check_name(account, template=True)
+        return self._read(partial(posting.find_account, name=name)).cap_of_question()
 
     def spent(self, account: str) -> Loss:
         """Return what is charged to an account: settled bills, and open holds at their worst case.

@@ -57,12 +57,19 @@ def find_account(page: LedgerPage, name: str) -> LedgerAccount:
     return replace(_find_template(page, name), name=name) if account is None else account
 
 
-def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
-    """Open an account, or find it open with the same budget."""
+def open_account(page: LedgerPage, name: str, budget: Guarantee, question_cap: Fraction | None = None) -> None:
+    """Open an account, or find it open with the same budget, and with this cap of a question if one is given."""
     account = page.sound_account(name)
     if account is None:
-        _write_account(page, name, budget)
-    elif promise_of(account.budget) != budget:
+        _write_account(page, name, budget, question_cap=question_cap)
+        return
+    if question_cap not in (None, account.question_cap):
+        raise InvalidRequest(
+            f"Expected one question of account {name!r} to cost at most {account.cap_of_question().note}",
+            got=float(question_cap or 0),
+            do="Leave question_cap, or have the owner call change_budget",
+        )
+    if promise_of(account.budget) != budget:
         raise InvalidRequest(
             f"Expected account {name!r} to have the budget it was opened with, {account.budget}",
             got=str(budget),
@@ -93,7 +100,7 @@ def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget
             do="Describe the dataset as before",
         )
     for name in new:
-        _write_account(page, name, amount, part=part)
+        _write_account(page, name, amount, part=part, question_cap=whole.question_cap)
 
 
 def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> bool:
@@ -111,20 +118,25 @@ def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee |
     return True
 
 
-def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:
-    """Give an account another budget, and the parts that had the old one too. The change stands in the chain."""
+def change_budget(page: LedgerPage, name: str, budget: Guarantee | None, question_cap: Fraction | None = None) -> None:
+    """Give an account another budget or cap of a question, and the parts that had the old ones too.
+
+    The change stands in the chain. What is None stays.
+    """
     account = page.sound_account(name)
     if account is None:
         raise _unknown_account(name)
-    changed = account.with_budget(budget, entry=page.next_sequence())
+    changed = account.with_budget(promise_of(account.budget) if budget is None else budget, entry=page.next_sequence())
+    changed = changed if question_cap is None else replace(changed, question_cap=question_cap)
     page.post(
         EntryKind.BUDGET,
-        {"account": name, "budget": changed.budget.to_json(), "spent": _losses_to_json({name: changed.spent})},
+        {"account": name, "budget": changed.terms, "spent": _losses_to_json({name: changed.spent})},
     )
     page.put_account(changed)
     for part in page.parts_of(name):
-        if promise_of(part.budget) == promise_of(account.budget):
-            change_budget(page, part.name, budget)
+        same = promise_of(part.budget) == promise_of(account.budget)
+        if same or question_cap is not None:
+            change_budget(page, part.name, budget if same else None, question_cap)
 
 
 def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
@@ -139,7 +151,13 @@ def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
 
 
 def _write_account(
-    page: LedgerPage, name: str, budget: Guarantee, *, template: str | None = None, part: AccountPart | None = None
+    page: LedgerPage,
+    name: str,
+    budget: Guarantee,
+    *,
+    template: str | None = None,
+    part: AccountPart | None = None,
+    question_cap: Fraction | None = None,
 ) -> LedgerAccount:
     """Record a new account."""
     # One that a template opens adds up as its template, which version 0.1 may have opened for plain sums.
@@ -150,9 +168,9 @@ def _write_account(
             budget = ComposedGuarantee.of(budget, orders=above.orders)
         elif above is None and ComposedGuarantee.suits(budget):
             budget = ComposedGuarantee.of(budget)
-    account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part)
+    account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part, question_cap=question_cap)
     spent = _losses_to_json({name: account.spent})
-    body: dict[str, Any] = {"account": name, "budget": budget.to_json(), "template": template, "spent": spent}
+    body: dict[str, Any] = {"account": name, "budget": account.terms, "template": template, "spent": spent}
     if part is not None:
         body["part"] = {"of": part.of, "by": part.by, "touching": part.touching}
     page.post(EntryKind.OPEN, body)
@@ -258,7 +276,8 @@ def take_hold(
         account = page.sound_account(name)
         if account is None:
             template = _find_template(page, name)
-            account = _write_account(page, name, template.budget, template=template.name)
+            cap = template.question_cap
+            account = _write_account(page, name, template.budget, template=template.name, question_cap=cap)
         accounts.append(account)
     accounts = [_choose_sum(page, account, up_to or worst_case, event, before) for account in accounts]
     most = up_to or worst_case
@@ -305,9 +324,11 @@ def _choose_sum(
             return account
     except InvalidRequest:  # plain sums have no price for it, so it is too large for this account
         return account
-    chosen = LedgerAccount.open_empty(account.name, plain, entry=page.next_sequence())
+    chosen = LedgerAccount.open_empty(
+        account.name, plain, entry=page.next_sequence(), question_cap=account.question_cap
+    )
     spent = _losses_to_json({account.name: chosen.spent})
-    page.post(EntryKind.BUDGET, {"account": account.name, "budget": plain.to_json(), "spent": spent})
+    page.post(EntryKind.BUDGET, {"account": account.name, "budget": chosen.terms, "spent": spent})
     page.put_account(chosen)
     return chosen
 

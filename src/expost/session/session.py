@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -16,6 +17,7 @@ from expost.core import (
     Loss,
     PlanContext,
     Query,
+    QuestionCap,
     Receipt,
     Release,
     as_guarantee,
@@ -24,7 +26,7 @@ from expost.core import (
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
-from expost.ledger.ledger_account import check_budget, check_name
+from expost.ledger.ledger_account import check_budget, check_name, check_question_cap
 from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
@@ -51,9 +53,9 @@ class Session(StatisticMethods):
     """Answers statistics about a dataset and pays for them from a budget kept in a ledger.
 
     Every statistic takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
-    accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: all
-    that is left). The ledger is charged before an answer leaves. Asking again is free, asking for more accuracy pays
-    the difference.
+    accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: the
+    question cap of the account, a tenth of its budget). The ledger is charged before an answer leaves. Asking again is
+    free, asking for more accuracy pays the difference.
 
     Parameters
     ----------
@@ -62,6 +64,8 @@ class Session(StatisticMethods):
     budget : float, (float, float), dict or Guarantee, optional
         The dataset's budget: an epsilon, a pair (epsilon, delta), ``{"rho": 0.1}``, ``{"mu": 1}`` or a guarantee. It
         opens the dataset's account in a new ledger, and may be left out if the ledger has the account.
+    question_cap : float, optional
+        The epsilon that one question may cost if its asker names none, for a new account. Default: a tenth of the budget.
     ledger : str, path or Ledger, optional
         Where charges are recorded. Default: in memory.
     analyst : str, optional
@@ -98,6 +102,7 @@ class Session(StatisticMethods):
         dataset: Dataset,
         budget: Budget = None,
         *,
+        question_cap: float | None = None,
         ledger: Any = None,
         analyst: str | None = None,
         analyst_budget: Budget = None,
@@ -120,8 +125,8 @@ class Session(StatisticMethods):
         budgets = {f"dataset:{dataset.name or 'table'}": (budget, "budget")}
         if analyst is not None:
             budgets[f"analyst:{analyst}"] = (analyst_budget, "analyst_budget")
-        self._ledger = _open_accounts(budgets, ledger)
         about, *also = budgets
+        self._ledger = _open_accounts(budgets, ledger, {about: check_question_cap(question_cap)})
         self._about: tuple[str, ...] = (about,)
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
@@ -310,10 +315,18 @@ class Session(StatisticMethods):
         released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
         return released
 
-    def _answer_query(self, query: Query, source: Any = None, request_id: str | None = None) -> Release[Any]:
-        """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source."""
+    def _answer_query(
+        self, query: Query, source: Any = None, request_id: str | None = None, cap: QuestionCap | None = None
+    ) -> Release[Any]:
+        """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source.
+
+        ``cap`` is the question cap that the query has because its asker named none; the receipt states it.
+        """
         if source is None and getattr(query, "keys_first", None) is not None:
             return self.ask(query, request_id=request_id)
+        if cap is None:
+            asked = getattr(getattr(query, "query", query), "max_epsilon", None)
+            cap = asked if isinstance(asked, QuestionCap) else None
         with self._earlier_releases() if source is None else nullcontext() as cache:
             release = answer(
                 query,
@@ -326,6 +339,7 @@ class Session(StatisticMethods):
                 request_id=request_id,
                 place=self._place,
                 protected=None if self._unit_known else self._protected,
+                notes=None if cap is None else {"question cap": cap.note},
             )
         self._unit_known = True
         return release
@@ -363,7 +377,23 @@ class Session(StatisticMethods):
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         public = public_fit_terms(estimator, public_validation)
-        return estimator.fit_with(self._answer_query, self.dataset, features=features, target=target, **public)
+        with self._capped(estimator) as cap:
+            pay = partial(self._answer_query, cap=cap)
+            return estimator.fit_with(pay, self.dataset, features=features, target=target, **public)
+
+    @contextmanager
+    def _capped(self, estimator: Any) -> Iterator[QuestionCap | None]:
+        """Lend an estimator without a cap, which asks for an accuracy, the question cap of the accounts that pay."""
+        level = [getattr(estimator, name, None) for name in ("epsilon", "noise_multiplier")]
+        if getattr(estimator, "max_epsilon", 1) is not None or level != [None, None]:
+            yield None
+            return
+        # The cap is that of this session, not of the estimator: another one may pay for its next fit.
+        estimator.max_epsilon = cap = self._question_cap()
+        try:
+            yield cap
+        finally:
+            estimator.max_epsilon = None
 
     def price(
         self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[QuotedTerms]
@@ -417,7 +447,8 @@ class Session(StatisticMethods):
         self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
-        query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
+        with self._capped(estimator):
+            query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
         return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))
@@ -427,13 +458,16 @@ class Session(StatisticMethods):
         entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
         return (entry.receipt for entry in entries if entry.receipt is not None)
 
-    def _epsilon_left(self) -> Fraction:
-        left = min(
-            loss.amounts().get("epsilon", Fraction(1)) for loss in list(map(self._ledger.remaining, self.accounts))
-        )
-        if left <= 0:
-            raise InvalidRequest("The budget is used up", do="Raise the budget")
-        return left
+    def _question_cap(self) -> QuestionCap:
+        """Return the smallest question cap of the accounts that pay, or what is left if that is less."""
+        cap = min(map(self._ledger.question_cap, self.accounts))
+        for account in self.accounts:
+            left = self._ledger.remaining(account).amounts().get("epsilon")
+            if left is not None and left <= 0:
+                raise InvalidRequest(f"The budget of {account!r} is used up", do="Have the owner raise the budget")
+            if left is not None and left < cap:
+                cap = QuestionCap(left, f"all that is left of {account!r}")
+        return cap
 
     # The books ---------------------------------------------------------------------------------------------------
 
@@ -514,7 +548,9 @@ class Session(StatisticMethods):
         return f"Session({about!r}, remaining {left.text(down=True)}{limit})"
 
 
-def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger:
+def _open_accounts(
+    budgets: dict[str, tuple[Budget, str]], where: Any, question_caps: dict[str, Fraction | None]
+) -> Ledger:
     """Open a ledger and accounts in it. All arguments are checked first: a refusal leaves no file behind."""
     guarantees = {
         check_name(account): None if budget is None else check_budget(as_guarantee(budget, argument))
@@ -531,7 +567,7 @@ def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger
         raise without_budget(unopened)
     for account, budget in guarantees.items():
         if budget is not None:
-            ledger.open_account(account, budget)
+            ledger.open_account(account, budget, question_cap=question_caps.get(account))
         elif account not in ledger.accounts():
             raise without_budget(account)
         if ledger.whole_of(account) is not None:

@@ -144,7 +144,8 @@ class SummaryPlan(QueryPlan):
 
     def climb(self, sealed: list[Any], bits: BitSource | None = None) -> Release[Groups]:
         """Release the columns; each may also spend what those before it have left over."""
-        spare, parts, bills = Fraction(0), [], []
+        spare, parts = Fraction(0), []
+        bills: list[Fraction] = []
         for number, (plan, each) in enumerate(zip(self.plans, sealed, strict=True)):
             raised = plan.raise_cap(spare)
             if self.stages is not None and plan.first_stage is not None:

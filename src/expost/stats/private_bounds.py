@@ -300,11 +300,11 @@ class BoundsFirstPlan:
             return AnswerRelease(None, failed)
         if self.held is not None:
             stages = self.held.after(self.bounds_plan.query.epsilon)
-            first = plan.first_stage if isinstance(plan, StagedPlan) else None
-            needed = plan.worst_case.amounts()["epsilon"] if first is None else first
+            needed = plan.worst_case.amounts()["epsilon"]
+            if isinstance(plan, StagedPlan) and plan.first_stage is not None:
+                needed, plan = plan.first_stage, plan.in_stages(stages)
             if stages.held_after(needed) < needed:
                 return AnswerRelease(None, failed)
-            plan = plan if first is None else plan.in_stages(stages)
         answer = plan.climb(plan.measure(dataset), bits)
         parts = {"bounds": self.bounds_plan.query.epsilon, "question": answer.receipt.bill.amounts()["epsilon"]}
         how = {name: found.receipt.terms[name] for name in ("bins", "threshold")}

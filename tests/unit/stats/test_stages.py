@@ -165,5 +165,6 @@ def test_a_climb_ends_where_others_have_taken_the_rest():
     receipt = caught.value.release.receipt
 
     assert receipt.bill.epsilon <= Fraction(8, 10) / 16
-    assert "no more than epsilon 0.05" in receipt.terms["stopped"]
+    assert "no more than epsilon 0.05" in receipt.terms["not reserved"]
+    assert "no more than epsilon 0.05" in str(caught.value)
     assert session.spent().within(epsilon(1))
