@@ -336,6 +336,8 @@ class Ledger(ABC):
     def remaining(self, account: str) -> Loss:
         """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
 
+        It prints rounded down, so never as more than there is.
+
         Parameters
         ----------
         account : str
@@ -351,7 +353,7 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name)))
+        return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name))).as_balance()
 
     # Holds
 

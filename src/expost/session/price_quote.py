@@ -29,6 +29,8 @@ class PriceQuote:
         The most that the answer can cost.
     likely : Loss or None
         A guess from earlier receipts; None if there is nothing to guess from.
+    above_cap : str, default ""
+        The question cap that the price is above of, in public words; empty if it is within.
 
     Examples
     --------
@@ -39,10 +41,12 @@ class PriceQuote:
     question: str
     worst_case: Loss
     likely: Loss | None
+    above_cap: str = ""
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
-        return f"{self.question}: at most {self.worst_case}, {guess}"
+        above = f"; {self.above_cap}" if self.above_cap else ""
+        return f"{self.question}: at most {self.worst_case}, {guess}{above}"
 
 
 class QuotedTerms(TypedDict, total=False):

@@ -26,7 +26,7 @@ from expost.core import (
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
-from expost.ledger.ledger_account import check_budget, check_name, check_question_cap
+from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
 from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
@@ -324,9 +324,7 @@ class Session(StatisticMethods):
         """
         if source is None and getattr(query, "keys_first", None) is not None:
             return self.ask(query, request_id=request_id)
-        if cap is None:
-            asked = getattr(getattr(query, "query", query), "max_epsilon", None)
-            cap = asked if isinstance(asked, QuestionCap) else None
+        cap = _default_cap(query) if cap is None else cap
         with self._earlier_releases() if source is None else nullcontext() as cache:
             release = answer(
                 query,
@@ -425,7 +423,7 @@ class Session(StatisticMethods):
         >>> from expost import Dataset
         >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
         >>> print(session.price("count", within=10))
-        count of rows: at most epsilon 0.2844, probably about epsilon 0.2844
+        count of rows: at most epsilon 0.2844, probably about epsilon 0.2844; more than epsilon 0.1, a tenth of the ...
         >>> session.price("count", withim=10)
         Traceback (most recent call last):
         expost.core.errors.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
@@ -434,13 +432,24 @@ class Session(StatisticMethods):
         if hasattr(statistic, "fit_with"):
             return self._price_fit(statistic, **given)
         query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
+        above = ""
         with self._earlier_releases() as cache:
-            plan = query.plan(self.dataset, PlanContext(cache, self._paying_definitions()))
+            context = PlanContext(cache, self._paying_definitions())
+            try:
+                plan = query.plan(self.dataset, context)
+            except BudgetExceeded:
+                cap = _default_cap(query)
+                if cap is None:
+                    raise
+                # Here a price above the question cap is the answer, not a refusal.
+                above = f"more than {cap.note}"
+                query = self.build_query(statistic, *subject, **given, max_epsilon=LARGEST_QUESTION_CAP)
+                plan = query.plan(self.dataset, context)
         question = question_in_part(query.question, self._place)
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
         likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        return PriceQuote(question, plan.worst_case, likely)
+        return PriceQuote(question, plan.worst_case, likely, above)
 
     @explain_arguments
     def _price_fit(
@@ -482,9 +491,15 @@ class Session(StatisticMethods):
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """Return what is left for a query: the least of all accounts that pay and count as the dataset's does."""
-        left = [self._ledger.remaining(account) for account in self.accounts]
-        return _each_amount(min, [each for each in left if each.definition == left[0].definition])
+        """Return what is left for a query: the least of all accounts that pay and count as the dataset's does.
+
+        It prints rounded down, with the name of the account if that is not the dataset's.
+        """
+        left = {account: self._ledger.remaining(account) for account in self.accounts}
+        definition = left[self._about[0]].definition
+        alike = {account: each for account, each in left.items() if each.definition == definition}
+        least = min(alike, key=lambda account: next(iter(alike[account].amounts().values())))
+        return _each_amount(min, list(alike.values())).as_balance(None if least in self._about else least)
 
     def spent(self) -> Loss:
         """Return what the dataset's or the part's account has paid or holds; of several windows, the most."""
@@ -542,10 +557,7 @@ class Session(StatisticMethods):
 
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
-        left = self.remaining()
-        least = next((name for name in self.accounts if self._ledger.remaining(name) == left), self._about[0])
-        limit = "" if least in self._about else f" of {least!r}"
-        return f"Session({about!r}, remaining {left.text(down=True)}{limit})"
+        return f"Session({about!r}, remaining {self.remaining()})"
 
 
 def _open_accounts(
@@ -574,6 +586,12 @@ def _open_accounts(
             # Charges of a part count in the whole only as far as they are the largest: not for a whole table.
             raise InvalidRequest("Expected the name of a table, not of a part", got=account, do="Use Session.part(...)")
     return ledger
+
+
+def _default_cap(query: Any) -> QuestionCap | None:
+    """Return the question cap that a query has because its asker named none."""
+    asked = getattr(getattr(query, "query", query), "max_epsilon", None)
+    return asked if isinstance(asked, QuestionCap) else None
 
 
 def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:

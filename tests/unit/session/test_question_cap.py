@@ -148,3 +148,25 @@ def test_a_cap_survives_pickling_and_stays_a_number():
 
     assert cap == Fraction(1, 10)
     assert cap.note == "epsilon 0.1, here; max_epsilon= raises it"
+
+
+def test_a_price_above_the_cap_is_told_and_not_refused():
+    quote = Session(people(), 1).price("count", within=10)
+
+    assert quote.worst_case.epsilon > Fraction(1, 10)
+    assert str(quote).endswith(
+        "more than epsilon 0.1, a tenth of the budget of 'dataset:people'; max_epsilon= raises it"
+    )
+    with pytest.raises(BudgetExceeded, match=r"above max_epsilon=0\.2"):
+        Session(people(), 1).price("count", within=10, max_epsilon=0.2)
+
+
+def test_what_is_left_prints_rounded_down_and_named_everywhere():
+    session = Session(people(), 1, analyst="ann", analyst_budget=0.5)
+    session.count(epsilon=Fraction(1, 3))
+
+    assert str(session.remaining()) == "epsilon 0.1666 of 'analyst:ann'"
+    assert repr(session) == "Session('dataset:people', remaining epsilon 0.1666 of 'analyst:ann')"
+    assert str(session.ledger.remaining("dataset:people")) == "epsilon 0.6666"
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 0\.1666 in account 'analyst:ann'"):
+        session.sum("age", epsilon=0.4)
