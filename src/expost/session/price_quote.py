@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NoReturn, TypedDict
 
@@ -41,7 +41,7 @@ class PriceQuote:
     question: str
     worst_case: Loss
     likely: Loss | None
-    above_cap: str = ""
+    above_cap: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"

@@ -449,7 +449,7 @@ class Session(StatisticMethods):
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
         likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        return PriceQuote(question, plan.worst_case, likely, above)
+        return PriceQuote(question, plan.worst_case, likely, above_cap=above)
 
     @explain_arguments
     def _price_fit(
