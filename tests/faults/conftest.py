@@ -55,6 +55,6 @@ def drive():
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(HERE / "crash_driver.py"), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=200)
+        return subprocess.run(command, capture_output=True, text=True, timeout=3000)
 
     return run
