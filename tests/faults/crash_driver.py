@@ -42,12 +42,16 @@ def measure() -> int:
     return exact + noise
 
 
-def spend(ledger: Ledger, tell, *, careless: bool, accounts=ACCOUNTS) -> None:
-    """The way of one answer about a part; a careless spender lets it leave before the bill is written."""
-    hold = ledger.hold(accounts, PureLoss(STAGE), question="count", up_to=PureLoss(WORST))
-    tell("held", hold.id)
-    with contextlib.suppress(BudgetExceeded):  # others were faster: it stays with its stage
-        hold = ledger.extend(hold, PureLoss(WORST))
+def spend(ledger: Ledger, tell, *, careless: bool, accounts=ACCOUNTS, staged: bool = True) -> None:
+    """Spend for one answer about a part; a careless spender lets it leave before the bill is written."""
+    if staged:
+        hold = ledger.hold(accounts, PureLoss(STAGE), question="count", up_to=PureLoss(WORST))
+        tell("held", hold.id)
+        with contextlib.suppress(BudgetExceeded):  # others were faster: it stays with its stage
+            hold = ledger.extend(hold, PureLoss(WORST))
+            tell("held", hold.id)
+    else:
+        hold = ledger.hold(accounts, PureLoss(WORST), question="count")
         tell("held", hold.id)
     answer = measure()
     if careless:
@@ -207,7 +211,7 @@ def together(ledger: Ledger, choices: list) -> list:
     """Processes that each spend from their accounts until refused; all connect first, then a gate opens for all."""
     waiting, gate = os.pipe()
 
-    def until_refused(accounts):
+    def until_refused(number, accounts):
         def run(tell):
             os.close(gate)
             ledger.budget(WHOLE)
@@ -215,14 +219,14 @@ def together(ledger: Ledger, choices: list) -> list:
             os.read(waiting, 1)
             while True:
                 try:
-                    spend(ledger, tell, careless=False, accounts=accounts)
+                    spend(ledger, tell, careless=False, accounts=accounts, staged=number % 4 == 0)
                 except BudgetExceeded:  # passes if it was only for the holds of others
                     if used_up(ledger, accounts):
                         return
 
         return run
 
-    spenders = [Spender(until_refused(accounts)) for accounts in choices]
+    spenders = [Spender(until_refused(number, accounts)) for number, accounts in enumerate(choices)]
     for spender in spenders:
         spender.first_word()
     os.close(gate)

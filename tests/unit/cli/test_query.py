@@ -286,7 +286,7 @@ def described(folder, tmp_path):
 
 
 def test_a_description_beside_the_data_is_used_so_that_the_question_is_short(described) -> None:
-    words = ["count", "--by", "origin", "--within", "50%", "--unit", "tailnum", "--budget", "1"]
+    words = ["count", "--by", "origin", "--within", "50%", "--max-epsilon", "1", "--unit", "tailnum", "--budget", "1"]
 
     result = run(described, "query", *words, "--json", ledger="flights.ledger")
 
