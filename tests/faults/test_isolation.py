@@ -50,12 +50,12 @@ def hold_together(ledgers, *, between):
 
 def test_a_writer_is_serializable_and_holds_the_lock(postgres_place):
     def seen(page):
-        ask = page._connection.exec_driver_sql
-        level = ask("SHOW transaction_isolation").scalar_one()
-        locks = ask(
+        ask = page._statements.find_row
+        (level,) = ask("SHOW transaction_isolation")
+        (locks,) = ask(
             "SELECT count(*) FROM pg_locks WHERE relation = 'ledger_entries'::regclass AND mode = 'ExclusiveLock'"
             " AND granted AND pid = pg_backend_pid()"
-        ).scalar_one()
+        )
         return level, locks
 
     with open_ledger(postgres_place) as ledger:

@@ -35,6 +35,16 @@ __all__ = [
 ]
 
 
+_NAMES: dict[type[Any], tuple[str, ...]] = {}  # of the numbers of a definition; a ledger reads them for every charge
+
+
+def _names_of(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of the numbers of a definition."""
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return _NAMES[kind]
+
+
 @dataclass(frozen=True)
 class Terms:
     """The numbers of one definition of privacy; ``definition`` names it."""
@@ -42,13 +52,13 @@ class Terms:
     definition: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for name in _names_of(type(self)):
             # Exact from here on: sums of floats would drift, and a budget must end where it was set.
-            object.__setattr__(self, field.name, read_amount(getattr(self, field.name), field.name))
+            object.__setattr__(self, name, read_amount(getattr(self, name), name))
 
     def amounts(self) -> dict[str, Fraction]:
         """Return each number under its name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in _names_of(type(self))}
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, with rationals as ``"p/q"``, so nothing is lost."""

@@ -7,11 +7,12 @@ replays all of its chain; an open handle goes on with the entries that came sinc
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
@@ -22,6 +23,7 @@ from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
 
 __all__ = ["ChainReplay"]
 
+_SHORT_DENOMINATOR = 10**18  # a positive amount below 10^-18 has a longer one
 _MOST_KNOWN = 4096  # charges that an account remembers: the same caps and bills come again and again
 
 
@@ -36,6 +38,7 @@ class ReplayedTotal:
     part: tuple[str, str, int] | None
     question_cap: Fraction | None = None
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
+    _limits: dict[str, Fraction] | None = field(default=None, compare=False, repr=False)
 
     def held_amounts(self, stated: Mapping[str, Any], held: _Terms) -> dict[str, Fraction]:
         """Return what a hold is charged; the entry must state no less than the price of what was held."""
@@ -53,19 +56,30 @@ class ReplayedTotal:
 
     def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
         """Return the stated charge if it covers its price. The same charges come again and again: they are remembered."""
-        known = (canonical_json(stated) if "costs" in stated or "curve" in stated else tuple(stated.items()), key)
-        if known not in self._known:
+        known = (_key_of(stated), key)
+        found = self._known.get(known)
+        if found is None:
             if len(self._known) > _MOST_KNOWN:
                 self._known.clear()
             charge = read_total(stated)
             if not rule_for(self.budget).covers(charge, price()):
                 raise ValueError("not the charge of the rule")
-            self._known[known] = charge.amounts()
-        return self._known[known]
+            found = self._known[known] = charge.amounts()
+        return found
 
     def fits(self) -> bool:
         """Return whether the total keeps the budget."""
-        return rule_for(self.budget).fits(rule_for(self.budget).zero.with_amounts(self.spent))
+        if isinstance(self.budget, ComposedGuarantee):
+            return rule_for(self.budget).fits(rule_for(self.budget).zero.with_amounts(self.spent))
+        if self._limits is None:
+            self._limits = self.budget.amounts()
+        if self._limits.keys() != self.spent.keys():
+            return False
+        for name, limit in self._limits.items():  # whole numbers are compared three times as fast as fractions
+            amount = self.spent[name]
+            if amount.numerator * limit.denominator > limit.numerator * amount.denominator:
+                return False
+        return True
 
 
 @dataclass(slots=True)
@@ -193,7 +207,7 @@ class ChainReplay:
             ):
                 raise ValueError("limits of other shares than the account was opened with")
         self.totals[entry.body["account"]] = replace(
-            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}
+            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}, _limits=None
         )
 
     def _take_hold(self, entry: LedgerEntry) -> None:
@@ -205,8 +219,11 @@ class ChainReplay:
                 charge = total.held_amounts(stated, held)
             else:  # one stage of what the run may come to
                 charge = total.settled_amounts(stated, held, stage, "")
-            freed = read_total(released[name]).amounts() if name in released else dict.fromkeys(charge, Fraction(0))
-            total.own = {each: round_total(old + charge[each] - freed[each]) for each, old in total.own.items()}
+            freed = _read_amounts(_key_of(released[name])) if name in released else {}
+            total.own = {
+                each: _add_amount(old, charge[each] - freed[each] if freed else charge[each])
+                for each, old in total.own.items()
+            }
         self._add_up_totals(entry)
         # Entries from before units were kept state none, and one about another account decides nothing.
         stated = entry.body.get("protected")
@@ -247,12 +264,13 @@ class ChainReplay:
         outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
         for name, stated in entry.body["charges"].items():
             # One charge at a time: a question about a thousand windows has a thousand.
-            total, reserved = self.totals[name], read_total(held.body["charges"][name]).amounts()
+            total, reserved = self.totals[name], _read_amounts(_key_of(held.body["charges"][name]))
             charge = total.settled_amounts(stated, terms, bill, outcome)
-            total.own = {each: round_total(old + charge[each] - reserved[each]) for each, old in total.own.items()}
+            total.own = {each: _add_amount(old, charge[each] - reserved[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
+        about = _unit_of(entry.body["receipt"])
         for name in entry.accounts:
-            self.protected.setdefault(name, _unit_of(entry.body["receipt"]))
+            self.protected.setdefault(name, about)
 
     def _take_over_hold(self, entry: LedgerEntry) -> None:
         held = self.pending[entry.body["hold"]]
@@ -275,7 +293,8 @@ class ChainReplay:
         held = self.pending.pop(entry.body["hold"])
         if entry.body["charges"].keys() != held.body["charges"].keys():
             raise ValueError("closed for other accounts than held")
-        self.holds[held.sequence] = replace(self.holds[held.sequence], state=state, closed_by=entry.sequence)
+        row = self.holds[held.sequence]
+        self.holds[held.sequence] = HoldRow(row.entry, row.request_id, row.ticket, state, entry.sequence)
         return held
 
     def _add_up_totals(self, entry: LedgerEntry) -> None:
@@ -301,8 +320,7 @@ class ChainReplay:
             raise ValueError("totals that are not stated")
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(NamedTuple):
     """What a hold states about its run, as texts: equal terms have equal prices."""
 
     worst_case: Hashable
@@ -354,7 +372,19 @@ def _states_amounts(stated: Mapping[str, Any], amounts: Mapping[str, Fraction]) 
 
 def _key_of(loss: Mapping[str, Any]) -> Hashable:
     """Return a hashable form of a loss in JSON."""
-    return canonical_json(loss) if "curve" in loss else tuple(loss.items())
+    return canonical_json(loss) if "curve" in loss or "costs" in loss else tuple(loss.items())
+
+
+@functools.lru_cache(maxsize=_MOST_KNOWN)
+def _read_amounts(key: Hashable) -> dict[str, Fraction]:
+    """Return the numbers of a charge. It is shared: nobody may change it."""
+    return read_total(json.loads(key) if isinstance(key, str) else dict(key)).amounts()  # type: ignore[call-overload]
+
+
+def _add_amount(total: Fraction, charge: Fraction) -> Fraction:
+    """Return a sum as totals are stored; nothing with a short denominator is so small that it would be rounded."""
+    amount = total + charge
+    return amount if amount.denominator <= _SHORT_DENOMINATOR else round_total(amount)
 
 
 def _loss_of(key: Hashable) -> Loss:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from expost.core import InvalidRequest, LedgerUnsound, MissingExtra
 from expost.ledger.ledger_page import unsound_ledger
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, busy_ledger, call_weakly
+from expost.ledger.statement_runner import StatementRunner
 
 __all__ = ["PostgresLedger"]
 
@@ -36,6 +37,8 @@ _EXPLANATIONS = {
     "P0": ("its entries only grow", "Restore the ledger"),
 }
 
+
+_ALONE, _LOCK = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "LOCK TABLE ledger_entries IN EXCLUSIVE MODE"
 
 # A value set in the transaction outlives a reload of the settings; a stronger one than "on" stays.
 _MAKE_DURABLE = (
@@ -103,24 +106,21 @@ class PostgresLedger(SqlLedger):
     def _start(self, connection: Connection, *, writing: bool) -> None:
         if writing:
             # LOCK TABLE takes no snapshot: the one taken after it sees all that was committed while it waited.
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
-            connection.exec_driver_sql("LOCK TABLE ledger_entries IN EXCLUSIVE MODE")
-            self._make_durable(connection)
+            self._make_durable(connection, f"{_ALONE}; {_LOCK}; ")
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-    def _make_durable(self, connection: Connection) -> None:
+    def _make_durable(self, connection: Connection, first: str = "") -> None:
         """Make this commit wait for the disk, even if the server's settings are reloaded meanwhile."""
-        row = connection.exec_driver_sql(_MAKE_DURABLE).mappings().one()
-        _check_durable({name: row[name] for name in _DURABLE_SETTINGS})
+        ((settings,),) = StatementRunner(connection).run_script(first + _MAKE_DURABLE)
+        _check_durable(dict(zip(_DURABLE_SETTINGS, settings, strict=False)))
 
     def _lock_tables(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
         self._make_durable(connection)
 
     def _check_schema(self, connection: Connection) -> None:
-        foreign, own = connection.exec_driver_sql(_FOREIGN).one()
-        if foreign or own != 1:
+        if StatementRunner(connection).find_row(_FOREIGN) != (0, 1):
             raise unsound_ledger("its tables and triggers are not those of a ledger")
 
     def _is_passing(self, error: Exception) -> bool:

@@ -24,6 +24,7 @@ from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.secret import Safe
 from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_tables
+from expost.ledger.statement_runner import CHECK
 from expost.ledger.thread_line import ThreadLine
 from expost.ledger.verification import Report, verify_page
 
@@ -163,7 +164,7 @@ class SqlLedger(Ledger):
             self._check_schema(connection)
             page = SqlPage(connection, self._replay if checked else None)
             before = page.last_entry()
-            if before is None or not before.is_intact:
+            if before is None or not (before == self._replay.last or before.is_intact):
                 raise unsound_ledger("its chain of entries is broken")
             if seen is not None and (before.sequence < seen.sequence or page.find_entry(seen.sequence) != seen):
                 raise unsound_ledger("an entry seen before is gone: the ledger was put back or replaced")
@@ -244,7 +245,9 @@ class SqlLedger(Ledger):
         with self._guard:
             if self._engine is None:
                 self._engine = self._create_engine()
-                event.listen(self._engine, "before_cursor_execute", call_weakly(self._refuse_child, self._side))
+                refuse = call_weakly(self._refuse_child, self._side)
+                event.listen(self._engine, "before_cursor_execute", refuse)
+                self._engine.update_execution_options(**{CHECK: refuse})
                 weakref.finalize(self, _dispose_engine, self._engine, self._process)
             return self._engine
 

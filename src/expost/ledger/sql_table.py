@@ -18,15 +18,11 @@ from sqlalchemy import (
     Connection,
     LargeBinary,
     MetaData,
-    Row,
     Table,
     Text,
-    bindparam,
-    delete,
     insert,
     inspect,
     select,
-    update,
 )
 
 from expost.accounting.budget_rule import read_total, rule_for
@@ -35,6 +31,7 @@ from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.ledger_account import AccountPart, LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
+from expost.ledger.statement_runner import StatementRunner
 
 __all__ = [
     "ACCOUNTS",
@@ -50,6 +47,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+Row = tuple[Any, ...]
 
 # The tables as they stand after all migrations
 
@@ -223,26 +222,43 @@ def _applied_steps(connection: Connection) -> list[str]:
 
 # Rows
 
-# Statements are built once; SQLAlchemy keeps their compiled text.
-_LAST = select(ENTRIES).order_by(ENTRIES.c.sequence.desc()).limit(1)
-_ENTRY = select(ENTRIES).where(ENTRIES.c.sequence == bindparam("key"))
-_CHAIN = select(ENTRIES).order_by(ENTRIES.c.sequence)
-_CHAIN_AFTER = select(ENTRIES).where(ENTRIES.c.sequence > bindparam("key")).order_by(ENTRIES.c.sequence)
-_APPEND = insert(ENTRIES)
-_ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("key"))
-_ALL_ACCOUNTS = select(ACCOUNTS).order_by(ACCOUNTS.c.name)
-_PARTS = select(ACCOUNTS).where(ACCOUNTS.c.part_of == bindparam("key")).order_by(ACCOUNTS.c.name)
-_HOLD = select(HOLDS).where(HOLDS.c.entry == bindparam("key"))
-_HOLD_OF_REQUEST = select(HOLDS).where(HOLDS.c.request_id == bindparam("key"))
-_ALL_HOLDS = select(HOLDS).order_by(HOLDS.c.entry)
-_SECRET = select(SECRETS).where(SECRETS.c.name == bindparam("key"))
-_ALL_SECRETS = select(SECRETS).order_by(SECRETS.c.name)
-_DROP_SECRET = delete(SECRETS).where(SECRETS.c.name == bindparam("key"))
-_CHANGE = {
-    ACCOUNTS: update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("key")),
-    HOLDS: update(HOLDS).where(HOLDS.c.entry == bindparam("key")),
-    SECRETS: update(SECRETS).where(SECRETS.c.name == bindparam("key")),
-}
+
+def _columns_of(table: Table) -> str:
+    return ", ".join(column.name for column in table.c)
+
+
+def _write_put(table: Table, key: str) -> str:
+    """Return the statement that stores a new row or changes the one that has its key."""
+    names = [column.name for column in table.c]
+    values, changes = (
+        ", ".join("?" * len(names)),
+        ", ".join(f"{name} = excluded.{name}" for name in names if name != key),
+    )
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
+_FROM_ENTRIES = f"SELECT {_columns_of(ENTRIES)} FROM ledger_entries"
+_LAST = f"{_FROM_ENTRIES} ORDER BY sequence DESC LIMIT 1"
+_ENTRY = f"{_FROM_ENTRIES} WHERE sequence = ?"
+_CHAIN_AFTER = f"{_FROM_ENTRIES} WHERE sequence > ? ORDER BY sequence LIMIT ?"
+_APPEND = f"INSERT INTO ledger_entries ({_columns_of(ENTRIES)}) VALUES (?, ?, ?, ?, ?, ?)"
+_FROM_ACCOUNTS = f"SELECT {_columns_of(ACCOUNTS)} FROM ledger_accounts"
+_ACCOUNT = f"{_FROM_ACCOUNTS} WHERE name = ?"
+_ALL_ACCOUNTS = f"{_FROM_ACCOUNTS} ORDER BY name"
+_PARTS = f"{_FROM_ACCOUNTS} WHERE part_of = ? ORDER BY name"
+_PUT_ACCOUNT = _write_put(ACCOUNTS, "name")
+_FROM_HOLDS = f"SELECT {_columns_of(HOLDS)} FROM ledger_holds"
+_HOLD = f"{_FROM_HOLDS} WHERE entry = ?"
+_HOLD_OF_REQUEST = f"{_FROM_HOLDS} WHERE request_id = ?"
+_ALL_HOLDS = f"{_FROM_HOLDS} ORDER BY entry"
+_PUT_HOLD = _write_put(HOLDS, "entry")
+_FROM_SECRETS = f"SELECT {_columns_of(SECRETS)} FROM ledger_secrets"
+_SECRET = f"{_FROM_SECRETS} WHERE name = ?"
+_ALL_SECRETS = f"{_FROM_SECRETS} ORDER BY name"
+_PUT_SECRET = _write_put(SECRETS, "name")
+_DROP_SECRET = "DELETE FROM ledger_secrets WHERE name = ?"
 
 
 class SqlPage(LedgerPage):
@@ -253,7 +269,7 @@ class SqlPage(LedgerPage):
     """
 
     def __init__(self, connection: Connection, replay: ChainReplay | None = None) -> None:
-        self._connection = connection
+        self._connection, self._statements = connection, StatementRunner(connection)
         self._replay = replay
         self._last: LedgerEntry | None = None
         self._entries: dict[int, LedgerEntry | None] = {}  # those of this transaction; entries never change
@@ -265,33 +281,34 @@ class SqlPage(LedgerPage):
 
     def last_entry(self) -> LedgerEntry | None:
         if self._last is None:
-            self._last = self._read_one(_LAST, None, _build_entry)
+            self._last = self._read_one(_build_entry, _LAST)
         return self._last
 
     def find_entry(self, sequence: int) -> LedgerEntry | None:
         if self._last is not None and self._last.sequence == sequence:
             return self._last
         if sequence not in self._entries:  # a thousand accounts may rest on one entry
-            self._entries[sequence] = self._read_one(_ENTRY, sequence, _build_entry)
+            self._entries[sequence] = self._read_one(_build_entry, _ENTRY, sequence)
         return self._entries[sequence]
 
     def all_entries(self) -> Iterator[LedgerEntry]:
-        return (_build_row(row, _build_entry) for row in self._connection.execute(_CHAIN))
+        return self.entries_after(-1)
 
     def entries_after(self, sequence: int) -> Iterator[LedgerEntry]:
         """Yield the entries with larger numbers in order."""
-        return (_build_row(row, _build_entry) for row in self._connection.execute(_CHAIN_AFTER, {"key": sequence}))
+        rows = self._statements.rows_after(_CHAIN_AFTER, sequence, key=lambda row: int(row[0]))
+        return (_build_row(row, _build_entry) for row in rows)
 
     def append_entry(self, entry: LedgerEntry) -> None:
-        values = {name: getattr(entry, name) for name in ("sequence", "text", "previous", "hash")}
-        self._connection.execute(_APPEND, values | {"kind": entry.kind.value, "at": entry.recorded})
+        values = (entry.sequence, entry.kind.value, entry.recorded, entry.text, entry.previous, entry.hash)
+        self._statements.run(_APPEND, *values)
         self._last = entry
         self.appended.append(entry)
 
     def find_account(self, name: str) -> LedgerAccount | None:
         if name in self._found:
             return self._found[name]
-        found = self._read_one(_ACCOUNT, name, _build_account)
+        found = self._read_one(_build_account, _ACCOUNT, name)
         if self._replay is not None:
             self._check_accounts([] if found is None else [found], {name} & self._account_names(self._replay))
             self._found[name] = found
@@ -302,16 +319,20 @@ class SqlPage(LedgerPage):
         return super().sound_account(name) if self._replay is None else self.find_account(name)
 
     def all_accounts(self) -> list[LedgerAccount]:
-        found = self._read_all(_ALL_ACCOUNTS, None, _build_account)
+        found = self._read_all(_build_account, _ALL_ACCOUNTS)
         if self._replay is not None:
             self._check_accounts(found, self._account_names(self._replay))
         return found
 
     def parts_of(self, name: str) -> list[LedgerAccount]:
-        found = self._read_all(_PARTS, name, _build_account)
-        if self._replay is not None:
-            written = {one.name for one in self._accounts.values() if one.part is not None and one.part.of == name}
-            self._check_accounts(found, self._replay.parts.get(name, set()) | written)
+        if self._replay is None:
+            return self._read_all(_build_account, _PARTS, name)
+        written = {one.name for one in self._accounts.values() if one.part is not None and one.part.of == name}
+        names = self._replay.parts.get(name, set()) | written
+        if not names:  # most accounts have none; a row that claims to be one is not in the chain
+            return []
+        found = self._read_all(_build_account, _PARTS, name)
+        self._check_accounts(found, names)
         return found
 
     def _account_names(self, replay: ChainReplay) -> set[str]:
@@ -329,26 +350,24 @@ class SqlPage(LedgerPage):
 
     def put_account(self, account: LedgerAccount) -> None:
         part = account.part
-        values = {
-            "name": account.name,
-            "budget": canonical_json(account.terms),
-            "spent": canonical_json(account.spent.to_json()),
-            "used": account.rule.used(account.spent),
-            "entry": account.entry,
-            "own": canonical_json(account.own.to_json()),
-            "part_of": None if part is None else part.of,
-            "part_by": None if part is None else part.by,
-            "touching": None if part is None else part.touching,
-        }
-        self._put_row(ACCOUNTS, account.name, values)
+        values = (
+            account.name,
+            canonical_json(account.terms),
+            canonical_json(account.spent.to_json()),
+            account.rule.used(account.spent),
+            account.entry,
+            canonical_json(account.own.to_json()),
+            *((None, None, None) if part is None else (part.of, part.by, part.touching)),
+        )
+        self._statements.run(_PUT_ACCOUNT, *values)
         self._accounts[account.name] = account
         self._found.pop(account.name, None)
 
     def find_hold(self, *, entry: int = -1, request_id: str | None = None) -> HoldRow | None:
         if request_id is None:
-            found = self._read_one(_HOLD, entry, _build_hold)
+            found = self._read_one(_build_hold, _HOLD, entry)
         else:
-            found = self._read_one(_HOLD_OF_REQUEST, request_id, _build_hold)
+            found = self._read_one(_build_hold, _HOLD_OF_REQUEST, request_id)
         if self._replay is not None:
             if request_id is not None:
                 mine = (row.entry for row in self._holds.values() if row.request_id == request_id)
@@ -358,24 +377,18 @@ class SqlPage(LedgerPage):
         return found
 
     def all_holds(self) -> list[HoldRow]:
-        found = self._read_all(_ALL_HOLDS, None, _build_hold)
+        found = self._read_all(_build_hold, _ALL_HOLDS)
         if self._replay is not None and {row.entry: row for row in found} != self._replay.holds | self._holds:
             raise unsound_ledger("its holds are not those in the chain")
         return found
 
     def put_hold(self, row: HoldRow) -> None:
-        values = {
-            "entry": row.entry,
-            "request_id": row.request_id,
-            "ticket": row.ticket,
-            "state": row.state.value,
-            "closed_by": row.closed_by,
-        }
-        self._put_row(HOLDS, row.entry, values)
+        values = (row.entry, row.request_id, row.ticket, row.state.value, row.closed_by)
+        self._statements.run(_PUT_HOLD, *values)
         self._holds[row.entry] = row
 
     def find_secret(self, name: str) -> SecretRow | None:
-        found = self._read_one(_SECRET, name, _build_secret)
+        found = self._read_one(_build_secret, _SECRET, name)
         if self._replay is not None:
             if name in self._secrets:
                 sound = found == self._secrets[name]
@@ -386,31 +399,25 @@ class SqlPage(LedgerPage):
         return found
 
     def all_secrets(self) -> list[SecretRow]:
-        return self._read_all(_ALL_SECRETS, None, _build_secret)
+        return self._read_all(_build_secret, _ALL_SECRETS)
 
     def put_secret(self, row: SecretRow) -> None:
-        values = {"name": row.name, "version": row.version, "box": row.box, "entry": row.entry}
-        self._put_row(SECRETS, row.name, values)
+        self._statements.run(_PUT_SECRET, row.name, row.version, row.box, row.entry)
         self._secrets[row.name] = row
 
     def drop_secret(self, name: str) -> None:
-        self._connection.execute(_DROP_SECRET, {"key": name})
+        self._statements.run(_DROP_SECRET, name)
         self._secrets[name] = None
 
-    def _read_one(self, statement: Any, key: Any, build: Callable[[Row[Any]], T]) -> T | None:
-        row = self._connection.execute(statement, None if key is None else {"key": key}).first()
+    def _read_one(self, build: Callable[[Row], T], statement: str, *values: Any) -> T | None:
+        row = self._statements.find_row(statement, *values)
         return None if row is None else _build_row(row, build)
 
-    def _read_all(self, statement: Any, key: Any, build: Callable[[Row[Any]], T]) -> list[T]:
-        rows = self._connection.execute(statement, None if key is None else {"key": key})
-        return [_build_row(row, build) for row in rows]
-
-    def _put_row(self, table: Any, key: Any, values: dict[str, Any]) -> None:
-        if self._connection.execute(_CHANGE[table], values | {"key": key}).rowcount == 0:
-            self._connection.execute(insert(table), values)
+    def _read_all(self, build: Callable[[Row], T], statement: str, *values: Any) -> list[T]:
+        return [_build_row(row, build) for row in self._statements.all_rows(statement, *values)]
 
 
-def _build_row(row: Row[Any], build: Callable[[Row[Any]], T]) -> T:
+def _build_row(row: Row, build: Callable[[Row], T]) -> T:
     """Build the value of a row. A row that cannot be one was not written by a ledger."""
     try:
         return build(row)
@@ -418,13 +425,16 @@ def _build_row(row: Row[Any], build: Callable[[Row[Any]], T]) -> T:
         raise unsound_ledger("a row was not written by a ledger") from None
 
 
-def _build_entry(row: Row[Any]) -> LedgerEntry:
-    sequence, kind, recorded, text, previous, digest = tuple(row)
-    return LedgerEntry(sequence, EntryKind(kind), recorded, text=text, previous=previous, hash=digest)
+_KINDS = {kind.value: kind for kind in EntryKind}
 
 
-def _build_account(row: Row[Any]) -> LedgerAccount:
-    name, budget, spent, used, entry, own, part_of, part_by, touching = tuple(row)
+def _build_entry(row: Row) -> LedgerEntry:
+    sequence, kind, recorded, text, previous, digest = row
+    return LedgerEntry(sequence, _KINDS[kind], recorded, text=text, previous=previous, hash=digest)
+
+
+def _build_account(row: Row) -> LedgerAccount:
+    name, budget, spent, used, entry, own, part_of, part_by, touching = row
     part = None if part_of is None else _read_part(part_of, part_by, touching)
     limit, cap, total, charged = _read_totals(budget, spent, used, own)
     return LedgerAccount(name, limit, total, entry, charged, part, cap)
@@ -450,10 +460,11 @@ def _read_loss(text: str) -> Loss:
 _read_part = lru_cache(maxsize=4096)(AccountPart.check)
 
 
-def _build_hold(row: Row[Any]) -> HoldRow:
-    entry, request_id, ticket, state, closed_by = tuple(row)
+def _build_hold(row: Row) -> HoldRow:
+    entry, request_id, ticket, state, closed_by = row
     return HoldRow(entry, request_id, ticket, HoldState(state), closed_by)
 
 
-def _build_secret(row: Row[Any]) -> SecretRow:
-    return SecretRow(row.name, row.version, bytes(row.box), row.entry)
+def _build_secret(row: Row) -> SecretRow:
+    name, version, box, entry = row
+    return SecretRow(name, version, bytes(box), entry)

@@ -33,6 +33,7 @@ from expost.ledger.ledger_file import (
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.sql_ledger import PATIENCE_SECONDS, SqlLedger, busy_ledger, call_weakly
 from expost.ledger.sql_table import SqlPage, migrate_tables
+from expost.ledger.statement_runner import StatementRunner
 from expost.ledger.turn_queue import TurnQueue
 
 __all__ = ["HeadFile", "SqliteLedger"]
@@ -141,7 +142,7 @@ class SqliteLedger(SqlLedger):
             _GIVEN_UP.add(self._file.opened)
 
     def _start(self, connection: Connection, *, writing: bool) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        StatementRunner(connection).run("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     def _lock_tables(self, connection: Connection) -> None:
         self._start(connection, writing=True)
@@ -231,8 +232,7 @@ def _fill_ledger(path: str) -> None:
 
 def _read_schema(connection: Connection) -> frozenset[tuple[Any, ...]]:
     """Return everything that is defined in a file: tables, indexes, triggers and views with their exact text."""
-    rows = connection.exec_driver_sql("SELECT type, name, tbl_name, sql FROM sqlite_master")
-    return frozenset(tuple(row) for row in rows)
+    return frozenset(StatementRunner(connection).all_rows("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 @lru_cache(maxsize=4)
