@@ -21,7 +21,12 @@ from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
 
-__all__ = ["ChainReplay"]
+__all__ = ["MILESTONE", "ChainReplay", "ReplayedTotal"]
+
+MILESTONE = 64
+"""Of how many entries one hash is remembered."""
+
+_HASH_BYTES = 32
 
 _SHORT_DENOMINATOR = 10**18  # a positive amount below 10^-18 has a longer one
 _MOST_KNOWN = 4096  # charges that an account remembers: the same caps and bills come again and again
@@ -100,7 +105,10 @@ class ChainReplay:
     """Everything that a chain implies.
 
     ``pending`` has the open holds by their id, ``lanes`` the totals of an account's parts and ``parts`` their names.
-    ``protected`` has the adjacency and the unit that an account keeps from its first hold or receipt on.
+    ``protected`` has the adjacency and the unit that an account keeps from its first hold or receipt on, ``latest`` the
+    newest entry that concerns it. ``milestones`` has the hashes of the entries 0, ``MILESTONE``, 2 ``MILESTONE`` and so
+    on, one after the other: any entry is checked by reading on to the next of them. A replay may begin with a checkpoint
+    (``expost.ledger.checkpoint``); it then does not know the holds that were closed up to the entry ``base``.
     """
 
     def __init__(self) -> None:
@@ -113,7 +121,9 @@ class ChainReplay:
         self.pending: dict[str, LedgerEntry] = {}
         self.secrets: dict[str, tuple[int, str, int]] = {}
         self.lanes: dict[str, dict[str, _PartLane]] = {}
-        self.protected: dict[str, tuple[str, ...]] = {}
+        self.protected: dict[str, tuple[str | None, ...]] = {}
+        self.latest: dict[str, int] = {}
+        self.milestones, self.base = bytearray(), -1
         self._steps = {
             EntryKind.BEGIN: self._begin_ledger,
             EntryKind.OPEN: self._open_account,
@@ -135,7 +145,28 @@ class ChainReplay:
             self._apply_entry(entry)
         except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, ExpostError):
             raise unsound_ledger("an entry does not follow from the ones before") from None
+        if number % MILESTONE == 0:
+            self.milestones += bytes.fromhex(entry.hash)
         self.last = entry
+
+    def known_hash(self, sequence: int) -> tuple[int, str] | None:
+        """Return the number and hash of the first entry from this one on whose hash is remembered."""
+        if self.last is None or not 0 <= sequence <= self.last.sequence:
+            return None
+        number = -(-sequence // MILESTONE)
+        if number * MILESTONE > self.last.sequence:
+            return self.last.sequence, self.last.hash
+        return number * MILESTONE, self.milestones[number * _HASH_BYTES : (number + 1) * _HASH_BYTES].hex()
+
+    def add_to_lane(self, total: ReplayedTotal) -> None:
+        """Enter an account that is a part into the totals of all parts by the same thing."""
+        assert total.part is not None
+        of, by, touching = total.part
+        lane = self.lanes.setdefault(of, {}).setdefault(by, _PartLane(touching, {each: [] for each in total.spent}))
+        if lane.touching != touching or lane.numbers.keys() != self.totals[of].spent.keys():
+            raise ValueError("parts that do not fit together")
+        for each, amount in total.spent.items():
+            bisect.insort(lane.numbers[each], amount)
 
     def has_account(self, account: LedgerAccount) -> bool:
         """Return whether the chain leads to this row of an account, in budget, totals and parts."""
@@ -156,6 +187,12 @@ class ChainReplay:
     def _apply_entry(self, entry: LedgerEntry) -> None:
         """Apply one entry. The totals it states must be the ones it leads to, and within the budgets."""
         self._steps[entry.kind](entry)
+        accounts = entry.accounts
+        links = entry.body.get("links")  # entries of earlier versions have none
+        if links is not None and links != {name: self.latest.get(name) for name in accounts}:
+            raise ValueError("not linked to the entry before about the same account")
+        for name in accounts:
+            self.latest[name] = entry.sequence
         for name, stated in entry.body.get("spent", {}).items():
             self._compared.pop(name, None)
             total = self.totals[name]
@@ -182,12 +219,8 @@ class ChainReplay:
         of, by, touching = (entry.body["part"][key] for key in ("of", "by", "touching"))
         if len(entry.body["part"]) != 3 or budget.definition != self.totals[of].budget.definition:
             raise ValueError("a part in another currency")
-        lane = self.lanes.setdefault(of, {}).setdefault(by, _PartLane(touching, {each: [] for each in nothing}))
-        if lane.touching != touching or lane.numbers.keys() != self.totals[of].spent.keys():
-            raise ValueError("parts that do not fit together")
-        for each, amount in nothing.items():
-            bisect.insort(lane.numbers[each], amount)
         total.part = (of, by, touching)
+        self.add_to_lane(total)
         self.parts.setdefault(of, set()).add(name)
 
     def _change_budget(self, entry: LedgerEntry) -> None:
@@ -353,7 +386,7 @@ def _event_of(text: str) -> PrivacyEvent | None:
     return PrivacyEvent.from_json(json.loads(text)) if text else None
 
 
-def _unit_of(stated: Mapping[str, Any]) -> tuple[str, ...]:
+def _unit_of(stated: Mapping[str, Any]) -> tuple[str | None, ...]:
     """Return adjacency and unit as a hold or a receipt spells them, for comparison only."""
     return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
 

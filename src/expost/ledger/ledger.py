@@ -16,6 +16,7 @@ from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, QuestionCap, Receipt, explain_arguments
 from expost.ledger import posting, secret
 from expost.ledger.anchor import write_anchor
+from expost.ledger.history_page import read_history_page
 from expost.ledger.ledger_account import AccountPart, check_budget, check_name, check_question_cap, is_template
 from expost.ledger.ledger_entry import EntryKind, Hold, new_ticket
 from expost.ledger.ledger_history import LedgerHistory
@@ -596,21 +597,50 @@ class Ledger(ABC):
 
     # The record
 
-    def history(self, account: str | None = None) -> LedgerHistory:
+    def history(
+        self, account: str | None = None, *, last: int | None = None, before: str | None = None
+    ) -> LedgerHistory:
         """Return the entries in order, as a list that prints as a table.
+
+        Without ``last`` the whole chain is read and checked. A page takes the same time however long the ledger is.
 
         Parameters
         ----------
         account : str, optional
             Only the entries that concern this account.
+        last : int, optional
+            Only so many of the newest entries.
+        before : str, optional
+            With ``last``: the newest entries before the one with this id, such as the first of the page that was read.
 
         Returns
         -------
         LedgerHistory
+
+        Raises
+        ------
+        InvalidRequest
+            If ``last`` is not a positive number, or ``before`` is not the id of an entry.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> for name in ("dataset:a", "dataset:b", "dataset:c"):
+        ...     ledger.open_account(name, 1)
+        >>> page = ledger.history(last=2)
+        >>> [entry.accounts for entry in ledger.history(last=2, before=page[0].id)]
+        [(), ('dataset:a',)]
         """
         name = None if account is None else check_name(account, template=True)
-        entries = self._read(posting.read_chain)
-        return LedgerHistory(entry for entry in entries if name is None or name in entry.accounts)
+        if last is None:
+            if before is not None:
+                raise InvalidRequest("Expected last together with before", do="Pass e.g. last=50")
+            entries = self._read(posting.read_chain)
+            return LedgerHistory(entry for entry in entries if name is None or name in entry.accounts)
+        if isinstance(last, bool) or not isinstance(last, int) or last < 1:
+            raise InvalidRequest("Expected last to be a positive whole number", got=last, do="Pass e.g. last=50")
+        return LedgerHistory(self._read(lambda page: read_history_page(page, name, last=last, before=before)))
 
     def receipt(self, entry_id: str) -> Receipt:
         """Return the receipt kept under an entry's id.

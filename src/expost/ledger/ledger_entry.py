@@ -21,6 +21,7 @@ __all__ = [
     "Hold",
     "HoldState",
     "LedgerEntry",
+    "accounts_in",
     "canonical_json",
     "current_minute",
     "is_own_ticket",
@@ -225,15 +226,23 @@ class LedgerEntry:
     @property
     def accounts(self) -> tuple[str, ...]:
         """The accounts this entry concerns: those charged, those they are parts of, or the one it opens."""
-        named = self.body.get("account")
-        touched = self.body.get("charges", {}) | self.body.get("spent", {})
-        return tuple(touched) if named is None else (named,)
+        return accounts_in(self.body)
 
     @property
     def receipt(self) -> Receipt | None:
         """The receipt that a settling entry keeps."""
         stored = self.body.get("receipt")
         return None if stored is None else Receipt.from_dict(stored).entered(self.id)
+
+
+def accounts_in(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the accounts that an entry with this body concerns.
+
+    >>> accounts_in({"account": "dataset:a", "spent": {"dataset:a": {}}})
+    ('dataset:a',)
+    """
+    named = body.get("account")
+    return tuple(body.get("charges", {}) | body.get("spent", {})) if named is None else (named,)
 
 
 def canonical_json(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Self
 from expost.accounting.budget_rule import read_total
 from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Unit, Window
 from expost.ledger.ledger_account import LedgerAccount, check_name
-from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, sequence_of
+from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, accounts_in, canonical_json, sequence_of
 
 __all__ = ["HoldRow", "LedgerPage", "Protected", "SecretRow", "unsound_ledger"]
 
@@ -92,6 +93,10 @@ class LedgerPage(ABC):
     def all_holds(self) -> list[HoldRow]:
         """Return all holds in order."""
 
+    def open_hold_rows(self) -> list[HoldRow]:
+        """Return the holds that are neither settled nor written off, oldest first."""
+        return [row for row in self.all_holds() if row.state is HoldState.OPEN]
+
     @abstractmethod
     def put_hold(self, row: HoldRow) -> None:
         """Store a new or changed hold."""
@@ -112,8 +117,25 @@ class LedgerPage(ABC):
     def drop_secret(self, name: str) -> None:
         """Delete a secret."""
 
+    @abstractmethod
+    def latest_entry(self, account: str) -> int | None:
+        """Return the number of the newest entry that concerns an account."""
+
+    def entries_between(self, first: int, stop: int) -> list[LedgerEntry]:
+        """Return the entries with these numbers in order, ``stop`` excluded, each checked and chained to the next."""
+        found = [self.intact_entry(number) for number in range(max(first, 0), stop)]
+        if any(after.previous != before.hash for before, after in itertools.pairwise(found)):
+            raise unsound_ledger("its chain of entries is broken")
+        return found
+
+    def known_units(self) -> Mapping[str, tuple[str | None, ...]] | None:
+        """Return adjacency and unit of every account that states them, or None if the chain must be read for that."""
+        return None
+
     def post(self, kind: EntryKind, body: Mapping[str, Any]) -> LedgerEntry:
-        """Append an entry after the newest one."""
+        """Append an entry after the newest one. It states, per account, the newest entry about that account before it."""
+        if accounts := accounts_in(body):
+            body = {**body, "links": {name: self.latest_entry(name) for name in accounts}}
         entry = LedgerEntry.follow(self.last_entry(), kind, body)
         self.append_entry(entry)
         return entry
@@ -244,6 +266,13 @@ class Protected:
 
     def _first_stated(self, page: LedgerPage) -> Self | None:
         """Return what the oldest hold or receipt of the account states; the rest of the chain is not read."""
+        units = page.known_units()
+        if units is not None:
+            known = units.get(self.account)
+            if known is None:
+                return None
+            unit = dict(zip(("column", "time_column", "window"), known[1:], strict=True))
+            return self.from_json({"account": self.account, "adjacency": known[0], "unit": unit})
         name = canonical_json(self.account)  # an entry that does not even contain the name need not be parsed
         for entry in page.all_entries():
             if entry.kind not in (EntryKind.HOLD, EntryKind.SETTLE) or name not in entry.text:

@@ -62,6 +62,7 @@ class _MemoryPage(LedgerPage):
 
     def __init__(self) -> None:
         self._chain: list[LedgerEntry] = []
+        self._latest: dict[str, int] = {}  # the newest entry about each account
         self._accounts: dict[str, LedgerAccount] = {}
         self._parts: dict[str, set[str]] = {}  # the names of an account's parts
         self._holds: dict[int, HoldRow] = {}
@@ -96,6 +97,11 @@ class _MemoryPage(LedgerPage):
         length = len(self._chain)
         self.undo_steps.append(lambda: self._chain.__delitem__(slice(length, None)))
         self._chain.append(entry)
+        for name in entry.accounts:
+            self._set_row(self._latest, name, entry.sequence)
+
+    def latest_entry(self, account: str) -> int | None:
+        return self._latest.get(account)
 
     def find_account(self, name: str) -> LedgerAccount | None:
         return self._accounts.get(name)

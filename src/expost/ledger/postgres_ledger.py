@@ -51,7 +51,7 @@ _MAKE_DURABLE = (
 _FOREIGN = """
 WITH tables AS (SELECT oid, relkind, relrowsecurity, relhassubclass FROM pg_class WHERE oid IN (
   'ledger_migrations'::regclass, 'ledger_entries'::regclass, 'ledger_accounts'::regclass, 'ledger_holds'::regclass,
-  'ledger_secrets'::regclass))
+  'ledger_secrets'::regclass, 'ledger_checkpoints'::regclass))
 SELECT (SELECT count(*) FROM tables WHERE relkind <> 'r' OR relrowsecurity OR relhassubclass)
   + (SELECT count(*) FROM pg_rewrite WHERE ev_class IN (SELECT oid FROM tables))
   + (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM tables)

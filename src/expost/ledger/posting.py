@@ -456,7 +456,7 @@ def write_off_hold(page: LedgerPage, hold_id: str) -> LedgerEntry:
 
 def open_holds(page: LedgerPage) -> list[Hold]:
     """Return the holds that are neither settled nor written off, oldest first, without their tickets."""
-    return [read_hold(page, row) for row in page.all_holds() if row.state is HoldState.OPEN]
+    return [read_hold(page, row) for row in page.open_hold_rows()]
 
 
 def read_hold(page: LedgerPage, row: HoldRow) -> Hold:

@@ -54,7 +54,7 @@ class Safe:
     def __init__(self, key: str | bytes | None = None) -> None:
         if key is None:
             key = os.environ.get(_KEY_VARIABLE) or None
-        self.__cipher, self.__signer = None, b""
+        self.__cipher, self.__signer, self.__certifier = None, b"", b""
         if key is not None:
             try:
                 raw = base64.urlsafe_b64decode(key) if isinstance(key, str) else bytes(key)
@@ -66,6 +66,7 @@ class Safe:
                 )
             self.__cipher = AESGCM(raw)
             self.__signer = hmac.digest(raw, b"expost anchor", "sha256")  # a key of its own for each use
+            self.__certifier = hmac.digest(raw, b"expost checkpoint", "sha256")
 
     @property
     def has_key(self) -> bool:
@@ -75,6 +76,17 @@ class Safe:
     def sign(self, text: str) -> str:
         """Return a code that only the holder of the key can make; empty without a key."""
         return hmac.new(self.__signer, text.encode(), "sha256").hexdigest()[:32] if self.has_key else ""
+
+    @property
+    def owner(self) -> str:
+        """A name of the key that reveals nothing about it; empty without a key."""
+        return hmac.digest(self.__certifier, b"owner", "sha256").hex()[:32] if self.has_key else ""
+
+    def certify(self, text: str) -> str:
+        """Return the whole code of a checkpoint. Without a key nothing is certified."""
+        if not self.has_key:
+            _refuse_key(_NO_KEY)
+        return hmac.digest(self.__certifier, b"state:" + text.encode(), "sha256").hex()
 
     def lock(self, secret: bytes, *, label: str) -> bytes:
         """Encrypt the secret and bind it to its label."""

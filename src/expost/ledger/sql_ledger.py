@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
 from expost.ledger.chain_replay import ChainReplay
+from expost.ledger.checkpoint import CHECKPOINT_EVERY, Checkpoint
 from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
@@ -26,7 +27,7 @@ from expost.ledger.secret import Safe
 from expost.ledger.sql_table import SqlPage, is_begun, is_current, migrate_tables
 from expost.ledger.statement_runner import CHECK
 from expost.ledger.thread_line import ThreadLine
-from expost.ledger.verification import Report, verify_page
+from expost.ledger.verification import Report, compare_rows, verify_page
 
 __all__ = ["PATIENCE_SECONDS", "SqlLedger", "busy_ledger", "call_weakly"]
 
@@ -58,13 +59,14 @@ class SqlLedger(Ledger):
         self._leases = 0
         self._line = ThreadLine()
         self._seen: LedgerEntry | None = None
-        self._replay = ChainReplay()
+        self._replay, self._checkpointed = ChainReplay(), -1
         FORK_GATE.add_holder(self)
         if not self._retry_passing(lambda: self._inspect_tables(is_current)):
             if not create and not self._retry_passing(lambda: self._inspect_tables(is_begun)):
                 raise InvalidRequest("Expected a ledger that exists", do="Check its name, or create it first")
             self._retry_passing(self._prepare_tables)
-        self.verify()
+        if not self._retry_passing(self._open_at_checkpoint):
+            self.verify()
 
     @abstractmethod
     def _create_engine(self) -> Engine:
@@ -134,11 +136,56 @@ class SqlLedger(Ledger):
     def verify(self, *, anchor: str | None = None) -> Report:
         def verify_all() -> tuple[Report, ChainReplay]:
             replay = ChainReplay()  # from the first entry on, whatever this handle remembers
-            action = partial(verify_page, anchor=anchor, safe=self._safe, replay=replay)
-            return self._run_transaction(action, writing=False, checked=False), replay
+
+            def verify_rows(page: SqlPage) -> Report:
+                terms: dict[str, Any] = {"anchor": anchor, "safe": self._safe, "replay": replay}
+                return verify_page(page, checkpoint=self._restore_checkpoint(page)[0], **terms)
+
+            return self._run_transaction(verify_rows, writing=False, checked=False), replay
 
         report, self._replay = self._retry_passing(verify_all)
         return report
+
+    def _restore_checkpoint(self, page: SqlPage) -> tuple[Checkpoint | None, ChainReplay | None]:
+        """Return the checkpoint that the key of this handle made for this ledger, and a replay that goes on after it."""
+        found = page.find_checkpoint(self._safe.owner) if self._safe.has_key else None
+        if found is None or not found.is_made_with(self._safe):
+            return None, None  # one that somebody else edited is as good as none
+        replay = found.restore(page.intact_entry(0), page.find_entry(found.sequence))
+        return (None, None) if replay is None else (found, replay)
+
+    def _open_at_checkpoint(self) -> bool:
+        """Go on after the checkpoint of the owner's key, or return False if there is none that can be trusted.
+
+        All rows that may be charged from are compared. Rows of closed holds, and entries before the checkpoint, are
+        compared when they are used.
+        """
+        if not self._safe.has_key:
+            return False
+
+        def restore(page: SqlPage) -> ChainReplay | None:
+            _, replay = self._restore_checkpoint(page)
+            if replay is not None:
+                for entry in page.entries_after(replay.base):
+                    replay.add_entry(entry)
+                compare_rows(page, replay)
+            return replay
+
+        replay = self._run_transaction(restore, writing=False, checked=False)
+        if replay is None:
+            return False
+        self._replay, self._checkpointed = replay, replay.base
+        return True
+
+    def _write_checkpoint(self, page: SqlPage) -> None:
+        """Write a checkpoint of what is durable already, once in many entries."""
+        last = self._replay.last
+        if not self._safe.has_key or last is None or last.sequence - self._checkpointed < CHECKPOINT_EVERY:
+            return
+        self._checkpointed = page.checkpoint_sequence(self._safe.owner)  # another handle may have written one
+        if not 0 <= last.sequence - self._checkpointed < CHECKPOINT_EVERY:
+            page.put_checkpoint(Checkpoint.of(self._replay, self._safe))
+            self._checkpointed = last.sequence
 
     def _follow_chain(self, page: SqlPage) -> None:
         """Go on with the entries that came since this handle last used the ledger."""
@@ -152,7 +199,7 @@ class SqlLedger(Ledger):
             self._replay = ChainReplay()  # an entry may be half applied
             raise
 
-    def _run_transaction(self, action: Callable[[LedgerPage], T], *, writing: bool, checked: bool = True) -> T:
+    def _run_transaction(self, action: Callable[[SqlPage], T], *, writing: bool, checked: bool = True) -> T:
         """Run ``action`` in one transaction, after checking that the ledger has not gone back.
 
         ``checked`` compares every row that is used with what the chain leads to.
@@ -174,6 +221,8 @@ class SqlLedger(Ledger):
             result = action(page)
             after = page.last_entry() or before
             if after.sequence > before.sequence:
+                if checked:
+                    self._write_checkpoint(page)
                 self._note_head(before)
         with self._guard:
             if self._seen is None or after.sequence > self._seen.sequence:

@@ -6,8 +6,9 @@ on PostgreSQL, inside the transaction of the caller.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ from sqlalchemy import (
 
 from expost.accounting.budget_rule import read_total, rule_for
 from expost.core import Guarantee, InvalidRequest, Loss
-from expost.ledger.chain_replay import ChainReplay
+from expost.ledger.chain_replay import MILESTONE, ChainReplay
+from expost.ledger.checkpoint import Checkpoint
 from expost.ledger.ledger_account import AccountPart, LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
@@ -35,6 +37,7 @@ from expost.ledger.statement_runner import StatementRunner
 
 __all__ = [
     "ACCOUNTS",
+    "CHECKPOINTS",
     "ENTRIES",
     "HOLDS",
     "MIGRATIONS",
@@ -100,6 +103,14 @@ SECRETS = Table(
     Column("version", BigInteger, nullable=False),
     Column("box", LargeBinary, nullable=False),
     Column("entry", BigInteger, nullable=False),
+)
+CHECKPOINTS = Table(
+    "ledger_checkpoints",
+    _METADATA,
+    Column("owner", Text, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("code", Text, nullable=False),
 )
 
 
@@ -174,6 +185,14 @@ def admit_take_overs(connection: Connection) -> None:
     """Allow entries that record a takeover. Earlier versions cannot read those, so they must refuse the ledger."""
 
 
+def keep_checkpoints(connection: Connection) -> None:
+    """Create checkpoints, the newest of each owner's key."""
+    connection.exec_driver_sql(
+        "CREATE TABLE ledger_checkpoints (owner TEXT PRIMARY KEY,"
+        " sequence BIGINT NOT NULL REFERENCES ledger_entries (sequence), state TEXT NOT NULL, code TEXT NOT NULL)"
+    )
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     create_entries,
     create_accounts,
@@ -182,6 +201,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     forbid_changes_of_entries,
     add_parts,
     admit_take_overs,
+    keep_checkpoints,
 )
 
 
@@ -259,6 +279,9 @@ _SECRET = f"{_FROM_SECRETS} WHERE name = ?"
 _ALL_SECRETS = f"{_FROM_SECRETS} ORDER BY name"
 _PUT_SECRET = _write_put(SECRETS, "name")
 _DROP_SECRET = "DELETE FROM ledger_secrets WHERE name = ?"
+_CHECKPOINT = f"SELECT {_columns_of(CHECKPOINTS)} FROM ledger_checkpoints WHERE owner = ?"
+_CHECKPOINT_SEQUENCE = "SELECT sequence FROM ledger_checkpoints WHERE owner = ?"
+_PUT_CHECKPOINT = _write_put(CHECKPOINTS, "owner")
 
 
 class SqlPage(LedgerPage):
@@ -278,6 +301,8 @@ class SqlPage(LedgerPage):
         self._accounts: dict[str, LedgerAccount] = {}  # what this transaction wrote
         self._holds: dict[int, HoldRow] = {}
         self._secrets: dict[str, SecretRow | None] = {}
+        self._latest: dict[str, int] = {}
+        self._vouched: set[int] = set()  # entries whose hash was found to lead to one that the replay knows
 
     def last_entry(self) -> LedgerEntry | None:
         if self._last is None:
@@ -304,6 +329,57 @@ class SqlPage(LedgerPage):
         self._statements.run(_APPEND, *values)
         self._last = entry
         self.appended.append(entry)
+        self._latest |= dict.fromkeys(entry.accounts, entry.sequence)
+
+    def latest_entry(self, account: str) -> int | None:
+        known = {} if self._replay is None else self._replay.latest
+        return self._latest.get(account, known.get(account))
+
+    def known_units(self) -> Mapping[str, tuple[str | None, ...]] | None:
+        return None if self._replay is None else self._replay.protected
+
+    def intact_entry(self, sequence: int | None) -> LedgerEntry:
+        entry = super().intact_entry(sequence)
+        if self._replay is not None and not self._is_vouched(entry, self._replay):
+            raise unsound_ledger("its chain of entries is broken")
+        return entry
+
+    def entries_between(self, first: int, stop: int) -> list[LedgerEntry]:
+        missing = [number for number in range(max(first, 0), stop) if number not in self._entries]
+        if missing:
+            found = self._read_entries(missing[0], missing[-1])
+            self._entries |= {entry.sequence: entry for entry in found}
+        return super().entries_between(first, stop)
+
+    def _is_vouched(self, entry: LedgerEntry, replay: ChainReplay) -> bool:
+        """Return whether an entry is the one that was replayed, or was written in this transaction.
+
+        Its hash alone does not show that: whoever edits an entry can compute a new one. So the chain is read on from it,
+        up to an entry whose hash the replay knows.
+        """
+        if entry.sequence in self._vouched or replay.pending.get(entry.id) == entry:
+            return True
+        known = replay.known_hash(entry.sequence)
+        if known is None:
+            return entry in self.appended
+        number, expected = known
+        if number == entry.sequence:
+            return entry.hash == expected
+        # All entries since the known one before, because others of them will be read as well.
+        chain = self._read_entries(entry.sequence // MILESTONE * MILESTONE, number)
+        for earlier, later in itertools.pairwise(chain):
+            if later.sequence != earlier.sequence + 1 or later.previous != earlier.hash:
+                return False
+        if entry not in chain or chain[-1].sequence != number or chain[-1].hash != expected:
+            return False
+        if not all(each.is_intact for each in chain):
+            return False
+        self._vouched |= {each.sequence for each in chain}
+        self._entries |= {each.sequence: each for each in chain}
+        return True
+
+    def _read_entries(self, first: int, last: int) -> list[LedgerEntry]:
+        return self._read_all(_build_entry, _CHAIN_AFTER, first - 1, last - first + 1)
 
     def find_account(self, name: str) -> LedgerAccount | None:
         if name in self._found:
@@ -372,15 +448,55 @@ class SqlPage(LedgerPage):
             if request_id is not None:
                 mine = (row.entry for row in self._holds.values() if row.request_id == request_id)
                 entry = next(mine, self._replay.requests.get(request_id, -1))
-            if found != self._holds.get(entry, self._replay.holds.get(entry)):
+            expected = self._holds.get(entry, self._replay.holds.get(entry))
+            if expected is None and found is not None and found.entry <= self._replay.base:
+                self._check_old_hold(found)
+            elif found != expected or (found is None and self._is_old_hold(entry)):
                 raise unsound_ledger("a hold is not the one in the chain")
         return found
+
+    def _is_old_hold(self, sequence: int) -> bool:
+        """Return whether an entry before the checkpoint took a hold, which must then have a row."""
+        assert self._replay is not None
+        return 0 <= sequence <= self._replay.base and self.intact_entry(sequence).kind is EntryKind.HOLD
+
+    def _check_old_hold(self, row: HoldRow) -> None:
+        """Refuse a row of a hold that was closed before the checkpoint, unless two entries say the same.
+
+        The checkpoint has all open holds, so this one is closed. Its ticket is of no use any more.
+        """
+        taken, closing = self.intact_entry(row.entry), self.intact_entry(row.closed_by)
+        closed = closing.body.get("extends" if closing.kind is EntryKind.HOLD else "hold")
+        stated = (taken.kind, taken.body.get("request_id"), _CLOSED.get(closing.kind), closed)
+        if stated != (EntryKind.HOLD, row.request_id, row.state, taken.id):
+            raise unsound_ledger("a hold is not the one in the chain")
+
+    def open_hold_rows(self) -> list[HoldRow]:
+        if self._replay is None:
+            return super().open_hold_rows()
+        numbers = {entry.sequence for entry in self._replay.pending.values()} | self._holds.keys()
+        rows = [self.find_hold(entry=number) for number in sorted(numbers)]
+        return [row for row in rows if row is not None and row.state is HoldState.OPEN]
 
     def all_holds(self) -> list[HoldRow]:
         found = self._read_all(_build_hold, _ALL_HOLDS)
         if self._replay is not None and {row.entry: row for row in found} != self._replay.holds | self._holds:
             raise unsound_ledger("its holds are not those in the chain")
         return found
+
+    def find_checkpoint(self, owner: str) -> Checkpoint | None:
+        """Return the checkpoint of an owner's key as it is stored."""
+        return self._read_one(_build_checkpoint, _CHECKPOINT, owner)
+
+    def checkpoint_sequence(self, owner: str) -> int:
+        """Return the number of the entry of that checkpoint, -1 without one."""
+        row = self._statements.find_row(_CHECKPOINT_SEQUENCE, owner)
+        return -1 if row is None else int(row[0])
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint in place of an earlier one of the same key."""
+        values = (checkpoint.owner, checkpoint.sequence, checkpoint.state, checkpoint.code)
+        self._statements.run(_PUT_CHECKPOINT, *values)
 
     def put_hold(self, row: HoldRow) -> None:
         values = (row.entry, row.request_id, row.ticket, row.state.value, row.closed_by)
@@ -463,6 +579,18 @@ _read_part = lru_cache(maxsize=4096)(AccountPart.check)
 def _build_hold(row: Row) -> HoldRow:
     entry, request_id, ticket, state, closed_by = row
     return HoldRow(entry, request_id, ticket, HoldState(state), closed_by)
+
+
+_CLOSED = {  # a hold is also closed by the one that extends it
+    EntryKind.SETTLE: HoldState.SETTLED,
+    EntryKind.HOLD: HoldState.SETTLED,
+    EntryKind.WRITE_OFF: HoldState.WRITTEN_OFF,
+}
+
+
+def _build_checkpoint(row: Row) -> Checkpoint:
+    owner, sequence, state, code = row
+    return Checkpoint(str(owner), int(sequence), str(state), str(code))
 
 
 def _build_secret(row: Row) -> SecretRow:

@@ -1,7 +1,7 @@
 """Statements of one transaction, given to the driver itself.
 
 SQLAlchemy makes the connections, pools them and commits. A transaction of a ledger has a dozen short statements, and
-building each of them anew would take longer than the database needs to answer.
+building each of them again would take longer than the database needs to answer.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ from expost.stats.query_terms import Column
 
 __all__ = ["Session"]
 
+_RECENT_ENTRIES = 500  # of an account that are searched for receipts of the same question
+
 Budget = Guarantee | float | tuple[float, float] | dict[str, float] | None
 
 
@@ -463,9 +465,10 @@ class Session(StatisticMethods):
         return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))
 
     def _own_receipts(self) -> Iterator[Receipt]:
-        """Yield the receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
-        entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
-        return (entry.receipt for entry in entries if entry.receipt is not None)
+        """Yield recent receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
+        recent = self._ledger.history(self._about[0], last=_RECENT_ENTRIES)
+        entries = (entry for entry in recent if entry.body.get("charges", {}).keys() == set(self.accounts))
+        return (receipt for entry in entries if (receipt := entry.receipt) is not None)
 
     def _question_cap(self) -> QuestionCap:
         """Return the smallest question cap of the accounts that pay, or what is left if that is less."""
