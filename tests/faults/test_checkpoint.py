@@ -114,9 +114,27 @@ def test_a_handle_without_the_key_writes_no_checkpoint(sqlite_place):
     assert ask(url, "SELECT count(*) FROM ledger_checkpoints") == [(0,)]
 
 
+def extend_a_hold(ledger, draw, state):
+    for hold in draw.sample(state, k=len(state)):
+        if "up_to" in ledger._read(lambda page, hold=hold: page.named_entry(hold.id)).body:
+            state.remove(hold)
+            state.append(ledger.extend(hold, PureLoss(draw.choice([hold.worst_case.epsilon, 1]))))
+            return
+
+
+def change_a_secret(ledger, draw, kind):
+    secrets = ledger._read(lambda page: [row.name for row in page.all_secrets()])
+    if kind == "k":
+        ledger.keep(f"path:{draw.random()}", b"rung")
+    elif secrets and kind == "r":
+        ledger.replace(draw.choice(secrets), old=b"rung", new=b"rung")
+    elif secrets:
+        ledger.forget(draw.choice(secrets))
+
+
 def act_at_random(ledger, draw, names, state):
     """One random operation of every kind that a ledger has."""
-    kind = draw.choice("hhhhsssswtkrfbop")
+    kind = draw.choice("hhhheesssswtkrfbop")
     account = draw.choice(names)
     worst = PureLoss(draw.choice([0.125, 0.25, 1 / 3]))
     if kind == "h":
@@ -124,7 +142,10 @@ def act_at_random(ledger, draw, names, state):
         request = draw.choice([None, f"request {draw.random()}"])
         root = ledger.root_of(chosen[0])
         about = Protected(root, Adjacency.ADD_REMOVE, Unit.row()) if root in chosen else None
-        state.append(ledger.hold(chosen, worst, question="q", request_id=request, protected=about))
+        most = draw.choice([None, PureLoss(1)])
+        state.append(ledger.hold(chosen, worst, question="q", request_id=request, protected=about, up_to=most))
+    elif kind == "e":
+        extend_a_hold(ledger, draw, state)
     elif kind in "swt" and state:
         hold = state.pop(draw.randrange(len(state)))
         if kind == "s":
@@ -134,18 +155,13 @@ def act_at_random(ledger, draw, names, state):
             ledger.write_off(hold.id)
         else:
             state.append(ledger.take_over(hold))
-    elif kind == "k":
-        ledger.keep(f"path:{draw.random()}", b"rung")
-    elif kind in "rf":
-        secrets = ledger._read(lambda page: [row.name for row in page.all_secrets()])
-        if secrets and kind == "r":
-            ledger.replace(draw.choice(secrets), old=b"rung", new=b"rung")
-        elif secrets:
-            ledger.forget(draw.choice(secrets))
+    elif kind in "krf":
+        change_a_secret(ledger, draw, kind)
     elif kind == "b":
         ledger.change_budget("dataset:flights", epsilon(10**6 + draw.randrange(1000)))
     elif kind == "p":
         ledger.open_part(f"part {draw.random()}", of="dataset:flights", by=draw.choice(["site", "year"]))
+        ledger.open_account(f"capped {draw.random()}", epsilon(100), question_cap=draw.choice([1, 2]))
         names[:] = [name for name in ledger.accounts() if name != "approx"]
     elif kind == "o" and account != "approx":
         ledger.hold(["approx"], worst, question="q")
@@ -322,6 +338,23 @@ def test_a_chain_rebuilt_with_new_hashes_is_refused_with_the_key(url, intruder, 
         assert ledger.history()[2].question == "other"
     with pytest.raises(LedgerUnsound, match="checkpoint covers"):
         open_ledger(url, key=KEY)
+
+
+def test_a_hold_that_was_extended_before_the_checkpoint_stays_closed(sqlite_place):
+    url = sqlite_place.replace("NAME", "")
+    with open_ledger(url, key=KEY) as ledger:
+        ledger.open_account("dataset:flights", epsilon(10))
+        first = ledger.hold(["dataset:flights"], HALF, question="count", up_to=PureLoss(1), request_id="r-1")
+        second = ledger.extend(first, PureLoss(1))
+        ledger.settle(second, RECEIPT)
+        for _ in range(4):
+            settle_one(ledger)
+
+    with open_ledger(url, key=KEY) as ledger:
+        assert ledger._replay.base > 6
+        with pytest.raises(LedgerUnsound, match="this hold is closed"):
+            ledger.settle(first, RECEIPT)
+        assert ledger.hold(["dataset:flights"], HALF, question="count", up_to=PureLoss(1), request_id="r-1").repeated
 
 
 def test_closed_holds_before_the_checkpoint_stay_closed(place):
