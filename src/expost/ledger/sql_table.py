@@ -386,7 +386,8 @@ class SqlPage(LedgerPage):
             return self._found[name]
         found = self._read_one(_build_account, _ACCOUNT, name)
         if self._replay is not None:
-            self._check_accounts([] if found is None else [found], {name} & self._account_names(self._replay))
+            known = name in self._replay.totals or name in self._accounts
+            self._check_accounts([] if found is None else [found], {name} if known else set())
             self._found[name] = found
         return found
 
@@ -397,7 +398,7 @@ class SqlPage(LedgerPage):
     def all_accounts(self) -> list[LedgerAccount]:
         found = self._read_all(_build_account, _ALL_ACCOUNTS)
         if self._replay is not None:
-            self._check_accounts(found, self._account_names(self._replay))
+            self._check_accounts(found, self._replay.totals.keys() | self._accounts.keys())
         return found
 
     def parts_of(self, name: str) -> list[LedgerAccount]:
@@ -410,9 +411,6 @@ class SqlPage(LedgerPage):
         found = self._read_all(_build_account, _PARTS, name)
         self._check_accounts(found, names)
         return found
-
-    def _account_names(self, replay: ChainReplay) -> set[str]:
-        return replay.totals.keys() | self._accounts.keys()
 
     def _check_accounts(self, found: list[LedgerAccount], names: set[str]) -> None:
         """Refuse rows that are not exactly those of the chain and of this transaction."""
