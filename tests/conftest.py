@@ -20,7 +20,7 @@ settings.load_profile("expost")
 
 
 ROOT = Path(__file__).parents[1]
-COVERING = [ROOT / "tests" / "laws", ROOT / "tests" / "contracts"]
+COVERING = [ROOT / "tests" / name for name in ("laws", "contracts", "faults")]
 COVERING += [
     ROOT / top / name for top in ("tests/unit", "src/expost") for name in ("core", "noise", "accounting", "ledger")
 ]

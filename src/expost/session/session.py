@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import is_dataclass, replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
@@ -377,21 +378,27 @@ class Session(StatisticMethods):
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         public = public_fit_terms(estimator, public_validation)
-        with self._capped(estimator) as cap:
+        with self._capped(estimator) as (capped, cap):
             pay = partial(self._answer_query, cap=cap)
-            return estimator.fit_with(pay, self.dataset, features=features, target=target, **public)
+            return capped.fit_with(pay, self.dataset, features=features, target=target, **public)
 
     @contextmanager
-    def _capped(self, estimator: Any) -> Iterator[QuestionCap | None]:
+    def _capped(self, estimator: Any) -> Iterator[tuple[Any, QuestionCap | None]]:
         """Lend an estimator without a cap, which asks for an accuracy, the question cap of the accounts that pay."""
         level = [getattr(estimator, name, None) for name in ("epsilon", "noise_multiplier")]
         if getattr(estimator, "max_epsilon", 1) is not None or level != [None, None]:
-            yield None
+            yield estimator, None
+            return
+        cap = self._question_cap()
+        if is_dataclass(estimator) and not isinstance(
+            estimator, type
+        ):  # a choice of models, which is not fitted itself
+            yield replace(estimator, max_epsilon=cap), cap
             return
         # The cap is that of this session, not of the estimator: another one may pay for its next fit.
-        estimator.max_epsilon = cap = self._question_cap()
+        estimator.max_epsilon = cap
         try:
-            yield cap
+            yield estimator, cap
         finally:
             estimator.max_epsilon = None
 
@@ -458,8 +465,8 @@ class Session(StatisticMethods):
         self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
-        with self._capped(estimator):
-            query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
+        with self._capped(estimator) as (capped, _):
+            query, source = capture_fit(capped, self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
         return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))

@@ -148,7 +148,7 @@ class SummaryPlan(QueryPlan):
         bills: list[Fraction] = []
         for number, (plan, each) in enumerate(zip(self.plans, sealed, strict=True)):
             raised = plan.raise_cap(spare)
-            if self.stages is not None and plan.first_stage is not None:
+            if self.stages is not None and raised.first_stage is not None:  # what others left over may start a climb
                 # What the columns after this one need at least stays reserved for them.
                 later = sum(map(_least_held, self.plans[number + 1 :]), Fraction(0))
                 stages = self.stages.after(sum(bills, Fraction(0)) + later)
