@@ -204,6 +204,10 @@ class SqlLedger(Ledger):
 
         ``checked`` compares every row that is used with what the chain leads to.
         """
+        if (
+            checked and self._replay.last is None
+        ):  # it was given up in the middle; a checkpoint saves reading everything
+            self._open_at_checkpoint()
         # Both before the transaction starts: whatever it reads must be at least as new.
         seen, noted = self._seen, self._read_head()
         with self._lease_connection(writing=writing) as connection:
@@ -274,6 +278,8 @@ class SqlLedger(Ledger):
                 if self._is_owner(side):
                     self._leases -= 1
                     connection.close()
+                    if pool is not self._engine:  # closed by a fork after it was found; the next fork would not know it
+                        pool.dispose()
                 else:
                     leak_object(connection)
 
@@ -291,14 +297,20 @@ class SqlLedger(Ledger):
         """Return the pool of this process: neither connections nor locks may be used on both sides of a fork."""
         if self._process != os.getpid():  # forked by code that runs no hooks, hence with connections open
             self._start_in_child()
-        with self._guard:
-            if self._engine is None:
-                self._engine = self._create_engine()
-                refuse = call_weakly(self._refuse_child, self._side)
-                event.listen(self._engine, "before_cursor_execute", refuse)
-                self._engine.update_execution_options(**{CHECK: refuse})
-                weakref.finalize(self, _dispose_engine, self._engine, self._process)
-            return self._engine
+        while True:  # a fork by this thread in between closes the pool, and its child is another side
+            side = self._side
+            with self._guard:
+                if self._engine is None:
+                    engine, refuse = self._create_engine(), call_weakly(self._refuse_child, side)
+                    event.listen(engine, "before_cursor_execute", refuse)
+                    engine.update_execution_options(**{CHECK: refuse})
+                    weakref.finalize(self, _dispose_engine, engine, self._process)
+                    self._engine = engine
+                found: Engine | None = self._engine
+                if side is not self._side:
+                    self._engine = found = None
+            if found is not None:
+                return found
 
     def close(self) -> None:
         """Close files and connections. The ledger opens them again when it is next used."""
