@@ -23,7 +23,7 @@ from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canoni
 from expost.ledger.ledger_page import HoldRow, unsound_ledger
 from expost.ledger.secret import Safe
 
-__all__ = ["CHECKPOINT_EVERY", "Checkpoint"]
+__all__ = ["CHECKPOINT_EVERY", "LedgerCheckpoint"]
 
 CHECKPOINT_EVERY = 4096
 """How many entries a handle with the owner's key lets pass before it writes the next checkpoint."""
@@ -33,7 +33,7 @@ _HASH_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class LedgerCheckpoint:
     """The state of a chain after one entry, and the code that the owner's key makes of it.
 
     Parameters
@@ -54,7 +54,7 @@ class Checkpoint:
     code: str
 
     @classmethod
-    def of(cls, replay: ChainReplay, safe: Safe) -> Checkpoint:
+    def of(cls, replay: ChainReplay, safe: Safe) -> LedgerCheckpoint:
         """Write down what a replay came to."""
         assert replay.last is not None
         state = _write_state(replay)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
 from expost.ledger.chain_replay import ChainReplay
-from expost.ledger.checkpoint import CHECKPOINT_EVERY, Checkpoint
+from expost.ledger.checkpoint import CHECKPOINT_EVERY, LedgerCheckpoint
 from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_entry import LedgerEntry
@@ -146,7 +146,7 @@ class SqlLedger(Ledger):
         report, self._replay = self._retry_passing(verify_all)
         return report
 
-    def _restore_checkpoint(self, page: SqlPage) -> tuple[Checkpoint | None, ChainReplay | None]:
+    def _restore_checkpoint(self, page: SqlPage) -> tuple[LedgerCheckpoint | None, ChainReplay | None]:
         """Return the checkpoint that the key of this handle made for this ledger, and a replay that goes on after it."""
         found = page.find_checkpoint(self._safe.owner) if self._safe.has_key else None
         if found is None or not found.is_made_with(self._safe):
@@ -184,7 +184,7 @@ class SqlLedger(Ledger):
             return
         self._checkpointed = page.checkpoint_sequence(self._safe.owner)  # another handle may have written one
         if not 0 <= last.sequence - self._checkpointed < CHECKPOINT_EVERY:
-            page.put_checkpoint(Checkpoint.of(self._replay, self._safe))
+            page.put_checkpoint(LedgerCheckpoint.of(self._replay, self._safe))
             self._checkpointed = last.sequence
 
     def _follow_chain(self, page: SqlPage) -> None:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from expost.accounting.budget_rule import read_total, rule_for
 from expost.core import Guarantee, InvalidRequest, Loss
 from expost.ledger.chain_replay import MILESTONE, ChainReplay
-from expost.ledger.checkpoint import Checkpoint
+from expost.ledger.checkpoint import LedgerCheckpoint
 from expost.ledger.ledger_account import AccountPart, LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
@@ -482,7 +482,7 @@ class SqlPage(LedgerPage):
             raise unsound_ledger("its holds are not those in the chain")
         return found
 
-    def find_checkpoint(self, owner: str) -> Checkpoint | None:
+    def find_checkpoint(self, owner: str) -> LedgerCheckpoint | None:
         """Return the checkpoint of an owner's key as it is stored."""
         return self._read_one(_build_checkpoint, _CHECKPOINT, owner)
 
@@ -491,7 +491,7 @@ class SqlPage(LedgerPage):
         row = self._statements.find_row(_CHECKPOINT_SEQUENCE, owner)
         return -1 if row is None else int(row[0])
 
-    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def put_checkpoint(self, checkpoint: LedgerCheckpoint) -> None:
         """Store a checkpoint in place of an earlier one of the same key."""
         values = (checkpoint.owner, checkpoint.sequence, checkpoint.state, checkpoint.code)
         self._statements.run(_PUT_CHECKPOINT, *values)
@@ -586,9 +586,9 @@ _CLOSED = {  # a hold is also closed by the one that extends it
 }
 
 
-def _build_checkpoint(row: Row) -> Checkpoint:
+def _build_checkpoint(row: Row) -> LedgerCheckpoint:
     owner, sequence, state, code = row
-    return Checkpoint(str(owner), int(sequence), str(state), str(code))
+    return LedgerCheckpoint(str(owner), int(sequence), str(state), str(code))
 
 
 def _build_secret(row: Row) -> SecretRow:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from expost.ledger.anchor import check_anchor
 from expost.ledger.chain_replay import ChainReplay
-from expost.ledger.checkpoint import Checkpoint
+from expost.ledger.checkpoint import LedgerCheckpoint
 from expost.ledger.ledger_page import LedgerPage, unsound_ledger
 from expost.ledger.secret import Safe
 
@@ -58,7 +58,7 @@ def verify_page(
     anchor: str | None = None,
     safe: Safe | None = None,
     replay: ChainReplay | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: LedgerCheckpoint | None = None,
 ) -> Report:
     """Recompute every total and the chain; any edited, removed or reordered row raises ``LedgerUnsound``.
 
