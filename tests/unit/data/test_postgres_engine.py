@@ -130,4 +130,22 @@ def test_a_table_is_the_same_under_every_address_and_another_table_is_not(server
     assert identity(f"table={other}").places != first.places
     run(f"CREATE TABLE {table}_copy AS SELECT * FROM {table}")
     assert identity(f"table={table}_copy").samples == first.samples
-    assert identity(f"table={other}_view").samples == ()  # a view may be expensive to read
+    view = identity(f"table={other}_view")
+    assert view.samples == ()  # a view may be expensive to read
+    assert set(identity(f"table={other}").places) < set(view.places)  # but it is known what it reads
+
+
+def test_a_table_reads_its_partitions_and_a_view_what_its_views_read(server, run) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} (i int) PARTITION BY LIST (i)")
+    run(f"CREATE TABLE {table}_one PARTITION OF {table} FOR VALUES IN (1)")
+    run(f"CREATE VIEW {table}_v AS SELECT i FROM {table}")
+    run(f"CREATE VIEW {table}_w AS SELECT i + 1 AS j FROM {table}_v WHERE i > 0")
+    join = "&" if "?" in server else "?"
+
+    def places(name: str) -> list[str]:
+        found = Dataset(f"{server}{join}table={name}").source_identity().places
+        return [place.rpartition(".")[2].removeprefix(table) for place in found]
+
+    assert places(table) == ["", "_one"] and places(f"{table}_one") == ["_one"]
+    assert places(f"{table}_w") == ["_w", "", "_one", "_v"]

@@ -30,10 +30,21 @@ _COLUMNS = """
     FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
     WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-_IDENTITY = """
+_READS = """
+    WITH RECURSIVE reads(id) AS (
+        SELECT to_regclass({table})::oid
+        UNION
+        SELECT found.id FROM reads, LATERAL (
+            SELECT inhrelid FROM pg_inherits WHERE inhparent = reads.id
+            UNION ALL
+            SELECT refobjid FROM pg_rewrite JOIN pg_depend ON pg_depend.objid = pg_rewrite.oid
+            WHERE ev_class = reads.id AND classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::regclass
+        ) AS found(id)
+    )
     SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, nspname::text,
            relname::text, relkind::text
-    FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = to_regclass({table})
+    FROM reads JOIN pg_class ON pg_class.oid = reads.id JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    ORDER BY pg_class.oid <> to_regclass({table}), nspname, relname
 """
 
 
@@ -102,11 +113,15 @@ class PostgresEngine(Engine):
                         yield typed.slice(start, rows_per_batch)
 
     def identity(self) -> SourceIdentity:
-        """Return the table by the number that its server was given when it was made, whatever the address says."""
+        """Return the table and all that it reads: partitions, and the tables of a view.
+
+        The server is known by the number that it was given when it was made, whatever the address says.
+        """
         try:
             with _connect(self._url, self._snapshot) as connection:
                 literal = "'" + self._table.replace("'", "''") + "'"
-                server, database, schema, table, kind = _fetch_rows(connection, _IDENTITY.format(table=literal))[0]
+                tables = _fetch_rows(connection, _READS.format(table=literal))
+            kind = tables[0][-1]
         except (dbapi.Error, IndexError):  # a server may not allow it
             parts = urlsplit(self._url)
             place = f"postgresql:{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}/{self._table}"
@@ -114,7 +129,8 @@ class PostgresEngine(Engine):
         found = (
             super().identity() if kind not in ("r", "p", "m") else SourceIdentity.of_batches(self.schema, self._head)
         )
-        return replace(found, places=(f"postgresql:{server}/{database}/{schema}.{table}",))
+        places = (f"postgresql:{server}/{database}/{schema}.{table}" for server, database, schema, table, _ in tables)
+        return replace(found, places=tuple(places))
 
     def _head(self, rows: int) -> list[pa.RecordBatch]:
         """Read the first rows of a table; a view might read all of its tables for them."""
