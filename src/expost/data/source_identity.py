@@ -22,9 +22,11 @@ from expost.data.canonical_cell import Kind, canonical_batch
 
 __all__ = ["SourceIdentity", "identify_addresses", "identify_files", "identify_query", "name_place", "sample_rows"]
 
+_PART = re.compile(r"(?:/[^/=]+=[^/]*)*/part-[^/]*$")
+_FILE = re.compile(r"/|\.[A-Za-z]\w{1,8}$")
 _GENERATED = re.compile(r"\w*(?:[0-9a-f]{8,}|[0-9]{6,})\w*")
 _MOST_FILES = 256  # of a glob: more are found again by its pattern
-_MOST_SAMPLED = 8  # files of which the content is sampled
+_MOST_SAMPLED = 64  # files of which the content is sampled
 _BLOCKS, _BLOCK = 8, 4096
 _MOST_ROWS, _MOST_CELLS, _MOST_COLUMNS = 256, 1 << 15, 256
 
@@ -114,7 +116,7 @@ def name_place(source: Any) -> str | None:
     if not isinstance(source, str | os.PathLike):
         return None
     path = os.path.abspath(source)
-    return f"glob:{path}" if glob.has_magic(path) and not os.path.exists(path) else f"file:{path}"
+    return _write_path("glob" if glob.has_magic(path) and not os.path.exists(path) else "file", path)
 
 
 def identify_files(
@@ -139,7 +141,7 @@ def identify_files(
     files: dict[str, None] = {}
     for path in paths[:_MOST_FILES]:
         for each in (os.path.abspath(path), os.path.realpath(path)):
-            places[f"file:{each}"] = None
+            places[_write_path("file", each)] = None
         for found in _quietly(os.stat, path):
             files[f"{found.st_dev}:{found.st_ino}"] = None
     samples = [sample for path in paths[:_MOST_SAMPLED] for sample in _quietly(_sample_file, path)]
@@ -166,7 +168,7 @@ def identify_query(schema: pa.Schema, sql: str, *, generated: bool = False) -> S
     SourceIdentity
     """
     # Every second piece between quotes is a literal or a quoted name.
-    words = {word for quote in "'\"" for word in sql.split(quote)[1::2] if word and "\x00" not in word}
+    words = {word for quote in "'\"" for word in sql.split(quote)[1::2] if _FILE.search(word) and "\x00" not in word}
     paths = sorted({found for word in words for found in glob.glob(word) if os.path.isfile(found)})
     found = replace(identify_files(schema, paths), samples=())  # a query may read a small part of a file
     patterns = [name_place(word) for word in sorted(words) if glob.has_magic(word) and glob.glob(word)]
@@ -193,18 +195,17 @@ def identify_addresses(schema: pa.Schema, addresses: Iterable[str]) -> SourceIde
 
     Examples
     --------
-    >>> identify_addresses(pa.schema([]), ["s3://user:password@bucket/part-0.parquet"]).places
-    ('s3://bucket/part-0.parquet',)
+    >>> identify_addresses(pa.schema([]), ["s3://user:password@bucket/people.parquet"]).places
+    ('s3://bucket/people.parquet',)
     """
     parts = [urlsplit(address) for address in sorted(addresses)]
     local = [unquote(part.path) for part in parts if part.scheme in ("", "file")]
     found = replace(identify_files(schema, local), samples=()) if local else SourceIdentity.of_schema(schema)
-    far = [
-        f"{part.scheme}://{part.netloc.rpartition('@')[2]}{part.path}"
-        for part in parts
-        if part.scheme not in ("", "file")
-    ]
-    return replace(found, places=(*found.places, *far[:_MOST_FILES]))
+    far = [part for part in parts if part.scheme not in ("", "file")]
+    beyond = [f"{part.scheme}://{part.netloc.rpartition('@')[2]}{part.path}" for part in far]
+    # Spark writes a table as a folder of parts, whose names are new each time.
+    folders = {_PART.sub("", place) for place in (*(f"file:{path}" for path in local), *beyond) if _PART.search(place)}
+    return replace(found, places=(*sorted(folders), *found.places, *beyond[:_MOST_FILES]))
 
 
 def sample_rows(schema: pa.Schema, read: Callable[[int], Iterable[pa.RecordBatch]]) -> bytes:
@@ -257,6 +258,11 @@ def _cell_text(cell: Any) -> str:
     if isinstance(cell, int | float):
         return repr(float(cell)) if abs(cell) < 1 << 53 else repr(cell)
     return "'" + str(cell)
+
+
+def _write_path(kind: str, path: Any) -> str:
+    """Return a place in letters that can be stored; bytes of a name that are not UTF-8 are written as numbers."""
+    return f"{kind}:{os.fsencode(path).decode('utf-8', 'backslashreplace')}"
 
 
 def _sample_file(path: Any) -> bytes:

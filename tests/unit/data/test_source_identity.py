@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from expost import Session
 from expost.data import Dataset
 from expost.data.engines import ArrowEngine
 from expost.data.source_identity import SourceIdentity, identify_addresses, identify_query, name_place, sample_rows
@@ -113,6 +114,24 @@ def test_a_query_is_known_by_its_files_and_its_text_stays_inside(tmp_path) -> No
     assert found.samples != identify_query(schema, sql + " limit 5").samples
 
 
+@pytest.mark.parametrize("word", ["*", ".*", "A", "%Y", "a*", "no/such/file", "x.parquet\x00"])
+def test_a_word_of_a_query_that_is_not_a_file_is_not_looked_for(tmp_path, monkeypatch, word: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("A", "ab", ".hidden"):
+        (tmp_path / name).write_text("x")
+
+    assert identify_query(pa.schema({"x": pa.int64()}), f"select '{word}' as x").places == ()
+
+
+def test_a_name_that_is_not_utf8_can_be_stored(tmp_path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/people\xff.csv")
+    with open(path, "w") as file:
+        file.write("age\n41\n")
+
+    with Session(Dataset(path, name="people", types={"age": "integer"}), 1, ledger=tmp_path / "s.ledger") as session:
+        assert session.ledger.sources()["dataset:people"].text.endswith("people\\xff.csv")
+
+
 def test_a_relation_over_rows_in_memory_is_the_same_each_time() -> None:
     rows = pa.table({"x": [1, 2]})
     pairs = [(duckdb.from_arrow(rows), duckdb.from_arrow(rows))]
@@ -136,3 +155,13 @@ def test_addresses_lose_their_passwords() -> None:
     found = identify_addresses(pa.schema([]), ["file:///data/a%20b.parquet", "hdfs://user:secret@host:9000/c.parquet"])
 
     assert set(found.places) == {"file:/data/a b.parquet", "hdfs://host:9000/c.parquet"}
+
+
+def test_a_folder_that_spark_wrote_is_the_same_after_it_was_written_again() -> None:
+    first = identify_addresses(pa.schema([]), ["s3://b/flights/part-0-a1.parquet", "s3://b/flights/part-1-a1.parquet"])
+    again = identify_addresses(pa.schema([]), ["s3://b/flights/part-0-b2.parquet"])
+    year = identify_addresses(pa.schema([]), ["s3://b/flights/year=2013/month=1/part-0-c3.parquet"])
+    local = identify_addresses(pa.schema([]), ["file:///data/flights/part-0.parquet"])
+
+    assert first.places[0] == again.places[0] == year.places[0] == "s3://b/flights"
+    assert local.places[0] == "file:/data/flights"
