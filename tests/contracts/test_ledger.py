@@ -31,6 +31,7 @@ from expost.core import (
     gdp,
     zcdp,
 )
+from expost.data.source_identity import SourceIdentity
 from expost.ledger import EntryKind, Hold, HoldState, Ledger, Protected, new_key, open_ledger, posting
 
 
@@ -952,3 +953,29 @@ def test_of_two_units_that_race_for_an_account_one_holds_and_the_other_never_doe
     assert len(held) == len(refused) == 16
     assert len(set(held)) == len(set(refused)) == 1 and set(held) != set(refused)
     assert ledger.verify().open_holds == 16
+
+
+# Sources
+
+
+def test_rows_have_one_account_in_every_storage_and_a_refusal_records_nothing(ledger):
+    rows = SourceIdentity(columns=(("age", "integer"),), places=("s3://bucket/people",), samples=(b"first rows",))
+    copy = SourceIdentity(columns=(("age", "integer"),), places=("s3://bucket/copy",), samples=(b"first rows",))
+    other = SourceIdentity(columns=(("age", "integer"),), places=("s3://bucket/other",), samples=(b"other rows",))
+    ledger.bind_source("dataset:people", rows, budget=1)
+    ledger.bind_source("dataset:other", other, budget=1)
+    before = ledger.anchor()
+
+    for source in (rows, copy):
+        with pytest.raises(InvalidRequest, match="'dataset:people' pays for these rows"):
+            ledger.bind_source("dataset:again", source, budget=1)
+        with pytest.raises(InvalidRequest, match="the account 'dataset:nobody'"):
+            ledger.bind_source("dataset:nobody", source)
+    assert ledger.anchor() == before and ledger.accounts() == ["dataset:flights", "dataset:other", "dataset:people"]
+    ledger.bind_source("dataset:people", rows)
+    assert ledger.anchor() == before  # nothing new
+    ledger.bind_source("dataset:people", copy)
+    ledger.bind_source("dataset:again", copy, budget=1, another_budget="a second study")
+    assert ledger.sources()["dataset:people"].places == {"s3://bucket/people", "s3://bucket/copy"}
+    assert ledger.sources()["dataset:again"].shared == {"dataset:people"}
+    assert ledger.verify().accounts == 4

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from expost.cli.account_opening import open_billed_session
 from expost.cli.console import Json, emit, kept_apart, new_file, out, print_price, print_receipt, told, with_options
-from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, named_apart
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of
 from expost.core import InvalidRequest, epsilon
 
 __all__ = ["FitOptions", "fit"]
@@ -155,7 +156,6 @@ def fit(
     models and queries share dataset:NAME.
     """
     from expost.models.saved_model import model_document, write_model
-    from expost.session import Session
 
     source, output = options.source, options.output
     new_file(output, begins=(b"{",))
@@ -172,7 +172,7 @@ def fit(
     where = options.ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
     kept_apart(output, source, where)
     budget = None if options.budget is None else epsilon(options.budget, options.billed_delta)
-    with Session(named_apart(dataset, source), budget, ledger=where) as session:
+    with open_billed_session(dataset, source, budget=budget, ledger=where, quiet=as_json) as session:
         if only_price:
             print_price(session.price(estimator, features=list(limits), target=options.target), as_json=as_json)
             return

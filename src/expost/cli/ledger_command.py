@@ -10,12 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
+from expost.cli.account_table import account_tables
 from expost.cli.console import PICTURES, emit, err, kept_apart, new_file, out, print_table
+from expost.cli.table_source import describe_source
 from expost.core import Guarantee, InvalidRequest, epsilon, gdp, zcdp
 from expost.core.release import draw_picture
 from expost.core.whole_file import write_file
-from expost.ledger import Ledger, LedgerEntry, new_key, open_ledger
+from expost.ledger import EntryKind, Ledger, LedgerEntry, new_key, open_ledger
 from expost.ledger.backup import back_up_ledger, restore_ledger
+from expost.ledger.known_source import KnownSource, check_reason
 from expost.ledger.ledger_account import check_name
 from expost.ledger.repair import diagnose_ledger, repair_ledger
 
@@ -50,10 +53,19 @@ def show(
             for name, budget, cap, spent, left in totals
         ]
         entries = book.history(account)
+        tables = [found for name, found in account_tables(book).items() if name in names]
         if as_json:
-            emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
+            lines = [_line(entry) for entry in entries]
+            known = [table.to_json() for table in tables]
+            emit({"accounts": [_total(*total) for total in totals], "tables": known, "entries": lines})
         else:
             print_table("accounts", ("account", "budget", "a question", "spent", "left"), shown)
+            if tables:
+                columns = ("account", "source", "unit", "adjacency", "columns", "code")
+                print_table("tables", columns, [table.cells for table in tables])
+            for table in tables:
+                for reason in table.reasons:
+                    out.print(f"{table.account}: {reason}", markup=False)
             rows = ((entry.id, _when(entry), entry.kind.value, _subject(entry), _charged(entry)) for entry in entries)
             print_table("entries", ("entry", "when (UTC)", "what", "question or account", "charged"), rows)
         if plot is not None:
@@ -108,21 +120,65 @@ def budget(
     question_cap: Annotated[
         float | None, typer.Option(help="Epsilon that one question may cost if it names no cap; a tenth of the budget.")
     ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The table that the account pays for; default: the first that is asked about.")
+    ] = None,
+    another_budget: Annotated[
+        str | None, typer.Option(help="Why rows that another account pays for get another budget; recorded.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Open an account with a budget, or give it another one (owners only; the change is recorded).
 
-    Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5 --question-cap 0.1[/bold]
+    A budget belongs to a table, not to its name. A second account for the same file, table or content is refused
+    unless --another-budget gives the reason.
+
+    Example: [bold]expost ledger budget flights.ledger dataset:flights --epsilon 1 --source flights.parquet[/bold]
     """
     amount, name = _budget(epsilon_amount, delta, rho, mu), check_name(account, template=True)
+    reason = None if another_budget is None else check_reason(another_budget, "--another-budget")
+    if reason is not None and source is None:
+        raise InvalidRequest("--another-budget needs --source", do="Name the table")
+    table = None if source is None else describe_source(source, {}).source_identity()
     with open_ledger(where) as book:
-        if name in (*book.accounts(), *book.templates()):
-            book.change_budget(name, amount, question_cap=question_cap)
-        else:
+        name = _dataset_name(book, name, has_source=table is not None)
+        exists = name in (*book.accounts(), *book.templates())
+        if table is not None:
+            terms: dict[str, Any] = {} if exists else {"budget": amount, "question_cap": question_cap}
+            book.bind_source(name, table, **terms, another_budget=reason)
+        elif not exists:
             book.open_account(name, amount, question_cap=question_cap)
+        if exists and (book.budget(name) != amount or question_cap is not None):
+            book.change_budget(name, amount, question_cap=question_cap)
         cap = book.question_cap(name)
     told = f"{name}: {amount}; one question may cost {cap.note}"
     _say(told, {"account": name, "budget": amount.to_json(), "question_cap": str(Fraction(cap))}, as_json)
+
+
+@ledger.command()
+def rebind(
+    where: Where,
+    account: Annotated[str, typer.Argument(help="Account of a dataset, for example dataset:flights.")],
+    source: Annotated[str, typer.Argument(help="The table that it pays for from now on: a description or a file.")],
+    why: Annotated[str, typer.Option(help="The reason; it is recorded.")],
+    another_budget: Annotated[
+        str | None, typer.Option(help="Why rows that another account pays for get another budget; recorded.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let an account pay for another source too, such as a file that moved and changed (owners only).
+
+    What is spent stays spent.
+
+    Example: [bold]expost ledger rebind flights.ledger dataset:flights new/flights.parquet --why "moved"[/bold]
+    """
+    reason, name = check_reason(why, "--why"), check_name(account)
+    another = None if another_budget is None else check_reason(another_budget, "--another-budget")
+    table = describe_source(source, {}).source_identity()
+    with _existing(where) as book:
+        name = _dataset_name(book, name, has_source=True)
+        book.bind_source(name, table, another_budget=another, rebound=reason)
+    _say(f"{name}: pays for this source too", {"account": name, "places": list(table.places), "why": reason}, as_json)
 
 
 @ledger.command()
@@ -235,6 +291,13 @@ def _say(sentence: str, document: dict[str, Any], as_json: bool) -> None:
         out.print(sentence, markup=False)
 
 
+def _dataset_name(book: Ledger, name: str, *, has_source: bool) -> str:
+    """Return the account that a name without a prefix stands for: that of the dataset, if it has one."""
+    full = f"dataset:{name}"
+    known = book.accounts()
+    return full if ":" not in name and name not in known and (has_source or full in known) else name
+
+
 def _existing(where: str) -> Ledger:
     """Open an existing ledger; reading must not create one."""
     return open_ledger(where, create=False)
@@ -273,6 +336,9 @@ def _when(entry: LedgerEntry) -> str:
 
 
 def _subject(entry: LedgerEntry) -> str:
+    if entry.kind is EntryKind.SOURCE:
+        known = KnownSource(account=entry.body["account"]).add_entry(entry.body)
+        return f"{known.account}: {known.text if known.places else 'other content'}"
     return entry.question or str(entry.body.get("account") or entry.body.get("secret") or entry.body.get("hold") or "")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.markup import escape
 
+from expost.cli.account_opening import open_billed_session
 from expost.cli.console import (
     PICTURES,
     Json,
@@ -24,7 +25,7 @@ from expost.cli.console import (
     print_table,
     with_options,
 )
-from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, named_apart, typed_value
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, typed_value
 from expost.core import ExpostError, InvalidRequest, epsilon
 
 if TYPE_CHECKING:
@@ -119,14 +120,14 @@ class QueryOptions:
         return describe_source(self.source, given, unit=self.unit, per=self.per, time=self.time)
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
-        """Open a session about the table, or about the part named."""
-        from expost.session import Session
-
+    def session(self, *, quiet: bool = False) -> Iterator[Session]:
+        """Open a session about the table, or about the part named; ``quiet`` if only JSON is to be printed."""
         dataset = self.dataset()
         where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))
         amount = None if self.budget is None else epsilon(self.budget, self.budget_delta)
-        with Session(named_apart(dataset, self.source), amount, ledger=where, analyst=self.analyst) as whole:
+        with open_billed_session(
+            dataset, self.source, budget=amount, ledger=where, analyst=self.analyst, quiet=quiet
+        ) as whole:
             session = whole
             for text in self.part or []:
                 session = session.part(*_parse_part(session, text))
@@ -216,7 +217,7 @@ def query(
     """
     new_file(plot, kinds=PICTURES)
     kept_apart(plot, question.source, question.ledger or question.source)
-    with question.session() as session:
+    with question.session(quiet=as_json) as session:
         release = session.ask(session.build_query(question.statistic, *question.subject(), **question.terms()))
     print_release(release, as_json=as_json)
     if plot is not None:
@@ -234,6 +235,6 @@ def price(question: QueryOptions, as_json: Json = False) -> None:
 
     Example: [bold]expost price flights.parquet count --within 5% --budget 1[/bold]
     """
-    with question.session() as session:
+    with question.session(quiet=as_json) as session:
         found = session.price(question.statistic, *question.subject(), **question.terms())
     print_price(found, as_json=as_json)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "named_apart", "typed_value"]
 
 Source = Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
-Budget = Annotated[float | None, typer.Option(help="The dataset's budget, when its account is opened.")]
+Budget = Annotated[
+    float | None,
+    typer.Option(help="Open the dataset's account in a new ledger with this budget (see: expost ledger budget)."),
+]
 LedgerPath = Annotated[
     str | None, typer.Option(help="The ledger to bill; default: NAME.ledger in the folder of the source.")
 ]

@@ -172,7 +172,7 @@ def _open_path(text: str, types: Types, implied: Types, lines_are_rows: bool) ->
         for path in paths:
             with pa.memory_map(str(path)) as file:
                 tables.append(pa.ipc.open_file(file).read_all())
-        return ArrowEngine(pa.concat_tables(tables)), name
+        return ArrowEngine(pa.concat_tables(tables), paths), name
     raise InvalidRequest("Expected a Parquet, CSV or Arrow file", got=Path(text).name, do=_DO)
 
 

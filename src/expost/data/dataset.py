@@ -14,6 +14,7 @@ from expost.data.canonical_cell import Kind, missing_cells
 from expost.data.data_source import mark_source, open_source, public_entries, public_table
 from expost.data.expression import Expression, Lookup, col, is_exact
 from expost.data.measured_table import MeasuredTable
+from expost.data.source_identity import SourceIdentity, name_place
 from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, kind_of
 from expost.data.unit_identity import Period
@@ -101,6 +102,7 @@ class Dataset(MeasuredTable):
         implied = implied_types(self.bounds, self.categories, self.unit.time_column)
         self._engine, suggested = open_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
         self._mark = mark_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
+        self._place = None if self._mark is None else name_place(source)
         self.name = name if name is not None else suggested
         self.schema = Schema.of(self._engine.schema)
         self.adjacency = Adjacency.parse(adjacency)
@@ -151,6 +153,22 @@ class Dataset(MeasuredTable):
         source = f"memory {id(self._engine)}" if self._mark is None else self._mark
         limits = (self.max_rows_per_unit, self.max_groups_per_unit)
         return repr((self.name, source, self.unit, self.adjacency.value, limits, self._filter, self._derived))
+
+    def source_identity(self) -> SourceIdentity:
+        """Return what a ledger recognises the source by, whatever its name: places, files, columns and samples.
+
+        A few blocks and the first rows are read, never all rows. The samples must not be shown.
+
+        Returns
+        -------
+        SourceIdentity
+
+        Examples
+        --------
+        >>> Dataset(pa.table({"age": [41, 17]})).source_identity().columns
+        (('age', 'integer'),)
+        """
+        return self._engine.identity().at(self._place)
 
     def stores(self, column: str) -> bool:
         """Return whether a column is in the source instead of being derived.

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import ExpostError, Guarantee, Loss
+from expost.ledger.known_source import KnownSource, add_source
 from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
@@ -124,6 +125,7 @@ class ChainReplay:
         self.protected: dict[str, tuple[str | None, ...]] = {}
         self.latest: dict[str, int] = {}
         self.milestones, self.base = bytearray(), -1
+        self.sources: dict[str, KnownSource] = {}
         self._steps = {
             EntryKind.BEGIN: self._begin_ledger,
             EntryKind.OPEN: self._open_account,
@@ -134,6 +136,7 @@ class ChainReplay:
             EntryKind.WRITE_OFF: self._write_off_hold,
             EntryKind.KEEP: self._keep_secret,
             EntryKind.FORGET: self._forget_secret,
+            EntryKind.SOURCE: self._bind_source,
         }
 
     def add_entry(self, entry: LedgerEntry) -> None:
@@ -320,6 +323,11 @@ class ChainReplay:
 
     def _forget_secret(self, entry: LedgerEntry) -> None:
         del self.secrets[entry.body["secret"]]
+
+    def _bind_source(self, entry: LedgerEntry) -> None:
+        if entry.body["account"] not in self.totals:
+            raise ValueError("the source of an account that is not open")
+        add_source(self.sources, entry).check_alone(self.sources.values())
 
     def _close_hold(self, entry: LedgerEntry, state: HoldState) -> LedgerEntry:
         """Close the hold that an entry names and return the entry that took it."""

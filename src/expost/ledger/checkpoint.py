@@ -19,6 +19,7 @@ from typing import Any
 from expost.accounting.budget_rule import read_budget, rule_for
 from expost.core import ExpostError
 from expost.ledger.chain_replay import MILESTONE, ChainReplay, ReplayedTotal
+from expost.ledger.known_source import KnownSource
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, unsound_ledger
 from expost.ledger.secret import Safe
@@ -28,7 +29,7 @@ __all__ = ["CHECKPOINT_EVERY", "LedgerCheckpoint"]
 CHECKPOINT_EVERY = 4096
 """How many entries a handle with the owner's key lets pass before it writes the next checkpoint."""
 
-_FORMAT = 1
+_FORMAT = 2
 _HASH_BYTES = 32
 
 
@@ -103,6 +104,7 @@ def _write_state(replay: ChainReplay) -> str:
             ],
             "secrets": replay.secrets,
             "protected": replay.protected,
+            "sources": [source.to_json() for source in replay.sources.values()],
             "latest": replay.latest,
             "milestone": MILESTONE,
             "milestones": base64.b64encode(replay.milestones).decode(),
@@ -128,6 +130,8 @@ def _read_state(state: dict[str, Any]) -> ChainReplay:
             replay.requests[request] = entry.sequence
     replay.secrets = {name: (version, digest, entry) for name, (version, digest, entry) in state["secrets"].items()}
     replay.protected = {name: tuple(unit) for name, unit in state["protected"].items()}
+    sources = map(KnownSource.from_json, state["sources"])
+    replay.sources = {source.account: source for source in sources}
     replay.latest = state["latest"]
     replay.milestones = bytearray(base64.b64decode(state["milestones"], validate=True))
     if len(replay.milestones) != _HASH_BYTES * (replay.base // MILESTONE + 1):

@@ -10,19 +10,23 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, QuestionCap, Receipt, explain_arguments
-from expost.ledger import posting, secret
+from expost.ledger import posting, secret, source_binding
 from expost.ledger.anchor import write_anchor
 from expost.ledger.history_page import read_history_page
+from expost.ledger.known_source import KnownSource, check_reason, known_sources
 from expost.ledger.ledger_account import AccountPart, check_budget, check_name, check_question_cap, is_template
 from expost.ledger.ledger_entry import EntryKind, Hold, new_ticket
 from expost.ledger.ledger_history import LedgerHistory
 from expost.ledger.ledger_page import LedgerPage, Protected
 from expost.ledger.secret import Safe
 from expost.ledger.verification import Report, verify_page
+
+if TYPE_CHECKING:
+    from expost.data.source_identity import SourceIdentity
 
 __all__ = ["Ledger", "begin_ledger"]
 
@@ -355,6 +359,77 @@ class Ledger(ABC):
         """
         name = check_name(account, template=True)
         return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name))).as_balance()
+
+    # Sources
+
+    @explain_arguments
+    def bind_source(
+        self,
+        account: str,
+        source: SourceIdentity,
+        *,
+        budget: GuaranteeLike | None = None,
+        question_cap: float | Fraction | None = None,
+        another_budget: str | None = None,
+        rebound: str | None = None,
+    ) -> None:
+        """Record which table an account pays for. ``expost.Session`` does it.
+
+        A budget belongs to a table, not to its name: the source of another account is refused, by path, file or
+        content. So is another source under the name of this account; a table that grew or was rewritten in its place is
+        the same one. Sources are compared within this ledger.
+
+        Parameters
+        ----------
+        account : str
+            The account, such as ``"dataset:flights"``.
+        source : SourceIdentity
+            What ``Dataset.source_identity`` returned.
+        budget : Guarantee, number, (epsilon, delta) pair or dict, optional
+            Open the account with this budget first, in the same step.
+        question_cap : float or Fraction, optional
+            The epsilon that one question may cost if its asker names none, with a budget. Default: a tenth of the budget.
+        another_budget : str, optional
+            The owner's reason why rows that another account pays for get another budget. It is recorded.
+        rebound : str, optional
+            The owner's reason why the account pays for another source from now on. It is recorded.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open, or the source is refused. Nothing is recorded then.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from expost import Dataset
+        >>> from expost.ledger import open_ledger
+        >>> ledger, people = open_ledger(None), Dataset(pa.table({"age": [41, 17]})).source_identity()
+        >>> ledger.bind_source("dataset:people", people, budget=1)
+        >>> ledger.bind_source("dataset:persons", people, budget=1)
+        Traceback (most recent call last):
+        expost.core.errors.InvalidRequest: Cannot charge 'dataset:persons' because 'dataset:people' pays for these ...
+        """
+        name, amount = check_name(account), None if budget is None else check_budget(budget)
+        terms: dict[str, Any] = {"safe": self._safe, "account": name, "source": source}
+        reasons: dict[str, Any] = {
+            argument: None if reason is None else check_reason(reason, argument)
+            for argument, reason in (("another_budget", another_budget), ("rebound", rebound))
+        }
+        plain = budget is None and another_budget is None and rebound is None
+        if not (plain and self._read(partial(source_binding.is_bound, **terms))):
+            cap = check_question_cap(question_cap)
+            self._write(partial(source_binding.bind_source, **terms, **reasons, budget=amount, question_cap=cap))
+
+    def sources(self) -> dict[str, KnownSource]:
+        """Return what is known of the table of each account.
+
+        Returns
+        -------
+        dict of str to KnownSource
+            By account; accounts that were not used yet, and those of analysts, have none.
+        """
+        return self._read(known_sources)
 
     # Holds
 

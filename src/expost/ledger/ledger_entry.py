@@ -48,6 +48,7 @@ class EntryKind(enum.Enum):
     WRITE_OFF = "write-off"
     KEEP = "keep"
     FORGET = "forget"
+    SOURCE = "source"
 
 
 class HoldState(enum.Enum):

@@ -132,6 +132,10 @@ class LedgerPage(ABC):
         """Return adjacency and unit of every account that states them, or None if the chain must be read for that."""
         return None
 
+    def replayed_sources(self) -> Mapping[str, Any] | None:
+        """Return what a replay of the chain before this transaction knows of sources, None without a replay."""
+        return None
+
     def post(self, kind: EntryKind, body: Mapping[str, Any]) -> LedgerEntry:
         """Append an entry after the newest one. It states, per account, the newest entry about that account before it."""
         if accounts := accounts_in(body):

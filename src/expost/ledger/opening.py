@@ -97,10 +97,12 @@ def open_ledger_for(where: str | os.PathLike[str] | None, account: str, *, promi
         if account in found.accounts():
             return found
         found.close()
-    budget = "1.0" if isinstance(promise, PureGuarantee) else "(1.0, 1e-6)"
+    pure = isinstance(promise, PureGuarantee)
+    budget, options = ("1.0", "--epsilon 1") if pure else ("(1.0, 1e-6)", "--epsilon 1 --delta 1e-6")
     raise InvalidRequest(
         f"Expected the account {account!r} in the ledger",
-        do=f"Open it once: expost.open_ledger(path).open_account({account!r}, {budget})",
+        do=f"Have the owner open it: expost ledger budget LEDGER {account} {options}, or in Python: "
+        f"expost.open_ledger(path).open_account({account!r}, {budget})",
     )
 
 

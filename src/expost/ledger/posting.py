@@ -533,7 +533,11 @@ def _losses_to_json(losses: dict[str, Loss]) -> dict[str, Any]:
 
 
 def _unknown_account(name: str) -> InvalidRequest:
-    return InvalidRequest("Expected an open account", got=name, do="Open it with a budget first")
+    return InvalidRequest(
+        "Expected an open account",
+        got=name,
+        do=f"Have the owner open it: expost ledger budget LEDGER {name} --epsilon 1",
+    )
 
 
 def _not_settled(reason: str) -> LedgerUnsound:

@@ -13,6 +13,7 @@ from expost.ledger.head_file import HeadFile
 from expost.ledger.ledger import Ledger
 from expost.ledger.ledger_file import is_missing
 from expost.ledger.opening import open_ledger
+from expost.ledger.source_binding import SALT
 
 __all__ = ["Diagnosis", "diagnose_ledger", "repair_ledger"]
 
@@ -131,7 +132,8 @@ def repair_ledger(path: str, *, key: str | bytes | None = None) -> Diagnosis:
                 ledger.write_off(ledger.hold([name], left, question=_QUESTION).id)
         # A stored release may have been refined in a missing entry; refining it again would draw a second answer.
         for name in ledger._read(lambda page: [row.name for row in page.all_secrets()]):
-            ledger.forget(name)
+            if name != SALT:  # without it the tables of the accounts would not be recognised
+                ledger.forget(name)
         HeadFile(place).replace_note(ledger.history()[-1])
     return found
 

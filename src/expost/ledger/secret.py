@@ -54,7 +54,7 @@ class Safe:
     def __init__(self, key: str | bytes | None = None) -> None:
         if key is None:
             key = os.environ.get(_KEY_VARIABLE) or None
-        self.__cipher, self.__signer, self.__certifier = None, b"", b""
+        self.__cipher, self.__signer, self.__certifier, self.__coder = None, b"", b"", b""
         if key is not None:
             try:
                 raw = base64.urlsafe_b64decode(key) if isinstance(key, str) else bytes(key)
@@ -67,6 +67,7 @@ class Safe:
             self.__cipher = AESGCM(raw)
             self.__signer = hmac.digest(raw, b"expost anchor", "sha256")  # a key of its own for each use
             self.__certifier = hmac.digest(raw, b"expost checkpoint", "sha256")
+            self.__coder = hmac.digest(raw, b"expost source", "sha256")
 
     @property
     def has_key(self) -> bool:
@@ -87,6 +88,13 @@ class Safe:
         if not self.has_key:
             _refuse_key(_NO_KEY)
         return hmac.digest(self.__certifier, b"state:" + text.encode(), "sha256").hex()
+
+    def code(self, sample: bytes) -> str:
+        """Return a keyed code of a sample of a table, which tells nothing without the key; empty without a key."""
+        if not self.has_key:
+            return ""
+        # Codes of different keys cannot be compared, so each begins with a name of its key.
+        return f"{hmac.digest(self.__coder, b'', 'sha256').hex()[:8]}:{hmac.digest(self.__coder, sample, 'sha256').hex()[:32]}"
 
     def lock(self, secret: bytes, *, label: str) -> bytes:
         """Encrypt the secret and bind it to its label."""

@@ -412,6 +412,9 @@ class SqlPage(LedgerPage):
         self._check_accounts(found, names)
         return found
 
+    def replayed_sources(self) -> Mapping[str, Any] | None:
+        return None if self._replay is None else self._replay.sources
+
     def _check_accounts(self, found: list[LedgerAccount], names: set[str]) -> None:
         """Refuse rows that are not exactly those of the chain and of this transaction."""
         assert self._replay is not None

@@ -27,8 +27,10 @@ from expost.core import (
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
+from expost.ledger.known_source import check_reason
 from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
 from expost.ledger.opening import open_existing_ledger
+from expost.ledger.source_binding import missing_account
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 from expost.session.price_quote import (
@@ -66,7 +68,7 @@ class Session(StatisticMethods):
         The table and its public description.
     budget : float, (float, float), dict or Guarantee, optional
         The dataset's budget: an epsilon, a pair (epsilon, delta), ``{"rho": 0.1}``, ``{"mu": 1}`` or a guarantee. It
-        opens the dataset's account in a new ledger, and may be left out if the ledger has the account.
+        opens the dataset's account, which is the owner's right, and may be left out if the ledger has the account.
     question_cap : float, optional
         The epsilon that one question may cost if its asker names none, for a new account. Default: a tenth of the budget.
     ledger : str, path or Ledger, optional
@@ -75,6 +77,9 @@ class Session(StatisticMethods):
         Charge this analyst's account too.
     analyst_budget : float, (float, float), dict or Guarantee, optional
         The analyst's budget, needed when the account is new.
+    another_budget : str, optional
+        The owner's reason why rows that another account of the ledger pays for get another budget under this name. It
+        is recorded. Without it a second name for the same file, table or content is refused.
     bits : BitSource, optional
         The source of random bits. Default: the system's cryptographic source.
     simulation : bool, default False
@@ -109,6 +114,7 @@ class Session(StatisticMethods):
         ledger: Any = None,
         analyst: str | None = None,
         analyst_budget: Budget = None,
+        another_budget: str | None = None,
         bits: BitSource | None = None,
         simulation: bool = False,
     ) -> None:
@@ -129,7 +135,8 @@ class Session(StatisticMethods):
         if analyst is not None:
             budgets[f"analyst:{analyst}"] = (analyst_budget, "analyst_budget")
         about, *also = budgets
-        self._ledger = _open_accounts(budgets, ledger, {about: check_question_cap(question_cap)})
+        cap = check_question_cap(question_cap)
+        self._ledger = _open_accounts(budgets, ledger, dataset, question_cap=cap, another_budget=another_budget)
         self._about: tuple[str, ...] = (about,)
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
@@ -571,30 +578,48 @@ class Session(StatisticMethods):
 
 
 def _open_accounts(
-    budgets: dict[str, tuple[Budget, str]], where: Any, question_caps: dict[str, Fraction | None]
+    budgets: dict[str, tuple[Budget, str]],
+    where: Any,
+    dataset: Dataset,
+    *,
+    question_cap: Fraction | None,
+    another_budget: str | None,
 ) -> Ledger:
-    """Open a ledger and accounts in it. All arguments are checked first: a refusal leaves no file behind."""
+    """Open a ledger and accounts in it, the first for the dataset. All arguments are checked first: a refusal leaves no
+    file behind.
+    """
     guarantees = {
         check_name(account): None if budget is None else check_budget(as_guarantee(budget, argument))
         for account, (budget, argument) in budgets.items()
     }
+    if another_budget is not None:
+        check_reason(another_budget)
+    source = dataset.source_identity()
 
     def without_budget(account: str) -> InvalidRequest:
-        return InvalidRequest(f"Expected a budget for {account}", do=f"Pass {budgets[account][1]}=1.0")
+        argument = budgets[account][1]
+        place = where.url if isinstance(where, Ledger) else where
+        if place is None:
+            return InvalidRequest(f"Expected a budget for {account}", do=f"Pass {argument}=1.0")
+        return missing_account(account, str(place), argument=argument)
 
     unopened = next((account for account, budget in guarantees.items() if budget is None), None)
     ledger = open_ledger(where) if unopened is None else open_existing_ledger(where)
     if ledger is None:
         assert unopened is not None
         raise without_budget(unopened)
+    about = next(iter(guarantees))
     for account, budget in guarantees.items():
-        if budget is not None:
-            ledger.open_account(account, budget, question_cap=question_caps.get(account))
-        elif account not in ledger.accounts():
+        if budget is None and account not in ledger.accounts():
             raise without_budget(account)
-        if ledger.whole_of(account) is not None:
+    for account, budget in guarantees.items():
+        if account in ledger.accounts() and ledger.whole_of(account) is not None:
             # Charges of a part count in the whole only as far as they are the largest: not for a whole table.
             raise InvalidRequest("Expected the name of a table, not of a part", got=account, do="Use Session.part(...)")
+        if account == about:
+            ledger.bind_source(account, source, budget=budget, question_cap=question_cap, another_budget=another_budget)
+        elif budget is not None:
+            ledger.open_account(account, budget)
     return ledger
 
 

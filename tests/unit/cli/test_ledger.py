@@ -90,7 +90,7 @@ def test_an_export_replaces_an_export_and_nothing_else(where: str, tmp_path) -> 
         with pytest.raises(expost.InvalidRequest, match="one that this command wrote"):
             run("ledger", "export", where, "--output", kept)
     assert "sound" in run("ledger", "verify", where).output and notes.read_text() == "mine"
-    assert len(output.read_text().splitlines()) == 4
+    assert len(output.read_text().splitlines()) == 6
 
 
 @pytest.mark.parametrize("columns", [1, 20, 60])

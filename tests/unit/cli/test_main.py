@@ -107,7 +107,7 @@ def test_an_answer_that_is_paid_for_is_told_even_where_the_disk_is_full(tmp_path
         )
 
     assert result.returncode == 1
-    assert json.loads(result.stderr)["receipt"]["outcome"] == "fixed epsilon"
+    assert json.loads(result.stderr[result.stderr.index("{") :])["receipt"]["outcome"] == "fixed epsilon"
 
 
 def test_nothing_is_paid_where_no_answer_can_be_told(tmp_path) -> None:

@@ -111,3 +111,41 @@ def test_a_table_that_is_not_there_is_refused_without_the_address(server, run, t
 
     assert "hunter2" not in str(caught.value) and "127.0.0.1" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_a_table_is_the_same_under_every_address_and_another_table_is_not(server, run) -> None:
+    table, other = fresh(), fresh()
+    run(f"CREATE TABLE {table} AS SELECT generate_series(1, 2000) AS i")
+    run(f"CREATE TABLE {other} AS SELECT generate_series(5, 3000) AS i")
+    run(f"CREATE VIEW {other}_view AS SELECT * FROM {other}")
+    join = "&" if "?" in server else "?"
+
+    def identity(query: str):
+        return Dataset(f"{server}{join}{query}").source_identity()
+
+    first = identity(f"table={table}")
+    again = identity(f"application_name=another&table=public.{table}")
+    assert first == again and len(first.places) == len(first.samples) == 1
+    assert first.places[0].endswith(f"/postgres/public.{table}")
+    assert identity(f"table={other}").places != first.places
+    run(f"CREATE TABLE {table}_copy AS SELECT * FROM {table}")
+    assert identity(f"table={table}_copy").samples == first.samples
+    view = identity(f"table={other}_view")
+    assert view.samples == ()  # a view may be expensive to read
+    assert set(identity(f"table={other}").places) < set(view.places)  # but it is known what it reads
+
+
+def test_a_table_reads_its_partitions_and_a_view_what_its_views_read(server, run) -> None:
+    table = fresh()
+    run(f"CREATE TABLE {table} (i int) PARTITION BY LIST (i)")
+    run(f"CREATE TABLE {table}_one PARTITION OF {table} FOR VALUES IN (1)")
+    run(f"CREATE VIEW {table}_v AS SELECT i FROM {table}")
+    run(f"CREATE VIEW {table}_w AS SELECT i + 1 AS j FROM {table}_v WHERE i > 0")
+    join = "&" if "?" in server else "?"
+
+    def places(name: str) -> list[str]:
+        found = Dataset(f"{server}{join}table={name}").source_identity().places
+        return [place.rpartition(".")[2].removeprefix(table) for place in found]
+
+    assert places(table) == ["", "_one"] and places(f"{table}_one") == ["_one"]
+    assert places(f"{table}_w") == ["_w", "", "_one", "_v"]

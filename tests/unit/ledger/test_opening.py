@@ -114,5 +114,5 @@ def test_nothing_is_created_where_an_account_must_be_there_already(tmp_path):
         assert place.exists() and set(session.ledger.accounts()) == {"dataset:people", "analyst:ann"}
     with Session(people, ledger=place, analyst="ann") as session:
         assert session.remaining().epsilon == 1
-    with pytest.raises(InvalidRequest, match="a budget for analyst:bob"):
+    with pytest.raises(InvalidRequest, match="the account 'analyst:bob' in the ledger"):
         Session(people, ledger=place, analyst="bob")

@@ -247,7 +247,7 @@ def test_a_misspelt_argument_is_explained_at_no_cost(source) -> None:
         session.price("mean", "age", withim=3)
     with pytest.raises(WrongArguments, match=r"Did you mean 'budget'"):
         expost.Session(people(source), buget=1)
-    assert session.spent() == PureLoss(0) and not session.history()[1:]
+    assert session.spent() == PureLoss(0) and not session.history()[2:]
 
 
 def test_a_median_takes_an_error_in_values_or_in_ranks(source) -> None:

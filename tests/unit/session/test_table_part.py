@@ -276,7 +276,7 @@ def test_a_table_that_has_the_name_of_a_part_is_named_in_the_refusal():
     ledger = expost.open_ledger(None)
     expost.Session(expost.Dataset(TABLE, name="people/site=A"), expost.epsilon(1), ledger=ledger)
     with pytest.raises(InvalidRequest, match=r"not a part.* use another name for the table"):
-        expost.Session(people(), expost.epsilon(1), ledger=ledger).part("site", "A")
+        expost.Session(people(), expost.epsilon(1), ledger=ledger, another_budget="a test").part("site", "A")
 
 
 def test_an_analyst_pays_for_every_part():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
+from expost.data.source_identity import SourceIdentity, identify_files
 
 __all__ = ["ArrowEngine"]
 
@@ -15,10 +17,10 @@ T = TypeVar("T")
 
 
 class ArrowEngine(Engine):
-    """Reads an Arrow table in memory."""
+    """Reads an Arrow table in memory, which may come from ``paths``."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, table: pa.Table, paths: Sequence[Path] = ()) -> None:
+        self._table, self._paths = table, tuple(paths)
 
     @property
     def schema(self) -> pa.Schema:
@@ -31,3 +33,12 @@ class ArrowEngine(Engine):
         batches = self.batches(columns, rows_per_batch=batch_rows_for(len(columns)))
         # Threads are not worth starting for a small table.
         return run_parallel(function, batches, threads=1 if self._table.num_rows <= ROWS_PER_BATCH else None)
+
+    def identity(self) -> SourceIdentity:
+        def read(rows: int) -> list[pa.RecordBatch]:
+            batches: list[pa.RecordBatch] = self._table.slice(0, rows).to_batches()
+            return batches
+
+        if self._paths:
+            return identify_files(self.schema, self._paths, read)
+        return SourceIdentity.of_batches(self.schema, read)

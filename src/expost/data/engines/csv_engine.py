@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from expost.core import InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, quote_name, run_parallel
+from expost.data.source_identity import SourceIdentity, identify_files
 
 __all__ = ["UNREADABLE", "CsvEngine", "CutRecords", "Misquoted", "csv_records", "open_csv"]
 
@@ -217,6 +218,12 @@ class CsvEngine(Engine):
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         lines = self._read_lines(batch_rows_for(len(columns)))
         return run_parallel(lambda some: function(self._cast_rows(some, columns)), lines)
+
+    def identity(self) -> SourceIdentity:
+        def read(rows: int) -> Iterator[pa.RecordBatch]:
+            return self.batches(self._schema.names, rows_per_batch=rows)
+
+        return identify_files(self._schema, self._paths, read)
 
     def check_quotes(self) -> None:
         """Read the files once, so that a misplaced quote raises before anything is charged."""

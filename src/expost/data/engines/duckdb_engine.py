@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from expost.core import EngineFailed, InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, count_workers, quote_name
+from expost.data.source_identity import SourceIdentity, identify_query
 
 __all__ = ["DuckEngine"]
 
@@ -40,6 +41,7 @@ class DuckEngine(Engine):
         self._open_relation: Callable[[], Any] = lambda: relation
         self._turn: AbstractContextManager[Any] = _ThreadTurn()
         self._schema = relation.limit(0).to_arrow_table().schema
+        self._sql: str | None = None
 
     @classmethod
     def query(cls, sql: str) -> DuckEngine:
@@ -58,6 +60,7 @@ class DuckEngine(Engine):
         )
         try:
             engine = cls(connection.sql(sql))
+            engine._sql = sql
             engine._open_relation, engine._turn = lambda: connection.cursor().sql(sql), contextlib.nullcontext()
         except duckdb.Error:
             _remove_folder(folder, os.getpid())
@@ -80,6 +83,12 @@ class DuckEngine(Engine):
                     # DuckDB rounds its batches up to whole vectors.
                     for start in range(0, batch.num_rows, rows_per_batch):
                         yield batch.slice(start, rows_per_batch)
+
+    def identity(self) -> SourceIdentity:
+        if self._sql is not None:
+            return identify_query(self._schema, self._sql)
+        with self._turn:
+            return identify_query(self._schema, str(self._open_relation().sql_query()), generated=True)
 
 
 class _ThreadTurn:

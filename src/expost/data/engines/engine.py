@@ -7,11 +7,13 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from expost.data.canonical_cell import canonical_batch, canonical_schema
+from expost.data.source_identity import SourceIdentity
 
 __all__ = [
     "ROWS_PER_BATCH",
@@ -61,6 +63,10 @@ class Engine(Protocol):
         """Yield ``function`` of every batch, each batch once, in any order. The function is pure and may run anywhere."""
         return run_parallel(function, self.batches(columns, rows_per_batch=batch_rows_for(len(columns))))
 
+    def identity(self) -> SourceIdentity:
+        """Return what a ledger recognises the source by: its columns, unless the engine knows more. It is cheap."""
+        return SourceIdentity.of_schema(self.schema)
+
 
 class CanonicalEngine(Engine):
     """Wraps an engine so that schema and cells are canonical (``expost.data.canonical_cell``).
@@ -87,6 +93,16 @@ class CanonicalEngine(Engine):
 
     def map(self, function: Callable[[pa.RecordBatch], T], columns: Sequence[str]) -> Iterator[T]:
         return self._engine.map(lambda batch: function(canonical_batch(batch)), columns)
+
+    def identity(self) -> SourceIdentity:
+        plain = SourceIdentity.of_schema(self._schema)
+        try:
+            # An engine of the caller need not have the method.
+            return (
+                replace(self._engine.identity(), columns=plain.columns) if hasattr(self._engine, "identity") else plain
+            )
+        except Exception:  # the message of another library may repeat a cell
+            return plain
 
 
 def batch_rows_for(columns: int) -> int:

@@ -11,10 +11,13 @@ import pyarrow.parquet as pq
 
 from expost.core import InvalidRequest
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for, run_parallel
+from expost.data.source_identity import SourceIdentity, identify_files
 
 __all__ = ["ParquetEngine"]
 
 T = TypeVar("T")
+
+_BUFFER = 1 << 16
 
 
 class ParquetEngine(Engine):
@@ -54,3 +57,12 @@ class ParquetEngine(Engine):
         groups = ((path, group) for path in self._paths for group in range(pq.read_metadata(path).num_row_groups))
         for results in run_parallel(run_group, groups):
             yield from results
+
+    def identity(self) -> SourceIdentity:
+        def read(rows: int) -> Iterator[pa.RecordBatch]:
+            for path in self._paths:
+                # With a buffer only the first pages of each column are read, however long the row group is.
+                with pq.ParquetFile(path, memory_map=True, buffer_size=_BUFFER) as file:
+                    yield from file.iter_batches(batch_size=rows, use_threads=False)
+
+        return identify_files(self._schema, self._paths, read)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from expost.core import InvalidRequest, MissingExtra
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, quote_name
+from expost.data.source_identity import SourceIdentity
 
 __all__ = ["PostgresEngine"]
 
@@ -26,6 +29,22 @@ _COLUMNS = """
     SELECT attname, (CASE WHEN typtype = 'd' THEN typbasetype ELSE atttypid END)::int8
     FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
     WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_READS = """
+    WITH RECURSIVE reads(id) AS (
+        SELECT to_regclass({table})::oid
+        UNION
+        SELECT found.id FROM reads, LATERAL (
+            SELECT inhrelid FROM pg_inherits WHERE inhparent = reads.id
+            UNION ALL
+            SELECT refobjid FROM pg_rewrite JOIN pg_depend ON pg_depend.objid = pg_rewrite.oid
+            WHERE ev_class = reads.id AND classid = 'pg_rewrite'::regclass AND refclassid = 'pg_class'::regclass
+        ) AS found(id)
+    )
+    SELECT (SELECT system_identifier FROM pg_control_system())::text, current_database()::text, nspname::text,
+           relname::text, relkind::text
+    FROM reads JOIN pg_class ON pg_class.oid = reads.id JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    ORDER BY pg_class.oid <> to_regclass({table}), nspname, relname
 """
 
 
@@ -92,6 +111,33 @@ class PostgresEngine(Engine):
                     typed = _cast_times(batch, self._kinds)
                     for start in range(0, typed.num_rows, rows_per_batch):
                         yield typed.slice(start, rows_per_batch)
+
+    def identity(self) -> SourceIdentity:
+        """Return the table and all that it reads: partitions, and the tables of a view.
+
+        The server is known by the number that it was given when it was made, whatever the address says.
+        """
+        try:
+            with _connect(self._url, self._snapshot) as connection:
+                literal = "'" + self._table.replace("'", "''") + "'"
+                tables = _fetch_rows(connection, _READS.format(table=literal))
+            kind = tables[0][-1]
+        except (dbapi.Error, IndexError):  # a server may not allow it
+            parts = urlsplit(self._url)
+            place = f"postgresql:{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}/{self._table}"
+            return replace(super().identity(), places=(place,))
+        found = (
+            super().identity() if kind not in ("r", "p", "m") else SourceIdentity.of_batches(self.schema, self._head)
+        )
+        places = (f"postgresql:{server}/{database}/{schema}.{table}" for server, database, schema, table, _ in tables)
+        return replace(found, places=tuple(places))
+
+    def _head(self, rows: int) -> list[pa.RecordBatch]:
+        """Read the first rows of a table; a view might read all of its tables for them."""
+        with _connect(self._url, self._snapshot) as connection, connection.cursor() as cursor:
+            cursor.execute(f"{self._write_query(self.schema.names)} LIMIT {rows}")
+            batches: list[pa.RecordBatch] = _cast_times(cursor.fetch_arrow_table(), self._kinds).to_batches()
+            return batches
 
 
 def _connect(url: str, snapshot: str | None = None) -> Any:

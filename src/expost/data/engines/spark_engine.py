@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from expost.data.engines.engine import ROWS_PER_BATCH, Engine, batch_rows_for
+from expost.data.source_identity import SourceIdentity, identify_addresses
 
 __all__ = ["SparkEngine"]
 
@@ -49,6 +50,13 @@ class SparkEngine(Engine):
         rows = batch_rows_for(len(columns))
         for part in self._run_on_executors(lambda batch: pickle.dumps(function(batch)), columns, rows):
             yield pickle.loads(part)  # written by our own function, on our own executors
+
+    def identity(self) -> SourceIdentity:
+        try:
+            files = [str(address) for address in self._frame.inputFiles()]  # from the plan; no row is read
+        except Exception:  # a remote session may not know them
+            files = []
+        return identify_addresses(self._schema, files)
 
     def _run_on_executors(
         self, function: Callable[[pa.RecordBatch], bytes], columns: Sequence[str], rows: int

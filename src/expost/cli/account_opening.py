@@ -1,0 +1,70 @@
+"""The accounts that commands are charged to: who may open one, and a session that is billed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from expost.cli.console import err
+from expost.cli.table_source import named_apart
+from expost.core import Adjacency, Guarantee, InvalidRequest
+from expost.ledger.opening import open_existing_ledger
+from expost.ledger.source_binding import missing_account
+
+if TYPE_CHECKING:
+    from expost.data import Dataset
+    from expost.session import Session
+
+__all__ = ["open_billed_session"]
+
+_APART = "an account has one adjacency, so questions and models of another one are charged apart"
+
+
+@contextmanager
+def open_billed_session(
+    dataset: Dataset,
+    source: str,
+    *,
+    budget: Guarantee | None,
+    ledger: str,
+    analyst: str | None = None,
+    quiet: bool = False,
+) -> Iterator[Session]:
+    """Open a session about a table that is billed to its account in a ledger.
+
+    A budget opens the account of a new ledger, which is printed unless ``quiet``. In a ledger that has accounts only its
+    owner opens another one, with ``expost ledger budget``.
+    """
+    from expost.session import Session
+
+    described = f"dataset:{dataset.name}"
+    dataset = named_apart(dataset, source)
+    account, (accounts, bound) = f"dataset:{dataset.name}", _list_accounts(ledger)
+    # The account of the other adjacency is this table's own.
+    twins = {described, *(f"{described}-{each.value}" for each in Adjacency)} - {account}
+    is_twin = not twins.isdisjoint(accounts)
+    if account not in accounts and accounts and not is_twin:
+        raise missing_account(account, ledger)
+    if account not in accounts and budget is None:
+        raise InvalidRequest(
+            f"Expected a budget for {account}, which is not in the ledger", do="Pass --budget 1 to open it"
+        )
+    reason = _APART if is_twin else None
+    with Session(dataset, budget, ledger=ledger, analyst=analyst, another_budget=reason) as session:
+        if account not in accounts and not quiet:
+            place = "" if "://" in ledger else f" in {ledger}"
+            err.print(f"opened account {account}{place} with a budget of {budget}", style="dim", markup=False)
+        elif account not in bound and not quiet:
+            table = "this table" if "://" in source else source  # the address of a server may have a password
+            err.print(f"account {account} pays for {table} from now on", style="dim", markup=False)
+        yield session
+
+
+def _list_accounts(ledger: str) -> tuple[list[str], list[str]]:
+    """Return the accounts of a ledger and those whose source is known, none if it does not exist."""
+    found = open_existing_ledger(ledger)
+    if found is None:
+        return [], []
+    with found:
+        return found.accounts(), list(found.sources())
