@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
@@ -22,11 +22,9 @@ from expost.core import (
     PureLoss,
     Query,
     Receipt,
-    RefiningPlan,
     Release,
     ReleaseOvertaken,
     StagedPlan,
-    SteppedPlan,
     TableChanged,
     TargetNotMet,
 )
@@ -165,12 +163,13 @@ class _StagedHold:
         self.notes: dict[str, str] = {}
         self.plan = plan
         terms: dict[str, Any] = {"question": question, "protected": protected, "request_id": request_id}
-        if isinstance(plan, StagedPlan) and plan.first_stage is not None:
-            first = PureLoss(plan.first_stage)
-            self.hold = ledger.hold(accounts, first, up_to=plan.worst_case, **terms, **details_of(plan))
-            self.plan = plan.in_stages(HoldStages(self._cover))
+        # Optional members of a plan are looked up by name: a check against a runtime protocol computes every property.
+        first = getattr(plan, "first_stage", None)
+        if first is not None:
+            self.hold = ledger.hold(accounts, PureLoss(first), up_to=self._most, **terms, **details_of(plan))
+            self.plan = cast(StagedPlan, plan).in_stages(HoldStages(self._cover))
         else:
-            self.hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
+            self.hold = ledger.hold(accounts, self._most, **terms, **details_of(plan))
 
     def _cover(self, amount: Fraction) -> Fraction:
         """Try to hold at least this epsilon, and return what is held."""
@@ -189,15 +188,13 @@ class _StagedHold:
 
 def details_of(plan: Plan) -> dict[str, Any]:
     """Return what ``Ledger.hold`` needs to price a plan besides its worst case."""
-    return {
-        "event": plan.event if isinstance(plan, SteppedPlan) else None,
-        "before": plan.refined_from if isinstance(plan, RefiningPlan) else Fraction(0),
-    }
+    return {"event": getattr(plan, "event", None), "before": getattr(plan, "refined_from", Fraction(0))}
 
 
 def outcome_of(plan: Plan, receipt: Receipt) -> PrivacyEvent | None:
     """Return what did run of a plan, where its steps are priced one by one."""
-    return plan.event_of(receipt) if isinstance(plan, SteppedPlan) else None
+    read: Callable[[Receipt], PrivacyEvent | None] | None = getattr(plan, "event_of", None)
+    return None if read is None else read(receipt)
 
 
 def _settle_unreleased(ledger: Ledger, hold: Hold, dataset: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -301,8 +301,9 @@ class BoundsFirstPlan:
         if self.held is not None:
             stages = self.held.after(self.bounds_plan.query.epsilon)
             needed = plan.worst_case.amounts()["epsilon"]
-            if isinstance(plan, StagedPlan) and plan.first_stage is not None:
-                needed, plan = plan.first_stage, plan.in_stages(stages)
+            first = getattr(plan, "first_stage", None)
+            if first is not None:
+                needed, plan = first, cast(StagedPlan, plan).in_stages(stages)
             if stages.held_after(needed) < needed:
                 return AnswerRelease(None, failed)
         answer = plan.climb(plan.measure(dataset), bits)
