@@ -131,9 +131,9 @@ class Session(StatisticMethods):
         in_process = ledger is None or (isinstance(ledger, Ledger) and not ledger.durable)
         if not (dataset.name or in_process):
             raise InvalidRequest("Expected a name for a dataset in a durable ledger", do="Pass Dataset(..., name=...)")
-        budgets = {f"dataset:{dataset.name or 'table'}": (budget, "budget")}
+        budgets = {check_name(f"dataset:{dataset.name or 'table'}"): (budget, "budget")}
         if analyst is not None:
-            budgets[f"analyst:{analyst}"] = (analyst_budget, "analyst_budget")
+            budgets[check_name(f"analyst:{analyst}")] = (analyst_budget, "analyst_budget")
         about, *also = budgets
         cap = check_question_cap(question_cap)
         self._ledger = _open_accounts(budgets, ledger, dataset, question_cap=cap, another_budget=another_budget)
