@@ -34,6 +34,7 @@ from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.ledger_account import AccountPart, LedgerAccount
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
+from expost.ledger.neighbour_record import NeighbourRecord
 
 __all__ = [
     "ACCOUNTS",
@@ -174,6 +175,10 @@ def admit_take_overs(connection: Connection) -> None:
     """Allow entries that record a takeover. Earlier versions cannot read those, so they must refuse the ledger."""
 
 
+def admit_neighbour_changes(connection: Connection) -> None:
+    """Allow entries by which accounts go over to replaced units; earlier versions must refuse the ledger."""
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     create_entries,
     create_accounts,
@@ -182,6 +187,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     forbid_changes_of_entries,
     add_parts,
     admit_take_overs,
+    admit_neighbour_changes,
 )
 
 
@@ -286,6 +292,14 @@ class SqlPage(LedgerPage):
         self._connection.execute(_APPEND, values | {"kind": entry.kind.value, "at": entry.recorded})
         self._last = entry
         self.appended.append(entry)
+
+    def neighbours(self) -> NeighbourRecord:
+        if self._replay is not None:
+            return self._replay.neighbours
+        record = NeighbourRecord()
+        for entry in self.all_entries():
+            record.follow(entry)
+        return record
 
     def find_account(self, name: str) -> LedgerAccount | None:
         if name in self._found:
