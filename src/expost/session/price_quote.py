@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, NoReturn, TypedDict
 
@@ -29,6 +29,8 @@ class PriceQuote:
         The most that the answer can cost.
     likely : Loss or None
         A guess from earlier receipts; None if there is nothing to guess from.
+    account_note : str, optional
+        What the account would do, if it counts another adjacency than the query.
 
     Examples
     --------
@@ -39,10 +41,13 @@ class PriceQuote:
     question: str
     worst_case: Loss
     likely: Loss | None
+    _: KW_ONLY
+    account_note: str | None = None
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
-        return f"{self.question}: at most {self.worst_case}, {guess}"
+        note = "" if self.account_note is None else f"; {self.account_note}"
+        return f"{self.question}: at most {self.worst_case}, {guess}{note}"
 
 
 class QuotedTerms(TypedDict, total=False):

@@ -8,8 +8,10 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from expost.accounting.neighbour_change import replaced_loss
 from expost.answer import answer, question_in_part
 from expost.core import (
+    Adjacency,
     BudgetExceeded,
     Guarantee,
     InvalidRequest,
@@ -126,7 +128,7 @@ class Session(StatisticMethods):
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
         self._protected = Protected(about, dataset.adjacency, dataset.unit)
-        self._unit_known = self._ledger.check_protected(self._protected)
+        self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
         self._cache = self._open_cache()
         self._part: TablePart | None = None
@@ -300,7 +302,7 @@ class Session(StatisticMethods):
             return self._answer_query(query, request_id=request_id)
         for account in self.accounts:
             # All steps must fit into the budget together: otherwise the first would be paid in vain.
-            left = self._ledger.remaining(account)
+            left = self._left_for_query(account)
             if left.definition == stages.worst_case.definition and not stages.worst_case.within(left):
                 raise BudgetExceeded(
                     f"Expected a worst case of at most {left.text(down=True)} in account {account!r}",
@@ -325,9 +327,8 @@ class Session(StatisticMethods):
                 simulation=self._simulation,
                 request_id=request_id,
                 place=self._place,
-                protected=None if self._unit_known else self._protected,
+                protected=self._protected,
             )
-        self._unit_known = True
         return release
 
     @explain_arguments
@@ -410,7 +411,7 @@ class Session(StatisticMethods):
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
         likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        return PriceQuote(question, plan.worst_case, likely)
+        return PriceQuote(question, plan.worst_case, likely, account_note=self._account_note(plan.worst_case))
 
     @explain_arguments
     def _price_fit(
@@ -420,7 +421,16 @@ class Session(StatisticMethods):
         query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
-        return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))
+        likely = guess_fit_bill(plan, self._own_receipts(), question=question)
+        return PriceQuote(question, plan.worst_case, likely, account_note=self._account_note(plan.worst_case))
+
+    def _account_note(self, worst_case: Loss) -> str | None:
+        """Return what the dataset's account would do with a charge, if it counts another adjacency than this session."""
+        adjacency = self._protected.adjacency
+        if adjacency is Adjacency.ADD_REMOVE and self._ledger.counts(self._about[0]) is Adjacency.REPLACE_ONE:
+            what = "rows" if self.dataset.unit.is_row else "units"
+            return f"counted as at most {replaced_loss(worst_case)}, because this account counts replaced {what}"
+        return self._ledger.explain_change(self._protected)
 
     def _own_receipts(self) -> Iterator[Receipt]:
         """Yield the receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
@@ -429,11 +439,17 @@ class Session(StatisticMethods):
 
     def _epsilon_left(self) -> Fraction:
         left = min(
-            loss.amounts().get("epsilon", Fraction(1)) for loss in list(map(self._ledger.remaining, self.accounts))
+            loss.amounts().get("epsilon", Fraction(1)) for loss in list(map(self._left_for_query, self.accounts))
         )
         if left <= 0:
             raise InvalidRequest("The budget is used up", do="Raise the budget")
         return left
+
+    def _left_for_query(self, account: str) -> Loss:
+        """Return what a query of this session may cost in one of its accounts, by its own adjacency."""
+        if account in self._also:
+            return self._ledger.remaining(account)
+        return self._ledger.remaining_for(account, self._protected)
 
     # The books ---------------------------------------------------------------------------------------------------
 
@@ -448,7 +464,11 @@ class Session(StatisticMethods):
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """Return what is left for a query: the least of all accounts that pay and count as the dataset's does."""
+        """Return what is left: the least of all accounts that pay and are in the definition of the dataset's.
+
+        It is in the terms of the account. If that counts replaced units, a query about added and removed ones may cost
+        half of it.
+        """
         left = [self._ledger.remaining(account) for account in self.accounts]
         return _each_amount(min, [each for each in left if each.definition == left[0].definition])
 
