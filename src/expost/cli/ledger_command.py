@@ -41,13 +41,15 @@ def show(
     kept_apart(plot, where)
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
-        totals = [(name, book.budget(name), book.spent(name), book.remaining(name)) for name in names]
-        shown = [(name, budget, spent, left.text(down=True)) for name, budget, spent, left in totals]
+        totals = [
+            (name, book.budget(name), book.spent(name), book.remaining(name), _counted(book, name)) for name in names
+        ]
+        shown = [(name, counts, budget, spent, left.text(down=True)) for name, budget, spent, left, counts in totals]
         entries = book.history(account)
         if as_json:
             emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
         else:
-            print_table("accounts", ("account", "budget", "spent", "left"), shown)
+            print_table("accounts", ("account", "counts", "budget", "spent", "left"), shown)
             rows = ((entry.id, _when(entry), entry.kind.value, _subject(entry), _charged(entry)) for entry in entries)
             print_table("entries", ("entry", "when (UTC)", "what", "question or account", "charged"), rows)
         if plot is not None:
@@ -240,8 +242,15 @@ def _budget(amount: float | None, delta: float, rho: float | None, mu: float | N
     return zcdp(rho) if rho is not None else gdp(mu or 0)
 
 
-def _total(name: str, budget: Guarantee, spent: Any, left: Any) -> dict[str, Any]:
-    return {"account": name, "budget": budget.to_json(), "spent": spent.to_json(), "left": left.to_json()}
+def _counted(book: Ledger, name: str) -> str:
+    """Return which units an account counts; empty before its first question."""
+    adjacency = book.counts(name)
+    return "" if adjacency is None else adjacency.value
+
+
+def _total(name: str, budget: Guarantee, spent: Any, left: Any, counts: str) -> dict[str, Any]:
+    amounts = {"budget": budget.to_json(), "spent": spent.to_json(), "left": left.to_json()}
+    return {"account": name, "counts": counts or None} | amounts
 
 
 def _line(entry: LedgerEntry) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class Ledger(ABC):
         by: str = "parts",
         touching: int = 1,
         budget: GuaranteeLike | None = None,
+        protected: Protected | None = None,
     ) -> None:
         """Open accounts for disjoint parts of what the account ``of`` covers.
 
@@ -134,6 +135,9 @@ class Ledger(ABC):
             How many parts one unit can touch: 1 under add-remove adjacency, 2 under replace-one.
         budget : Guarantee, number, (epsilon, delta) pair or dict, optional
             What may be spent on the part. Default: the budget of ``of``.
+        protected : Protected, optional
+            The unit and adjacency of all questions that the caller will ask. ``touching`` is then converted to what the
+            account counts.
 
         Raises
         ------
@@ -155,7 +159,7 @@ class Ledger(ABC):
         names = [check_name(name) for name in ([account] if isinstance(account, str) else account)]
         part = AccountPart.check(check_name(of), by, touching)
         amount = None if budget is None else check_budget(budget)
-        self._write(partial(posting.open_parts, names=names, part=part, budget=amount))
+        self._write(partial(posting.open_parts, names=names, part=part, budget=amount, protected=protected))
 
     def change_budget(self, account: str, budget: GuaranteeLike) -> None:
         """Give an account another budget. For the owner only; the change is recorded.

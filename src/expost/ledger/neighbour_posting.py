@@ -9,7 +9,7 @@ from typing import Any
 from expost.accounting.budget_rule import ComposedLoss, read_total
 from expost.accounting.neighbour_change import share_for_added
 from expost.core import Adjacency, BudgetExceeded, InvalidRequest, Loss
-from expost.ledger.ledger_account import LedgerAccount, left_for_part
+from expost.ledger.ledger_account import AccountPart, LedgerAccount, left_for_part
 from expost.ledger.ledger_entry import EntryKind, HoldState
 from expost.ledger.ledger_page import LedgerPage, Protected
 from expost.ledger.neighbour_record import (
@@ -31,6 +31,7 @@ __all__ = [
     "left_for_run",
     "lineage_of",
     "meet_neighbours",
+    "part_as_counted",
     "pay_owed",
     "read_owed",
     "tree_of",
@@ -76,6 +77,23 @@ def _must_go_over(page: LedgerPage, root: str, counted: Adjacency | None, protec
         return False
     # Parts may be open for units that lie in one of them, though nothing was asked so far; a replaced one may touch two.
     return counted is not None or any(one.part is not None and one.part.touching == 1 for one in tree_of(page, root))
+
+
+def part_as_counted(page: LedgerPage, part: AccountPart, known: set[int], protected: Protected | None) -> AccountPart:
+    """Return a part with the number of parts that a unit touches in the terms of the account of the whole.
+
+    ``known`` are the numbers of the parts of the same kind that are open. A session about replaced units opens parts of an
+    account that counts added and removed ones as those: its first question makes the account go over, with all parts.
+    """
+    if part.touching in known:
+        return part
+    counted = counted_by(page, part.of)
+    if counted is Adjacency.REPLACE_ONE:
+        return replace(part, touching=2 * part.touching if 2 * part.touching in known else max(part.touching, 2))
+    swaps = protected is not None and protected.adjacency is Adjacency.REPLACE_ONE
+    if swaps and part.touching % 2 == 0 and (counted is not None or part.touching // 2 in known):
+        return replace(part, touching=part.touching // 2)
+    return part
 
 
 def counted_by(page: LedgerPage, name: str) -> Adjacency | None:

@@ -11,7 +11,6 @@ from expost.accounting.budget_rule import ComposedGuarantee, ComposedLoss, rule_
 from expost.accounting.neighbour_change import share_for_added
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
-    Adjacency,
     ApproxGuarantee,
     BudgetExceeded,
     Guarantee,
@@ -41,10 +40,10 @@ from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_le
 from expost.ledger.neighbour_posting import (
     NeighbourTerms,
     check_not_closed,
-    counted_by,
     is_used_up,
     lineage_of,
     meet_neighbours,
+    part_as_counted,
     pay_owed,
 )
 
@@ -88,15 +87,19 @@ def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
         )
 
 
-def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget: Guarantee | None) -> None:
+def open_parts(
+    page: LedgerPage,
+    names: Sequence[str],
+    part: AccountPart,
+    budget: Guarantee | None,
+    protected: Protected | None = None,
+) -> None:
     """Open accounts as parts of another, with its budget unless one is given, or find them open as such parts."""
     whole = page.sound_account(part.of)
     if whole is None or is_template(part.of):
         raise _unknown_account(part.of)
-    if counted_by(page, part.of) is Adjacency.REPLACE_ONE:
-        # A replaced unit may leave one part and enter another, also where questions are about added and removed ones.
-        known = _touched_by(page, part)
-        part = replace(part, touching=2 * part.touching if 2 * part.touching in known else max(part.touching, 2))
+    known = {one.part.touching for one in page.parts_of(part.of) if one.part is not None and one.part.by == part.by}
+    part = part_as_counted(page, part, known, protected)
     new = [name for name in names if not _is_part(page, name, part, budget)]
     if not new:
         return
@@ -107,7 +110,6 @@ def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget
             got=amount.definition,
             do="Give the part a budget of the same definition, or none",
         )
-    known = _touched_by(page, part)
     if known - {part.touching}:
         raise InvalidRequest(
             f"Expected parts by {part.by} of which a unit can touch {min(known)}, as those that are open",
@@ -116,11 +118,6 @@ def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget
         )
     for name in new:
         _write_account(page, name, amount, part=part)
-
-
-def _touched_by(page: LedgerPage, part: AccountPart) -> set[int]:
-    """Return how many parts of this kind a unit can touch, by those that are open."""
-    return {one.part.touching for one in page.parts_of(part.of) if one.part is not None and one.part.by == part.by}
 
 
 def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> bool:

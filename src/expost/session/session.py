@@ -239,7 +239,8 @@ class Session(StatisticMethods):
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
             part, whole = find_part(), self._about[0]
             accounts = part.accounts(whole, self._ledger.parts(whole, by=part.by))
-            self._ledger.open_part(accounts, of=whole, by=part.by, touching=part.touching)
+            terms: dict[str, Any] = {"by": part.by, "touching": part.touching, "protected": self._protected}
+            self._ledger.open_part(accounts, of=whole, **terms)
             inner = object.__new__(type(self))  # a copy would open accounts of its own
             inner.__dict__ |= self.__dict__
             inner.dataset, inner._about, inner._part = self.dataset.where(part.condition), accounts, part
