@@ -112,6 +112,7 @@ def test_parts_go_over_with_their_whole_and_a_replaced_row_touches_two(ledger):
     ask(ledger, ADDED, 0.125, account=f"{A}/1")
     ask(ledger, ADDED, 0.0625, account=f"{A}/2")
     ask(ledger, ADDED, 0.03125)
+    assert ledger.remaining_for(f"{A}/2", SWAPPED) == PureLoss(1 - 2 * (0.125 + 0.0625 + 0.03125))
     hold = ask(ledger, SWAPPED, 0.125, account=f"{A}/2")
 
     assert hold.note is not None
@@ -365,3 +366,41 @@ def test_a_hold_that_is_not_converted_is_unsound(kind):
 
     with pytest.raises(LedgerUnsound):
         forged(book, drop).verify()
+
+
+@pytest.mark.parametrize("beside", [PureLoss(0.95), ApproxLoss(0.01, 4.9e-7)], ids=["epsilon", "delta"])
+@pytest.mark.parametrize("parts", [False, True])
+def test_an_account_over_renyi_orders_that_took_over_too_much_is_used_up_until_its_budget_covers_it(beside, parts):
+    book = MemoryLedger()
+    for name in (A, f"{A}-replace-one"):
+        book.open_account(name, approx(1, 1e-6))
+    if parts:
+        book.open_part([f"{A}/1", f"{A}/2"], of=A, by="site")
+    ask(book, ADDED, ApproxLoss(0.1, 1e-7), account=f"{A}/1" if parts else A)
+    for _ in range(40):
+        ask(book, ADDED, 0.01)
+    ask(book, replace(SWAPPED, account=f"{A}-replace-one"), beside)
+    with pytest.raises(BudgetExceeded, match="took over more than its budget"):
+        book.hold([A], PureLoss(0.01), question="q", protected=ADDED)
+    assert book.spent(A).epsilon < 1 and book.history(A)[-1].kind is not EntryKind.NEIGHBOURS
+    book.check_protected(ADDED)
+
+    assert book.remaining(A) == ApproxLoss(0, 0) and book.verify().entries == len(book.history())
+    assert book.spent(A).amounts()["delta"] > 5e-7 or book.spent(A).epsilon > 1
+    with pytest.raises(InvalidRequest, match="of at least"):
+        book.change_budget(A, approx(1, 1.01e-6))
+    book.change_budget(A, approx(4, 1e-5))
+    ask(book, ADDED, 0.01, account=f"{A}/2" if parts else A)
+    assert book.spent(A).epsilon < 4
+    book.verify()
+
+
+def test_an_account_with_a_run_that_has_no_price_for_replaced_rows_does_not_go_over():
+    book = MemoryLedger()
+    book.open_account(A, approx(500, 1e-5))
+    ask(book, ADDED, ApproxLoss(250, 1e-7))
+
+    with pytest.raises(InvalidRequest, match="has no price for them"):
+        book.hold([A], PureLoss(0.125), question="q", protected=SWAPPED)
+    assert book.remaining_for(A, SWAPPED).epsilon == 0
+    assert "counts as more than any budget" in book.explain_change(SWAPPED)
