@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -12,16 +12,21 @@ from typing import Any
 from expost.accounting.neighbour_change import replaced_loss
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
+    BudgetExceeded,
     EngineFailed,
+    HoldStages,
     InvalidRequest,
+    LedgerBusy,
     Loss,
     Plan,
     PlanContext,
+    PureLoss,
     Query,
     Receipt,
     RefiningPlan,
     Release,
     ReleaseOvertaken,
+    StagedPlan,
     SteppedPlan,
     TableChanged,
     TargetNotMet,
@@ -47,6 +52,7 @@ def answer(
     request_id: str | None = None,
     place: str | None = None,
     protected: Protected | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> Release[Any]:
     """Answer one query and charge the ledger for it.
 
@@ -77,6 +83,8 @@ def answer(
     protected : Protected, optional
         The adjacency and unit of the answer, and the account that it is about. An account about another unit refuses it;
         one that counts replaced units charges an answer about added and removed ones accordingly.
+    notes : mapping, optional
+        Public lines to add to the terms of the receipt.
 
     Returns
     -------
@@ -104,36 +112,81 @@ def answer(
     plan = query.plan(dataset, context)
     question = question_in_part(plan.question, place)
     terms: dict[str, Any] = {"question": question, "protected": protected}
-    hold = ledger.hold(accounts, plan.worst_case, request_id=request_id, **terms, **details_of(plan))
-    if hold.repeated:
+    staged = _StagedHold(ledger, accounts, plan, request_id=request_id, **terms)
+    if staged.hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
     for _ in range(_MOST_ATTEMPTS):
         run = _QuietRun()
         with contextlib.nullcontext() if simulation else run:
-            release = plan.climb(plan.measure(dataset), source)
+            release = staged.plan.climb(staged.plan.measure(dataset), source)
         if not run.was_overtaken:
             break
         # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
         # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
-        _settle_unreleased(ledger, hold, dataset)
-        plan, note = query.plan(dataset, context), hold.note
-        hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
-        hold = hold if note is None else replace(hold, note=note)
+        _settle_unreleased(ledger, staged.hold, dataset)
+        plan, note = query.plan(dataset, context), staged.hold.note
+        staged = _StagedHold(ledger, accounts, plan, **terms)
+        staged.hold = staged.hold if note is None else replace(staged.hold, note=note)
     else:
-        _settle_unreleased(ledger, hold, dataset)
+        _settle_unreleased(ledger, staged.hold, dataset)
         raise ReleaseOvertaken
-    run.raise_failure(question, hold.worst_case)
+    run.raise_failure(question, staged.hold.worst_case)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = replace(release, receipt=noted_receipt(hold, release.receipt))
-    release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
+    public = {**release.receipt.terms, **(notes or {}), **staged.notes}
+    release = replace(release, receipt=noted_receipt(staged.hold, replace(release.receipt, terms=public)))
+    release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
     return release
+
+
+class _StagedHold:
+    """The hold of a run, which grows stage by stage if the plan climbs a public ladder.
+
+    Each stage is at least twice the one before, so there are few of them, and what an interrupted run leaves charged is
+    at most twice what it has drawn, or the first stage.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        accounts: Sequence[str],
+        plan: Plan,
+        *,
+        question: str,
+        protected: Protected | None,
+        request_id: str | None = None,
+    ) -> None:
+        self._ledger, self._most = ledger, plan.worst_case
+        self._refused = False
+        self.notes: dict[str, str] = {}
+        self.plan = plan
+        terms: dict[str, Any] = {"question": question, "protected": protected, "request_id": request_id}
+        if isinstance(plan, StagedPlan) and plan.first_stage is not None:
+            first = PureLoss(plan.first_stage)
+            self.hold = ledger.hold(accounts, first, up_to=plan.worst_case, **terms, **details_of(plan))
+            self.plan = plan.in_stages(HoldStages(self._cover))
+        else:
+            self.hold = ledger.hold(accounts, plan.worst_case, **terms, **details_of(plan))
+
+    def _cover(self, amount: Fraction) -> Fraction:
+        """Try to hold at least this epsilon, and return what is held."""
+        held, most = self.hold.worst_case.amounts()["epsilon"], self._most.amounts()["epsilon"]
+        if amount <= held or self._refused:
+            return held
+        for wanted in (max(2 * held, amount), amount):
+            with contextlib.suppress(BudgetExceeded, LedgerBusy):
+                self.hold = self._ledger.extend(self.hold, PureLoss(min(wanted, most)))
+                return self.hold.worst_case.amounts()["epsilon"]
+        # Others were charged since. The climb ends here, with the best answer that could be reserved.
+        self._refused = True
+        self.notes = {"not reserved": f"other questions left no more than {self.hold.worst_case} for this one"}
+        return held
 
 
 def details_of(plan: Plan) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def relative_pair(
 
     def sample_climbs(exact: int, runs: int, bits: BitSource) -> Outcomes:
         noisy = draw(exact, ladder, runs, bits)
-        met, rung = table.stops(noisy, range(len(ladder)))
+        met, rung, _ = table.stops(noisy, range(len(ladder)), len(ladder))
         seen = noisy[rung, np.arange(runs)]
         value = np.where(met, rule.value(np.maximum(seen, 0), table.radii[rung, 0]), seen)
         shown = np.column_stack([value, met, summarize_prefix(noisy, rung, levels, count, rows)])

@@ -98,8 +98,9 @@ def print_price(price: Any, *, as_json: bool) -> None:
     """Print a price: the worst case and the likely cost."""
     if as_json:
         likely = None if price.likely is None else price.likely.to_json()
-        document = {"question": price.question, "worst_case": price.worst_case.to_json(), "likely": likely}
-        emit(document | ({} if price.account_note is None else {"account_note": price.account_note}))
+        quote = {"question": price.question, "worst_case": price.worst_case.to_json(), "likely": likely}
+        more = {"above_cap": price.above_cap, "account_note": price.account_note}
+        emit(quote | {name: text for name, text in more.items() if text})
     else:
         out.print(str(price), markup=False)
 

@@ -38,7 +38,10 @@ class FitOptions:
     ] = "1"
     classes: Annotated[str | None, typer.Option(help="The labels: negative,positive; with SGD also more.")] = None
     regularization: Annotated[float | None, typer.Option(help="Penalty on squares; 0.005, with SGD 0.")] = None
-    max_epsilon: Annotated[float, typer.Option(help="What it may cost at most.")] = 1.0
+    max_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Largest cost; default: what the account allows one question, a tenth of its budget."),
+    ] = None
     failure_probability: Annotated[float, typer.Option(help="Probability that the accuracy is missed.")] = 0.1
     method: Annotated[str | None, typer.Option(help="Fitting method; default: the cheapest valid one.")] = None
     delta: Annotated[float | None, typer.Option(help="Delta of the bill; 0, with SGD 1e-6.")] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,14 +43,25 @@ def show(
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
         totals = [
-            (name, book.budget(name), book.spent(name), book.remaining(name), _counted(book, name)) for name in names
+            (
+                name,
+                book.budget(name),
+                book.question_cap(name),
+                book.spent(name),
+                book.remaining(name),
+                _counted(book, name),
+            )
+            for name in names
         ]
-        shown = [(name, counts, budget, spent, left.text(down=True)) for name, budget, spent, left, counts in totals]
+        shown = [
+            (name, budget, f"{float(cap):.4g}", spent, left.text(down=True))
+            for name, budget, cap, spent, left, _ in totals  # what an account counts is told by its entries
+        ]
         entries = book.history(account)
         if as_json:
             emit({"accounts": [_total(*total) for total in totals], "entries": [_line(entry) for entry in entries]})
         else:
-            print_table("accounts", ("account", "counts", "budget", "spent", "left"), shown)
+            print_table("accounts", ("account", "budget", "a question", "spent", "left"), shown)
             rows = ((entry.id, _when(entry), entry.kind.value, _subject(entry), _charged(entry)) for entry in entries)
             print_table("entries", ("entry", "when (UTC)", "what", "question or account", "charged"), rows)
         if plot is not None:
@@ -101,19 +113,24 @@ def budget(
     delta: Annotated[float, typer.Option(help="With --epsilon: an (epsilon, delta) budget.")] = 0.0,
     rho: Annotated[float | None, typer.Option(help="Zero-concentrated budget.")] = None,
     mu: Annotated[float | None, typer.Option(help="Gaussian budget.")] = None,
+    question_cap: Annotated[
+        float | None, typer.Option(help="Epsilon that one question may cost if it names no cap; a tenth of the budget.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Open an account with a budget, or give it another one (owners only; the change is recorded).
 
-    Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5[/bold]
+    Example: [bold]expost ledger budget flights.ledger analyst:ann --epsilon 0.5 --question-cap 0.1[/bold]
     """
     amount, name = _budget(epsilon_amount, delta, rho, mu), check_name(account, template=True)
     with open_ledger(where) as book:
         if name in (*book.accounts(), *book.templates()):
-            book.change_budget(name, amount)
+            book.change_budget(name, amount, question_cap=question_cap)
         else:
-            book.open_account(name, amount)
-    _say(f"{name}: {amount}", {"account": name, "budget": amount.to_json()}, as_json)
+            book.open_account(name, amount, question_cap=question_cap)
+        cap = book.question_cap(name)
+    told = f"{name}: {amount}; one question may cost {cap.note}"
+    _say(told, {"account": name, "budget": amount.to_json(), "question_cap": str(Fraction(cap))}, as_json)
 
 
 @ledger.command()
@@ -248,8 +265,8 @@ def _counted(book: Ledger, name: str) -> str:
     return "" if adjacency is None else adjacency.value
 
 
-def _total(name: str, budget: Guarantee, spent: Any, left: Any, counts: str) -> dict[str, Any]:
-    amounts = {"budget": budget.to_json(), "spent": spent.to_json(), "left": left.to_json()}
+def _total(name: str, budget: Guarantee, cap: Fraction, spent: Any, left: Any, counts: str) -> dict[str, Any]:
+    amounts = {"budget": budget.to_json(), "question_cap": str(cap), "spent": spent.to_json(), "left": left.to_json()}
     return {"account": name, "counts": counts or None} | amounts
 
 

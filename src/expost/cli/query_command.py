@@ -72,7 +72,10 @@ class QueryOptions:
     ] = None
     level: Annotated[float | None, typer.Option("--epsilon", help="A privacy level instead of an accuracy.")] = None
     confidence: Annotated[float | None, typer.Option(help="Confidence level of the interval; default: 0.95.")] = None
-    max_epsilon: Annotated[float | None, typer.Option(help="Largest cost; default: all that is left.")] = None
+    max_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Largest cost; default: what the account allows one question, a tenth of its budget."),
+    ] = None
     delta: Annotated[
         float | None, typer.Option(help="Probability that a rare key is revealed (private-key statistics only).")
     ] = None

@@ -30,9 +30,11 @@ from expost.core.guarantee import (
     gdp,
     zcdp,
 )
+from expost.core.hold_stages import HoldStages
 from expost.core.loss import ApproxLoss, GaussianLoss, Loss, PureLoss, RenyiLoss, ZeroConcentratedLoss
 from expost.core.meaning import explain_loss, posterior_bound
-from expost.core.query import Plan, PlanContext, Query, RefiningPlan, SteppedPlan
+from expost.core.query import Plan, PlanContext, Query, RefiningPlan, StagedPlan, SteppedPlan
+from expost.core.question_cap import QuestionCap
 from expost.core.release import Outcome, Receipt, Release, Step
 from expost.core.sealed import Norm, Sealed, Sensitivity, unseal
 from expost.core.shared_documentation import share_parameters
@@ -50,6 +52,7 @@ __all__ = [
     "GaussianLoss",
     "Guarantee",
     "GuaranteeLike",
+    "HoldStages",
     "InvalidRequest",
     "Ladder",
     "LedgerBusy",
@@ -61,7 +64,9 @@ __all__ = [
     "Outcome",
     "Plan",
     "PlanContext",
+    "QuestionCap",
     "RefiningPlan",
+    "StagedPlan",
     "SteppedPlan",
     "PureGuarantee",
     "PureLoss",

@@ -190,6 +190,8 @@ class TargetNotMet(ExpostError):
             f"no rung that reaches it under the cap of {receipt.promise}. Raise max_epsilon, or ask for less accuracy"
         )
         # Stopping by hand is not a failure of the ladder, and a higher cap would not help.
+        if "not reserved" in receipt.terms:
+            reason = f"{receipt.terms['not reserved']}. Wait for the others, or ask for less accuracy"
         if "stopped" in receipt.terms:
             reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
         return cls(f"Expected {receipt.target}, got {reason}.", release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -77,6 +78,30 @@ class Loss(Terms):
         if limits.keys() != self.amounts().keys():
             raise InvalidRequest("Expected equal Renyi orders", do="Evaluate both at one grid of orders")
         return all(amount <= limits[name] for name, amount in self.amounts().items())
+
+    def as_balance(self, account: str | None = None) -> Self:
+        """Return the same loss as what is left of a budget: it prints rounded down, so never more than there is.
+
+        Parameters
+        ----------
+        account : str, optional
+            The account to name in print, where it is not the obvious one.
+
+        Examples
+        --------
+        >>> left = PureLoss(0.123456).as_balance("analyst:ann")
+        >>> print(left, "|", PureLoss(0.123456), "|", left == PureLoss(0.123456))
+        epsilon 0.1234 of 'analyst:ann' | epsilon 0.1235 | True
+        """
+        left = copy.copy(self)
+        object.__setattr__(left, "_balance_of", account or "")  # not a field: it is equal to the loss that it is
+        return left
+
+    def __str__(self) -> str:
+        account = self.__dict__.get("_balance_of")
+        if account is None:
+            return self.text()
+        return self.text(down=True) + (f" of {account!r}" if account else "")
 
     def zero(self) -> Self:
         """Return nothing, in this definition."""

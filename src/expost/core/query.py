@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
+from expost.core.hold_stages import HoldStages
 from expost.core.loss import Loss
 from expost.core.release import Receipt, Release
 
-__all__ = ["Plan", "PlanContext", "Query", "RefiningPlan", "SteppedPlan"]
+__all__ = ["Plan", "PlanContext", "Query", "RefiningPlan", "StagedPlan", "SteppedPlan"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,20 @@ class RefiningPlan(Plan, Protocol):
         Sums of epsilons need only the difference. At a Renyi order the refinement is a step of its own, which can lose
         what both levels allow together (docs/proofs/refined-release.md), so the account must know both.
         """
+        ...
+
+
+@runtime_checkable
+class StagedPlan(Plan, Protocol):
+    """A plan that climbs a public ladder and may reserve its epsilon in stages."""
+
+    @property
+    def first_stage(self) -> Fraction | None:
+        """Return the epsilon to hold at the start, or None if all of the worst case is needed from the start."""
+        ...
+
+    def in_stages(self, stages: HoldStages) -> Plan:
+        """Return the plan that asks ``stages`` before it draws anything above what is held."""
         ...
 
 

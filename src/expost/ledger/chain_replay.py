@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from expost.accounting.budget_rule import ComposedGuarantee, read_budget, read_total, round_total, rule_for
+from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Adjacency, ExpostError, Guarantee, Loss
-from expost.ledger.ledger_account import LedgerAccount
+from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
 from expost.ledger.neighbour_record import NeighbourRecord, PastCharge, add_past_charges, separate_names
@@ -35,6 +35,7 @@ class ReplayedTotal:
     entry: int
     own: dict[str, Fraction]
     part: tuple[str, str, int] | None
+    question_cap: Fraction | None = None
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
 
     def charged_amounts(self, stated: Mapping[str, Any], past: _PastRun) -> dict[str, Fraction]:
@@ -121,7 +122,8 @@ class ChainReplay:
         if self._compared.get(account.name) == account:  # quick for a thousand parts, most of which are unchanged
             return True
         part = None if account.part is None else (account.part.of, account.part.by, account.part.touching)
-        stored = ReplayedTotal(account.budget, account.spent.amounts(), account.entry, account.own.amounts(), part)
+        totals = (account.spent.amounts(), account.entry, account.own.amounts())
+        stored = ReplayedTotal(account.budget, *totals, part, account.question_cap)
         if stored != self.totals.get(account.name):
             return False
         self._compared[account.name] = account
@@ -148,14 +150,14 @@ class ChainReplay:
             raise ValueError("a ledger begins once")
 
     def _open_account(self, entry: LedgerEntry) -> None:
-        name, budget = entry.body["account"], read_budget(entry.body["budget"])
+        name, (budget, cap) = entry.body["account"], read_terms(entry.body["budget"])
         template = entry.body["template"]
         if name in self.totals or (template is not None and self.totals[template].budget != budget):
             raise ValueError("opened twice, or with another budget than its template")
         if isinstance(budget, ComposedGuarantee) and not budget.is_proved:
             raise ValueError("limits that do not prove the budget")
         nothing = rule_for(budget).zero.amounts()
-        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None)
+        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None, cap)
         if "part" not in entry.body:
             return
         of, by, touching = (entry.body["part"][key] for key in ("of", "by", "touching"))
@@ -170,10 +172,12 @@ class ChainReplay:
         self.parts.setdefault(of, set()).add(name)
 
     def _change_budget(self, entry: LedgerEntry) -> None:
-        if entry.body["account"] in self.neighbours.owed:
+        total, (budget, cap) = self.totals[entry.body["account"]], read_terms(entry.body["budget"])
+        if entry.body["account"] in self.neighbours.owed and "own" in entry.body:
             self._pay_owed(entry)
             return
-        total, budget = self.totals[entry.body["account"]], read_budget(entry.body["budget"])
+        if entry.body["account"] in self.neighbours.owed and budget != total.budget:
+            raise ValueError("another budget before all that was owed is counted")
         nothing = rule_for(budget).zero.amounts()
         if budget.definition != total.budget.definition:
             raise ValueError("the currency of an account changed")
@@ -183,18 +187,25 @@ class ChainReplay:
                 raise ValueError("another sum after a charge")
             total = replace(total, spent=nothing, own=nothing)
         _check_shares(total.budget, budget)
-        self.totals[entry.body["account"]] = replace(total, budget=budget, entry=entry.sequence, _known={})
+        self.totals[entry.body["account"]] = replace(
+            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}
+        )
 
     def _take_hold(self, entry: LedgerEntry) -> None:
         held, replaced = _Terms.of(entry), self._charged_as_replaced(entry)
+        released, stage = self._extended_charges(entry), _key_of(entry.body["worst_case"])
         for name, stated in entry.body["charges"].items():
             total = self.totals[name]
-            past = _PastRun(held, None, "", name in replaced)
+            # One stage of what the run may come to is priced as an outcome of it.
+            past = _PastRun(held, None if held.worst_case == stage else stage, "", name in replaced)
             charge = total.charged_amounts(stated, past)
             if any(charge.values()) and self._root_of(name) in self.neighbours.used_up:
                 raise ValueError("a charge to an account that is closed or used up")
-            self.past.setdefault(name, {})[entry.id] = past
-            total.own = {each: round_total(old + charge[each]) for each, old in total.own.items()}
+            runs = self.past.setdefault(name, {})
+            runs.pop(entry.body.get("extends", ""), None)
+            runs[entry.id] = past
+            freed = read_total(released[name]).amounts() if name in released else dict.fromkeys(charge, Fraction(0))
+            total.own = {each: round_total(old + charge[each] - freed[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
         request = entry.body["request_id"]
         self.holds[entry.sequence] = HoldRow(entry.sequence, request, entry.body["ticket"])
@@ -206,6 +217,8 @@ class ChainReplay:
         """Return the accounts that charge a hold for a replaced unit; refuse a hold that does not fit its account."""
         # Entries from before units were kept state none, and one about another account decides nothing.
         stated, listed = entry.body.get("protected"), frozenset(entry.body.get("replaced", ()))
+        if "extends" in entry.body:
+            return listed  # that of the hold before it, which is compared
         if stated is None or stated["account"] not in entry.accounts:
             if listed:
                 raise ValueError("converted without a reason")
@@ -222,11 +235,32 @@ class ChainReplay:
             raise ValueError("a hold that is charged for another adjacency than its account's")
         return listed
 
+    def _extended_charges(self, entry: LedgerEntry) -> dict[str, Any]:
+        """Close the hold that this one extends, if any, and return its charges."""
+        if "extends" not in entry.body:
+            return {}
+        first = self.pending.pop(entry.body["extends"])
+        less, more = (_loss_of(_key_of(each.body["worst_case"])).amounts() for each in (first, entry))
+        same = ("question", "before", "event", "up_to", "protected", "replaced")
+        if (
+            entry.body["charges"].keys() != first.body["charges"].keys()
+            or any(entry.body.get(name) != first.body.get(name) for name in same)
+            or any(more[name] < amount for name, amount in less.items())
+        ):
+            raise ValueError("another run than the one it extends, or a smaller charge")
+        self.holds[first.sequence] = replace(
+            self.holds[first.sequence], state=HoldState.SETTLED, closed_by=entry.sequence
+        )
+        charges: dict[str, Any] = first.body["charges"]
+        return charges
+
     def _settle_hold(self, entry: LedgerEntry) -> None:
         held = self._close_hold(entry, HoldState.SETTLED)
         if entry.body.get("replaced") != held.body.get("replaced"):
             raise ValueError("settled for another adjacency than held")
         terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
+        if "up_to" in held.body and not _loss_of(bill).within(_loss_of(_key_of(held.body["worst_case"]))):
+            raise ValueError("a bill above the stage that was held")
         outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
         for name, stated in entry.body["charges"].items():
             # One charge at a time: a question about a thousand windows has a thousand.
@@ -287,14 +321,14 @@ class ChainReplay:
 
     def _pay_owed(self, entry: LedgerEntry) -> None:
         """Give an account that took over more than its budget a larger one, and its totals what they really are."""
-        root, budget = entry.body["account"], read_budget(entry.body["budget"])
+        root, (budget, cap) = entry.body["account"], read_terms(entry.body["budget"])
         owed, old = self.neighbours.owed[root], self.totals[root].budget
         if not owed["priced"] or entry.body["own"] != owed["own"] or budget.definition != old.definition:
             raise ValueError("not what was owed")
         if rule_for(budget).zero.amounts().keys() != self.totals[root].own.keys():
             raise ValueError("another sum after a charge")
         _check_shares(old, budget)
-        self.totals[root] = replace(self.totals[root], budget=budget, _known={})
+        self.totals[root] = replace(self.totals[root], budget=budget, question_cap=cap, _known={})
         self._set_totals(entry, owed["own"], owed["touching"])
 
     def _set_totals(self, entry: LedgerEntry, own: Mapping[str, Any], touching: Mapping[str, int]) -> None:
@@ -397,7 +431,9 @@ class _Terms:
         """Read the terms of a hold."""
         event = entry.body.get("event")
         return cls(
-            _key_of(entry.body["worst_case"]), canonical_json(event) if event else "", entry.body.get("before", "0")
+            _key_of(entry.body.get("up_to", entry.body["worst_case"])),
+            canonical_json(event) if event else "",
+            entry.body.get("before", "0"),
         )
 
     @property

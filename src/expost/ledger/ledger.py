@@ -13,10 +13,19 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import Adjacency, Guarantee, GuaranteeLike, InvalidRequest, Loss, Receipt, explain_arguments
+from expost.core import (
+    Adjacency,
+    Guarantee,
+    GuaranteeLike,
+    InvalidRequest,
+    Loss,
+    QuestionCap,
+    Receipt,
+    explain_arguments,
+)
 from expost.ledger import neighbour_posting, posting, secret
 from expost.ledger.anchor import write_anchor
-from expost.ledger.ledger_account import AccountPart, check_budget, check_name, is_template
+from expost.ledger.ledger_account import AccountPart, check_budget, check_name, check_question_cap, is_template
 from expost.ledger.ledger_entry import EntryKind, Hold, new_ticket
 from expost.ledger.ledger_history import LedgerHistory
 from expost.ledger.ledger_page import LedgerPage, Protected
@@ -78,7 +87,9 @@ class Ledger(ABC):
     # Accounts
 
     @explain_arguments
-    def open_account(self, account: str, budget: GuaranteeLike) -> None:
+    def open_account(
+        self, account: str, budget: GuaranteeLike, *, question_cap: float | Fraction | None = None
+    ) -> None:
         """Open an account. Opening it again with the same budget does nothing.
 
         Parameters
@@ -88,6 +99,8 @@ class Ledger(ABC):
             gets the budget at its first hold.
         budget : Guarantee, number, (epsilon, delta) pair or dict
             What may be spent; a number is a pure epsilon. See ``expost.core.as_guarantee``.
+        question_cap : float, optional
+            The epsilon that one question may cost if its asker names none. Default: a tenth of the budget.
 
         Raises
         ------
@@ -103,7 +116,8 @@ class Ledger(ABC):
         epsilon 1, delta 1e-06
         """
         name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(partial(posting.open_account, name=name, budget=amount))
+        cap = check_question_cap(question_cap)
+        self._write(partial(posting.open_account, name=name, budget=amount, question_cap=cap))
 
     @explain_arguments
     def open_part(
@@ -161,8 +175,10 @@ class Ledger(ABC):
         amount = None if budget is None else check_budget(budget)
         self._write(partial(posting.open_parts, names=names, part=part, budget=amount, protected=protected))
 
-    def change_budget(self, account: str, budget: GuaranteeLike) -> None:
-        """Give an account another budget. For the owner only; the change is recorded.
+    def change_budget(
+        self, account: str, budget: GuaranteeLike | None = None, *, question_cap: float | None = None
+    ) -> None:
+        """Give an account another budget or cap of a question. For the owner only; the change is recorded.
 
         A template's new budget holds for accounts opened from then on. Parts that had the old one get the new one.
 
@@ -170,16 +186,21 @@ class Ledger(ABC):
         ----------
         account : str
             The account or template.
-        budget : Guarantee, number, (epsilon, delta) pair or dict
-            The new budget, of the same definition and at least what is spent.
+        budget : Guarantee, number, (epsilon, delta) pair or dict, optional
+            The new budget, of the same definition and at least what is spent. Default: as before.
+        question_cap : float, optional
+            The epsilon that one question may cost if its asker names none. Default: as before.
 
         Raises
         ------
         InvalidRequest
             If the account is not open, or the budget is too small or of another definition.
         """
-        name, amount = check_name(account, template=True), check_budget(budget)
-        self._write(partial(posting.change_budget, name=name, budget=amount))
+        name, cap = check_name(account, template=True), check_question_cap(question_cap)
+        amount = None if budget is None else check_budget(budget)
+        if amount is None and cap is None:
+            raise InvalidRequest("Expected a budget or a question_cap", do="Pass at least one of them")
+        self._write(partial(posting.change_budget, name=name, budget=amount, question_cap=cap))
 
     def parts(self, account: str, *, by: str | None = None) -> list[str]:
         """Return the accounts that are parts of this one.
@@ -272,6 +293,35 @@ class Ledger(ABC):
         name = check_name(account, template=True)
         return posting.promise_of(self._read(partial(posting.find_account, name=name)).budget)
 
+    def question_cap(self, account: str) -> QuestionCap:
+        """Return the epsilon that one question may cost if its asker names none.
+
+        Parameters
+        ----------
+        account : str
+            The account or template.
+
+        Returns
+        -------
+        QuestionCap
+            A fraction with the words for a receipt.
+
+        Raises
+        ------
+        InvalidRequest
+            If the account is not open and no template opens it.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> print(ledger.question_cap("dataset:flights").note)
+        epsilon 0.1, a tenth of the budget of 'dataset:flights'; max_epsilon= raises it
+        """
+        name = check_name(account, template=True)
+        return self._read(partial(posting.find_account, name=name)).cap_of_question()
+
     def spent(self, account: str) -> Loss:
         """Return what is charged to an account: settled bills, and open holds at their worst case.
 
@@ -304,6 +354,8 @@ class Ledger(ABC):
     def remaining(self, account: str) -> Loss:
         """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
 
+        It prints rounded down, so never as more than there is.
+
         Parameters
         ----------
         account : str
@@ -319,7 +371,7 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name)))
+        return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name))).as_balance()
 
     def counts(self, account: str) -> Adjacency | None:
         """Return what an account counts: units that are added and removed, or units that are replaced.
@@ -400,6 +452,7 @@ class Ledger(ABC):
         protected: Protected | None = None,
         event: PrivacyEvent | None = None,
         before: Fraction = Fraction(0),
+        up_to: Loss | None = None,
     ) -> Hold:
         """Reserve the worst case in all accounts at once, or raise ``BudgetExceeded`` and reserve nothing.
 
@@ -424,6 +477,8 @@ class Ledger(ABC):
             account that adds up steps is charged for them.
         before : Fraction, default 0
             What these accounts paid before for the release that the run refines; the worst case is what it adds.
+        up_to : Loss, optional
+            The most that ``extend`` may make of this hold. It must fit in every account now; it is not reserved.
 
         Returns
         -------
@@ -454,8 +509,52 @@ class Ledger(ABC):
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
 
         terms: dict[str, Any] = {"question": text, "request_id": request, "protected": protected}
-        terms |= {"event": event, "before": before}
+        terms |= {"event": event, "before": before, "up_to": up_to}
         return self._write(partial(posting.take_hold, names=names, worst_case=worst_case, **terms))
+
+    def extend(self, hold: Hold, worst_case: Loss) -> Hold:
+        """Replace an open hold by one with a larger worst case, or raise ``BudgetExceeded`` and leave it as it is.
+
+        A run with a public ladder reserves a stage at a time: call this before anything above the held worst case is
+        drawn. What is not reserved yet stays free for other runs.
+
+        Parameters
+        ----------
+        hold : Hold
+            What ``hold`` or the last ``extend`` of this run returned.
+        worst_case : Loss
+            The most that the run can cost from now on, all of it: at least what is held.
+
+        Returns
+        -------
+        Hold
+            The hold to settle. The old one is closed.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the worst case does not fit in every account. The old hold stays open.
+        InvalidRequest
+            If the hold is closed or of another process, or the worst case is smaller.
+        LedgerBusy
+            If others kept the ledger locked. The old hold stays open.
+
+        Examples
+        --------
+        >>> from expost.core import PureLoss
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> stage = ledger.hold(["dataset:flights"], PureLoss(0.125), question="count", up_to=PureLoss(0.5))
+        >>> stage = ledger.extend(stage, PureLoss(0.25))
+        >>> ledger.spent("dataset:flights")
+        PureLoss(epsilon=Fraction(1, 4))
+        """
+        if not isinstance(hold, Hold):
+            raise InvalidRequest("Expected a hold", got=hold, do="Pass what the ledger's hold() gave")
+        if not isinstance(worst_case, Loss):
+            raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
+        return self._write(partial(posting.extend_hold, hold=hold, worst_case=worst_case))
 
     def check_protected(self, protected: Protected) -> bool:
         """Refuse what contradicts the unit of an account so far.

@@ -5,24 +5,40 @@ from __future__ import annotations
 import heapq
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
-from expost.accounting.budget_rule import BudgetRule, ComposedGuarantee, ComposedLoss, round_total, rule_for
-from expost.core import ApproxGuarantee, Guarantee, InvalidRequest, Loss, as_guarantee
+from expost.accounting.budget_rule import (
+    BudgetRule,
+    ComposedGuarantee,
+    ComposedLoss,
+    read_budget,
+    round_total,
+    rule_for,
+)
+from expost.core import ApproxGuarantee, Guarantee, InvalidRequest, Loss, PureLoss, QuestionCap, as_guarantee
+from expost.core.question_cap import DEFAULT_QUESTION_SHARE
+from expost.core.rational import rational
 
 __all__ = [
+    "LARGEST_QUESTION_CAP",
     "LONGEST_NAME",
     "AccountPart",
     "LedgerAccount",
     "check_budget",
     "check_name",
+    "check_question_cap",
     "is_template",
     "left_for_part",
+    "read_terms",
     "template_fits",
     "total_with_parts",
 ]
+
+LARGEST_QUESTION_CAP = 1000
+"""The largest epsilon that an account may allow one question."""
 
 LONGEST_NAME = 200
 """The most characters in an account's name."""
@@ -78,12 +94,43 @@ class LedgerAccount:
     entry: int
     own: Loss
     part: AccountPart | None = None
+    question_cap: Fraction | None = None
 
     @classmethod
-    def open_empty(cls, name: str, budget: Guarantee, *, entry: int, part: AccountPart | None = None) -> LedgerAccount:
+    def open_empty(
+        cls,
+        name: str,
+        budget: Guarantee,
+        *,
+        entry: int,
+        part: AccountPart | None = None,
+        question_cap: Fraction | None = None,
+    ) -> LedgerAccount:
         """Return a new account with nothing spent."""
         nothing = rule_for(budget).zero
-        return cls(name, budget, nothing, entry, nothing, part)
+        return cls(name, budget, nothing, entry, nothing, part, question_cap)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The budget in JSON, with what one question may cost if its owner set that."""
+        cap = {} if self.question_cap is None else {"question_cap": str(self.question_cap)}
+        return self.budget.to_json() | cap
+
+    def cap_of_question(self) -> QuestionCap:
+        """Return the epsilon that one question may cost unless its asker names another."""
+        if self.question_cap is not None:
+            return QuestionCap(self.question_cap, f"set by the owner of {self.name!r}")
+        source = f"a tenth of the budget of {self.name!r}"
+        stated = self.budget.amounts()
+        if "epsilon" in stated:
+            return QuestionCap(stated["epsilon"] * DEFAULT_QUESTION_SHARE, source)
+        # In another currency: the largest epsilon whose price there is a tenth of the budget.
+        limit = self.rule.zero.with_amounts({name: each * DEFAULT_QUESTION_SHARE for name, each in stated.items()})
+        low, high = Fraction(0), Fraction(LARGEST_QUESTION_CAP)
+        while high - low > high / 1000:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.rule.held(PureLoss(middle)).within(limit) else (low, middle)
+        return QuestionCap(low, source)
 
     @property
     def rule(self) -> BudgetRule:
@@ -152,6 +199,31 @@ def check_budget(budget: object) -> Guarantee:
     if not any(found.amounts().values()):
         raise InvalidRequest("Expected a budget above zero", got=str(found), do="Pass a positive budget")
     return found
+
+
+def read_terms(stored: Mapping[str, Any]) -> tuple[Guarantee, Fraction | None]:
+    """Read what ``LedgerAccount.terms`` wrote: the budget, and the cap of a question if there is one.
+
+    >>> read_terms({"definition": "pure", "epsilon": "1", "question_cap": "1/4"})
+    (PureGuarantee(epsilon=Fraction(1, 1)), Fraction(1, 4))
+    """
+    cap = stored.get("question_cap")
+    budget = read_budget({name: value for name, value in stored.items() if name != "question_cap"})
+    return budget, None if cap is None else Fraction(cap)
+
+
+def check_question_cap(cap: object) -> Fraction | None:
+    """Return the epsilon that an owner allows one question, or None for a tenth of the budget.
+
+    >>> check_question_cap(0.25)
+    Fraction(1, 4)
+    """
+    if cap is None:
+        return None
+    exact = rational(cap, "question_cap")
+    if exact > LARGEST_QUESTION_CAP:
+        raise InvalidRequest(f"Expected question_cap of at most {LARGEST_QUESTION_CAP}", got=cap, do="Pass an epsilon")
+    return exact
 
 
 def is_template(name: str) -> bool:

@@ -330,7 +330,7 @@ def pay_owed(page: LedgerPage, account: LedgerAccount) -> None:
             f"Cannot change the budget of account {account.name!r} because it took over a run without a price in it",
             do="Use a table of another name, and so another account, with a budget in epsilon and delta",
         )
-    found[account.name] = replace(found[account.name], budget=account.budget)
+    found[account.name] = replace(found[account.name], budget=account.budget, question_cap=account.question_cap)
     for one in found.values():
         if not one.rule.fits(one.spent):
             raise InvalidRequest(
@@ -339,7 +339,7 @@ def pay_owed(page: LedgerPage, account: LedgerAccount) -> None:
                 do="Pass more",
             )
     own = {name: one.own.to_json() for name, one in found.items()}
-    body = {"account": account.name, "budget": account.budget.to_json(), "own": own}
+    body = {"account": account.name, "budget": account.terms, "own": own}
     page.post(EntryKind.BUDGET, body | totals_to_json(found))
     for one in found.values():
         page.put_account(one)

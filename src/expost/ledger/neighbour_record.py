@@ -114,6 +114,7 @@ def collect_past_charges(entries: Iterable[LedgerEntry], names: Iterable[str]) -
     settled: dict[str, LedgerEntry] = {}
     for entry in entries:
         if entry.kind is EntryKind.HOLD and not wanted.isdisjoint(entry.body["charges"]):
+            held.pop(entry.body.get("extends", ""), None)  # a later stage of the same run takes its place
             held[entry.id] = entry
         elif entry.kind is EntryKind.SETTLE and entry.body["hold"] in held:
             settled[entry.body["hold"]] = entry
@@ -125,10 +126,15 @@ def collect_past_charges(entries: Iterable[LedgerEntry], names: Iterable[str]) -
 
 
 def read_past_charge(hold: Mapping[str, Any], closing: Mapping[str, Any] | None, name: str) -> PastCharge:
-    """Read a run from the bodies of its hold and of the entry that settled it, if any."""
+    """Read a run from the bodies of its hold and of the entry that settled it, if any.
+
+    A stage that was never settled is an outcome of the run that it is a stage of.
+    """
+    bill = hold["worst_case"] if "up_to" in hold else None
+    bill = bill if closing is None else closing["receipt"]["bill"]
     return PastCharge(
-        Loss.from_json(hold["worst_case"]),
-        None if closing is None else Loss.from_json(closing["receipt"]["bill"]),
+        Loss.from_json(hold.get("up_to", hold["worst_case"])),
+        None if bill is None else Loss.from_json(bill),
         _read_event(hold.get("event")),
         None if closing is None else _read_event(closing.get("outcome")),
         Fraction(hold.get("before", 0)),

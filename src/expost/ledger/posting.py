@@ -51,6 +51,7 @@ __all__ = [
     "change_budget",
     "check_take_over",
     "event_in",
+    "extend_hold",
     "find_account",
     "open_account",
     "open_holds",
@@ -74,12 +75,19 @@ def find_account(page: LedgerPage, name: str) -> LedgerAccount:
     return replace(_find_template(page, name), name=name) if account is None else account
 
 
-def open_account(page: LedgerPage, name: str, budget: Guarantee) -> None:
-    """Open an account, or find it open with the same budget."""
+def open_account(page: LedgerPage, name: str, budget: Guarantee, question_cap: Fraction | None = None) -> None:
+    """Open an account, or find it open with the same budget, and with this cap of a question if one is given."""
     account = page.sound_account(name)
     if account is None:
-        _write_account(page, name, budget)
-    elif promise_of(account.budget) != budget:
+        _write_account(page, name, budget, question_cap=question_cap)
+        return
+    if question_cap not in (None, account.question_cap):
+        raise InvalidRequest(
+            f"Expected one question of account {name!r} to cost at most {account.cap_of_question().note}",
+            got=float(question_cap or 0),
+            do="Leave question_cap, or have the owner call change_budget",
+        )
+    if promise_of(account.budget) != budget:
         raise InvalidRequest(
             f"Expected account {name!r} to have the budget it was opened with, {account.budget}",
             got=str(budget),
@@ -117,7 +125,7 @@ def open_parts(
             do="Describe the dataset as before",
         )
     for name in new:
-        _write_account(page, name, amount, part=part)
+        _write_account(page, name, amount, part=part, question_cap=whole.question_cap)
 
 
 def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee | None) -> bool:
@@ -135,27 +143,32 @@ def _is_part(page: LedgerPage, name: str, part: AccountPart, budget: Guarantee |
     return True
 
 
-def change_budget(page: LedgerPage, name: str, budget: Guarantee) -> None:
-    """Give an account another budget, and the parts that had the old one too. The change stands in the chain."""
+def change_budget(page: LedgerPage, name: str, budget: Guarantee | None, question_cap: Fraction | None = None) -> None:
+    """Give an account another budget or cap of a question, and the parts that had the old ones too.
+
+    The change stands in the chain. What is None stays.
+    """
     account = page.sound_account(name)
     if account is None:
         raise _unknown_account(name)
-    if name in page.neighbours().owed:
+    changed = account.with_budget(promise_of(account.budget) if budget is None else budget, entry=page.next_sequence())
+    changed = changed if question_cap is None else replace(changed, question_cap=question_cap)
+    if budget is not None and name in page.neighbours().owed:
         # The parts first: what they really spent must fit once the whole has its new budget.
         for part in page.parts_of(name):
             if promise_of(part.budget) == promise_of(account.budget):
                 change_budget(page, part.name, budget)
-        pay_owed(page, account.with_budget(budget, entry=page.next_sequence()))
+        pay_owed(page, changed)
         return
-    changed = account.with_budget(budget, entry=page.next_sequence())
     page.post(
         EntryKind.BUDGET,
-        {"account": name, "budget": changed.budget.to_json(), "spent": _losses_to_json({name: changed.spent})},
+        {"account": name, "budget": changed.terms, "spent": _losses_to_json({name: changed.spent})},
     )
     page.put_account(changed)
     for part in page.parts_of(name):
-        if promise_of(part.budget) == promise_of(account.budget):
-            change_budget(page, part.name, budget)
+        same = promise_of(part.budget) == promise_of(account.budget)
+        if same or question_cap is not None:
+            change_budget(page, part.name, budget if same else None, question_cap)
 
 
 def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
@@ -172,7 +185,13 @@ def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
 
 
 def _write_account(
-    page: LedgerPage, name: str, budget: Guarantee, *, template: str | None = None, part: AccountPart | None = None
+    page: LedgerPage,
+    name: str,
+    budget: Guarantee,
+    *,
+    template: str | None = None,
+    part: AccountPart | None = None,
+    question_cap: Fraction | None = None,
 ) -> LedgerAccount:
     """Record a new account."""
     # One that a template opens adds up as its template, which version 0.1 may have opened for plain sums.
@@ -183,9 +202,9 @@ def _write_account(
             budget = ComposedGuarantee.of(budget, orders=above.orders)
         elif above is None and ComposedGuarantee.suits(budget):
             budget = ComposedGuarantee.of(budget)
-    account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part)
+    account = LedgerAccount.open_empty(name, budget, entry=page.next_sequence(), part=part, question_cap=question_cap)
     spent = _losses_to_json({name: account.spent})
-    body: dict[str, Any] = {"account": name, "budget": budget.to_json(), "template": template, "spent": spent}
+    body: dict[str, Any] = {"account": name, "budget": account.terms, "template": template, "spent": spent}
     if part is not None:
         body["part"] = {"of": part.of, "by": part.by, "touching": part.touching}
     page.post(EntryKind.OPEN, body)
@@ -279,8 +298,9 @@ def take_hold(
     protected: Protected | None = None,
     event: PrivacyEvent | None = None,
     before: Fraction = Fraction(0),
+    up_to: Loss | None = None,
 ) -> Hold:
-    """Reserve the worst case in every account at once, or in none."""
+    """Reserve the worst case in every account at once, or in none; ``up_to`` must fit as well and is not reserved."""
     # The ticket is made in the transaction: both sides of a fork before it would have the same one.
     ticket = new_ticket()
     row = None if request_id is None else page.find_hold(request_id=request_id)
@@ -299,7 +319,8 @@ def take_hold(
         account = page.sound_account(name)
         if account is None:
             template = _find_template(page, name)
-            account = _write_account(page, name, template.budget, template=template.name)
+            cap = template.question_cap
+            account = _write_account(page, name, template.budget, template=template.name, question_cap=cap)
         accounts.append(account)
     neighbours = NeighbourTerms()
     if protected is not None:
@@ -308,11 +329,18 @@ def take_hold(
     terms: dict[str, dict[str, Any]] = {
         name: {"event": event, "before": before, "replaced": name in neighbours.replaced} for name in names
     }
-    accounts = [_choose_sum(page, account, worst_case, terms[account.name]) for account in accounts]
-    charges = {account.name: account.rule.held(worst_case, **terms[account.name]) for account in accounts}
+    most = up_to or worst_case
+    accounts = [_choose_sum(page, account, most, terms[account.name]) for account in accounts]
+    charges = {account.name: account.rule.held(most, **terms[account.name]) for account in accounts}
     _check_not_used_up(page, charges, neighbours)
     charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
-    _check_fits(page, charged, charges, worst_case, neighbours)
+    _check_fits(page, charged, charges, most, neighbours)
+    if up_to is not None:
+        charges = {
+            one.name: one.rule.settled(up_to, worst_case, before=before, replaced=one.name in neighbours.replaced)
+            for one in accounts
+        }
+        charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
     body: dict[str, Any] = {
         "question": question,
         "request_id": request_id,
@@ -327,6 +355,8 @@ def take_hold(
         body["event"] = event.to_json()
     if before:
         body["before"] = str(before)
+    if up_to is not None:
+        body["up_to"] = up_to.to_json()
     entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(HoldRow(entry.sequence, request_id, ticket))
     return replace(_hold_in(entry), note=neighbours.note)
@@ -359,9 +389,11 @@ def _choose_sum(page: LedgerPage, account: LedgerAccount, worst_case: Loss, term
             return account
     except InvalidRequest:  # plain sums have no price for it, so it is too large for this account
         return account
-    chosen = LedgerAccount.open_empty(account.name, plain, entry=page.next_sequence())
+    chosen = LedgerAccount.open_empty(
+        account.name, plain, entry=page.next_sequence(), question_cap=account.question_cap
+    )
     spent = _losses_to_json({account.name: chosen.spent})
-    page.post(EntryKind.BUDGET, {"account": account.name, "budget": plain.to_json(), "spent": spent})
+    page.post(EntryKind.BUDGET, {"account": account.name, "budget": chosen.terms, "spent": spent})
     page.put_account(chosen)
     return chosen
 
@@ -370,6 +402,50 @@ def _may_choose_sum(page: LedgerPage, account: LedgerAccount) -> bool:
     """Return whether an account over Renyi orders may still go over to plain sums: alone, and with nothing lost."""
     alone = account.part is None and not page.parts_of(account.name)
     return isinstance(account.budget, ComposedGuarantee) and alone and not any(account.spent.amounts().values())
+
+
+def extend_hold(page: LedgerPage, hold: Hold, worst_case: Loss) -> Hold:
+    """Replace an open hold by one with a larger worst case, or raise ``BudgetExceeded`` and leave it as it is.
+
+    One entry releases the old charge and makes the new one, so at no time less is charged than either
+    (docs/proofs/staged-holds.md).
+    """
+    row, held = _find_hold(page, hold.id)
+    if hold.repeated or hold.ticket != row.ticket or not is_own_ticket(hold.ticket) or row.state is not HoldState.OPEN:
+        raise InvalidRequest("Expected an open hold of this process", got=hold.id, do="Pass the newest hold of the run")
+    if "up_to" not in held.body:
+        raise InvalidRequest("Expected a hold that was taken with up_to", got=hold.id, do="Pass up_to= to hold()")
+    before, released = Fraction(held.body.get("before", 0)), held.charges
+    reserved, most = Loss.from_json(held.body["worst_case"]), Loss.from_json(held.body["up_to"])
+    if worst_case.definition != reserved.definition or not (reserved.within(worst_case) and worst_case.within(most)):
+        raise InvalidRequest(
+            f"Expected a worst case from the {reserved} held to {most}", got=str(worst_case), do="Ask for as much"
+        )
+    accounts = [page.charged_account(name) for name in released]
+    # A stage is priced as an outcome of the whole run: at a Renyi order the cap counts, not the stage.
+    neighbours = NeighbourTerms(frozenset(held.body.get("replaced", ())))
+    charges = {
+        one.name: one.rule.settled(most, worst_case, before=before, replaced=one.name in neighbours.replaced)
+        for one in accounts
+    }
+    charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
+    _check_fits(page, charged, charges, worst_case, neighbours)
+    ticket = new_ticket()
+    body: dict[str, Any] = {
+        "question": held.body["question"],
+        "request_id": None,  # stays with the first hold, so that a retry finds it
+        "ticket": ticket,
+        "worst_case": worst_case.to_json(),
+        "extends": hold.id,
+        "up_to": held.body["up_to"],
+    }
+    body |= {name: held.body[name] for name in ("protected", "replaced") if name in held.body}
+    if before:
+        body["before"] = str(before)
+    entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
+    page.put_hold(replace(row, state=HoldState.SETTLED, closed_by=entry.sequence))
+    page.put_hold(HoldRow(entry.sequence, None, ticket))
+    return replace(_hold_in(entry), note=hold.note)
 
 
 def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: PrivacyEvent | None = None) -> LedgerEntry:
@@ -390,7 +466,9 @@ def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: Privacy
         if closing.body.get("receipt") == stored:
             return closing
         raise _not_settled("this hold is closed")
-    worst_case, released = Loss.from_json(held.body["worst_case"]), held.charges
+    if "up_to" in held.body and not receipt.bill.within(Loss.from_json(held.body["worst_case"])):
+        raise _not_settled("the bill is above the stage that is held")
+    worst_case, released = Loss.from_json(held.body.get("up_to", held.body["worst_case"])), held.charges
     accounts = [page.charged_account(name) for name in released]
     event, before = event_in(held), Fraction(held.body.get("before", 0))
     terms: dict[str, Any] = {"event": event, "outcome": outcome, "before": before}

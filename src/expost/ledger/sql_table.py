@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -28,10 +29,10 @@ from sqlalchemy import (
     update,
 )
 
-from expost.accounting.budget_rule import read_budget, read_total, rule_for
+from expost.accounting.budget_rule import read_total, rule_for
 from expost.core import Guarantee, InvalidRequest, Loss
 from expost.ledger.chain_replay import ChainReplay
-from expost.ledger.ledger_account import AccountPart, LedgerAccount
+from expost.ledger.ledger_account import AccountPart, LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
 from expost.ledger.neighbour_record import NeighbourRecord
@@ -344,7 +345,7 @@ class SqlPage(LedgerPage):
         part = account.part
         values = {
             "name": account.name,
-            "budget": canonical_json(account.budget.to_json()),
+            "budget": canonical_json(account.terms),
             "spent": canonical_json(account.spent.to_json()),
             "used": account.rule.used(account.spent),
             "entry": account.entry,
@@ -439,20 +440,20 @@ def _build_entry(row: Row[Any]) -> LedgerEntry:
 def _build_account(row: Row[Any]) -> LedgerAccount:
     name, budget, spent, used, entry, own, part_of, part_by, touching = tuple(row)
     part = None if part_of is None else _read_part(part_of, part_by, touching)
-    limit, total, charged = _read_totals(budget, spent, used, own)
-    return LedgerAccount(name, limit, total, entry, charged, part)
+    limit, cap, total, charged = _read_totals(budget, spent, used, own)
+    return LedgerAccount(name, limit, total, entry, charged, part, cap)
 
 
 # Cached: an account with a thousand parts reads them all at every charge, and most of them are alike.
 
 
 @lru_cache(maxsize=4096)
-def _read_totals(budget: str, spent: str, used: int, own: str) -> tuple[Guarantee, Loss, Loss]:
-    """Read budget, total and own charges; the two forms of the total must agree."""
-    limit, total = read_budget(json.loads(budget)), _read_loss(spent)
+def _read_totals(budget: str, spent: str, used: int, own: str) -> tuple[Guarantee, Fraction | None, Loss, Loss]:
+    """Read budget, cap of a question, total and own charges; the two forms of the total must agree."""
+    (limit, cap), total = read_terms(json.loads(budget)), _read_loss(spent)
     if rule_for(limit).used(total) != used:
         raise ValueError("the two forms of the total differ")
-    return limit, total, _read_loss(own)
+    return limit, cap, total, _read_loss(own)
 
 
 @lru_cache(maxsize=4096)

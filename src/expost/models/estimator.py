@@ -110,8 +110,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    max_epsilon : float, default 1.0
-        The most that the accuracy asked for may cost.
+    max_epsilon : float, optional
+        The most that the accuracy asked for may cost. Default: the question cap of the session that pays (a tenth of the
+        budget unless its owner set another), and 1 without a session.
     failure_probability : float, default 0.1
         How often the accuracy may be missed although it is reported as reached.
     ledger : str, optional

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from expost.core import InvalidRequest, Release, explain_arguments, share_parameters
-from expost.core.rational import probability, rational
+from expost.core.question_cap import read_cap
+from expost.core.rational import probability
 from expost.data import Dataset
 from expost.models.descent.feature_grid import FeatureGrid, GridRows
 from expost.models.descent.gradient_model import GivenRows, PrivateGradientModel
@@ -83,7 +84,7 @@ class OneOf(Generic[Model]):
         state an epsilon, a score or a noise multiplier; classes, rows, ledger and seed are the same in all.
     score : tuple of str and float
         The accuracy asked for, such as ``("accuracy", 0.9)`` or ``("rmse", 0.1)``.
-    max_epsilon : float, default 1.0
+    max_epsilon : float, optional
         The most that the choice may cost.
     delta : float, default 1e-6
         The delta of the bill.
@@ -113,7 +114,7 @@ class OneOf(Generic[Model]):
     models: Sequence[Model]
     _: KW_ONLY
     score: tuple[str, float]
-    max_epsilon: float = 1.0
+    max_epsilon: float | None = None
     delta: float = 1e-6
     levels: int = 5
     failure_probability: float = 0.1
@@ -153,7 +154,7 @@ class OneOf(Generic[Model]):
         first, share = tried[0], probability(self.validation_share, "validation_share")
         orders = [model._build_order(given.width, given.rows) for model in tried]
         aim = orders[0].build_target()
-        cap, delta = rational(self.max_epsilon, "max_epsilon"), probability(self.delta, "delta")
+        cap, delta = read_cap(self.max_epsilon), probability(self.delta, "delta")
         return TuningPlan(
             question=f"train one of {len(tried)} {type(first).__name__}",
             settings=tuple(map(_build_setting, range(len(tried)), orders, problems, repeat(share))),
@@ -216,7 +217,7 @@ def fit_one_of(
     y: Any = None,
     *,
     score: tuple[str, float],
-    max_epsilon: float = 1.0,
+    max_epsilon: float | None = None,
     delta: float = 1e-6,
     levels: int = 5,
     failure_probability: float = 0.1,

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NoReturn, TypedDict
 
@@ -29,6 +29,8 @@ class PriceQuote:
         The most that the answer can cost.
     likely : Loss or None
         A guess from earlier receipts; None if there is nothing to guess from.
+    above_cap : str, default ""
+        The question cap that the price is above of, in public words; empty if it is within.
     account_note : str, optional
         What the account would do, if it counts another adjacency than the query.
 
@@ -41,13 +43,14 @@ class PriceQuote:
     question: str
     worst_case: Loss
     likely: Loss | None
-    _: KW_ONLY
-    account_note: str | None = None
+    above_cap: str = field(default="", kw_only=True)
+    account_note: str | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
+        above = f"; {self.above_cap}" if self.above_cap else ""
         note = "" if self.account_note is None else f"; {self.account_note}"
-        return f"{self.question}: at most {self.worst_case}, {guess}{note}"
+        return f"{self.question}: at most {self.worst_case}, {guess}{above}{note}"
 
 
 class QuotedTerms(TypedDict, total=False):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -18,6 +19,7 @@ from expost.core import (
     Loss,
     PlanContext,
     Query,
+    QuestionCap,
     Receipt,
     Release,
     as_guarantee,
@@ -26,7 +28,7 @@ from expost.core import (
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
-from expost.ledger.ledger_account import check_budget, check_name
+from expost.ledger.ledger_account import LARGEST_QUESTION_CAP, check_budget, check_name, check_question_cap
 from expost.ledger.opening import open_existing_ledger
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
@@ -53,9 +55,9 @@ class Session(StatisticMethods):
     """Answers statistics about a dataset and pays for them from a budget kept in a ledger.
 
     Every statistic takes an accuracy (``within=100``, ``within="5%"``) or a privacy level (``epsilon=0.1``). With an
-    accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: all
-    that is left). The ledger is charged before an answer leaves. Asking again is free, asking for more accuracy pays
-    the difference.
+    accuracy the answer is the most private one that reaches it; ``max_epsilon`` caps what it may cost (default: the
+    question cap of the account, a tenth of its budget). The ledger is charged before an answer leaves. Asking again is
+    free, asking for more accuracy pays the difference.
 
     Parameters
     ----------
@@ -64,6 +66,8 @@ class Session(StatisticMethods):
     budget : float, (float, float), dict or Guarantee, optional
         The dataset's budget: an epsilon, a pair (epsilon, delta), ``{"rho": 0.1}``, ``{"mu": 1}`` or a guarantee. It
         opens the dataset's account in a new ledger, and may be left out if the ledger has the account.
+    question_cap : float, optional
+        The epsilon that one question may cost if its asker names none, for a new account. Default: a tenth of the budget.
     ledger : str, path or Ledger, optional
         Where charges are recorded. Default: in memory.
     analyst : str, optional
@@ -100,6 +104,7 @@ class Session(StatisticMethods):
         dataset: Dataset,
         budget: Budget = None,
         *,
+        question_cap: float | None = None,
         ledger: Any = None,
         analyst: str | None = None,
         analyst_budget: Budget = None,
@@ -122,8 +127,8 @@ class Session(StatisticMethods):
         budgets = {f"dataset:{dataset.name or 'table'}": (budget, "budget")}
         if analyst is not None:
             budgets[f"analyst:{analyst}"] = (analyst_budget, "analyst_budget")
-        self._ledger = _open_accounts(budgets, ledger)
         about, *also = budgets
+        self._ledger = _open_accounts(budgets, ledger, {about: check_question_cap(question_cap)})
         self._about: tuple[str, ...] = (about,)
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
@@ -313,10 +318,16 @@ class Session(StatisticMethods):
         released: Release[Any] = stages.ask_in_stages(self.ask, self.dataset, request_id)
         return released
 
-    def _answer_query(self, query: Query, source: Any = None, request_id: str | None = None) -> Release[Any]:
-        """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source."""
+    def _answer_query(
+        self, query: Query, source: Any = None, request_id: str | None = None, cap: QuestionCap | None = None
+    ) -> Release[Any]:
+        """Answer a query about this session's rows, continuing earlier releases; a fit passes its own source.
+
+        ``cap`` is the question cap that the query has because its asker named none; the receipt states it.
+        """
         if source is None and getattr(query, "keys_first", None) is not None:
             return self.ask(query, request_id=request_id)
+        cap = _default_cap(query) if cap is None else cap
         with self._earlier_releases() if source is None else nullcontext() as cache:
             release = answer(
                 query,
@@ -329,6 +340,7 @@ class Session(StatisticMethods):
                 request_id=request_id,
                 place=self._place,
                 protected=self._protected,
+                notes=None if cap is None else {"question cap": cap.note},
             )
         return release
 
@@ -365,7 +377,23 @@ class Session(StatisticMethods):
         if not hasattr(estimator, "fit_with"):
             raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
         public = public_fit_terms(estimator, public_validation)
-        return estimator.fit_with(self._answer_query, self.dataset, features=features, target=target, **public)
+        with self._capped(estimator) as cap:
+            pay = partial(self._answer_query, cap=cap)
+            return estimator.fit_with(pay, self.dataset, features=features, target=target, **public)
+
+    @contextmanager
+    def _capped(self, estimator: Any) -> Iterator[QuestionCap | None]:
+        """Lend an estimator without a cap, which asks for an accuracy, the question cap of the accounts that pay."""
+        level = [getattr(estimator, name, None) for name in ("epsilon", "noise_multiplier")]
+        if getattr(estimator, "max_epsilon", 1) is not None or level != [None, None]:
+            yield None
+            return
+        # The cap is that of this session, not of the estimator: another one may pay for its next fit.
+        estimator.max_epsilon = cap = self._question_cap()
+        try:
+            yield cap
+        finally:
+            estimator.max_epsilon = None
 
     def price(
         self, statistic: Any, *subject: Column | float | Sequence[Column | float], **terms: Unpack[QuotedTerms]
@@ -397,7 +425,7 @@ class Session(StatisticMethods):
         >>> from expost import Dataset
         >>> session = Session(Dataset(pa.table({"age": [30, 50] * 500})), budget=1)
         >>> print(session.price("count", within=10))
-        count of rows: at most epsilon 0.2844, probably about epsilon 0.2844
+        count of rows: at most epsilon 0.2844, probably about epsilon 0.2844; more than epsilon 0.1, a tenth of the ...
         >>> session.price("count", withim=10)
         Traceback (most recent call last):
         expost.core.errors.WrongArguments: Count() got an unexpected argument 'withim'. Did you mean 'within'?
@@ -406,20 +434,33 @@ class Session(StatisticMethods):
         if hasattr(statistic, "fit_with"):
             return self._price_fit(statistic, **given)
         query = self.build_query(statistic, *subject, **given) if isinstance(statistic, str) else statistic
+        above = ""
         with self._earlier_releases() as cache:
-            plan = query.plan(self.dataset, PlanContext(cache, self._paying_definitions()))
+            context = PlanContext(cache, self._paying_definitions())
+            try:
+                plan = query.plan(self.dataset, context)
+            except BudgetExceeded:
+                cap = _default_cap(query)
+                if cap is None:
+                    raise
+                # Here a price above the question cap is the answer, not a refusal.
+                above = f"more than {cap.note}"
+                query = self.build_query(statistic, *subject, **given, max_epsilon=LARGEST_QUESTION_CAP)
+                plan = query.plan(self.dataset, context)
         question = question_in_part(query.question, self._place)
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
         likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        return PriceQuote(question, plan.worst_case, likely, account_note=self._account_note(plan.worst_case))
+        note = self._account_note(plan.worst_case)
+        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note)
 
     @explain_arguments
     def _price_fit(
         self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
-        query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
+        with self._capped(estimator):
+            query, source = capture_fit(estimator, self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
         likely = guess_fit_bill(plan, self._own_receipts(), question=question)
@@ -427,8 +468,7 @@ class Session(StatisticMethods):
 
     def _account_note(self, worst_case: Loss) -> str | None:
         """Return what the dataset's account would do with a charge, if it counts another adjacency than this session."""
-        adjacency = self._protected.adjacency
-        if adjacency is Adjacency.ADD_REMOVE and self._ledger.counts(self._about[0]) is Adjacency.REPLACE_ONE:
+        if self._counts_replaced:
             what = "rows" if self.dataset.unit.is_row else "units"
             return f"counted as at most {replaced_loss(worst_case)}, because this account counts replaced {what}"
         return self._ledger.explain_change(self._protected)
@@ -438,13 +478,29 @@ class Session(StatisticMethods):
         entries = (entry for entry in self.history() if set(entry.charges) == set(self.accounts))
         return (entry.receipt for entry in entries if entry.receipt is not None)
 
-    def _epsilon_left(self) -> Fraction:
-        left = min(
-            loss.amounts().get("epsilon", Fraction(1)) for loss in list(map(self._left_for_query, self.accounts))
-        )
-        if left <= 0:
-            raise InvalidRequest("The budget is used up", do="Raise the budget")
-        return left
+    def _question_cap(self) -> QuestionCap:
+        """Return the smallest question cap of the accounts that pay, or what is left if that is less."""
+        cap = min(map(self._cap_in, self.accounts))
+        for account in self.accounts:
+            left = self._left_for_query(account).amounts().get("epsilon")
+            if left is not None and left <= 0:
+                raise InvalidRequest(f"The budget of {account!r} is used up", do="Have the owner raise the budget")
+            if left is not None and left < cap:
+                cap = QuestionCap(left, f"all that is left of {account!r}")
+        return cap
+
+    def _cap_in(self, account: str) -> QuestionCap:
+        """Return the question cap of an account in the terms of this session."""
+        cap = self._ledger.question_cap(account)
+        if account in self._also or not self._counts_replaced:
+            return cap
+        return QuestionCap(cap / 2, f"half of that of {account!r}, which counts replaced units")
+
+    @property
+    def _counts_replaced(self) -> bool:
+        """Whether this session is about added and removed units and its account counts replaced ones."""
+        added = self._protected.adjacency is Adjacency.ADD_REMOVE
+        return added and self._ledger.counts(self._about[0]) is Adjacency.REPLACE_ONE
 
     def _left_for_query(self, account: str) -> Loss:
         """Return what a query of this session may cost in one of its accounts, by its own adjacency."""
@@ -468,10 +524,13 @@ class Session(StatisticMethods):
         """Return what is left: the least of all accounts that pay and are in the definition of the dataset's.
 
         It is in the terms of the account. If that counts replaced units, a query about added and removed ones may cost
-        half of it.
+        half of it. It prints rounded down, with the name of the account if that is not the dataset's.
         """
-        left = [self._ledger.remaining(account) for account in self.accounts]
-        return _each_amount(min, [each for each in left if each.definition == left[0].definition])
+        left = {account: self._ledger.remaining(account) for account in self.accounts}
+        definition = left[self._about[0]].definition
+        alike = {account: each for account, each in left.items() if each.definition == definition}
+        least = min(alike, key=lambda account: next(iter(alike[account].amounts().values())))
+        return _each_amount(min, list(alike.values())).as_balance(None if least in self._about else least)
 
     def spent(self) -> Loss:
         """Return what the dataset's or the part's account has paid or holds; of several windows, the most."""
@@ -529,13 +588,12 @@ class Session(StatisticMethods):
 
     def __repr__(self) -> str:
         about = self._about[0] if len(self._about) == 1 else f"{self._about[0]} .. {self._about[-1]}"
-        left = self.remaining()
-        least = next((name for name in self.accounts if self._ledger.remaining(name) == left), self._about[0])
-        limit = "" if least in self._about else f" of {least!r}"
-        return f"Session({about!r}, remaining {left.text(down=True)}{limit})"
+        return f"Session({about!r}, remaining {self.remaining()})"
 
 
-def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger:
+def _open_accounts(
+    budgets: dict[str, tuple[Budget, str]], where: Any, question_caps: dict[str, Fraction | None]
+) -> Ledger:
     """Open a ledger and accounts in it. All arguments are checked first: a refusal leaves no file behind."""
     guarantees = {
         check_name(account): None if budget is None else check_budget(as_guarantee(budget, argument))
@@ -552,13 +610,19 @@ def _open_accounts(budgets: dict[str, tuple[Budget, str]], where: Any) -> Ledger
         raise without_budget(unopened)
     for account, budget in guarantees.items():
         if budget is not None:
-            ledger.open_account(account, budget)
+            ledger.open_account(account, budget, question_cap=question_caps.get(account))
         elif account not in ledger.accounts():
             raise without_budget(account)
         if ledger.whole_of(account) is not None:
             # Charges of a part count in the whole only as far as they are the largest: not for a whole table.
             raise InvalidRequest("Expected the name of a table, not of a part", got=account, do="Use Session.part(...)")
     return ledger
+
+
+def _default_cap(query: Any) -> QuestionCap | None:
+    """Return the question cap that a query has because its asker named none."""
+    asked = getattr(getattr(query, "query", query), "max_epsilon", None)
+    return asked if isinstance(asked, QuestionCap) else None
 
 
 def _each_amount(choose: Callable[[list[Any]], Any], losses: list[Loss]) -> Loss:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from expost import stats
-from expost.core import InvalidRequest, Query, Release, explain_arguments, share_parameters
+from expost.core import InvalidRequest, Query, QuestionCap, Release, explain_arguments, share_parameters
 from expost.data import Expression
 from expost.stats.query_terms import Column
 from expost.stats.table_query import By
@@ -46,7 +46,8 @@ STATISTICS: dict[str, Callable[..., Query]] = {
 
 
 _IN_SESSION = {
-    "max_epsilon": "float, optional\nThe most that an accuracy may cost. Default: all that is left in the budget.",
+    "max_epsilon": "float, optional\nThe most that an accuracy may cost. Default: the question cap of the account that "
+    "pays, a tenth of its budget unless its owner set another.",
     "delta": "float\nThe probability that a key of one unit alone is shown. The budget must have a delta.",
 }
 _RAISES = """
@@ -114,11 +115,11 @@ class StatisticMethods(ABC):
         """Answer any query."""
 
     @abstractmethod
-    def _epsilon_left(self) -> Fraction:
-        """Return the epsilon that a new query may still ask for."""
+    def _question_cap(self) -> QuestionCap:
+        """Return the epsilon that a new query may cost if its asker names no cap."""
 
     def build_query(self, statistic: str, *subject: Any, **terms: Any) -> Query:
-        """Build the query of a statistic's name; an accuracy without a cap may cost all that is left."""
+        """Build the query of a statistic's name; an accuracy without a cap gets that of the accounts that pay."""
         if statistic not in STATISTICS:
             raise InvalidRequest(
                 "Expected a statistic", got=statistic, do=f"Use one of: {', '.join(sorted(STATISTICS))}"
@@ -126,7 +127,14 @@ class StatisticMethods(ABC):
         by_accuracy = any(terms.get(name) is not None for name in ("within", "rank_within"))
         if by_accuracy and terms.get("max_epsilon") is None:
             keys = sum((each.epsilon for each in stats.private_keys_in(terms.get("by"))), Fraction(0))
-            terms["max_epsilon"] = self._epsilon_left() - keys
+            cap = self._question_cap()
+            if cap <= keys:
+                raise InvalidRequest(
+                    f"Expected keys that leave something of the cap of one question ({cap.note})",
+                    got=float(keys),
+                    do="Pass max_epsilon= for the answer, or keys with a smaller epsilon",
+                )
+            terms["max_epsilon"] = QuestionCap(cap - keys, cap.source)
         return STATISTICS[statistic](*subject, **terms)
 
     def _query_of(self, statistic: str, arguments: dict[str, Any]) -> Query:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.accuracy.interval import relative_ladder, rung_level, split_cap
-from expost.core import Measure, Step, Target
+from expost.core import HoldStages, Measure, Step, Target
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.stats.gradual_release import ClimbResult, GradualRelease, PilotRelease
+from expost.stats.gradual_release import ClimbResult, GradualRelease, PilotRelease, RungGate
 from expost.stats.reader import CellReading, Reader
 
 __all__ = ["CheckpointClimb"]
@@ -45,8 +45,18 @@ class CheckpointClimb:
     target: Target
     cap: Fraction
 
-    def run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
-        """Climb all cells of a sealed vector, ``cells`` times the reader's number of coordinates long."""
+    def run(
+        self,
+        release: GradualRelease,
+        sensitivity: Fraction,
+        cells: int,
+        bits: BitSource | None,
+        stages: HoldStages | None = None,
+    ) -> ClimbResult:
+        """Climb all cells of a sealed vector, ``cells`` times the reader's number of coordinates long.
+
+        Nothing is read above what ``stages`` has reserved; where no more can be, the climb ends.
+        """
         paid, cap, price = release.paid, self.cap, Fraction(0)
         pilot = None
         if release.sealed is not None:
@@ -65,7 +75,8 @@ class CheckpointClimb:
             price, release.pilot = rungs.release_pilot(pilot)
         if release.pilot is not None:
             first, parts = rungs.first_checkpoints(release.pilot), checkpoint_parts(first=_FIRST_PART)
-        return replace(rungs.climb_path(path, first, parts), pilot_cost=price, paid=paid)
+        gate = RungGate(stages, release.rung_costs(price))
+        return replace(rungs.climb_path(path, first, parts, gate), pilot_cost=price, paid=paid)
 
 
 def checkpoint_parts(*, first: float | None) -> Iterator[float]:
@@ -138,7 +149,9 @@ class _Rungs:
             low = np.where(high - low < 1, high - 1, low)
         return np.where(high < len(self.scales), np.minimum(high + _SPARE, len(self.scales) - 1), high)
 
-    def climb_path(self, path: DiscreteLaplacePath, first: Indices, parts: Iterator[float]) -> ClimbResult:
+    def climb_path(
+        self, path: DiscreteLaplacePath, first: Indices, parts: Iterator[float], gate: RungGate
+    ) -> ClimbResult:
         """Read each cell at its checkpoints until its interval is narrow enough or the ladder ends."""
         last = len(self.scales) - 1
         # Skip cells whose forecast exceeds the cap. If all do, use the top rung.
@@ -149,11 +162,14 @@ class _Rungs:
         while waiting.any():
             level = next(parts) * self.level
             for now in np.unique(rung[waiting]).tolist():
+                if gate.open(now) <= now:  # no more can be reserved: the ladder ends below
+                    last = min(last, gate.last)
+                    break
                 reading, flags = self.check_cells(path.at(now), self.scales[now], level)
                 reached = waiting & (rung == now) & flags
                 best, met = reading.choose_cells(reached, best or reading), met | reached
             waiting &= ~met & (rung < last)
-            rung = np.where(waiting, np.minimum(rung + _STRIDE, last), rung)
+            rung = np.minimum(np.where(waiting, rung + _STRIDE, rung), last)
         top = int(rung.max())
         best_known = max(top, self.read)
         # The rung of a cell that missed may depend on its own noise, so its interval pays for all rungs.

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, Loss, Outcome, PlanContext, PureGuarantee, PureLoss, Receipt, Release
+from expost.core import (
+    HoldStages,
+    InvalidRequest,
+    Loss,
+    Outcome,
+    PlanContext,
+    PureGuarantee,
+    PureLoss,
+    Receipt,
+    Release,
+)
 from expost.core.rational import probability, rational
 from expost.core.release import add_losses
 from expost.data import Dataset
@@ -102,6 +112,7 @@ class SummaryPlan(QueryPlan):
 
     query: Summary
     plans: tuple[GradualPlan, ...]
+    stages: HoldStages | None = None
 
     @property
     def worst_case(self) -> Loss:
@@ -117,15 +128,32 @@ class SummaryPlan(QueryPlan):
             paid, spare = paid + raised.refined_from, raised.due
         return paid
 
+    @property
+    def first_stage(self) -> Fraction | None:
+        """Return what is held at the start: enough for the pilots of all columns, and for levels given beforehand."""
+        staged = any(plan.first_stage is not None for plan in self.plans)
+        return sum(map(_least_held, self.plans), Fraction(0)) if staged else None
+
+    def in_stages(self, stages: HoldStages) -> SummaryPlan:
+        """Return the plan that reserves its rungs as it climbs."""
+        return replace(self, stages=stages)
+
     def measure(self, dataset: Dataset) -> list[Any]:
         """Return one sealed vector per column."""
         return [plan.measure(dataset) for plan in self.plans]
 
     def climb(self, sealed: list[Any], bits: BitSource | None = None) -> Release[Groups]:
         """Release the columns; each may also spend what those before it have left over."""
-        spare, parts, bills = Fraction(0), [], []
-        for plan, each in zip(self.plans, sealed, strict=True):
+        spare, parts = Fraction(0), []
+        bills: list[Fraction] = []
+        for number, (plan, each) in enumerate(zip(self.plans, sealed, strict=True)):
             raised = plan.raise_cap(spare)
+            if self.stages is not None and plan.first_stage is not None:
+                # What the columns after this one need at least stays reserved for them.
+                later = sum(map(_least_held, self.plans[number + 1 :]), Fraction(0))
+                stages = self.stages.after(sum(bills, Fraction(0)) + later)
+                held = stages.held_after(_least_held(raised))
+                raised = raised.in_stages(stages) if held >= _least_held(raised) else raised.lower_due(held)
             part = raised.climb(each, bits)
             bills.append(part.receipt.bill.amounts()["epsilon"])
             spare = raised.due - bills[-1]
@@ -160,6 +188,11 @@ class SummaryPlan(QueryPlan):
             breakdown={each.question: bill for each, bill in zip(receipts, bills, strict=True)},
             paid_before=reduce(add_losses, before) if before else None,
         )
+
+
+def _least_held(plan: GradualPlan) -> Fraction:
+    """Return what must be held before a column is begun."""
+    return plan.due if plan.first_stage is None else plan.first_stage
 
 
 @statistic

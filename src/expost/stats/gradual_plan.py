@@ -15,6 +15,7 @@ import numpy as np
 
 from expost.accuracy.interval import epsilon_for_radius, rung_level, shared_level
 from expost.core import (
+    HoldStages,
     InvalidRequest,
     Ladder,
     Loss,
@@ -27,6 +28,7 @@ from expost.core import (
     Sealed,
     Sensitivity,
 )
+from expost.core.hold_stages import FIRST_STAGE
 from expost.data import Dataset
 from expost.data.axis import Axis
 from expost.data.sealed_form import Form
@@ -313,6 +315,7 @@ class GradualPlan(QueryPlan):
     failure_probability: Fraction
     check: FreeCheck
     due: Fraction = Fraction(0)
+    stages: HoldStages | None = None
 
     @property
     def worst_case(self) -> Loss:
@@ -343,6 +346,19 @@ class GradualPlan(QueryPlan):
             return self
         return replace(self, price=self.price + spare, due=self.amount_due(self.price + spare))
 
+    def lower_due(self, most: Fraction) -> GradualPlan:
+        """Return the plan of a climb that may cost at most this much, which is less than it is due."""
+        return replace(self, price=self.price - self.due + most, due=most)
+
+    @property
+    def first_stage(self) -> Fraction | None:
+        """Return what is held at the start of a climb; a level given beforehand is held as a whole."""
+        return self.due * FIRST_STAGE if self.climbs and self.due else None
+
+    def in_stages(self, stages: HoldStages) -> GradualPlan:
+        """Return the plan that reserves its rungs as it climbs."""
+        return replace(self, stages=stages)
+
     def measure(self, dataset: Dataset) -> Sealed | GradualRelease:
         """Return the exact integers, sealed; no rows are read if an earlier release has them."""
         if self.check.answer is not None:
@@ -369,10 +385,11 @@ class GradualPlan(QueryPlan):
                     design.reader.slack,
                     signed=design.reader.signed,
                 )
-                result = climb.run(release, amount, design.cells, bits)
+                result = climb.run(release, amount, design.cells, bits, self.stages)
             else:
                 own = replace(target, failure_probability=self.failure_probability)
-                result = CheckpointClimb(design.reader, own, self.price).run(release, amount, design.cells, bits)
+                checkpoints = CheckpointClimb(design.reader, own, self.price)
+                result = checkpoints.run(release, amount, design.cells, bits, self.stages)
             name = _answer_name(self.query, design)
             release.record_answer(name, self.query.accuracy.failure_probability, result)
             if self.check.cache is not None and self.check.key is not None:

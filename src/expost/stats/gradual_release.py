@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from expost.core import (
     EngineFailed,
+    HoldStages,
     InvalidRequest,
     Ladder,
     ReleaseOvertaken,
@@ -68,6 +69,38 @@ class ClimbResult:
     def cost(self) -> Fraction:
         """Return the price of pilot and highest rung, less what earlier answers have paid."""
         return self.pilot_cost + max(self.ladder[self.top] - self.paid, Fraction(0))
+
+
+class RungGate:
+    """The rungs of one path that are reserved; without stages, all of them are.
+
+    Parameters
+    ----------
+    stages : HoldStages or None
+        How more is reserved.
+    costs : list of Fraction
+        What the run will have cost after each rung.
+
+    Examples
+    --------
+    >>> gate = RungGate(HoldStages(lambda amount: Fraction(1, 2)), [Fraction(k, 8) for k in range(1, 9)])
+    >>> gate.open(0), gate.open(6), gate.last
+    (4, 4, 3)
+    """
+
+    def __init__(self, stages: HoldStages | None, costs: list[Fraction]) -> None:
+        self.stages, self.costs = stages, costs
+        self.last = -1
+
+    def open(self, rung: int) -> int:
+        """Reserve a rung if it is not reserved, and return the first one beyond all that are.
+
+        That is at most ``rung`` if no more can be reserved.
+        """
+        if rung > self.last:
+            stop = len(self.costs) if self.stages is None else self.stages.reach(self.costs, rung)
+            self.last = max(self.last, stop - 1)
+        return self.last + 1
 
 
 @dataclass(frozen=True)
@@ -136,6 +169,12 @@ class GradualRelease(SingleOwner):
         if self.climb_start is None and self.read < last:
             self.climb_start = self.read + 1
         return last if self.climb_start is None else min(self.climb_start, last)
+
+    def rung_costs(self, spent: Fraction) -> list[Fraction]:
+        """Return what a run that has spent this much on its pilot will have cost after each rung of the path."""
+        assert self.path is not None
+        paid = self.paid
+        return [spent + max(level - paid, Fraction(0)) for level in self.path.ladder]
 
     def extend_path(self, ladder: Ladder, bits: BitSource | None) -> DiscreteLaplacePath:
         """Draw the path on this ladder if it is new, else refine it to the ladder's rungs above its own top."""

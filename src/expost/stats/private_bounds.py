@@ -11,6 +11,7 @@ import numpy as np
 
 from expost.core import (
     BudgetExceeded,
+    HoldStages,
     InvalidRequest,
     Ladder,
     Loss,
@@ -21,7 +22,9 @@ from expost.core import (
     Receipt,
     Release,
     Sealed,
+    StagedPlan,
 )
+from expost.core.hold_stages import FIRST_STAGE
 from expost.core.rational import probability, rational
 from expost.data import Dataset, Expression
 from expost.data.axis import LogBins
@@ -256,6 +259,7 @@ class BoundsFirstPlan:
 
     stages: PrivatelyBounded
     bounds_plan: BoundsPlan
+    held: HoldStages | None = None
 
     @property
     def question(self) -> str:
@@ -266,6 +270,16 @@ class BoundsFirstPlan:
     def worst_case(self) -> Loss:
         """Return all of the epsilon or cap."""
         return PureLoss(self.stages.total)
+
+    @property
+    def first_stage(self) -> Fraction | None:
+        """Return what is held at the start of a climb: the bounds and the first stage of the statistic."""
+        found = self.stages.bounds.epsilon
+        return None if self.stages.query.epsilon is not None else found + (self.stages.total - found) * FIRST_STAGE
+
+    def in_stages(self, stages: HoldStages) -> BoundsFirstPlan:
+        """Return the plan that reserves the rungs of the statistic as it climbs."""
+        return replace(self, held=stages)
 
     def measure(self, dataset: Dataset) -> tuple[Sealed, Dataset]:
         """Return the sealed bins, and the dataset for the second stage."""
@@ -284,6 +298,13 @@ class BoundsFirstPlan:
             # The price of the target, and which noise is representable, depend on the bounds, which were paid for: a
             # missed target, not an error.
             return AnswerRelease(None, failed)
+        if self.held is not None:
+            stages = self.held.after(self.bounds_plan.query.epsilon)
+            needed = plan.worst_case.amounts()["epsilon"]
+            if isinstance(plan, StagedPlan) and plan.first_stage is not None:
+                needed, plan = plan.first_stage, plan.in_stages(stages)
+            if stages.held_after(needed) < needed:
+                return AnswerRelease(None, failed)
         answer = plan.climb(plan.measure(dataset), bits)
         parts = {"bounds": self.bounds_plan.query.epsilon, "question": answer.receipt.bill.amounts()["epsilon"]}
         how = {name: found.receipt.terms[name] for name in ("bins", "threshold")}

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
 
-from expost.core import BudgetExceeded, InvalidRequest, Measure, Target, explain_arguments, share_parameters
+from expost.core import (
+    BudgetExceeded,
+    InvalidRequest,
+    Measure,
+    PureLoss,
+    QuestionCap,
+    Target,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.rational import rational
 from expost.data import Expression
 
@@ -85,7 +94,9 @@ class AskedAccuracy:
             raise InvalidRequest(
                 "Expected either within or epsilon", do="Pass within= for an accuracy, or epsilon= for a privacy level"
             )
-        cap = None if max_epsilon is None else rational(max_epsilon, "max_epsilon")
+        cap: Fraction | None = None
+        if max_epsilon is not None:
+            cap = max_epsilon if isinstance(max_epsilon, QuestionCap) else rational(max_epsilon, "max_epsilon")
         failure = Target.within(1, confidence=confidence).failure_probability
         if within is None:
             return cls(None, rational(epsilon, "epsilon"), failure, cap)
@@ -102,9 +113,13 @@ class AskedAccuracy:
     def check_price(self, price: Fraction) -> None:
         """Raise ``BudgetExceeded`` if a price is above the cap; nothing is spent."""
         if self.cap is not None and price > self.cap:
+            limit, remedy = f"max_epsilon={float(self.cap):.4g}", "Raise max_epsilon"
+            if isinstance(self.cap, QuestionCap):
+                limit = f"the {PureLoss(self.cap).text(down=True)} that one question may cost ({self.cap.source})"
+                remedy = "Allow it with max_epsilon="
             raise BudgetExceeded(
-                f"This accuracy costs epsilon {float(price):.4g}, above max_epsilon={float(self.cap):.4g}",
-                do="Raise max_epsilon, or ask for less accuracy",
+                f"This accuracy costs {PureLoss(price)}, above {limit}",
+                do=f"{remedy}, or ask for less accuracy",
             )
 
 

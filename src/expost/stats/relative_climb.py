@@ -24,9 +24,9 @@ from expost.accuracy.interval import (
     rung_level,
     split_cap,
 )
-from expost.core import Ladder, Sealed, Step
+from expost.core import HoldStages, Ladder, Sealed, Step
 from expost.noise import BitSource, DiscreteLaplacePath
-from expost.stats.gradual_release import ClimbResult, GradualRelease
+from expost.stats.gradual_release import ClimbResult, GradualRelease, RungGate
 from expost.stats.reader import CellReading
 
 __all__ = ["RelativeClimb", "StoppingTable"]
@@ -59,19 +59,34 @@ class RelativeClimb:
     slack: Fraction = Fraction(0)
     signed: bool = False
 
-    def run(self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None) -> ClimbResult:
-        """Climb all cells of a sealed vector; rungs that were read before cost nothing."""
+    def run(
+        self,
+        release: GradualRelease,
+        sensitivity: Fraction,
+        cells: int,
+        bits: BitSource | None,
+        stages: HoldStages | None = None,
+    ) -> ClimbResult:
+        """Climb all cells of a sealed vector; rungs that were read before cost nothing.
+
+        Nothing is read above what ``stages`` has reserved; where no more can be, the climb ends.
+        """
         if not self.slack:
-            return self._climb_cells(release, sensitivity, cells, bits)
+            return self._climb_cells(release, sensitivity, cells, bits, stages)
         # What is accepted at a rung is at least a noise scale over the share, and the scale is least at the cap.
         part = Fraction(5, 4) * self.slack / self.unit * self.cap / sensitivity
         lowered = _three_digits(self.share * (1 - min(max(part, _LEAST_RESERVED), _MOST_RESERVED)))
-        found = replace(self, share=lowered)._climb_cells(release, sensitivity, cells, bits)
+        found = replace(self, share=lowered)._climb_cells(release, sensitivity, cells, bits, stages)
         reached = found.reading.largest_error(relative=True) <= float(self.share) * (1 + 1e-12)
         return replace(found, met=found.met & reached)
 
     def _climb_cells(
-        self, release: GradualRelease, sensitivity: Fraction, cells: int, bits: BitSource | None
+        self,
+        release: GradualRelease,
+        sensitivity: Fraction,
+        cells: int,
+        bits: BitSource | None,
+        stages: HoldStages | None,
     ) -> ClimbResult:
         """Climb all cells as if integers were the answers."""
         paid, pilot_cost, cap = release.paid, Fraction(0), self.cap
@@ -85,8 +100,15 @@ class RelativeClimb:
         rules = [relative_rule(self.share, level, signed=self.signed) for level in levels]
         table = StoppingTable.of(rules, path.ladder, sensitivity)
         rungs = self.rungs_to_check(release, path.ladder, sensitivity, cap, rules[0])
-        values: NDArray[Any] = path.block(0, max(rungs.stop, release.read + 1))
-        met, decided = table.stops(values, rungs)
+        gate = RungGate(stages, release.rung_costs(pilot_cost))
+        stop, open_cells = rungs.start, True
+        while open_cells and stop < rungs.stop and gate.open(stop) > stop:
+            stop = min(gate.open(stop), rungs.stop)
+            values: NDArray[Any] = path.block(0, max(stop, release.read + 1))
+            met, decided, open_cells = table.stops(values, rungs, stop)
+        if stop == rungs.start:  # not even the first rung to check could be reserved; a lower one is
+            values = path.block(0, max(gate.last, release.read) + 1)
+            met, decided = np.zeros(cells, bool), np.full(cells, gate.last)
         top = int(decided.max())
         rung = np.where(met, decided, max(top, release.read))
         noisy = values[rung, np.arange(cells)]
@@ -191,21 +213,23 @@ class StoppingTable:
         least = {rule: rule.least(radius) for rule, radius in distinct.items()}
         return cls(rules, ladder, rates, radii, np.stack([least[rule] for rule in rules], axis=1))
 
-    def stops(self, values: NDArray[Any], rungs: range) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which cells are met, and the rung at which each was decided: all rungs up to it are paid for.
+    def stops(self, values: NDArray[Any], rungs: range, stop: int) -> tuple[NDArray[np.bool_], NDArray[np.int64], bool]:
+        """Return which cells are met, the rung at which each was decided, and whether any is still open.
 
-        ``values`` has one row per rung from the first one on, and one column per cell.
+        All rungs up to the highest of these are paid for. ``values`` has one row per rung from the first one on, up to
+        ``stop``, and one column per cell. ``rungs`` are all that may be checked.
         """
-        sizes = self.rules[0].sizes(values[rungs.start : rungs.stop])
-        accepted = sizes >= self.least[rungs.start : rungs.stop]
-        scales = np.ceil(_HOPELESS / self.rates[rungs.start : rungs.stop])
+        sizes = self.rules[0].sizes(values[rungs.start : stop])
+        accepted = sizes >= self.least[rungs.start : stop]
+        scales = np.ceil(_HOPELESS / self.rates[rungs.start : stop])
         hopeless = np.maximum(sizes, 0) + scales[:, None] < self.least[rungs.stop - 1]
         # The first rung whose flag is set, for each cell; the number of rungs where none is.
-        stop, given_up = (
+        found, given_up = (
             np.where(flags.any(axis=0), flags.argmax(axis=0), len(flags)) for flags in (accepted, hopeless)
         )
-        met: NDArray[np.bool_] = accepted.any(axis=0) & (stop <= given_up)
-        return met, np.where(met, stop, np.minimum(given_up, len(rungs) - 1)) + rungs.start
+        met: NDArray[np.bool_] = accepted.any(axis=0) & (found <= given_up)
+        decided = np.where(met, found, np.minimum(given_up, len(sizes) - 1)) + rungs.start
+        return met, decided, bool((~met & (given_up == len(sizes))).any())
 
 
 def _three_digits(level: Fraction) -> Fraction:

@@ -50,7 +50,7 @@ def train(
     score: tuple[str, float] | None = None,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    max_epsilon: float = 1.0,
+    max_epsilon: float | None = None,
     delta: float = 1e-6,
     failure_probability: float = 0.1,
     loss: NetworkLoss | None = None,

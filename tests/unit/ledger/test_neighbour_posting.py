@@ -404,3 +404,26 @@ def test_an_account_with_a_run_that_has_no_price_for_replaced_rows_does_not_go_o
         book.hold([A], PureLoss(0.125), question="q", protected=SWAPPED)
     assert book.remaining_for(A, SWAPPED).epsilon == 0
     assert "counts as more than any budget" in book.explain_change(SWAPPED)
+
+
+@pytest.mark.parametrize("budget", [epsilon(4), approx(4, 1e-6)], ids=str)
+def test_a_run_that_is_held_in_stages_is_converted_stage_by_stage(budget):
+    book = MemoryLedger()
+    book.open_account(A, budget)
+    for closed in ("written off", "settled"):
+        hold = book.hold([A], PureLoss(0.125), question="q", protected=ADDED, up_to=PureLoss(1))
+        hold = book.extend(hold, PureLoss(0.25))
+        if closed == "written off":
+            book.write_off(hold.id)
+        else:
+            book.settle(hold, Receipt(question="q", method="m", promise=epsilon(1), bill=PureLoss(0.125)))
+    assert book.spent(A).epsilon == 0.375
+    ask(book, SWAPPED, 0.25)
+    assert book.spent(A).epsilon == 1
+    hold = book.hold([A], PureLoss(0.125), question="q", protected=ADDED, up_to=PureLoss(1))
+    for stage in (0.25, 0.5):
+        hold = book.extend(hold, PureLoss(stage))
+        assert hold.replaced == (A,) and book.spent(A).epsilon == 1 + 2 * stage
+    book.settle(hold, Receipt(question="q", method="m", promise=epsilon(1), bill=PureLoss(0.375)))
+
+    assert book.spent(A).epsilon == 1.75 and book.verify().open_holds == 0

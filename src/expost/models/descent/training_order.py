@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from expost.core import BudgetExceeded, InvalidRequest, Measure, Target
+from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
 from expost.models.descent.stopping_price import PriceList, check_accountant
 from expost.models.descent.training_schedule import Batches, Phase, Schedule, choose_batches
@@ -62,7 +63,7 @@ class TrainingOrder:
     epsilon: Any = None
     noise_multiplier: Any = None
     score: Any = None
-    max_epsilon: Any = 1.0
+    max_epsilon: Any = None
     failure_probability: Any = 0.1
     batches: str = "auto"
     batch_size: int | None = None
@@ -106,7 +107,7 @@ class TrainingOrder:
                 do="Pass score= and leave validation_share out",
             )
         # Checked even where they are not used: a wrong value should be reported, not ignored.
-        rational(self.max_epsilon, "max_epsilon")
+        read_cap(self.max_epsilon)
         probability(self.failure_probability, "failure_probability")
         if self.validation_share is not None:
             probability(self.validation_share, "validation_share")
@@ -151,7 +152,7 @@ class TrainingOrder:
             return Fraction(0)
         if self.validation_share is not None:
             return probability(self.validation_share, "validation_share")
-        target, cap = self._read_target(), rational(self.max_epsilon, "max_epsilon")
+        target, cap = self._read_target(), read_cap(self.max_epsilon)
         if target is None or target.measure is not Measure.ACCURACY or target.tolerance >= 1:
             return _LARGEST_SHARE
         expected = cap / (2 if self._even_noise else 8)
@@ -190,7 +191,7 @@ class TrainingOrder:
         self, batches: Batches, delta: Fraction, target: Target, share: Fraction
     ) -> tuple[Schedule, PriceList]:
         """Plan phases whose prices rise to the cap, with a test after each."""
-        cap = rational(self.max_epsilon, "max_epsilon")
+        cap = read_cap(self.max_epsilon)
         lowest = self._lowest_price(cap, target, share)
         phases = self.phases or self._count_phases(float(cap / lowest), self.steps // batches.period)
         if self.noise_multiplier is None:

@@ -86,7 +86,7 @@ class PrivateLinearModel(PrivateEstimator):
     bounds: Any = None
     fit_intercept: bool = False
     failure_probability: Any = 0.1
-    max_epsilon: Any = 1.0
+    max_epsilon: Any = None
     method: Any = "auto"
     delta: Any = 0.0
     ledger: Any = None

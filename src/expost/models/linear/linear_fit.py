@@ -33,6 +33,7 @@ from expost.core import (
     Unit,
     ZeroConcentratedLoss,
 )
+from expost.core.question_cap import QuestionCap, read_cap
 from expost.core.rational import probability, rational
 from expost.data.row_source import RowSource, cut_spans, plain_numbers
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
@@ -95,7 +96,7 @@ class Aim:
             measure, tolerance = _MEASURES[score[0]], rational(score[1], "score")
             if measure in (Measure.R2, Measure.ACCURACY) and tolerance >= 1:
                 raise InvalidRequest(f"Expected a score of {score[0]} below 1", got=score[1], do=do)
-        return cls(Target(measure, tolerance, failure), None, failure, rational(max_epsilon, "max_epsilon"))
+        return cls(Target(measure, tolerance, failure), None, failure, read_cap(max_epsilon))
 
     @property
     def tolerance(self) -> float:
@@ -121,9 +122,10 @@ class Aim:
     def check_price(self, epsilon: Fraction) -> Fraction:
         """Return ``epsilon`` if the cap allows it; raise ``BudgetExceeded``, before the data is touched, otherwise."""
         if epsilon > self.cap:
+            own = f" ({self.cap.source})" if isinstance(self.cap, QuestionCap) else ""
             raise BudgetExceeded(
-                f"Expected a target that costs at most {float(self.cap):.4g}",
-                got=f"epsilon {float(epsilon):.4g}",
+                f"Expected a target that costs at most {PureLoss(self.cap).text(down=True)}{own}",
+                got=str(PureLoss(epsilon)),
                 do="Raise max_epsilon, or ask for less accuracy",
             )
         return epsilon

@@ -157,7 +157,7 @@ class Ridge(PrivateRegressor):
         bounds: Any = None,
         fit_intercept: bool = False,
         failure_probability: float = 0.1,
-        max_epsilon: float = 1.0,
+        max_epsilon: float | None = None,
         method: str = "auto",
         rungs: int | None = None,
         delta: float = 0.0,
