@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from expost.cli.console import Json, emit, kept_apart, new_file, out, print_price, print_receipt, told, with_options
-from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, named_apart
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of
 from expost.core import InvalidRequest, epsilon
 
 __all__ = ["FitOptions", "fit"]
@@ -149,10 +149,10 @@ def fit(
     Example: [bold]expost fit flights.parquet --target arr_delay --target-bounds -60:300 --feature dep_delay=-40:300
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
 
-    An account has one adjacency. All models but SGD protect a replaced row; queries protect an added or removed row.
-    So these models are charged to a second account, dataset:NAME-replace-one. A replaced row loses at most what is
-    spent on the models plus twice what is spent on the queries. If the description has adjacency = "replace-one",
-    models and queries share dataset:NAME.
+    Models and queries share the account dataset:NAME. All models but SGD protect a replaced row; queries protect an
+    added or removed row. From the first such model on the account counts replaced rows, of which a query or an SGD model
+    costs twice as much, also those before. If the description has adjacency = "replace-one", queries protect replaced
+    rows from the start.
     """
     from expost.models.saved_model import model_document, write_model
     from expost.session import Session
@@ -172,7 +172,7 @@ def fit(
     where = options.ledger or str(Path(source).with_name(f"{dataset.name}.ledger"))
     kept_apart(output, source, where)
     budget = None if options.budget is None else epsilon(options.budget, options.billed_delta)
-    with Session(named_apart(dataset, source), budget, ledger=where) as session:
+    with Session(dataset, budget, ledger=where) as session:
         if only_price:
             print_price(session.price(estimator, features=list(limits), target=options.target), as_json=as_json)
             return

@@ -24,7 +24,7 @@ from expost.cli.console import (
     print_table,
     with_options,
 )
-from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, named_apart, typed_value
+from expost.cli.table_source import Budget, LedgerPath, Source, describe_source, limits_of, typed_value
 from expost.core import ExpostError, InvalidRequest, epsilon
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class QueryOptions:
     adjacency: Annotated[
         str | None,
         typer.Option(
-            help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one); "
-            "if not as described, charged to a separate account such as dataset:NAME-replace-one."
+            help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one), "
+            "from the same account: once it counts replaced ones, an added or removed one counts twice."
         ),
     ] = None
     rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None
@@ -126,7 +126,7 @@ class QueryOptions:
         dataset = self.dataset()
         where = self.ledger or str(Path(self.source).with_name(f"{dataset.name}.ledger"))
         amount = None if self.budget is None else epsilon(self.budget, self.budget_delta)
-        with Session(named_apart(dataset, self.source), amount, ledger=where, analyst=self.analyst) as whole:
+        with Session(dataset, amount, ledger=where, analyst=self.analyst) as whole:
             session = whole
             for text in self.part or []:
                 session = session.part(*_parse_part(session, text))

@@ -21,6 +21,7 @@ from expost.core import ExpostError
 from expost.ledger.chain_replay import MILESTONE, ChainReplay, ReplayedTotal
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, unsound_ledger
+from expost.ledger.neighbour_record import NeighbourRecord
 from expost.ledger.secret import Safe
 
 __all__ = ["CHECKPOINT_EVERY", "Checkpoint"]
@@ -28,7 +29,7 @@ __all__ = ["CHECKPOINT_EVERY", "Checkpoint"]
 CHECKPOINT_EVERY = 4096
 """How many entries a handle with the owner's key lets pass before it writes the next checkpoint."""
 
-_FORMAT = 1
+_FORMAT = 2
 _HASH_BYTES = 32
 
 
@@ -102,7 +103,7 @@ def _write_state(replay: ChainReplay) -> str:
                 for entry in sorted(replay.pending.values(), key=lambda entry: entry.sequence)
             ],
             "secrets": replay.secrets,
-            "protected": replay.protected,
+            "neighbours": replay.neighbours.to_json(),
             "latest": replay.latest,
             "milestone": MILESTONE,
             "milestones": base64.b64encode(replay.milestones).decode(),
@@ -127,7 +128,7 @@ def _read_state(state: dict[str, Any]) -> ChainReplay:
         if request is not None:
             replay.requests[request] = entry.sequence
     replay.secrets = {name: (version, digest, entry) for name, (version, digest, entry) in state["secrets"].items()}
-    replay.protected = {name: tuple(unit) for name, unit in state["protected"].items()}
+    replay.neighbours = NeighbourRecord.from_json(state["neighbours"])
     replay.latest = state["latest"]
     replay.milestones = bytearray(base64.b64decode(state["milestones"], validate=True))
     if len(replay.milestones) != _HASH_BYTES * (replay.base // MILESTONE + 1):
