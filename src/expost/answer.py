@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
 
+from expost.accounting.neighbour_change import replaced_loss
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import (
     BudgetExceeded,
@@ -32,7 +33,7 @@ from expost.ledger import Hold, Ledger, Protected
 from expost.noise import BitSource
 from expost.noise.bits import resolve_randomness
 
-__all__ = ["answer", "details_of", "outcome_of", "question_in_part"]
+__all__ = ["answer", "details_of", "noted_receipt", "outcome_of", "question_in_part"]
 
 _MOST_ATTEMPTS = 100  # to continue a gradual release that other sessions refine: one of them succeeds each time
 
@@ -78,7 +79,8 @@ def answer(
     place : str, optional
         The part of the table that ``dataset`` is, in public words for the receipt.
     protected : Protected, optional
-        The adjacency and unit that one of the accounts must have had in all its charges.
+        The adjacency and unit of the answer, and the account that it is about. An account about another unit refuses it;
+        one that counts replaced units charges an answer about added and removed ones accordingly.
     notes : mapping, optional
         Public lines to add to the terms of the receipt.
 
@@ -121,8 +123,9 @@ def answer(
         # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
         # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
         _settle_unreleased(ledger, staged.hold, dataset)
-        plan = query.plan(dataset, context)
+        plan, note = query.plan(dataset, context), staged.hold.note
         staged = _StagedHold(ledger, accounts, plan, **terms)
+        staged.hold = staged.hold if note is None else replace(staged.hold, note=note)
     else:
         _settle_unreleased(ledger, staged.hold, dataset)
         raise ReleaseOvertaken
@@ -132,9 +135,8 @@ def answer(
     if place is not None:
         renamed = replace(release.receipt, question=question_in_part(release.receipt.question, place))
         release = replace(release, receipt=renamed)
-    release = replace(
-        release, receipt=replace(release.receipt, terms={**release.receipt.terms, **(notes or {}), **staged.notes})
-    )
+    public = {**release.receipt.terms, **(notes or {}), **staged.notes}
+    release = replace(release, receipt=noted_receipt(staged.hold, replace(release.receipt, terms=public)))
     release = release.entered(ledger.settle(staged.hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
     if not release.receipt.outcome.met:
         raise TargetNotMet.of(release)
@@ -195,6 +197,15 @@ def outcome_of(plan: Plan, receipt: Receipt) -> PrivacyEvent | None:
     """Return what did run of a plan, where its steps are priced one by one."""
     read: Callable[[Receipt], PrivacyEvent | None] | None = getattr(plan, "event_of", None)
     return None if read is None else read(receipt)
+
+
+def noted_receipt(hold: Hold, receipt: Receipt) -> Receipt:
+    """Return a receipt with what the account did, if it counts another adjacency than the run."""
+    notes = [] if hold.note is None else [hold.note]
+    if hold.replaced:
+        what = "rows" if receipt.unit.is_row else "units"
+        notes.append(f"charged {replaced_loss(receipt.bill)}, because this account counts replaced {what}")
+    return replace(receipt, account_note="; ".join(notes)) if notes else receipt
 
 
 def _settle_unreleased(ledger: Ledger, hold: Hold, dataset: Any) -> None:

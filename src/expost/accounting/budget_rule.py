@@ -19,6 +19,7 @@ import numpy as np
 
 from expost.accounting.event_price import EventPrice
 from expost.accounting.filter import ApproxFilter, BasicFilter, Filter, filter_for
+from expost.accounting.neighbour_change import replaced_event, replaced_loss
 from expost.accounting.privacy_event import (
     ApproxEvent,
     ConcentratedEvent,
@@ -49,7 +50,7 @@ from expost.core.guarantee import (
     Terms,
     ZeroConcentratedTerms,
 )
-from expost.core.rational import decimal_text, round_up
+from expost.core.rational import decimal_text, float_up, round_up
 
 __all__ = [
     "PARTS",
@@ -353,12 +354,22 @@ class BudgetRule:
                 return GaussianLoss(Fraction(0))
         return PureLoss(Fraction(0))
 
-    def held(self, worst_case: Loss, *, event: PrivacyEvent | None = None, before: Fraction = Fraction(0)) -> Loss:
+    def held(
+        self,
+        worst_case: Loss,
+        *,
+        event: PrivacyEvent | None = None,
+        before: Fraction = Fraction(0),
+        replaced: bool = False,
+    ) -> Loss:
         """Return what a hold reserves.
 
         ``event`` states what may run where that is known in more detail than ``worst_case``; ``before`` is what was
-        paid for the release that the run refines.
+        paid for the release that the run refines. With ``replaced`` the run states what an added or removed unit loses,
+        and the account counts replaced ones (docs/proofs/replace-one-accounts.md).
         """
+        if replaced:
+            worst_case, event, before = replaced_loss(worst_case), self._replaced(event), 2 * before
         return self._price(worst_case, worst_case, event, before)
 
     def settled(
@@ -369,10 +380,14 @@ class BudgetRule:
         event: PrivacyEvent | None = None,
         outcome: PrivacyEvent | None = None,
         before: Fraction = Fraction(0),
+        replaced: bool = False,
     ) -> Loss:
         """Return what stays charged once the bill is known. It is never above what was held, number by number."""
         if bill.definition != worst_case.definition or not bill.within(worst_case):
             raise _bill_above_hold()
+        if replaced:
+            worst_case, bill, before = replaced_loss(worst_case), replaced_loss(bill), 2 * before
+            event, outcome = self._replaced(event), self._replaced(outcome)
         held = self._price(worst_case, worst_case, event, before)
         charge = self._price(worst_case, bill, event and (outcome or event), before)
         reserved = held.amounts()
@@ -493,6 +508,20 @@ class BudgetRule:
             )
         return self._charge(price)
 
+    def _replaced(self, event: PrivacyEvent | None) -> PrivacyEvent | None:
+        """Return an event under add/remove for a replaced unit, or None where only the whole run has a price then."""
+        if event is None or not self._adds_steps:
+            return None
+        orders: tuple[float, ...] = ()
+        if isinstance(self.budget, ComposedGuarantee):
+            orders = self.budget.orders
+        elif isinstance(self.budget, RenyiTerms):
+            orders = tuple(float_up(order) for order, _ in self.budget.curve)
+        try:
+            return replaced_event(event, definition=self.budget.definition, orders=orders)
+        except InvalidRequest:
+            return None
+
     @property
     def _adds_steps(self) -> bool:
         """Whether totals add up steps. Plain sums of (epsilon, delta) do not: they take a whole run as one pair."""
@@ -504,7 +533,9 @@ class BudgetRule:
             price = self._pricer.price_event(event)
         except InvalidRequest:
             return None
-        endless = isinstance(price.cost, np.ndarray) and not np.isfinite(price.cost).any()
+        # An account of a Renyi curve promises all of its orders, one in (epsilon, delta) needs one of them.
+        known = np.isfinite(price.cost) if isinstance(price.cost, np.ndarray) else np.True_
+        endless = not (np.all(known) if isinstance(self.budget, RenyiTerms) else np.any(known))
         # Only (epsilon, delta) covers the failure of a step.
         return None if endless or (price.failure and self.budget.definition != "approx") else price
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from expost.cli.console import err
-from expost.cli.table_source import named_apart
-from expost.core import Adjacency, Guarantee, InvalidRequest
+from expost.core import Guarantee, InvalidRequest
 from expost.ledger.opening import open_existing_ledger
 from expost.ledger.source_binding import missing_account
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from expost.session import Session
 
 __all__ = ["open_billed_session"]
-
-_APART = "an account has one adjacency, so questions and models of another one are charged apart"
 
 
 @contextmanager
@@ -38,20 +35,14 @@ def open_billed_session(
     """
     from expost.session import Session
 
-    described = f"dataset:{dataset.name}"
-    dataset = named_apart(dataset, source)
     account, (accounts, bound) = f"dataset:{dataset.name}", _list_accounts(ledger)
-    # The account of the other adjacency is this table's own.
-    twins = {described, *(f"{described}-{each.value}" for each in Adjacency)} - {account}
-    is_twin = not twins.isdisjoint(accounts)
-    if account not in accounts and accounts and not is_twin:
+    if account not in accounts and accounts:
         raise missing_account(account, ledger)
     if account not in accounts and budget is None:
         raise InvalidRequest(
             f"Expected a budget for {account}, which is not in the ledger", do="Pass --budget 1 to open it"
         )
-    reason = _APART if is_twin else None
-    with Session(dataset, budget, ledger=ledger, analyst=analyst, another_budget=reason) as session:
+    with Session(dataset, budget, ledger=ledger, analyst=analyst) as session:
         if account not in accounts and not quiet:
             place = "" if "://" in ledger else f" in {ledger}"
             err.print(f"opened account {account}{place} with a budget of {budget}", style="dim", markup=False)

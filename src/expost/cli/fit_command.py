@@ -150,10 +150,10 @@ def fit(
     Example: [bold]expost fit flights.parquet --target arr_delay --target-bounds -60:300 --feature dep_delay=-40:300
     --feature distance=0:5000 --rows 100000 --excess-risk 450 --budget 1[/bold]
 
-    An account has one adjacency. All models but SGD protect a replaced row; queries protect an added or removed row.
-    So these models are charged to a second account, dataset:NAME-replace-one. A replaced row loses at most what is
-    spent on the models plus twice what is spent on the queries. If the description has adjacency = "replace-one",
-    models and queries share dataset:NAME.
+    Models and queries share the account dataset:NAME. All models but SGD protect a replaced row; queries protect an
+    added or removed row. From the first such model on the account counts replaced rows, of which a query or an SGD model
+    costs twice as much, also those before. If the description has adjacency = "replace-one", queries protect replaced
+    rows from the start.
     """
     from expost.models.saved_model import model_document, write_model
 

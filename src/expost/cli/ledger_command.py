@@ -46,11 +46,19 @@ def show(
     with _existing(where) as book:
         names = book.accounts() if account is None else [account]
         totals = [
-            (name, book.budget(name), book.question_cap(name), book.spent(name), book.remaining(name)) for name in names
+            (
+                name,
+                book.budget(name),
+                book.question_cap(name),
+                book.spent(name),
+                book.remaining(name),
+                _counted(book, name),
+            )
+            for name in names
         ]
         shown = [
             (name, budget, f"{float(cap):.4g}", spent, left.text(down=True))
-            for name, budget, cap, spent, left in totals
+            for name, budget, cap, spent, left, _ in totals  # what an account counts is told by its entries
         ]
         entries = book.history(account)
         tables = [found for name, found in account_tables(book).items() if name in names]
@@ -314,9 +322,15 @@ def _budget(amount: float | None, delta: float, rho: float | None, mu: float | N
     return zcdp(rho) if rho is not None else gdp(mu or 0)
 
 
-def _total(name: str, budget: Guarantee, cap: Fraction, spent: Any, left: Any) -> dict[str, Any]:
+def _counted(book: Ledger, name: str) -> str:
+    """Return which units an account counts; empty before its first question."""
+    adjacency = book.counts(name)
+    return "" if adjacency is None else adjacency.value
+
+
+def _total(name: str, budget: Guarantee, cap: Fraction, spent: Any, left: Any, counts: str) -> dict[str, Any]:
     amounts = {"budget": budget.to_json(), "question_cap": str(cap), "spent": spent.to_json(), "left": left.to_json()}
-    return {"account": name} | amounts
+    return {"account": name, "counts": counts or None} | amounts
 
 
 def _line(entry: LedgerEntry) -> dict[str, Any]:

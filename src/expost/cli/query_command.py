@@ -97,8 +97,8 @@ class QueryOptions:
     adjacency: Annotated[
         str | None,
         typer.Option(
-            help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one); "
-            "if not as described, charged to a separate account such as dataset:NAME-replace-one."
+            help="Protect an added or removed row or id (add-remove), or a replaced one (replace-one), "
+            "from the same account: once it counts replaced ones, an added or removed one counts twice."
         ),
     ] = None
     rows: Annotated[int | None, typer.Option(help="The public number of rows, with --adjacency replace-one.")] = None

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expost.cli.console import Json, emit, err, kept_apart, new_file, out, print_table
-from expost.core import Adjacency, InvalidRequest, Unit
+from expost.core import InvalidRequest, Unit
 from expost.core.whole_file import write_file
 
 if TYPE_CHECKING:
     from expost.data import Dataset
 
-__all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "named_apart", "typed_value"]
+__all__ = ["Budget", "LedgerPath", "Source", "describe", "describe_source", "limits_of", "typed_value"]
 
 Source = Annotated[str, typer.Argument(help="A description (TOML) or a data file (Parquet, CSV, Arrow).")]
 Budget = Annotated[
@@ -59,20 +59,6 @@ def describe_source(
     except (OSError, ValueError):  # the library's message may contain cells of a broken file
         broken = facts["source"]
     raise InvalidRequest("Expected a data file that can be read", got=broken, do="Check the file")
-
-
-def named_apart(dataset: Dataset, source: str) -> Dataset:
-    """Rename a dataset whose adjacency differs from its description, so that it has a separate account.
-
-    An account has one adjacency.
-    """
-    from expost.data.description import Description
-
-    found = _description(source)
-    described = Adjacency.ADD_REMOVE if found is None else Description.read(found).adjacency
-    if dataset.adjacency is not described:
-        dataset.name = f"{dataset.name}-{dataset.adjacency.value}"
-    return dataset
 
 
 def _description(source: str) -> Path | None:

@@ -88,6 +88,8 @@ class Receipt:
     paid_before : Loss, optional
         What earlier runs that the answer builds on were billed, e.g. those of a path that it refines. The answer
         reveals what all of them reveal, so ``in_all`` is what it means for a person.
+    account_note : str, optional
+        What the account did with the bill, if it counts another adjacency than the run.
 
     Examples
     --------
@@ -114,6 +116,7 @@ class Receipt:
     simulation: bool = False
     ledger_entry: str | None = None
     paid_before: Loss | None = None
+    account_note: str | None = None
 
     def __post_init__(self) -> None:
         # A bill above its promise is a bug of the mechanism; it must not leave as if it were a fact.
@@ -153,6 +156,8 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary of JSON values without loss."""
         plain = {"format": _FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.account_note is None:
+            del plain["account_note"]  # as in receipts of earlier versions
         return plain | {
             "promise": self.promise.to_json(),
             "bill": self.bill.to_json(),
@@ -187,7 +192,8 @@ class Receipt:
         if data.get("format") != _FORMAT:
             raise InvalidRequest(f"Expected a receipt of format {_FORMAT}", do="Read it with the version that wrote it")
         unit, before = data["unit"], data.get("paid_before")
-        plain = {each.name: data[each.name] for each in fields(cls) if each.name != "paid_before"}
+        later = ("paid_before", "account_note")  # not in receipts of earlier versions
+        plain = {each.name: data[each.name] for each in fields(cls) if each.name not in later}
         read = {
             "promise": Guarantee.from_json(data["promise"]),
             "bill": Loss.from_json(data["bill"]),
@@ -201,6 +207,7 @@ class Receipt:
             "breakdown": {name: Fraction(text) for name, text in data["breakdown"].items()},
             "citations": tuple(data["citations"]),
             "paid_before": None if before is None else Loss.from_json(before),
+            "account_note": data.get("account_note"),
         }
         return cls(**(plain | read))
 
@@ -240,6 +247,8 @@ class Receipt:
         # Readers compare counts: under add-remove even the number of units is protected.
         size = "public" if self.adjacency.public_size else "private"
         lines.append(("neighbours", f"{self.adjacency.value}, {self.unit}, number of units {size}"))
+        if self.account_note is not None:
+            lines.append(("account", self.account_note))
         for name, value in self.terms.items():
             lines.append((name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
         if self.citations:

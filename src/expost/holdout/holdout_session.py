@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
 
+from expost.answer import noted_receipt
 from expost.core import (
     Adjacency,
     BudgetExceeded,
@@ -128,6 +129,7 @@ class BilledSession(SingleOwner, ABC):
                 self._closed = True
                 receipt = self._write_receipt()
                 if self._ledger is not None and self._hold is not None:
+                    receipt = noted_receipt(self._hold, receipt)
                     receipt = receipt.entered(self._ledger.settle(self._hold, receipt))
                 self.receipt = receipt
             return self.receipt

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import ExpostError, Guarantee, Loss
+from expost.core import Adjacency, ExpostError, Guarantee, Loss
 from expost.ledger.known_source import KnownSource, add_source
 from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
+from expost.ledger.neighbour_record import NeighbourRecord, PastCharge, add_past_charges, separate_names
 
-__all__ = ["MILESTONE", "ChainReplay", "ReplayedTotal"]
+__all__ = ["MILESTONE", "ChainReplay", "ReplayedTotal", "WholeChainNeeded"]
 
 MILESTONE = 64
 """Of how many entries one hash is remembered."""
@@ -31,6 +32,10 @@ _HASH_BYTES = 32
 
 _SHORT_DENOMINATOR = 10**18  # a positive amount below 10^-18 has a longer one
 _MOST_KNOWN = 4096  # charges that an account remembers: the same caps and bills come again and again
+
+
+class WholeChainNeeded(Exception):
+    """An entry can only be checked by a replay from the first entry on. Replays that began at a checkpoint raise it."""
 
 
 @dataclass(slots=True)
@@ -46,19 +51,9 @@ class ReplayedTotal:
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
     _limits: dict[str, Fraction] | None = field(default=None, compare=False, repr=False)
 
-    def held_amounts(self, stated: Mapping[str, Any], held: _Terms) -> dict[str, Fraction]:
-        """Return what a hold is charged; the entry must state no less than the price of what was held."""
-        return self._check_charge(stated, ("held", held), lambda: rule_for(self.budget).held(held.loss, **held.details))
-
-    def settled_amounts(
-        self, stated: Mapping[str, Any], held: _Terms, bill: Hashable, outcome: str
-    ) -> dict[str, Fraction]:
-        """Return what stays charged once the bill is known."""
-
-        def price() -> Loss:
-            return rule_for(self.budget).settled(held.loss, _loss_of(bill), outcome=_event_of(outcome), **held.details)
-
-        return self._check_charge(stated, ("settled", held, bill, outcome), price)
+    def charged_amounts(self, stated: Mapping[str, Any], past: _PastRun) -> dict[str, Fraction]:
+        """Return what a run is charged; the entry must state no less than the price of what was held or billed."""
+        return self._check_charge(stated, past, lambda: past.charge().price(rule_for(self.budget), replaced=False))
 
     def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
         """Return the stated charge if it covers its price. The same charges come again and again: they are remembered."""
@@ -106,9 +101,10 @@ class ChainReplay:
     """Everything that a chain implies.
 
     ``pending`` has the open holds by their id, ``lanes`` the totals of an account's parts and ``parts`` their names.
-    ``protected`` has the adjacency and the unit that an account keeps from its first hold or receipt on, ``latest`` the
-    newest entry that concerns it. ``milestones`` has the hashes of the entries 0, ``MILESTONE``, 2 ``MILESTONE`` and so
-    on, one after the other: any entry is checked by reading on to the next of them. A replay may begin with a checkpoint
+    ``neighbours`` has whom the accounts protect, and ``past`` what each of them was charged for, by the hold's id: an
+    account that goes over to replaced units prices all of it again. ``latest`` has the newest entry that concerns an
+    account. ``milestones`` has the hashes of the entries 0, ``MILESTONE``, 2 ``MILESTONE`` and so on, one after the
+    other: any entry is checked by reading on to the next of them. A replay may begin with a checkpoint
     (``expost.ledger.checkpoint``); it then does not know the holds that were closed up to the entry ``base``.
     """
 
@@ -122,7 +118,8 @@ class ChainReplay:
         self.pending: dict[str, LedgerEntry] = {}
         self.secrets: dict[str, tuple[int, str, int]] = {}
         self.lanes: dict[str, dict[str, _PartLane]] = {}
-        self.protected: dict[str, tuple[str | None, ...]] = {}
+        self.neighbours = NeighbourRecord()
+        self.past: dict[str, dict[str, _PastRun]] = {}
         self.latest: dict[str, int] = {}
         self.milestones, self.base = bytearray(), -1
         self.sources: dict[str, KnownSource] = {}
@@ -137,6 +134,7 @@ class ChainReplay:
             EntryKind.KEEP: self._keep_secret,
             EntryKind.FORGET: self._forget_secret,
             EntryKind.SOURCE: self._bind_source,
+            EntryKind.NEIGHBOURS: self._change_neighbours,
         }
 
     def add_entry(self, entry: LedgerEntry) -> None:
@@ -203,6 +201,7 @@ class ChainReplay:
                 raise ValueError("a total does not add up")
             if not total.fits():
                 raise ValueError("a total exceeds its budget")
+        self.neighbours.follow(entry)
 
     def _begin_ledger(self, entry: LedgerEntry) -> None:
         if entry.sequence != 0:
@@ -228,6 +227,11 @@ class ChainReplay:
 
     def _change_budget(self, entry: LedgerEntry) -> None:
         total, (budget, cap) = self.totals[entry.body["account"]], read_terms(entry.body["budget"])
+        if entry.body["account"] in self.neighbours.owed and "own" in entry.body:
+            self._pay_owed(entry)
+            return
+        if entry.body["account"] in self.neighbours.owed and budget != total.budget:
+            raise ValueError("another budget before all that was owed is counted")
         nothing = rule_for(budget).zero.amounts()
         if budget.definition != total.budget.definition:
             raise ValueError("the currency of an account changed")
@@ -236,42 +240,58 @@ class ChainReplay:
             if any(total.spent.values()) or total.part is not None or entry.body["account"] in self.lanes:
                 raise ValueError("another sum after a charge")
             total = replace(total, spent=nothing, own=nothing)
-        elif isinstance(budget, ComposedGuarantee) and isinstance(total.budget, ComposedGuarantee):
-            allowed = total.budget.changed_to(budget)
-            if budget.failure != allowed.failure or any(
-                limit > most + 1 for limit, most in zip(budget.limits, allowed.limits, strict=True)
-            ):
-                raise ValueError("limits of other shares than the account was opened with")
+        _check_shares(total.budget, budget)
         self.totals[entry.body["account"]] = replace(
             total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}, _limits=None
         )
 
     def _take_hold(self, entry: LedgerEntry) -> None:
-        held, released = _Terms.of(entry), self._extended_charges(entry)
-        stage = _key_of(entry.body["worst_case"])
+        held, replaced = _Terms.of(entry), self._charged_as_replaced(entry)
+        released, stage = self._extended_charges(entry), _key_of(entry.body["worst_case"])
+        used_up = self.neighbours.used_up
         for name, stated in entry.body["charges"].items():
             total = self.totals[name]
-            if held.worst_case == stage:
-                charge = total.held_amounts(stated, held)
-            else:  # one stage of what the run may come to
-                charge = total.settled_amounts(stated, held, stage, "")
+            # One stage of what the run may come to is priced as an outcome of it.
+            past = _PastRun(held, None if held.worst_case == stage else stage, "", name in replaced)
+            charge = total.charged_amounts(stated, past)
+            if used_up and any(charge.values()) and self._root_of(name) in used_up:
+                raise ValueError("a charge to an account that is closed or used up")
+            runs = self.past.setdefault(name, {})
+            runs.pop(entry.body.get("extends", ""), None)
+            runs[entry.id] = past
             freed = _read_amounts(_key_of(released[name])) if name in released else {}
             total.own = {
                 each: _add_amount(old, charge[each] - freed[each] if freed else charge[each])
                 for each, old in total.own.items()
             }
         self._add_up_totals(entry)
-        # Entries from before units were kept state none, and one about another account decides nothing.
-        stated = entry.body.get("protected")
-        if stated is not None and stated["account"] in entry.accounts:
-            about = _unit_of(stated)
-            if self.protected.setdefault(stated["account"], about) != about:
-                raise ValueError("a hold about another unit or adjacency")
         request = entry.body["request_id"]
         self.holds[entry.sequence] = HoldRow(entry.sequence, request, entry.body["ticket"])
         if request is not None:
             self.requests[request] = entry.sequence
         self.pending[entry.id] = entry
+
+    def _charged_as_replaced(self, entry: LedgerEntry) -> frozenset[str]:
+        """Return the accounts that charge a hold for a replaced unit; refuse a hold that does not fit its account."""
+        # Entries from before units were kept state none, and one about another account decides nothing.
+        stated, listed = entry.body.get("protected"), frozenset(entry.body.get("replaced", ()))
+        if "extends" in entry.body:
+            return listed  # that of the hold before it, which is compared
+        if stated is None or stated["account"] not in entry.accounts:
+            if listed:
+                raise ValueError("converted without a reason")
+            return listed
+        root = self._root_of(stated["account"])
+        first = self.neighbours.first_stated([stated["account"]])
+        counted = self.neighbours.counts([stated["account"], root])
+        if first is not None and first["unit"] != stated["unit"]:
+            raise ValueError("a hold about another unit")
+        if counted is Adjacency.ADD_REMOVE and stated["adjacency"] != counted.value:
+            raise ValueError("a hold about replaced units in an account that counts added and removed ones")
+        added = counted is Adjacency.REPLACE_ONE and stated["adjacency"] != counted.value
+        if listed != {name for name in entry.body["charges"] if added and self._root_of(name) == root}:
+            raise ValueError("a hold that is charged for another adjacency than its account's")
+        return listed
 
     def _extended_charges(self, entry: LedgerEntry) -> dict[str, Any]:
         """Close the hold that this one extends, if any, and return its charges."""
@@ -279,7 +299,7 @@ class ChainReplay:
             return {}
         first = self.pending.pop(entry.body["extends"])
         less, more = (_loss_of(_key_of(each.body["worst_case"])).amounts() for each in (first, entry))
-        same = ("question", "before", "event", "up_to")
+        same = ("question", "before", "event", "up_to", "protected", "replaced")
         if (
             entry.body["charges"].keys() != first.body["charges"].keys()
             or any(entry.body.get(name) != first.body.get(name) for name in same)
@@ -294,6 +314,8 @@ class ChainReplay:
 
     def _settle_hold(self, entry: LedgerEntry) -> None:
         held = self._close_hold(entry, HoldState.SETTLED)
+        if entry.body.get("replaced") != held.body.get("replaced"):
+            raise ValueError("settled for another adjacency than held")
         terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
         if "up_to" in held.body and not _loss_of(bill).within(_loss_of(_key_of(held.body["worst_case"]))):
             raise ValueError("a bill above the stage that was held")
@@ -301,12 +323,11 @@ class ChainReplay:
         for name, stated in entry.body["charges"].items():
             # One charge at a time: a question about a thousand windows has a thousand.
             total, reserved = self.totals[name], _read_amounts(_key_of(held.body["charges"][name]))
-            charge = total.settled_amounts(stated, terms, bill, outcome)
+            past = _PastRun(terms, bill, outcome, name in held.body.get("replaced", ()))
+            charge = total.charged_amounts(stated, past)
+            self.past.setdefault(name, {})[held.id] = past
             total.own = {each: _add_amount(old, charge[each] - reserved[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
-        about = _unit_of(entry.body["receipt"])
-        for name in entry.accounts:
-            self.protected.setdefault(name, about)
 
     def _take_over_hold(self, entry: LedgerEntry) -> None:
         held = self.pending[entry.body["hold"]]
@@ -329,6 +350,88 @@ class ChainReplay:
             raise ValueError("the source of an account that is not open")
         add_source(self.sources, entry).check_alone(self.sources.values())
 
+    def _change_neighbours(self, entry: LedgerEntry) -> None:
+        """Let an account and its parts count replaced units; what the entry states must cover all past runs, priced again."""
+        if self.base >= 0:
+            raise WholeChainNeeded
+        body, root = entry.body, entry.body["of"]
+        tree, closed = self._tree_of(root), body.get("closed", [])
+        running = {name for held in self.pending.values() for name in held.body["charges"]}
+        if (
+            self.totals[root].part is not None
+            or running & {*tree, *closed}
+            or set(closed) & {*tree, *self.neighbours.closed}
+        ):
+            raise ValueError("an account that goes over while questions run, or takes over what it must not")
+        if set(closed) != {each for name in separate_names(root) if name in closed for each in self._tree_of(name)}:
+            raise ValueError("an account that is closed without its parts")
+        already = self.neighbours.counts([root]) is Adjacency.REPLACE_ONE
+        unpriced = body.get("exceeded") and not body["priced"]  # nothing is left, whatever was spent
+        for name in tree if not unpriced else ():
+            rule, total = rule_for(self.totals[name].budget), self.totals[name]
+            own: Loss | None = rule.zero.with_amounts(total.own)
+            if not already:
+                own = add_past_charges(rule, self._charges_of(name), replaced=True, start=rule.zero)
+            for other in closed if name == root and own is not None else ():
+                added = self.neighbours.counts([other]) is not Adjacency.REPLACE_ONE
+                own = own and add_past_charges(rule, self._charges_of(other), replaced=added, start=own)
+            if own is None or not rule.covers(read_total(body["own"][name]), own):
+                raise ValueError("not what the runs of this account cost for replaced units")
+        factor = 1 if already else 2
+        touched = {name: factor * total.part[2] for name in tree if (total := self.totals[name]).part is not None}
+        if body["own"].keys() != set(tree) or body["touching"] != touched:
+            raise ValueError("totals that are not stated")
+        if not body.get("exceeded"):
+            self._set_totals(entry, body["own"], touched)
+
+    def _pay_owed(self, entry: LedgerEntry) -> None:
+        """Give an account that took over more than its budget a larger one, and its totals what they really are."""
+        root, (budget, cap) = entry.body["account"], read_terms(entry.body["budget"])
+        owed, old = self.neighbours.owed[root], self.totals[root].budget
+        if not owed["priced"] or entry.body["own"] != owed["own"] or budget.definition != old.definition:
+            raise ValueError("not what was owed")
+        if rule_for(budget).zero.amounts().keys() != self.totals[root].own.keys():
+            raise ValueError("another sum after a charge")
+        _check_shares(old, budget)
+        self.totals[root] = replace(self.totals[root], budget=budget, question_cap=cap, _known={}, _limits=None)
+        self._set_totals(entry, owed["own"], owed["touching"])
+
+    def _set_totals(self, entry: LedgerEntry, own: Mapping[str, Any], touching: Mapping[str, int]) -> None:
+        """Replace the own charges of an account and its parts, and recompute their totals."""
+        tree = self._tree_of(entry.body.get("of") or entry.body["account"])
+        if entry.body["spent"].keys() != set(tree):
+            raise ValueError("totals that are not stated")
+        for name in tree:
+            self.totals[name].own = read_total(own[name]).amounts()
+            for by, lane in self.lanes.get(name, {}).items():
+                parts = [part for part in self.parts[name] if (self.totals[part].part or ("", ""))[1] == by]
+                lane.touching = touching[parts[0]]
+        for name in reversed(tree):
+            total = self.totals[name]
+            spent = self._sum_parts(name)
+            if total.part is not None:
+                of, by, _ = total.part
+                self.lanes[of][by].move_total(total.spent, spent)
+                total.part = (of, by, touching[name])
+            total.spent, total.entry = spent, entry.sequence
+
+    def _charges_of(self, name: str) -> list[PastCharge]:
+        """Return what an account was charged for, in the order of the holds."""
+        return [past.charge() for past in self.past.get(name, {}).values()]
+
+    def _tree_of(self, root: str) -> list[str]:
+        """Return an account and all its parts, wholes before their parts."""
+        found = [root]
+        for name in found:
+            found += sorted(self.parts.get(name, ()))
+        return found
+
+    def _root_of(self, name: str) -> str:
+        """Return the account of the whole table."""
+        while name in self.totals and (part := self.totals[name].part) is not None:
+            name = part[0]
+        return name
+
     def _close_hold(self, entry: LedgerEntry, state: HoldState) -> LedgerEntry:
         """Close the hold that an entry names and return the entry that took it."""
         held = self.pending.pop(entry.body["hold"])
@@ -344,13 +447,7 @@ class ChainReplay:
         for charged in entry.body["charges"]:
             name: str | None = charged
             while name is not None:
-                total, lanes = self.totals[name], self.lanes.get(name, {}).values()
-                spent = total.own
-                if lanes:
-                    spent = {
-                        each: round_total(own + sum(sum(lane.numbers[each][-lane.touching :]) for lane in lanes))
-                        for each, own in total.own.items()
-                    }
+                total, spent = self.totals[name], self._sum_parts(name)
                 touched.add(name)
                 name = None
                 if total.part is not None:
@@ -359,6 +456,31 @@ class ChainReplay:
                 total.spent, total.entry = spent, entry.sequence
         if touched != entry.body["spent"].keys():
             raise ValueError("totals that are not stated")
+
+    def _sum_parts(self, name: str) -> dict[str, Fraction]:
+        """Return what an account has spent: its own charges and, of every partition, the largest parts."""
+        own, lanes = self.totals[name].own, self.lanes.get(name, {}).values()
+        if not lanes:
+            return own
+        return {
+            each: round_total(amount + sum(sum(lane.numbers[each][-lane.touching :]) for lane in lanes))
+            for each, amount in own.items()
+        }
+
+
+class _PastRun(NamedTuple):
+    """A run that an account was charged for, as texts; the bill is None until it is settled, or for ever."""
+
+    terms: _Terms
+    bill: Hashable
+    outcome: str
+    replaced: bool
+
+    def charge(self) -> PastCharge:
+        """Build what prices are computed from."""
+        bill = None if self.bill is None else _loss_of(self.bill)
+        details = self.terms.details | {"outcome": _event_of(self.outcome), "replaced": self.replaced}
+        return PastCharge(self.terms.loss, bill, **details)
 
 
 class _Terms(NamedTuple):
@@ -394,9 +516,14 @@ def _event_of(text: str) -> PrivacyEvent | None:
     return PrivacyEvent.from_json(json.loads(text)) if text else None
 
 
-def _unit_of(stated: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return adjacency and unit as a hold or a receipt spells them, for comparison only."""
-    return (stated["adjacency"], *(stated["unit"][name] for name in ("column", "time_column", "window")))
+def _check_shares(before: Guarantee, budget: Guarantee) -> None:
+    """Refuse a budget over Renyi orders whose orders do not keep their shares of delta."""
+    if not isinstance(budget, ComposedGuarantee) or not isinstance(before, ComposedGuarantee):
+        return
+    allowed = before.changed_to(budget)
+    above = (limit > most + 1 for limit, most in zip(budget.limits, allowed.limits, strict=True))
+    if budget.failure != allowed.failure or any(above):
+        raise ValueError("limits of other shares than the account was opened with")
 
 
 def _states_amounts(stated: Mapping[str, Any], amounts: Mapping[str, Fraction]) -> bool:

@@ -22,6 +22,7 @@ from expost.ledger.chain_replay import MILESTONE, ChainReplay, ReplayedTotal
 from expost.ledger.known_source import KnownSource
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, unsound_ledger
+from expost.ledger.neighbour_record import NeighbourRecord
 from expost.ledger.secret import Safe
 
 __all__ = ["CHECKPOINT_EVERY", "LedgerCheckpoint"]
@@ -103,8 +104,8 @@ def _write_state(replay: ChainReplay) -> str:
                 for entry in sorted(replay.pending.values(), key=lambda entry: entry.sequence)
             ],
             "secrets": replay.secrets,
-            "protected": replay.protected,
             "sources": [source.to_json() for source in replay.sources.values()],
+            "neighbours": replay.neighbours.to_json(),
             "latest": replay.latest,
             "milestone": MILESTONE,
             "milestones": base64.b64encode(replay.milestones).decode(),
@@ -129,9 +130,9 @@ def _read_state(state: dict[str, Any]) -> ChainReplay:
         if request is not None:
             replay.requests[request] = entry.sequence
     replay.secrets = {name: (version, digest, entry) for name, (version, digest, entry) in state["secrets"].items()}
-    replay.protected = {name: tuple(unit) for name, unit in state["protected"].items()}
     sources = map(KnownSource.from_json, state["sources"])
     replay.sources = {source.account: source for source in sources}
+    replay.neighbours = NeighbourRecord.from_json(state["neighbours"])
     replay.latest = state["latest"]
     replay.milestones = bytearray(base64.b64decode(state["milestones"], validate=True))
     if len(replay.milestones) != _HASH_BYTES * (replay.base // MILESTONE + 1):

@@ -13,8 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import Guarantee, GuaranteeLike, InvalidRequest, Loss, QuestionCap, Receipt, explain_arguments
-from expost.ledger import posting, secret, source_binding
+from expost.core import (
+    Adjacency,
+    Guarantee,
+    GuaranteeLike,
+    InvalidRequest,
+    Loss,
+    QuestionCap,
+    Receipt,
+    explain_arguments,
+)
+from expost.ledger import neighbour_posting, posting, secret, source_binding
 from expost.ledger.anchor import write_anchor
 from expost.ledger.history_page import read_history_page
 from expost.ledger.known_source import KnownSource, check_reason, known_sources
@@ -124,6 +133,7 @@ class Ledger(ABC):
         by: str = "parts",
         touching: int = 1,
         budget: GuaranteeLike | None = None,
+        protected: Protected | None = None,
     ) -> None:
         """Open accounts for disjoint parts of what the account ``of`` covers.
 
@@ -144,6 +154,9 @@ class Ledger(ABC):
             How many parts one unit can touch: 1 under add-remove adjacency, 2 under replace-one.
         budget : Guarantee, number, (epsilon, delta) pair or dict, optional
             What may be spent on the part. Default: the budget of ``of``.
+        protected : Protected, optional
+            The unit and adjacency of all questions that the caller will ask. ``touching`` is then converted to what the
+            account counts.
 
         Raises
         ------
@@ -165,7 +178,7 @@ class Ledger(ABC):
         names = [check_name(name) for name in ([account] if isinstance(account, str) else account)]
         part = AccountPart.check(check_name(of), by, touching)
         amount = None if budget is None else check_budget(budget)
-        self._write(partial(posting.open_parts, names=names, part=part, budget=amount))
+        self._write(partial(posting.open_parts, names=names, part=part, budget=amount, protected=protected))
 
     def change_budget(
         self, account: str, budget: GuaranteeLike | None = None, *, question_cap: float | None = None
@@ -335,8 +348,13 @@ class Ledger(ABC):
             If the account is not open and no template opens it.
         """
         name = check_name(account, template=True)
-        found = self._read(partial(posting.find_account, name=name))
-        return found.rule.shown(found.spent)
+
+        def find_total(page: LedgerPage) -> Loss:
+            found = posting.find_account(page, name)
+            owed = neighbour_posting.read_owed(page, neighbour_posting.lineage_of(page, name)[-1])
+            return found.rule.shown((found if owed is None else owed[name]).spent)
+
+        return self._read(find_total)
 
     def remaining(self, account: str) -> Loss:
         """Return what a new hold may still charge, also by the budgets of the accounts this one is a part of.
@@ -359,6 +377,73 @@ class Ledger(ABC):
         """
         name = check_name(account, template=True)
         return self._read(lambda page: posting.remaining_budget(page, posting.find_account(page, name))).as_balance()
+
+    def counts(self, account: str) -> Adjacency | None:
+        """Return what an account counts: units that are added and removed, or units that are replaced.
+
+        It is the adjacency of the first question. An account that counts added and removed units goes over to replaced
+        ones, once and for ever, when a question needs it.
+
+        Parameters
+        ----------
+        account : str
+            The account.
+
+        Returns
+        -------
+        Adjacency or None
+            None if no question was asked so far.
+
+        Examples
+        --------
+        >>> from expost.ledger import open_ledger
+        >>> ledger = open_ledger(None)
+        >>> ledger.open_account("dataset:flights", 1)
+        >>> print(ledger.counts("dataset:flights"))
+        None
+        """
+        name = check_name(account, template=True)
+        return self._read(partial(neighbour_posting.counted_by, name=name))
+
+    def remaining_for(self, account: str, protected: Protected) -> Loss:
+        """Return what one more question about this unit and adjacency may cost, in the question's own terms.
+
+        In an account that counts replaced units that is about half of ``remaining`` for a question about added and
+        removed ones. Where the question would make the account go over, it is what is left then.
+
+        Parameters
+        ----------
+        account : str
+            The account that pays.
+        protected : Protected
+            The unit and adjacency of the question.
+
+        Returns
+        -------
+        Loss
+        """
+        name = check_name(account)
+
+        def find_left(page: LedgerPage) -> Loss:
+            left = posting.remaining_budget(page, posting.find_account(page, name))
+            return neighbour_posting.left_for_run(page, name, protected, left)
+
+        return self._read(find_left)
+
+    def explain_change(self, protected: Protected) -> str | None:
+        """Return how a question about this unit and adjacency would change its account, in words.
+
+        Parameters
+        ----------
+        protected : Protected
+            The unit and adjacency of the question.
+
+        Returns
+        -------
+        str or None
+            None if the account stays as it is.
+        """
+        return self._read(partial(neighbour_posting.explain_change, protected=protected))
 
     # Sources
 
@@ -460,7 +545,9 @@ class Ledger(ABC):
             The caller's own id. The same id again charges nothing and returns the first hold with ``repeated`` set:
             do not run it.
         protected : Protected, optional
-            The unit and adjacency of the loss. The hold is refused if the account it names was about others before.
+            The unit and adjacency of the loss. The hold is refused if the account it names was about another unit. An
+            account that counts replaced units charges a loss about added and removed ones for a replaced one, and an
+            account that counts added and removed ones goes over if the loss is about replaced ones.
         event : PrivacyEvent, optional
             What may run, such as the steps of a training, where that is known in more detail than the worst case. An
             account that adds up steps is charged for them.
@@ -478,7 +565,8 @@ class Ledger(ABC):
         BudgetExceeded
             If the worst case does not fit in every account.
         InvalidRequest
-            If an account is not open, or the request id belongs to another question.
+            If an account is not open or was taken over, the request id belongs to another question, or an account must
+            go over to replaced units while questions run on it.
         LedgerBusy
             If others kept the ledger locked. Nothing is charged.
         """
@@ -545,12 +633,15 @@ class Ledger(ABC):
         return self._write(partial(posting.extend_hold, hold=hold, worst_case=worst_case))
 
     def check_protected(self, protected: Protected) -> bool:
-        """Refuse what contradicts the unit and adjacency of an account so far.
+        """Refuse what contradicts the unit of an account so far.
+
+        Accounts that earlier versions of the command line kept for the other adjacency, under names such as
+        ``dataset:flights-replace-one``, are joined to it here, unless questions are running on them.
 
         Parameters
         ----------
         protected : Protected
-            The account with the unit and adjacency to compare.
+            The account with the unit to compare.
 
         Returns
         -------
@@ -560,9 +651,18 @@ class Ledger(ABC):
         Raises
         ------
         InvalidRequest
-            If the account is about another unit or adjacency.
+            If the account is about another unit, or another account took it over.
         """
-        return self._read(protected.check)
+
+        def check(page: LedgerPage) -> tuple[bool, bool]:
+            neighbour_posting.check_not_closed(page, [protected.account])
+            known = protected.check(page)
+            return known, bool(neighbour_posting.find_separate(page, protected))
+
+        known, separate = self._read(check)
+        if separate:
+            self._write(partial(neighbour_posting.join_separate_accounts, protected=protected, strict=False))
+        return known
 
     def settle(self, hold: Hold, receipt: Receipt, *, outcome: PrivacyEvent | None = None) -> str:
         """Record the receipt of a held run and give back what the theorem allows.

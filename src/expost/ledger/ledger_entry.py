@@ -49,6 +49,7 @@ class EntryKind(enum.Enum):
     KEEP = "keep"
     FORGET = "forget"
     SOURCE = "source"
+    NEIGHBOURS = "neighbours"
 
 
 class HoldState(enum.Enum):
@@ -92,6 +93,11 @@ class Hold:
         The id of the entry that closed the hold.
     earlier : tuple of str
         The tickets before this one, while a takeover is under way.
+    replaced : tuple of str
+        The accounts that count replaced units, and charge this run, which states what an added or removed unit loses,
+        for a replaced one.
+    note : str, optional
+        What this hold changed in its account, in words for the receipt.
 
     Examples
     --------
@@ -111,6 +117,8 @@ class Hold:
     state: HoldState = HoldState.OPEN
     closed_by: str | None = None
     earlier: tuple[str, ...] = field(default=(), repr=False)
+    replaced: tuple[str, ...] = ()
+    note: str | None = None
 
 
 @dataclass(frozen=True)

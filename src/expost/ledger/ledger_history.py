@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from expost.accounting.neighbour_change import replaced_loss
 from expost.core import Loss
-from expost.ledger.ledger_entry import LedgerEntry
+from expost.ledger.ledger_entry import EntryKind, LedgerEntry
 
 __all__ = ["LedgerHistory"]
 
@@ -79,7 +80,7 @@ class LedgerHistory(list[LedgerEntry]):
     def _shown_rows(self) -> tuple[int, list[tuple[str, ...]]]:
         """Return how many lines are left out, and the last ones."""
         lines = self.lines()
-        kept = [{**line, "question": _cut(line["question"])} for line in lines[-_SHOWN:]]
+        kept = [line | {"question": _cut(line["question"], line["kind"])} for line in lines[-_SHOWN:]]
         return len(lines) - len(kept), [tuple(line[name] for name in _COLUMNS) for line in kept]
 
     def __repr__(self) -> str:
@@ -106,6 +107,9 @@ def _lines_of(entry: LedgerEntry) -> list[dict[str, str]]:
     held = entry.body.get("worst_case") or (entry.body.get("receipt") or {}).get("bill")
     # In the words of the run: charges at Renyi orders say nothing to people.
     charged = "" if held is None else str(Loss.from_json(held))
+    replaced = entry.body.get("replaced", ())
+    if held is not None and replaced:
+        counted = f"{charged}, counted as {replaced_loss(Loss.from_json(held))}"
     return [
         {
             "entry": entry.id.partition("-")[0],
@@ -113,12 +117,13 @@ def _lines_of(entry: LedgerEntry) -> list[dict[str, str]]:
             "kind": entry.kind.value,
             "question": entry.question or "",
             "account": account,
-            "charged": charged if account in charges else "",
+            "charged": (counted if account in replaced else charged) if account in charges else "",
             "spent after": str(spent[account]) if account in spent else "",
         }
         for account in charges or entry.accounts or ("",)
     ]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+def _cut(text: str, kind: str) -> str:
+    """Shorten a question; what changed in an account is printed in full."""
+    return text if len(text) <= _WIDEST or kind == EntryKind.NEIGHBOURS.value else f"{text[: _WIDEST - 3]}..."

@@ -12,7 +12,8 @@ from typing import Any, Self
 from expost.accounting.budget_rule import read_total
 from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Unit, Window
 from expost.ledger.ledger_account import LedgerAccount, check_name
-from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, accounts_in, canonical_json, sequence_of
+from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, accounts_in, sequence_of
+from expost.ledger.neighbour_record import NeighbourRecord
 
 __all__ = ["HoldRow", "LedgerPage", "Protected", "SecretRow", "unsound_ledger"]
 
@@ -128,9 +129,9 @@ class LedgerPage(ABC):
             raise unsound_ledger("its chain of entries is broken")
         return found
 
-    def known_units(self) -> Mapping[str, tuple[str | None, ...]] | None:
-        """Return adjacency and unit of every account that states them, or None if the chain must be read for that."""
-        return None
+    @abstractmethod
+    def neighbours(self) -> NeighbourRecord:
+        """Return whom the accounts protect, by the entries that were there when this transaction began."""
 
     def replayed_sources(self) -> Mapping[str, Any] | None:
         """Return what a replay of the chain before this transaction knows of sources, None without a replay."""
@@ -184,11 +185,13 @@ class LedgerPage(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """The unit and the adjacency that an account keeps from its first hold on.
+    """The unit and the adjacency of a run, and the account that it is about.
 
-    Losses add up for one notion of a person only. A hold that states its own is refused, in the transaction that would
-    take it, where an earlier one of the account stated another. So of two sessions that describe a table differently
-    only one can ever hold, however their questions overlap.
+    Losses add up for one notion of a person only. A hold about another unit than the first one of its account is refused,
+    in the transaction that would take it. So of two sessions that describe a table differently only one can ever hold,
+    however their questions overlap. Of the two adjacencies an account counts one: it charges a run about added or removed
+    units for replaced ones if it counts those, and goes over to them when a run needs it
+    (docs/proofs/replace-one-accounts.md).
 
     Parameters
     ----------
@@ -242,7 +245,7 @@ class Protected:
         return {"account": self.account, "adjacency": self.adjacency.value, "unit": unit}
 
     def check(self, page: LedgerPage) -> bool:
-        """Refuse what the oldest hold or receipt of the account contradicts.
+        """Refuse another unit than that of the oldest hold or receipt of the account.
 
         Parameters
         ----------
@@ -257,33 +260,16 @@ class Protected:
         Raises
         ------
         InvalidRequest
-            If it states another unit or adjacency.
+            If it states another unit.
         """
-        before = self._first_stated(page)
-        if before is not None and before != self:
+        stated = page.neighbours().first_stated([self.account])
+        if stated is None:
+            return False
+        before = self.from_json(stated)
+        if before.unit != self.unit:
             raise InvalidRequest(
-                f"Expected {before.unit} as the unit and {before.adjacency.value} adjacency, as in the account so far",
-                got=f"{self.unit}, {self.adjacency.value}",
-                do="Describe the dataset as before, or give it another name",
+                f"Expected {before.unit} as the unit, as in the account so far",
+                got=str(self.unit),
+                do="Describe the dataset as before",
             )
-        return before is not None
-
-    def _first_stated(self, page: LedgerPage) -> Self | None:
-        """Return what the oldest hold or receipt of the account states; the rest of the chain is not read."""
-        units = page.known_units()
-        if units is not None:
-            known = units.get(self.account)
-            if known is None:
-                return None
-            unit = dict(zip(("column", "time_column", "window"), known[1:], strict=True))
-            return self.from_json({"account": self.account, "adjacency": known[0], "unit": unit})
-        name = canonical_json(self.account)  # an entry that does not even contain the name need not be parsed
-        for entry in page.all_entries():
-            if entry.kind not in (EntryKind.HOLD, EntryKind.SETTLE) or name not in entry.text:
-                continue
-            stated = entry.body.get("protected") or {}
-            if entry.kind is EntryKind.SETTLE:
-                stated = entry.body["receipt"] | {"account": self.account}
-            if self.account in entry.accounts and stated.get("account") == self.account:
-                return self.from_json(stated)
-        return None
+        return True

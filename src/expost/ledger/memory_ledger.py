@@ -10,6 +10,7 @@ from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_account import LedgerAccount
 from expost.ledger.ledger_entry import LedgerEntry
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow
+from expost.ledger.neighbour_record import NeighbourRecord
 from expost.ledger.secret import Safe, new_key
 
 __all__ = ["MemoryLedger"]
@@ -69,6 +70,7 @@ class _MemoryPage(LedgerPage):
         self._requests: dict[str, int] = {}
         self._secrets: dict[str, SecretRow] = {}
         self.undo_steps: list[Callable[[], object]] = []
+        self._record, self._followed = NeighbourRecord(), 0
 
     def undo_changes(self) -> None:
         """Take back everything since the steps were last cleared."""
@@ -95,13 +97,25 @@ class _MemoryPage(LedgerPage):
 
     def append_entry(self, entry: LedgerEntry) -> None:
         length = len(self._chain)
-        self.undo_steps.append(lambda: self._chain.__delitem__(slice(length, None)))
+        self.undo_steps.append(lambda: self._cut_chain(length))
         self._chain.append(entry)
         for name in entry.accounts:
             self._set_row(self._latest, name, entry.sequence)
 
     def latest_entry(self, account: str) -> int | None:
         return self._latest.get(account)
+
+    def _cut_chain(self, length: int) -> None:
+        """Take entries back."""
+        del self._chain[length:]
+        if self._followed > length:
+            self._record, self._followed = NeighbourRecord(), 0
+
+    def neighbours(self) -> NeighbourRecord:
+        for entry in self._chain[self._followed :]:
+            self._record.follow(entry)
+        self._followed = len(self._chain)
+        return self._record
 
     def find_account(self, name: str) -> LedgerAccount | None:
         return self._accounts.get(name)

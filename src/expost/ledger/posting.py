@@ -8,8 +8,17 @@ from fractions import Fraction
 from typing import Any
 
 from expost.accounting.budget_rule import ComposedGuarantee, ComposedLoss, rule_for
+from expost.accounting.neighbour_change import share_for_added
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import ApproxGuarantee, BudgetExceeded, Guarantee, InvalidRequest, LedgerUnsound, Loss, Receipt
+from expost.core import (
+    ApproxGuarantee,
+    BudgetExceeded,
+    Guarantee,
+    InvalidRequest,
+    LedgerUnsound,
+    Loss,
+    Receipt,
+)
 from expost.ledger.ledger_account import (
     AccountPart,
     LedgerAccount,
@@ -28,6 +37,15 @@ from expost.ledger.ledger_entry import (
     new_ticket,
 )
 from expost.ledger.ledger_page import HoldRow, LedgerPage, Protected, unsound_ledger
+from expost.ledger.neighbour_posting import (
+    NeighbourTerms,
+    check_not_closed,
+    is_used_up,
+    lineage_of,
+    meet_neighbours,
+    part_as_counted,
+    pay_owed,
+)
 
 __all__ = [
     "change_budget",
@@ -77,11 +95,19 @@ def open_account(page: LedgerPage, name: str, budget: Guarantee, question_cap: F
         )
 
 
-def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget: Guarantee | None) -> None:
+def open_parts(
+    page: LedgerPage,
+    names: Sequence[str],
+    part: AccountPart,
+    budget: Guarantee | None,
+    protected: Protected | None = None,
+) -> None:
     """Open accounts as parts of another, with its budget unless one is given, or find them open as such parts."""
     whole = page.sound_account(part.of)
     if whole is None or is_template(part.of):
         raise _unknown_account(part.of)
+    known = {one.part.touching for one in page.parts_of(part.of) if one.part is not None and one.part.by == part.by}
+    part = part_as_counted(page, part, known, protected)
     new = [name for name in names if not _is_part(page, name, part, budget)]
     if not new:
         return
@@ -92,7 +118,6 @@ def open_parts(page: LedgerPage, names: Sequence[str], part: AccountPart, budget
             got=amount.definition,
             do="Give the part a budget of the same definition, or none",
         )
-    known = {one.part.touching for one in page.parts_of(part.of) if one.part is not None and one.part.by == part.by}
     if known - {part.touching}:
         raise InvalidRequest(
             f"Expected parts by {part.by} of which a unit can touch {min(known)}, as those that are open",
@@ -128,6 +153,13 @@ def change_budget(page: LedgerPage, name: str, budget: Guarantee | None, questio
         raise _unknown_account(name)
     changed = account.with_budget(promise_of(account.budget) if budget is None else budget, entry=page.next_sequence())
     changed = changed if question_cap is None else replace(changed, question_cap=question_cap)
+    if budget is not None and name in page.neighbours().owed:
+        # The parts first: what they really spent must fit once the whole has its new budget.
+        for part in page.parts_of(name):
+            if promise_of(part.budget) == promise_of(account.budget):
+                change_budget(page, part.name, budget)
+        pay_owed(page, changed)
+        return
     page.post(
         EntryKind.BUDGET,
         {"account": name, "budget": changed.terms, "spent": _losses_to_json({name: changed.spent})},
@@ -141,6 +173,8 @@ def change_budget(page: LedgerPage, name: str, budget: Guarantee | None, questio
 
 def remaining_budget(page: LedgerPage, account: LedgerAccount) -> Loss:
     """Return what a new hold may still charge, by the account's budget and those of the accounts it is a part of."""
+    if is_used_up(page, account.name):
+        return account.remaining.zero()
     if account.part is None:
         # A first hold may take all of an (epsilon, delta): the account then adds up plainly.
         return Loss.worst_case(promise_of(account.budget)) if _may_choose_sum(page, account) else account.remaining
@@ -218,7 +252,13 @@ def _wholes_of(page: LedgerPage, account: LedgerAccount) -> list[LedgerAccount]:
     return found
 
 
-def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Mapping[str, Loss], asked: Loss) -> None:
+def _check_fits(
+    page: LedgerPage,
+    charged: Iterable[LedgerAccount],
+    charges: Mapping[str, Loss],
+    asked: Loss,
+    terms: NeighbourTerms,
+) -> None:
     """Refuse a hold if any total would exceed its budget. ``charges`` are those of the accounts that were named."""
     for account in charged:
         if account.rule.fits(account.spent):
@@ -228,7 +268,11 @@ def _check_fits(page: LedgerPage, charged: Iterable[LedgerAccount], charges: Map
             lineages = ((part, _wholes_of(page, page.charged_account(part))) for part in charges)
             named = next(part for part, wholes in lineages if any(each.name == account.name for each in wholes))
             whole = f", a part of {account.name!r}"
-        at_most = remaining_budget(page, page.charged_account(named)).text(down=True)
+        left = remaining_budget(page, page.charged_account(named))
+        at_most = (share_for_added(left) if named in terms.replaced else left).text(down=True)
+        # In the terms of the run; the account may count replaced units.
+        whole += f", which has {left.text(down=True)} left for a replaced unit" if named in terms.replaced else ""
+        whole += "" if terms.note is None else f" ({terms.note})"
         # A hold of a question that still runs may come back in part: then waiting helps, and no larger budget is needed.
         running = [hold.worst_case for hold in open_holds(page) if named in hold.accounts]
         count = "1 running question" if len(running) == 1 else f"{len(running)} running questions"
@@ -269,8 +313,7 @@ def take_hold(
                 do="Use a new request id for a new question",
             )
         return replace(hold, repeated=True)
-    if protected is not None:
-        protected.check(page)
+    check_not_closed(page, names)
     accounts = []
     for name in names:
         account = page.sound_account(name)
@@ -279,13 +322,24 @@ def take_hold(
             cap = template.question_cap
             account = _write_account(page, name, template.budget, template=template.name, question_cap=cap)
         accounts.append(account)
-    accounts = [_choose_sum(page, account, up_to or worst_case, event, before) for account in accounts]
+    neighbours = NeighbourTerms()
+    if protected is not None:
+        neighbours = meet_neighbours(page, protected, names)
+        accounts = [page.charged_account(name) for name in names]  # the totals may have changed
+    terms: dict[str, dict[str, Any]] = {
+        name: {"event": event, "before": before, "replaced": name in neighbours.replaced} for name in names
+    }
     most = up_to or worst_case
-    charges = {account.name: account.rule.held(most, event=event, before=before) for account in accounts}
+    accounts = [_choose_sum(page, account, most, terms[account.name]) for account in accounts]
+    charges = {account.name: account.rule.held(most, **terms[account.name]) for account in accounts}
+    _check_not_used_up(page, charges, neighbours)
     charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
-    _check_fits(page, charged, charges, most)
+    _check_fits(page, charged, charges, most, neighbours)
     if up_to is not None:
-        charges = {one.name: one.rule.settled(up_to, worst_case, before=before) for one in accounts}
+        charges = {
+            one.name: one.rule.settled(up_to, worst_case, before=before, replaced=one.name in neighbours.replaced)
+            for one in accounts
+        }
         charged = _add_up_totals(page, [account.add_charge(charges[account.name]) for account in accounts])
     body: dict[str, Any] = {
         "question": question,
@@ -295,6 +349,8 @@ def take_hold(
     }
     if protected is not None:
         body["protected"] = protected.to_json()
+    if neighbours.replaced:
+        body["replaced"] = sorted(neighbours.replaced)
     if event is not None:
         body["event"] = event.to_json()
     if before:
@@ -303,19 +359,28 @@ def take_hold(
         body["up_to"] = up_to.to_json()
     entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(HoldRow(entry.sequence, request_id, ticket))
-    return _hold_in(entry)
+    return replace(_hold_in(entry), note=neighbours.note)
 
 
-def _choose_sum(
-    page: LedgerPage, account: LedgerAccount, worst_case: Loss, event: PrivacyEvent | None, before: Fraction
-) -> LedgerAccount:
+def _check_not_used_up(page: LedgerPage, charges: Mapping[str, Loss], terms: NeighbourTerms) -> None:
+    """Refuse a charge to an account that took over more than its budget. What costs nothing is admitted."""
+    for name, charge in charges.items():
+        if any(charge.amounts().values()) and (terms.exceeded or is_used_up(page, name)):
+            root = lineage_of(page, name)[-1]
+            raise BudgetExceeded(
+                f"Expected nothing to be charged to account {root!r}, which took over more than its budget",
+                got=str(charge),
+                do="Have the owner raise the budget above what is spent",
+            )
+
+
+def _choose_sum(page: LedgerPage, account: LedgerAccount, worst_case: Loss, terms: Mapping[str, Any]) -> LedgerAccount:
     """Return an account as its first hold needs it: if that takes all of an (epsilon, delta), by plain sums from now on.
 
     Over Renyi orders a part of delta pays for composition, so one run at the price of the whole budget would not fit.
     While nothing was lost either sum may be chosen, even if answers with a bill of 0 led to the choice; afterwards the
     account keeps it (docs/proofs/filters.md, Going over to plain sums).
     """
-    terms: dict[str, Any] = {"event": event, "before": before}
     if not _may_choose_sum(page, account) or account.rule.fits(account.rule.held(worst_case, **terms)):
         return account
     plain = promise_of(account.budget)
@@ -358,9 +423,13 @@ def extend_hold(page: LedgerPage, hold: Hold, worst_case: Loss) -> Hold:
         )
     accounts = [page.charged_account(name) for name in released]
     # A stage is priced as an outcome of the whole run: at a Renyi order the cap counts, not the stage.
-    charges = {one.name: one.rule.settled(most, worst_case, before=before) for one in accounts}
+    neighbours = NeighbourTerms(frozenset(held.body.get("replaced", ())))
+    charges = {
+        one.name: one.rule.settled(most, worst_case, before=before, replaced=one.name in neighbours.replaced)
+        for one in accounts
+    }
     charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
-    _check_fits(page, charged, charges, worst_case)
+    _check_fits(page, charged, charges, worst_case, neighbours)
     ticket = new_ticket()
     body: dict[str, Any] = {
         "question": held.body["question"],
@@ -370,12 +439,13 @@ def extend_hold(page: LedgerPage, hold: Hold, worst_case: Loss) -> Hold:
         "extends": hold.id,
         "up_to": held.body["up_to"],
     }
+    body |= {name: held.body[name] for name in ("protected", "replaced") if name in held.body}
     if before:
         body["before"] = str(before)
     entry = _post_charges(page, EntryKind.HOLD, body, charges=charges, charged=charged)
     page.put_hold(replace(row, state=HoldState.SETTLED, closed_by=entry.sequence))
     page.put_hold(HoldRow(entry.sequence, None, ticket))
-    return _hold_in(entry)
+    return replace(_hold_in(entry), note=hold.note)
 
 
 def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: PrivacyEvent | None = None) -> LedgerEntry:
@@ -401,12 +471,17 @@ def settle_hold(page: LedgerPage, hold: Hold, receipt: Receipt, outcome: Privacy
     worst_case, released = Loss.from_json(held.body.get("up_to", held.body["worst_case"])), held.charges
     accounts = [page.charged_account(name) for name in released]
     event, before = event_in(held), Fraction(held.body.get("before", 0))
+    terms: dict[str, Any] = {"event": event, "outcome": outcome, "before": before}
     charges = {
-        one.name: one.rule.settled(worst_case, receipt.bill, event=event, outcome=outcome, before=before)
+        one.name: one.rule.settled(
+            worst_case, receipt.bill, **terms, replaced=one.name in held.body.get("replaced", ())
+        )
         for one in accounts
     }
     charged = _add_up_totals(page, [one.add_charge(charges[one.name], released=released[one.name]) for one in accounts])
     body: dict[str, Any] = {"hold": hold.id, "receipt": stored}
+    if "replaced" in held.body:
+        body["replaced"] = held.body["replaced"]
     if outcome is not None:
         body["outcome"] = outcome.to_json()
     entry = _post_charges(page, EntryKind.SETTLE, body, charges=charges, charged=charged)
@@ -497,6 +572,7 @@ def _hold_in(entry: LedgerEntry) -> Hold:
         question=body["question"],
         request_id=body["request_id"],
         ticket=body["ticket"],
+        replaced=tuple(body.get("replaced", ())),
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from expost.core import InvalidRequest, LedgerBusy, LedgerUnsound
-from expost.ledger.chain_replay import ChainReplay
+from expost.ledger.chain_replay import ChainReplay, WholeChainNeeded
 from expost.ledger.checkpoint import CHECKPOINT_EVERY, LedgerCheckpoint
 from expost.ledger.fork_gate import FORK_GATE, leak_object
 from expost.ledger.ledger import Ledger, begin_ledger
@@ -166,8 +166,11 @@ class SqlLedger(Ledger):
         def restore(page: SqlPage) -> ChainReplay | None:
             _, replay = self._restore_checkpoint(page)
             if replay is not None:
-                for entry in page.entries_after(replay.base):
-                    replay.add_entry(entry)
+                try:
+                    for entry in page.entries_after(replay.base):
+                        replay.add_entry(entry)
+                except WholeChainNeeded:
+                    return None
                 compare_rows(page, replay)
             return replay
 
@@ -193,8 +196,14 @@ class SqlLedger(Ledger):
         if known is not None and known == page.last_entry():
             return
         try:
-            for entry in page.entries_after(-1 if known is None else known.sequence):
-                self._replay.add_entry(entry)
+            try:
+                for entry in page.entries_after(-1 if known is None else known.sequence):
+                    self._replay.add_entry(entry)
+            except WholeChainNeeded:
+                self._replay = ChainReplay()
+                page.compare_with(self._replay)
+                for entry in page.all_entries():
+                    self._replay.add_entry(entry)
         except BaseException:
             self._replay = ChainReplay()  # an entry may be half applied
             raise
@@ -240,8 +249,8 @@ class SqlLedger(Ledger):
         try:
             for entry in committed:
                 self._replay.add_entry(entry)
-        except LedgerUnsound:
-            self._replay = ChainReplay()  # the next transaction reads the chain and refuses
+        except (LedgerUnsound, WholeChainNeeded):
+            self._replay = ChainReplay()  # the next transaction reads the chain, and refuses what does not follow
 
     def _inspect_tables(self, question: Callable[[Connection], bool]) -> bool:
         """Answer a question about the schema."""

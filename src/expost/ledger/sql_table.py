@@ -33,6 +33,7 @@ from expost.ledger.checkpoint import LedgerCheckpoint
 from expost.ledger.ledger_account import AccountPart, LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json, current_minute
 from expost.ledger.ledger_page import HoldRow, LedgerPage, SecretRow, unsound_ledger
+from expost.ledger.neighbour_record import NeighbourRecord
 from expost.ledger.statement_runner import StatementRunner
 
 __all__ = [
@@ -193,6 +194,10 @@ def keep_checkpoints(connection: Connection) -> None:
     )
 
 
+def admit_neighbour_changes(connection: Connection) -> None:
+    """Allow entries by which accounts go over to replaced units; earlier versions must refuse the ledger."""
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     create_entries,
     create_accounts,
@@ -202,6 +207,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     add_parts,
     admit_take_overs,
     keep_checkpoints,
+    admit_neighbour_changes,
 )
 
 
@@ -304,6 +310,10 @@ class SqlPage(LedgerPage):
         self._latest: dict[str, int] = {}
         self._vouched: set[int] = set()  # entries whose hash was found to lead to one that the replay knows
 
+    def compare_with(self, replay: ChainReplay) -> None:
+        """Compare rows with another replay of the same chain from now on."""
+        self._replay = replay
+
     def last_entry(self) -> LedgerEntry | None:
         if self._last is None:
             self._last = self._read_one(_build_entry, _LAST)
@@ -334,9 +344,6 @@ class SqlPage(LedgerPage):
     def latest_entry(self, account: str) -> int | None:
         known = {} if self._replay is None else self._replay.latest
         return self._latest.get(account, known.get(account))
-
-    def known_units(self) -> Mapping[str, tuple[str | None, ...]] | None:
-        return None if self._replay is None else self._replay.protected
 
     def intact_entry(self, sequence: int | None) -> LedgerEntry:
         entry = super().intact_entry(sequence)
@@ -380,6 +387,14 @@ class SqlPage(LedgerPage):
 
     def _read_entries(self, first: int, last: int) -> list[LedgerEntry]:
         return self._read_all(_build_entry, _CHAIN_AFTER, first - 1, last - first + 1)
+
+    def neighbours(self) -> NeighbourRecord:
+        if self._replay is not None:
+            return self._replay.neighbours
+        record = NeighbourRecord()
+        for entry in self.all_entries():
+            record.follow(entry)
+        return record
 
     def find_account(self, name: str) -> LedgerAccount | None:
         if name in self._found:

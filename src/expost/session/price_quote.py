@@ -31,6 +31,8 @@ class PriceQuote:
         A guess from earlier receipts; None if there is nothing to guess from.
     above_cap : str, default ""
         The question cap that the price is above of, in public words; empty if it is within.
+    account_note : str, optional
+        What the account would do, if it counts another adjacency than the query.
 
     Examples
     --------
@@ -42,11 +44,13 @@ class PriceQuote:
     worst_case: Loss
     likely: Loss | None
     above_cap: str = field(default="", kw_only=True)
+    account_note: str | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         guess = "no earlier receipt to guess from" if self.likely is None else f"probably about {self.likely}"
         above = f"; {self.above_cap}" if self.above_cap else ""
-        return f"{self.question}: at most {self.worst_case}, {guess}{above}"
+        note = "" if self.account_note is None else f"; {self.account_note}"
+        return f"{self.question}: at most {self.worst_case}, {guess}{above}{note}"
 
 
 class QuotedTerms(TypedDict, total=False):

@@ -10,8 +10,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from expost.accounting.neighbour_change import replaced_loss
 from expost.answer import answer, question_in_part
 from expost.core import (
+    Adjacency,
     BudgetExceeded,
     Guarantee,
     InvalidRequest,
@@ -141,7 +143,7 @@ class Session(StatisticMethods):
         self._also = tuple(also)
         # Losses add up for one notion of a person only: an account keeps the unit that its first hold had.
         self._protected = Protected(about, dataset.adjacency, dataset.unit)
-        self._unit_known = self._ledger.check_protected(self._protected)
+        self._ledger.check_protected(self._protected)
         self._bits, self._simulation = bits, simulation
         self._cache = self._open_cache()
         self._part: TablePart | None = None
@@ -252,7 +254,8 @@ class Session(StatisticMethods):
                 raise InvalidRequest("Expected a session about one window or the whole", do="Start from the whole")
             part, whole = find_part(), self._about[0]
             accounts = part.accounts(whole, self._ledger.parts(whole, by=part.by))
-            self._ledger.open_part(accounts, of=whole, by=part.by, touching=part.touching)
+            terms: dict[str, Any] = {"by": part.by, "touching": part.touching, "protected": self._protected}
+            self._ledger.open_part(accounts, of=whole, **terms)
             inner = object.__new__(type(self))  # a copy would open accounts of its own
             inner.__dict__ |= self.__dict__
             inner.dataset, inner._about, inner._part = self.dataset.where(part.condition), accounts, part
@@ -315,7 +318,7 @@ class Session(StatisticMethods):
             return self._answer_query(query, request_id=request_id)
         for account in self.accounts:
             # All steps must fit into the budget together: otherwise the first would be paid in vain.
-            left = self._ledger.remaining(account)
+            left = self._left_for_query(account)
             if left.definition == stages.worst_case.definition and not stages.worst_case.within(left):
                 raise BudgetExceeded(
                     f"Expected a worst case of at most {left.text(down=True)} in account {account!r}",
@@ -346,10 +349,9 @@ class Session(StatisticMethods):
                 simulation=self._simulation,
                 request_id=request_id,
                 place=self._place,
-                protected=None if self._unit_known else self._protected,
+                protected=self._protected,
                 notes=None if cap is None else {"question cap": cap.note},
             )
-        self._unit_known = True
         return release
 
     @explain_arguments
@@ -465,7 +467,8 @@ class Session(StatisticMethods):
         target, receipts = getattr(query, "target", None), self._own_receipts()
         climbs = not isinstance(plan, PickPlan) and getattr(plan, "climbs", True)
         likely = guess_bill(plan.worst_case, target, receipts, climbs=climbs, question=question)
-        return PriceQuote(question, plan.worst_case, likely, above_cap=above)
+        note = self._account_note(plan.worst_case)
+        return PriceQuote(question, plan.worst_case, likely, above_cap=above, account_note=note)
 
     @explain_arguments
     def _price_fit(
@@ -476,7 +479,15 @@ class Session(StatisticMethods):
             query, source = capture_fit(capped, self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
-        return PriceQuote(question, plan.worst_case, guess_fit_bill(plan, self._own_receipts(), question=question))
+        likely = guess_fit_bill(plan, self._own_receipts(), question=question)
+        return PriceQuote(question, plan.worst_case, likely, account_note=self._account_note(plan.worst_case))
+
+    def _account_note(self, worst_case: Loss) -> str | None:
+        """Return what the dataset's account would do with a charge, if it counts another adjacency than this session."""
+        if self._counts_replaced:
+            what = "rows" if self.dataset.unit.is_row else "units"
+            return f"counted as at most {replaced_loss(worst_case)}, because this account counts replaced {what}"
+        return self._ledger.explain_change(self._protected)
 
     def _own_receipts(self) -> Iterator[Receipt]:
         """Yield recent receipts of what was asked from exactly these accounts: public, so a guess from them is free."""
@@ -486,14 +497,33 @@ class Session(StatisticMethods):
 
     def _question_cap(self) -> QuestionCap:
         """Return the smallest question cap of the accounts that pay, or what is left if that is less."""
-        cap = min(map(self._ledger.question_cap, self.accounts))
+        cap = min(map(self._cap_in, self.accounts))
         for account in self.accounts:
-            left = self._ledger.remaining(account).amounts().get("epsilon")
+            left = self._left_for_query(account).amounts().get("epsilon")
             if left is not None and left <= 0:
                 raise InvalidRequest(f"The budget of {account!r} is used up", do="Have the owner raise the budget")
             if left is not None and left < cap:
                 cap = QuestionCap(left, f"all that is left of {account!r}")
         return cap
+
+    def _cap_in(self, account: str) -> QuestionCap:
+        """Return the question cap of an account in the terms of this session."""
+        cap = self._ledger.question_cap(account)
+        if account in self._also or not self._counts_replaced:
+            return cap
+        return QuestionCap(cap / 2, f"half of that of {account!r}, which counts replaced units")
+
+    @property
+    def _counts_replaced(self) -> bool:
+        """Whether this session is about added and removed units and its account counts replaced ones."""
+        added = self._protected.adjacency is Adjacency.ADD_REMOVE
+        return added and self._ledger.counts(self._about[0]) is Adjacency.REPLACE_ONE
+
+    def _left_for_query(self, account: str) -> Loss:
+        """Return what a query of this session may cost in one of its accounts, by its own adjacency."""
+        if account in self._also:
+            return self._ledger.remaining(account)
+        return self._ledger.remaining_for(account, self._protected)
 
     # The books ---------------------------------------------------------------------------------------------------
 
@@ -508,9 +538,10 @@ class Session(StatisticMethods):
         return (*self._about, *self._also)
 
     def remaining(self) -> Loss:
-        """Return what is left for a query: the least of all accounts that pay and count as the dataset's does.
+        """Return what is left: the least of all accounts that pay and are in the definition of the dataset's.
 
-        It prints rounded down, with the name of the account if that is not the dataset's.
+        It is in the terms of the account. If that counts replaced units, a query about added and removed ones may cost
+        half of it. It prints rounded down, with the name of the account if that is not the dataset's.
         """
         left = {account: self._ledger.remaining(account) for account in self.accounts}
         definition = left[self._about[0]].definition

@@ -25,14 +25,16 @@ def run(folder, command: str, *words: str):
 
 
 @pytest.mark.parametrize("first", ["fit", "query"])
-def test_models_and_queries_share_a_ledger_whichever_comes_first(folder, first: str) -> None:
+def test_models_and_queries_share_an_account_whichever_comes_first(folder, first: str) -> None:
     words = {"fit": [*MODEL, *FEATURE], "query": ["count", "--epsilon", "0.25"]}
     for command in sorted(words, reverse=first == "query"):
         run(folder, command, *words[command])
 
     with expost.open_ledger(folder / "flights.ledger") as book:
-        assert float(book.spent("dataset:flights").epsilon) == 0.25
-        assert float(book.spent("dataset:flights-replace-one").epsilon) == 0.5
+        assert book.accounts() == ["dataset:flights"]
+        assert float(book.spent("dataset:flights").epsilon) == 2 * 0.25 + 0.5
+        assert book.counts("dataset:flights") is expost.Adjacency.REPLACE_ONE
+        assert book.verify().entries == len(book.history())
 
 
 def test_a_table_described_with_replaced_rows_has_one_account_for_all(folder) -> None:
@@ -65,7 +67,7 @@ def test_a_model_replaces_no_data_and_no_ledger(folder, kept: str) -> None:
 
     assert (folder / kept).read_bytes() == before
     for _ in range(2):
-        run(folder, "fit", *MODEL[:-1], "0.3", *FEATURE)
+        run(folder, "fit", *MODEL[:-1], "0.2", *FEATURE)
     assert (folder / "model.json").read_text().startswith("{")
 
 

@@ -190,7 +190,7 @@ def test_a_model_is_fitted_and_saved(folder) -> None:
 
     assert "model written" in result.output
     assert expost.load_model(model).coef_.shape == (1,)
-    assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights-replace-one").epsilon > 0
+    assert expost.open_ledger(folder / "fit.ledger").spent("dataset:flights").epsilon > 0
 
 
 DELAY = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--epsilon", "2"]
@@ -397,7 +397,7 @@ def test_a_model_is_priced_without_being_fitted(folder) -> None:
     )
 
     assert json.loads(result.stdout)["worst_case"]["definition"] == "pure"
-    assert expost.open_ledger(folder / "quote.ledger").spent("dataset:flights-replace-one").epsilon == 0
+    assert expost.open_ledger(folder / "quote.ledger").spent("dataset:flights").epsilon == 0
 
 
 def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
@@ -423,8 +423,8 @@ def test_a_broken_data_file_is_a_typed_error_without_its_content(tmp_path) -> No
     assert "ann" not in str(caught.value)
 
 
-def test_neighbours_are_chosen_on_the_command_line_and_charged_to_an_account_of_their_own(folder) -> None:
-    words = ["sum", "distance", "--bounds", "distance=0:1000", "--epsilon", "0.5", "--budget", "1", "--json"]
+def test_neighbours_are_chosen_on_the_command_line_and_charged_to_one_account(folder) -> None:
+    words = ["sum", "distance", "--bounds", "distance=0:1000", "--epsilon", "0.25", "--budget", "1", "--json"]
     replaced = ["--adjacency", "replace-one", "--rows", "5000"]
 
     usual, other = (
@@ -434,12 +434,13 @@ def test_neighbours_are_chosen_on_the_command_line_and_charged_to_an_account_of_
 
     assert (usual["adjacency"], other["adjacency"]) == ("add-remove", "replace-one")
     with expost.open_ledger(folder / "neighbours.ledger") as book:
-        assert {name: book.spent(name).epsilon for name in book.accounts()} == {
-            "dataset:flights": Fraction(1, 2),
-            "dataset:flights-replace-one": Fraction(1, 2),
-        }
-    priced = run(folder, "price", *words, *replaced, ledger="neighbours.ledger")
-    assert priced.exit_code == 0
+        assert {name: book.spent(name).epsilon for name in book.accounts()} == {"dataset:flights": Fraction(3, 4)}
+    assert "0.25 spent before counts as epsilon 0.5" in other["account_note"] and "account_note" not in usual
+    asked = ["count", "--where", "hour > 12", "--epsilon", "0.125"]
+    priced = run(folder, "price", *asked, ledger="neighbours.ledger")
+    assert "counted as at most epsilon 0.25, because this account counts replaced rows" in " ".join(
+        priced.output.split()
+    )
     for wrong in (["--adjacency", "replace-one"], ["--adjacency", "nearby"], [*replaced[:3], "0"]):
         with pytest.raises(expost.InvalidRequest, match=r"public number of rows|adjacency to be|rows to be"):
             run(folder, "query", *words, *wrong, ledger="neighbours.ledger")
@@ -454,10 +455,8 @@ def test_a_question_with_the_described_neighbours_stays_in_the_account_of_the_ta
         run(tmp_path, "query", "count", "--where", "hour > 12", "--epsilon", "0.25", "--budget", "1", *more, ledger="l")
 
     with expost.open_ledger(tmp_path / "l") as book:
-        assert {name: book.spent(name).epsilon for name in book.accounts()} == {
-            "dataset:flights": Fraction(1, 2),
-            "dataset:flights-add-remove": Fraction(1, 4),
-        }
+        # Two questions about replaced rows, and one about added and removed ones, which counts twice.
+        assert {name: book.spent(name).epsilon for name in book.accounts()} == {"dataset:flights": Fraction(1)}
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_call_a_paid_answer_free(folder, monkeypatch) -> None:

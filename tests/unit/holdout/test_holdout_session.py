@@ -70,7 +70,7 @@ def test_a_session_whose_bill_could_not_be_written_stays_closed_and_charged(open
 
 @pytest.mark.parametrize("opened", [board, holdout])
 @pytest.mark.parametrize(
-    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.row())], ids=["unit", "neighbours"]
+    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.of("id"))], ids=["unit", "both"]
 )
 @pytest.mark.parametrize("spelled", ["dataset:people", " dataset:people"])
 def test_an_account_about_somebody_else_refuses_a_session_before_it_is_charged(opened, before, spelled):

@@ -15,7 +15,8 @@ from expost.core import (
     approx,
     epsilon,
 )
-from expost.ledger import EntryKind, MemoryLedger, Protected, Report
+from expost.ledger import EntryKind, MemoryLedger, Protected, Report, posting
+from expost.ledger.neighbour_posting import NeighbourTerms
 
 
 def test_a_report_counts_what_is_there():
@@ -107,7 +108,7 @@ def two_units(monkeypatch, first: Protected, second: Protected | None, *, by: st
     hold = ledger.hold([name], PAID, question="q", protected=None if by == "receipt" else first)
     if by == "receipt":
         ledger.settle(hold, receipt(first))
-    monkeypatch.setattr(Protected, "check", lambda self, page: True)
+    monkeypatch.setattr(posting, "meet_neighbours", lambda *_: NeighbourTerms())
     ledger.hold(["dataset:a"], PAID, question="q", protected=second)
     return ledger
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from expost.accounting import ExPostEvent, Parallel, PrivacyEvent
-from expost.answer import answer, details_of, outcome_of
+from expost.answer import answer, details_of, noted_receipt, outcome_of
 from expost.core import (
     Adjacency,
     ApproxLoss,
@@ -270,6 +270,7 @@ def train_resumably(
         start = replace(start, hold=hold)
         checkpoint.write(start)
         release = _run_quietly(replace(plan, start=start, save=checkpoint.write), dataset, source, simulation)
+        release = replace(release, receipt=noted_receipt(hold, release.receipt))
         release = release.entered(ledger.settle(hold, release.receipt, outcome=outcome_of(plan, release.receipt)))
         checkpoint.remove()
     if not release.receipt.outcome.met:

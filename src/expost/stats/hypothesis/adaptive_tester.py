@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from expost.answer import noted_receipt
 from expost.core import (
     Adjacency,
     BudgetExceeded,
@@ -261,6 +262,7 @@ class AdaptiveTester(SingleOwner):
         release = _run_quietly(lambda: plan.climb(plan.measure(self._dataset), self._bits), plan.question)
         release = replace(release, receipt=replace(release.receipt, simulation=self._simulation))
         if self._ledger is not None and hold is not None:
+            release = replace(release, receipt=noted_receipt(hold, release.receipt))
             release = release.entered(self._ledger.settle(hold, release.receipt))
         rejected = release.value.p_value <= level
         self._rejected += rejected

@@ -299,7 +299,7 @@ def series(accounts=("dataset:people",), before=None):
 
 
 @pytest.mark.parametrize(
-    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.row())], ids=["unit", "neighbours"]
+    "before", [(Adjacency.REPLACE_ONE, Unit.of("id")), (Adjacency.ADD_REMOVE, Unit.of("id"))], ids=["unit", "both"]
 )
 @pytest.mark.parametrize("accounts", [["dataset:people"], ["analyst:ann", " dataset:people"]])
 def test_an_account_about_somebody_else_refuses_a_test_before_it_runs_or_counts(before, accounts):
