@@ -20,7 +20,7 @@ from expost.core import InvalidRequest, LedgerUnsound
 from expost.data.source_identity import SourceIdentity
 from expost.ledger import EntryKind, LedgerEntry, new_key, open_ledger
 from expost.ledger.chain_replay import ChainReplay
-from expost.ledger.checkpoint import Checkpoint
+from expost.ledger.checkpoint import LedgerCheckpoint
 from expost.ledger.repair import repair_ledger
 from expost.ledger.secret import Safe
 from expost.ledger.source_binding import SALT
@@ -409,7 +409,7 @@ def test_a_checkpoint_keeps_the_sources(file) -> None:
     for entry in entries:
         chain.add_entry(entry)
 
-    restored = Checkpoint.of(chain, safe).restore(entries[0], entries[-1])
+    restored = LedgerCheckpoint.of(chain, safe).restore(entries[0], entries[-1])
 
     assert restored.sources == chain.sources and restored.sources["dataset:u"].reasons == ("two studies",)
 
