@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from expost.accounting.budget_rule import BudgetRule, ComposedGuarantee, read_total, round_total, rule_for
+from expost.accounting.budget_rule import ComposedGuarantee, read_total, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
 from expost.core import Adjacency, ExpostError, Guarantee, Loss
 from expost.ledger.ledger_account import LedgerAccount, read_terms
@@ -74,7 +74,7 @@ class ReplayedTotal:
         if past not in self._prices:
             if len(self._prices) > _MOST_KNOWN:
                 self._prices.clear()
-            self._prices[past] = _find_price(rule_for(self.budget), past.charge(), replaced=True)
+            self._prices[past] = _price_as_replaced(self.budget, past)
         return self._prices[past]
 
     def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
@@ -607,10 +607,14 @@ def _event_of(text: str) -> PrivacyEvent | None:
     return PrivacyEvent.from_json(json.loads(text)) if text else None
 
 
-def _find_price(rule: BudgetRule, charge: PastCharge, *, replaced: bool) -> dict[str, Fraction] | None:
-    """Return a price, or None where there is none. Nothing but going over depends on it, so no failure stops a replay."""
+@functools.lru_cache(maxsize=_MOST_KNOWN)
+def _price_as_replaced(budget: Guarantee, past: _PastRun) -> dict[str, Fraction] | None:
+    """Return what a run costs for a replaced unit, or None without a price. It is shared: nobody may change it.
+
+    A question about a thousand parts has one price. Only going over depends on it, so no failure here stops a replay.
+    """
     try:
-        return charge.price(rule, replaced=replaced).amounts()
+        return past.charge().price(rule_for(budget), replaced=True).amounts()
     except (ExpostError, ArithmeticError, ValueError):
         return None
 
