@@ -169,7 +169,7 @@ def act_at_random(ledger, draw, names, state):
 
 def state_of(replay):
     """All that a replay remembers but closed holds, which a restored one reads from the ledger when they are used."""
-    state = {name: value for name, value in vars(replay).items() if name not in ("base", "past", "_compared", "_steps")}
+    state = {name: value for name, value in vars(replay).items() if name not in ("base", "_compared", "_steps")}
     opened = {entry.sequence for entry in replay.pending.values()}
     state["holds"] = {number: row for number, row in replay.holds.items() if number in opened}
     state["requests"] = {request: number for request, number in replay.requests.items() if number in opened}

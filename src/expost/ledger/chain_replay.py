@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -21,7 +22,15 @@ from expost.ledger.known_source import KnownSource, add_source
 from expost.ledger.ledger_account import LedgerAccount, read_terms
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, canonical_json
 from expost.ledger.ledger_page import HoldRow, SecretRow, unsound_ledger
-from expost.ledger.neighbour_record import NeighbourRecord, PastCharge, add_past_charges, separate_names
+from expost.ledger.neighbour_record import (
+    NeighbourRecord,
+    PastCharge,
+    add_past_charges,
+    add_up_alike,
+    is_separate_name,
+    prices_as_added,
+    separate_names,
+)
 
 __all__ = ["MILESTONE", "ChainReplay", "ReplayedTotal", "WholeChainNeeded"]
 
@@ -40,7 +49,11 @@ class WholeChainNeeded(Exception):
 
 @dataclass(slots=True)
 class ReplayedTotal:
-    """The running total of one account, what it was charged itself, and what it is a part of."""
+    """The running total of one account, what it was charged itself, and what it is a part of.
+
+    ``as_replaced`` is what its own charges would be if every run so far had been priced for a replaced unit. It is None
+    from the first run without such a price on, and in an account that counts replaced units, which does not need it.
+    """
 
     budget: Guarantee
     spent: dict[str, Fraction]
@@ -48,12 +61,22 @@ class ReplayedTotal:
     own: dict[str, Fraction]
     part: tuple[str, str, int] | None
     question_cap: Fraction | None = None
+    as_replaced: dict[str, Fraction] | None = field(default=None, compare=False)
     _known: dict[Hashable, dict[str, Fraction]] = field(default_factory=dict, compare=False, repr=False)
     _limits: dict[str, Fraction] | None = field(default=None, compare=False, repr=False)
+    _prices: dict[Hashable, dict[str, Fraction] | None] = field(default_factory=dict, compare=False, repr=False)
 
     def charged_amounts(self, stated: Mapping[str, Any], past: _PastRun) -> dict[str, Fraction]:
         """Return what a run is charged; the entry must state no less than the price of what was held or billed."""
         return self._check_charge(stated, past, lambda: past.charge().price(rule_for(self.budget), replaced=False))
+
+    def price_as_replaced(self, past: _PastRun) -> dict[str, Fraction] | None:
+        """Return what a run costs for a replaced unit, or None where it has no price. Prices are remembered."""
+        if past not in self._prices:
+            if len(self._prices) > _MOST_KNOWN:
+                self._prices.clear()
+            self._prices[past] = _price_as_replaced(self.budget, past)
+        return self._prices[past]
 
     def _check_charge(self, stated: Mapping[str, Any], key: Hashable, price: Callable[[], Loss]) -> dict[str, Fraction]:
         """Return the stated charge if it covers its price. The same charges come again and again: they are remembered."""
@@ -101,11 +124,11 @@ class ChainReplay:
     """Everything that a chain implies.
 
     ``pending`` has the open holds by their id, ``lanes`` the totals of an account's parts and ``parts`` their names.
-    ``neighbours`` has whom the accounts protect, and ``past`` what each of them was charged for, by the hold's id: an
-    account that goes over to replaced units prices all of it again. ``latest`` has the newest entry that concerns an
-    account. ``milestones`` has the hashes of the entries 0, ``MILESTONE``, 2 ``MILESTONE`` and so on, one after the
-    other: any entry is checked by reading on to the next of them. A replay may begin with a checkpoint
-    (``expost.ledger.checkpoint``); it then does not know the holds that were closed up to the entry ``base``.
+    ``neighbours`` has whom the accounts protect, and ``reserved`` what an open hold added to the totals for replaced units,
+    by its id and account. ``latest`` has the newest entry that concerns an account. ``milestones`` has the hashes of the
+    entries 0, ``MILESTONE``, 2 ``MILESTONE`` and so on, one after the other: any entry is checked by reading on to the next
+    of them. A replay may begin with a checkpoint (``expost.ledger.checkpoint``); it then does not know the holds that were
+    closed up to the entry ``base``.
     """
 
     def __init__(self) -> None:
@@ -119,7 +142,8 @@ class ChainReplay:
         self.secrets: dict[str, tuple[int, str, int]] = {}
         self.lanes: dict[str, dict[str, _PartLane]] = {}
         self.neighbours = NeighbourRecord()
-        self.past: dict[str, dict[str, _PastRun]] = {}
+        self.reserved: dict[str, dict[str, dict[str, Fraction]]] = {}
+        self._separate: dict[str, Counter[_PastRun]] = {}  # the runs of accounts that another one may take over
         self.latest: dict[str, int] = {}
         self.milestones, self.base = bytearray(), -1
         self.sources: dict[str, KnownSource] = {}
@@ -181,6 +205,15 @@ class ChainReplay:
         self._compared[account.name] = account
         return True
 
+    def own_as_replaced(self, account: LedgerAccount) -> Loss | None:
+        """Return what an account's own charges come to if every run is priced for a replaced unit, None without a price."""
+        total = self.totals.get(account.name)
+        if total is None:  # opened since
+            return account.rule.zero
+        if total.as_replaced is None or not add_up_alike(total.budget, account.budget):
+            return None
+        return account.rule.zero.with_amounts(total.as_replaced)
+
     def has_secret(self, row: SecretRow) -> bool:
         """Return whether the chain vouches for this row of a secret."""
         return self.secrets.get(row.name) == (row.version, row.digest, row.entry)
@@ -215,10 +248,12 @@ class ChainReplay:
         if isinstance(budget, ComposedGuarantee) and not budget.is_proved:
             raise ValueError("limits that do not prove the budget")
         nothing = rule_for(budget).zero.amounts()
-        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None, cap)
+        total = self.totals[name] = ReplayedTotal(budget, nothing, entry.sequence, nothing, None, cap, nothing)
         if "part" not in entry.body:
             return
         of, by, touching = (entry.body["part"][key] for key in ("of", "by", "touching"))
+        if self._root_of(of) in self.neighbours.owed:
+            raise ValueError("a part of an account that is used up")
         if len(entry.body["part"]) != 3 or budget.definition != self.totals[of].budget.definition:
             raise ValueError("a part in another currency")
         total.part = (of, by, touching)
@@ -239,26 +274,28 @@ class ChainReplay:
             # Only an account on which nothing was spent may go from Renyi orders to plain sums.
             if any(total.spent.values()) or total.part is not None or entry.body["account"] in self.lanes:
                 raise ValueError("another sum after a charge")
-            total = replace(total, spent=nothing, own=nothing)
+            # What cost nothing costs nothing in plain sums either.
+            unpriced = total.as_replaced is None or any(total.as_replaced.values())
+            total = replace(total, spent=nothing, own=nothing, as_replaced=None if unpriced else nothing)
         _check_shares(total.budget, budget)
         self.totals[entry.body["account"]] = replace(
-            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}, _limits=None
+            total, budget=budget, entry=entry.sequence, question_cap=cap, _known={}, _limits=None, _prices={}
         )
 
     def _take_hold(self, entry: LedgerEntry) -> None:
-        held, replaced = _Terms.of(entry), self._charged_as_replaced(entry)
-        released, stage = self._extended_charges(entry), _key_of(entry.body["worst_case"])
+        replaced, first, run = self._charged_as_replaced(entry), self._extended_hold(entry), _PastRun.held(entry)
+        earlier = None if first is None else _PastRun.held(first)
+        released = {} if first is None else first.body["charges"]
+        before = {} if first is None else self.reserved.pop(first.id, {})
         used_up = self.neighbours.used_up
         for name, stated in entry.body["charges"].items():
             total = self.totals[name]
-            # One stage of what the run may come to is priced as an outcome of it.
-            past = _PastRun(held, None if held.worst_case == stage else stage, "", name in replaced)
+            past = run.charged_to(name, replaced)
             charge = total.charged_amounts(stated, past)
             if used_up and any(charge.values()) and self._root_of(name) in used_up:
                 raise ValueError("a charge to an account that is closed or used up")
-            runs = self.past.setdefault(name, {})
-            runs.pop(entry.body.get("extends", ""), None)
-            runs[entry.id] = past
+            self._count_replaced(entry.id, name, past, freed=before.get(name))
+            self._count_separate(name, past, old=earlier and earlier.charged_to(name, replaced))
             freed = _read_amounts(_key_of(released[name])) if name in released else {}
             total.own = {
                 each: _add_amount(old, charge[each] - freed[each] if freed else charge[each])
@@ -293,10 +330,10 @@ class ChainReplay:
             raise ValueError("a hold that is charged for another adjacency than its account's")
         return listed
 
-    def _extended_charges(self, entry: LedgerEntry) -> dict[str, Any]:
-        """Close the hold that this one extends, if any, and return its charges."""
+    def _extended_hold(self, entry: LedgerEntry) -> LedgerEntry | None:
+        """Close the hold that this one extends, if any, and return its entry."""
         if "extends" not in entry.body:
-            return {}
+            return None
         first = self.pending.pop(entry.body["extends"])
         less, more = (_loss_of(_key_of(each.body["worst_case"])).amounts() for each in (first, entry))
         same = ("question", "before", "event", "up_to", "protected", "replaced")
@@ -309,23 +346,54 @@ class ChainReplay:
         self.holds[first.sequence] = replace(
             self.holds[first.sequence], state=HoldState.SETTLED, closed_by=entry.sequence
         )
-        charges: dict[str, Any] = first.body["charges"]
-        return charges
+        return first
+
+    def _count_replaced(
+        self, hold: str, name: str, past: _PastRun, *, freed: Mapping[str, Fraction] | None, opened: bool = True
+    ) -> None:
+        """Go on with the total for replaced units: a run is priced for one, and what its hold had added is freed."""
+        total, record = self.totals[name], self.neighbours
+        if total.as_replaced is None:
+            return
+        price = None if record.counts([self._root_of(name)]) is Adjacency.REPLACE_ONE else total.price_as_replaced(past)
+        if price is None:
+            total.as_replaced = None
+            return
+        total.as_replaced = {
+            each: _add_amount(old, price[each] if freed is None else price[each] - freed[each])
+            for each, old in total.as_replaced.items()
+        }
+        if opened:
+            self.reserved.setdefault(hold, {})[name] = price
+
+    def _count_separate(self, name: str, past: _PastRun, old: _PastRun | None = None) -> None:
+        """Remember the runs of an account that another one, in another currency, may take over."""
+        if not is_separate_name(self._root_of(name)):
+            return
+        runs = self._separate.setdefault(name, Counter())
+        runs[past] += 1
+        if old is not None:
+            runs[old] -= 1
+            if not runs[old]:
+                del runs[old]
 
     def _settle_hold(self, entry: LedgerEntry) -> None:
         held = self._close_hold(entry, HoldState.SETTLED)
         if entry.body.get("replaced") != held.body.get("replaced"):
             raise ValueError("settled for another adjacency than held")
-        terms, bill = _Terms.of(held), _key_of(entry.body["receipt"]["bill"])
+        earlier, bill = _PastRun.held(held), _key_of(entry.body["receipt"]["bill"])
         if "up_to" in held.body and not _loss_of(bill).within(_loss_of(_key_of(held.body["worst_case"]))):
             raise ValueError("a bill above the stage that was held")
         outcome = canonical_json(entry.body["outcome"]) if "outcome" in entry.body else ""
+        before, replaced = self.reserved.pop(held.id, {}), frozenset(held.body.get("replaced", ()))
+        run = earlier._replace(bill=bill, outcome=outcome)
         for name, stated in entry.body["charges"].items():
             # One charge at a time: a question about a thousand windows has a thousand.
             total, reserved = self.totals[name], _read_amounts(_key_of(held.body["charges"][name]))
-            past = _PastRun(terms, bill, outcome, name in held.body.get("replaced", ()))
+            past = run.charged_to(name, replaced)
             charge = total.charged_amounts(stated, past)
-            self.past.setdefault(name, {})[held.id] = past
+            self._count_replaced(held.id, name, past, freed=before.get(name), opened=False)
+            self._count_separate(name, past, old=earlier.charged_to(name, replaced))
             total.own = {each: _add_amount(old, charge[each] - reserved[each]) for each, old in total.own.items()}
         self._add_up_totals(entry)
 
@@ -337,7 +405,7 @@ class ChainReplay:
         self.holds[held.sequence] = replace(row, ticket=entry.body["ticket"])
 
     def _write_off_hold(self, entry: LedgerEntry) -> None:
-        self._close_hold(entry, HoldState.WRITTEN_OFF)
+        self.reserved.pop(self._close_hold(entry, HoldState.WRITTEN_OFF).id, None)
 
     def _keep_secret(self, entry: LedgerEntry) -> None:
         self.secrets[entry.body["secret"]] = (entry.body["version"], entry.body["digest"], entry.sequence)
@@ -352,8 +420,6 @@ class ChainReplay:
 
     def _change_neighbours(self, entry: LedgerEntry) -> None:
         """Let an account and its parts count replaced units; what the entry states must cover all past runs, priced again."""
-        if self.base >= 0:
-            raise WholeChainNeeded
         body, root = entry.body, entry.body["of"]
         tree, closed = self._tree_of(root), body.get("closed", [])
         running = {name for held in self.pending.values() for name in held.body["charges"]}
@@ -368,21 +434,47 @@ class ChainReplay:
         already = self.neighbours.counts([root]) is Adjacency.REPLACE_ONE
         unpriced = body.get("exceeded") and not body["priced"]  # nothing is left, whatever was spent
         for name in tree if not unpriced else ():
-            rule, total = rule_for(self.totals[name].budget), self.totals[name]
-            own: Loss | None = rule.zero.with_amounts(total.own)
-            if not already:
-                own = add_past_charges(rule, self._charges_of(name), replaced=True, start=rule.zero)
-            for other in closed if name == root and own is not None else ():
-                added = self.neighbours.counts([other]) is not Adjacency.REPLACE_ONE
-                own = own and add_past_charges(rule, self._charges_of(other), replaced=added, start=own)
+            rule, own = rule_for(self.totals[name].budget), self._own_for_replaced(name)
+            for other in closed if name == root else ():
+                own = None if own is None else self._take_over(root, own, other)
             if own is None or not rule.covers(read_total(body["own"][name]), own):
                 raise ValueError("not what the runs of this account cost for replaced units")
-        factor = 1 if already else 2
-        touched = {name: factor * total.part[2] for name in tree if (total := self.totals[name]).part is not None}
+        factor, owed = 1 if already or unpriced else 2, self.neighbours.owed.get(root, {}).get("touching", {})
+        touched = {
+            name: owed.get(name, factor * total.part[2])
+            for name in tree
+            if (total := self.totals[name]).part is not None
+        }
         if body["own"].keys() != set(tree) or body["touching"] != touched:
             raise ValueError("totals that are not stated")
         if not body.get("exceeded"):
             self._set_totals(entry, body["own"], touched)
+        for name in (*tree, *closed):
+            self.totals[name].as_replaced = None
+            self._separate.pop(name, None)
+
+    def _own_for_replaced(self, name: str) -> Loss | None:
+        """Return what an account's own charges come to for a replaced unit, or None where a run has no price."""
+        root, total = self._root_of(name), self.totals[name]
+        owed = self.neighbours.owed.get(root)
+        if owed is not None:
+            return read_total(owed["own"][name]) if owed["priced"] else None
+        amounts = total.own if self.neighbours.counts([root]) is Adjacency.REPLACE_ONE else total.as_replaced
+        return None if amounts is None else rule_for(total.budget).zero.with_amounts(amounts)
+
+    def _take_over(self, root: str, own: Loss, other: str) -> Loss | None:
+        """Return the charges of an account and those of another one, which it takes over, for replaced units."""
+        rule, budget = rule_for(self.totals[root].budget), self.totals[other].budget
+        if add_up_alike(rule.budget, budget):
+            more = self._own_for_replaced(other)
+            return None if more is None else rule.add(own, more)
+        if self.base >= 0:
+            raise WholeChainNeeded
+        if self._root_of(other) in self.neighbours.owed:
+            return None
+        runs = self._separate.get(other, Counter()).elements()
+        added = prices_as_added(self.neighbours, other, self._root_of(other))
+        return add_past_charges(rule, (past.charge() for past in runs), replaced=added, start=own)
 
     def _pay_owed(self, entry: LedgerEntry) -> None:
         """Give an account that took over more than its budget a larger one, and its totals what they really are."""
@@ -393,7 +485,8 @@ class ChainReplay:
         if rule_for(budget).zero.amounts().keys() != self.totals[root].own.keys():
             raise ValueError("another sum after a charge")
         _check_shares(old, budget)
-        self.totals[root] = replace(self.totals[root], budget=budget, question_cap=cap, _known={}, _limits=None)
+        cleared: dict[str, Any] = {"_known": {}, "_limits": None, "_prices": {}}
+        self.totals[root] = replace(self.totals[root], budget=budget, question_cap=cap, **cleared)
         self._set_totals(entry, owed["own"], owed["touching"])
 
     def _set_totals(self, entry: LedgerEntry, own: Mapping[str, Any], touching: Mapping[str, int]) -> None:
@@ -414,10 +507,6 @@ class ChainReplay:
                 self.lanes[of][by].move_total(total.spent, spent)
                 total.part = (of, by, touching[name])
             total.spent, total.entry = spent, entry.sequence
-
-    def _charges_of(self, name: str) -> list[PastCharge]:
-        """Return what an account was charged for, in the order of the holds."""
-        return [past.charge() for past in self.past.get(name, {}).values()]
 
     def _tree_of(self, root: str) -> list[str]:
         """Return an account and all its parts, wholes before their parts."""
@@ -476,6 +565,16 @@ class _PastRun(NamedTuple):
     outcome: str
     replaced: bool
 
+    @classmethod
+    def held(cls, entry: LedgerEntry) -> _PastRun:
+        """Read the run of a hold. One stage of what it may come to is priced as an outcome of it."""
+        terms, stage = _Terms.of(entry), _key_of(entry.body["worst_case"])
+        return cls(terms, None if terms.worst_case == stage else stage, "", replaced=False)
+
+    def charged_to(self, name: str, replaced: frozenset[str]) -> _PastRun:
+        """Return the run as an account is charged for it."""
+        return self._replace(replaced=True) if name in replaced else self
+
     def charge(self) -> PastCharge:
         """Build what prices are computed from."""
         bill = None if self.bill is None else _loss_of(self.bill)
@@ -514,6 +613,18 @@ class _Terms(NamedTuple):
 def _event_of(text: str) -> PrivacyEvent | None:
     """Read an event that was stored as JSON; an empty text is none."""
     return PrivacyEvent.from_json(json.loads(text)) if text else None
+
+
+@functools.lru_cache(maxsize=_MOST_KNOWN)
+def _price_as_replaced(budget: Guarantee, past: _PastRun) -> dict[str, Fraction] | None:
+    """Return what a run costs for a replaced unit, or None without a price. It is shared: nobody may change it.
+
+    A question about a thousand parts has one price. Only going over depends on it, so no failure here stops a replay.
+    """
+    try:
+        return past.charge().price(rule_for(budget), replaced=True).amounts()
+    except (ExpostError, ArithmeticError, ValueError):
+        return None
 
 
 def _check_shares(before: Guarantee, budget: Guarantee) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from expost.accounting.budget_rule import read_total
-from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Unit, Window
+from expost.core import Adjacency, InvalidRequest, LedgerUnsound, Loss, Unit, Window
 from expost.ledger.ledger_account import LedgerAccount, check_name
 from expost.ledger.ledger_entry import EntryKind, HoldState, LedgerEntry, accounts_in, sequence_of
 from expost.ledger.neighbour_record import NeighbourRecord
@@ -136,6 +136,14 @@ class LedgerPage(ABC):
     def replayed_sources(self) -> Mapping[str, Any] | None:
         """Return what a replay of the chain before this transaction knows of sources, None without a replay."""
         return None
+
+    @abstractmethod
+    def own_as_replaced(self, account: LedgerAccount) -> Loss | None:
+        """Return what an account's own charges come to if every run is priced for a replaced unit.
+
+        By the entries that were there when this transaction began. None where a run has no such price, and for accounts
+        that count replaced units anyway.
+        """
 
     def post(self, kind: EntryKind, body: Mapping[str, Any]) -> LedgerEntry:
         """Append an entry after the newest one. It states, per account, the newest entry about that account before it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from expost.core import SingleOwner
+from expost.core import Loss, SingleOwner
+from expost.ledger.chain_replay import ChainReplay
 from expost.ledger.ledger import Ledger, begin_ledger
 from expost.ledger.ledger_account import LedgerAccount
 from expost.ledger.ledger_entry import LedgerEntry
@@ -71,6 +72,7 @@ class _MemoryPage(LedgerPage):
         self._secrets: dict[str, SecretRow] = {}
         self.undo_steps: list[Callable[[], object]] = []
         self._record, self._followed = NeighbourRecord(), 0
+        self._replay = ChainReplay()
 
     def undo_changes(self) -> None:
         """Take back everything since the steps were last cleared."""
@@ -110,6 +112,14 @@ class _MemoryPage(LedgerPage):
         del self._chain[length:]
         if self._followed > length:
             self._record, self._followed = NeighbourRecord(), 0
+        if self._replay.last is not None and self._replay.last.sequence >= length:
+            self._replay = ChainReplay()
+
+    def own_as_replaced(self, account: LedgerAccount) -> Loss | None:
+        known = 0 if self._replay.last is None else self._replay.last.sequence + 1
+        for entry in self._chain[known:]:
+            self._replay.add_entry(entry)
+        return self._replay.own_as_replaced(account)
 
     def neighbours(self) -> NeighbourRecord:
         for entry in self._chain[self._followed :]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,14 @@ from expost.accounting.budget_rule import ComposedLoss, read_total
 from expost.accounting.neighbour_change import share_for_added
 from expost.core import Adjacency, BudgetExceeded, InvalidRequest, Loss
 from expost.ledger.ledger_account import AccountPart, LedgerAccount, left_for_part
-from expost.ledger.ledger_entry import EntryKind
-from expost.ledger.ledger_page import LedgerPage, Protected
+from expost.ledger.ledger_entry import EntryKind, LedgerEntry
+from expost.ledger.ledger_page import LedgerPage, Protected, unsound_ledger
 from expost.ledger.neighbour_record import (
     NeighbourRecord,
     add_past_charges,
+    add_up_alike,
     collect_past_charges,
+    prices_as_added,
     separate_names,
 )
 
@@ -121,26 +123,57 @@ def count_replaced(page: LedgerPage, root: str, joined: Sequence[str] = ()) -> d
     (docs/proofs/replace-one-accounts.md, Theorem 2).
     """
     record, tree = page.neighbours(), tree_of(page, root)
-    past = collect_past_charges(page.all_entries(), [*(one.name for one in tree), *joined])
     already = record.counts([root]) is Adjacency.REPLACE_ONE
+    touching = record.owed.get(root, {}).get("touching", {})
     found: dict[str, LedgerAccount] = {}
     for account in reversed(tree):  # parts before their wholes
-        own: Loss | None = account.own
-        if not already:
-            own = add_past_charges(account.rule, past[account.name], replaced=True, start=account.rule.zero)
+        own = _own_for_replaced(page, account, root)
         for name in joined if account.name == root else ():
-            if own is not None:
-                added = record.counts([name]) is not Adjacency.REPLACE_ONE
-                own = add_past_charges(account.rule, past[name], replaced=added, start=own)
+            own = None if own is None else _take_over(page, account, own, page.charged_account(name))
         if own is None:
             return None
         part = account.part
-        if part is not None and not already:
-            part = replace(part, touching=2 * part.touching)  # a replaced unit may change its part
+        if part is not None:  # a replaced unit may change its part
+            part = replace(part, touching=touching.get(account.name, part.touching * (1 if already else 2)))
         parts = [found[each.name] for each in page.parts_of(account.name)]
         moved = replace(account, own=own, part=part)
         found[account.name] = moved.with_total(parts, entry=page.next_sequence())
     return found
+
+
+def _own_for_replaced(page: LedgerPage, account: LedgerAccount, root: str) -> Loss | None:
+    """Return what an account's own charges come to for a replaced unit, or None where a run has no price."""
+    record = page.neighbours()
+    if root in record.owed:
+        owed = record.owed[root]
+        return read_total(owed["own"][account.name]) if owed["priced"] else None
+    return account.own if record.counts([root]) is Adjacency.REPLACE_ONE else page.own_as_replaced(account)
+
+
+def _take_over(page: LedgerPage, account: LedgerAccount, own: Loss, other: LedgerAccount) -> Loss | None:
+    """Return the charges of an account and those of another one, which it takes over, for replaced units."""
+    root = lineage_of(page, other.name)[-1]
+    if add_up_alike(account.budget, other.budget):
+        more = _own_for_replaced(page, other, root)
+        return None if more is None else account.rule.add(own, more)
+    record = page.neighbours()
+    if root in record.owed:
+        return None
+    past = collect_past_charges(_linked_entries(page), [other.name])[other.name]
+    return add_past_charges(account.rule, past, replaced=prices_as_added(record, other.name, root), start=own)
+
+
+def _linked_entries(page: LedgerPage) -> Iterator[LedgerEntry]:
+    """Yield all entries, each checked and chained to the one before."""
+    last: LedgerEntry | None = None
+    for entry in page.all_entries():
+        number, previous = (0, "") if last is None else (last.sequence + 1, last.hash)
+        if (entry.sequence, entry.previous) != (number, previous) or not entry.is_intact:
+            raise unsound_ledger("its chain of entries is broken")
+        last = entry
+        yield entry
+    if last != page.last_entry():
+        raise unsound_ledger("its chain of entries is broken")
 
 
 def tree_of(page: LedgerPage, root: str) -> list[LedgerAccount]:

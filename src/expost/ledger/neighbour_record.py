@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Self
 
-from expost.accounting.budget_rule import BudgetRule, round_total
+from expost.accounting.budget_rule import BudgetRule, ComposedGuarantee, round_total, rule_for
 from expost.accounting.privacy_event import PrivacyEvent
-from expost.core import Adjacency, InvalidRequest, Loss
+from expost.core import Adjacency, Guarantee, InvalidRequest, Loss
 from expost.ledger.ledger_entry import EntryKind, LedgerEntry
 
-__all__ = ["NeighbourRecord", "PastCharge", "add_past_charges", "collect_past_charges", "separate_names"]
+__all__ = [
+    "NeighbourRecord",
+    "PastCharge",
+    "add_past_charges",
+    "add_up_alike",
+    "collect_past_charges",
+    "is_separate_name",
+    "prices_as_added",
+    "separate_names",
+]
 
+_SUFFIXES = tuple(f"-{each.value}" for each in (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE))
 _STATING = (EntryKind.HOLD, EntryKind.SETTLE)
 
 
@@ -156,6 +166,27 @@ def read_past_charge(hold: Mapping[str, Any], closing: Mapping[str, Any] | None,
     )
 
 
+def add_up_alike(one: Guarantee, two: Guarantee) -> bool:
+    """Return whether charges in accounts with these budgets are numbers of the same kind, so that they can be added."""
+    if rule_for(one).zero.amounts().keys() != rule_for(two).zero.amounts().keys():
+        return False
+    orders = [each.orders if isinstance(each, ComposedGuarantee) else () for each in (one, two)]
+    return one.definition == two.definition and orders[0] == orders[1]
+
+
+def prices_as_added(record: NeighbourRecord, name: str, root: str) -> bool:
+    """Return whether runs of an account must be priced for replaced units though some may state such a price already.
+
+    ``root`` is the account of the whole. One that went over has runs of both kinds; all of them count as added ones.
+    """
+    return name in record.replaced or record.counts([root]) is not Adjacency.REPLACE_ONE
+
+
+def is_separate_name(account: str) -> bool:
+    """Return whether an account has a name that earlier versions of the command line gave for one of two adjacencies."""
+    return account.startswith("dataset:") and account.endswith(_SUFFIXES)
+
+
 def separate_names(account: str) -> tuple[str, ...]:
     """Return the accounts that earlier versions of the command line opened for the other adjacency.
 
@@ -164,7 +195,7 @@ def separate_names(account: str) -> tuple[str, ...]:
     """
     if not account.startswith("dataset:"):
         return ()
-    return tuple(f"{account}-{each.value}" for each in (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE))
+    return tuple(f"{account}{suffix}" for suffix in _SUFFIXES)
 
 
 def _read_event(stored: Mapping[str, Any] | None) -> PrivacyEvent | None:

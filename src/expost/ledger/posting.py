@@ -111,6 +111,11 @@ def open_parts(
     new = [name for name in names if not _is_part(page, name, part, budget)]
     if not new:
         return
+    if (root := lineage_of(page, part.of)[-1]) in page.neighbours().owed:
+        raise BudgetExceeded(
+            f"Cannot open a part of account {root!r} because it took over more than its budget",
+            do="Have the owner raise the budget above what is spent",
+        )
     amount = promise_of(whole.budget) if budget is None else budget
     if whole.budget.amounts().keys() != amount.amounts().keys() or whole.budget.definition != amount.definition:
         raise InvalidRequest(

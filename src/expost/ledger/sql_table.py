@@ -396,6 +396,14 @@ class SqlPage(LedgerPage):
             record.follow(entry)
         return record
 
+    def own_as_replaced(self, account: LedgerAccount) -> Loss | None:
+        if self._replay is not None:
+            return self._replay.own_as_replaced(account)
+        replay = ChainReplay()
+        for entry in self.all_entries():
+            replay.add_entry(entry)
+        return replay.own_as_replaced(account)
+
     def find_account(self, name: str) -> LedgerAccount | None:
         if name in self._found:
             return self._found[name]

@@ -185,7 +185,18 @@ def test_a_model_is_fitted_and_saved(folder) -> None:
     model = folder / "model.json"
 
     result = run(
-        folder, "fit", *words, "--excess-risk", "5000", "--budget", "1", "--output", str(model), ledger="fit.ledger"
+        folder,
+        "fit",
+        *words,
+        "--excess-risk",
+        "5000",
+        "--max-epsilon",
+        "1",
+        "--budget",
+        "1",
+        "--output",
+        str(model),
+        ledger="fit.ledger",
     )
 
     assert "model written" in result.output

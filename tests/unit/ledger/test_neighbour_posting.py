@@ -318,6 +318,65 @@ def test_a_table_that_merely_has_such_a_name_is_left_alone(ledger):
     assert ledger.spent(A) == ledger.spent(f"{A}-replace-one") == PureLoss(0.25)
 
 
+def test_a_run_without_a_price_leaves_nothing_in_an_account_with_parts(ledger):
+    ledger.open_part([f"{A}/1", f"{A}/2"], of=A, by="site")
+    ask(ledger, ADDED, 0.125, account=f"{A}/1")
+    ledger.open_account(f"{A}-replace-one", approx(1, 1e-6))
+    ask(ledger, replace(SWAPPED, account=f"{A}-replace-one"), ApproxLoss(0.1, 1e-7))
+    ledger.check_protected(ADDED)
+
+    ledger.verify()
+    assert ledger.remaining(A) == ledger.remaining(f"{A}/1") == PureLoss(0)
+
+
+def test_what_an_account_owes_is_not_forgotten_when_it_takes_over_another(ledger):
+    ledger.open_part([f"{A}/1", f"{A}/2"], of=A, by="site")
+    ask(ledger, ADDED, 0.25, account=f"{A}/1")
+    kept_apart(ledger, spent=0.25, beside=0.75)
+    ledger.check_protected(ADDED)
+    assert ledger.spent(A) == PureLoss(1.75)
+    ledger.open_account(f"{A}-add-remove", epsilon(1))
+    ask(ledger, replace(ADDED, account=f"{A}-add-remove"), 0.125)
+    ledger.check_protected(ADDED)
+
+    assert ledger.spent(A) == PureLoss(2)
+    ledger.verify()
+    ledger.change_budget(A, epsilon(3))
+    assert ledger.spent(A) == PureLoss(2) and ledger.remaining(A) == PureLoss(1)
+    ask(ledger, ADDED, 0.0625, account=f"{A}/2")
+    assert ledger.spent(A) == PureLoss(2.125)
+
+
+def test_no_part_is_opened_while_its_whole_owes_more_than_its_budget(ledger):
+    ledger.open_part([f"{A}/1"], of=A, by="site")
+    ask(ledger, ADDED, 0.25, account=f"{A}/1")
+    kept_apart(ledger, spent=0.25, beside=0.75)
+    ledger.check_protected(ADDED)
+    with pytest.raises(BudgetExceeded, match="Cannot open a part"):
+        ledger.open_part([f"{A}/1", f"{A}/2"], of=A, by="site")
+    ledger.open_part([f"{A}/1"], of=A, by="site")
+    assert ledger.spent(A) == PureLoss(1.75)
+    ledger.change_budget(A, epsilon(3))
+    ledger.open_part([f"{A}/2"], of=A, by="site")
+
+    ask(ledger, ADDED, 0.0625, account=f"{A}/2")
+    assert ledger.spent(A) == PureLoss(1.875)
+
+
+@pytest.mark.parametrize("other", [epsilon(1), approx(1, 1e-6)], ids=str)
+def test_an_account_that_went_over_itself_is_taken_over_with_all_it_counts(other):
+    book = MemoryLedger()
+    book.open_account(A, epsilon(3))
+    beside = f"{A}-add-remove"
+    book.open_account(beside, other)
+    ask(book, replace(ADDED, account=beside), 0.125)
+    ask(book, replace(SWAPPED, account=beside), 0.0625)
+    book.check_protected(ADDED)
+
+    assert book.spent(A).epsilon == (0.3125 if other == epsilon(1) else 0.375)  # or all of it for added rows
+    book.verify()
+
+
 # The second reckoning
 
 
