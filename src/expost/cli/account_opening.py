@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from expost.cli.console import err
 from expost.core import Guarantee, InvalidRequest
+from expost.ledger.neighbour_record import separate_names
 from expost.ledger.opening import open_existing_ledger
 from expost.ledger.source_binding import missing_account
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from expost.session import Session
 
 __all__ = ["open_billed_session"]
+
+_JOINED = "the separate account that an earlier version opened for this table is joined to this one"
 
 
 @contextmanager
@@ -42,7 +45,10 @@ def open_billed_session(
         raise InvalidRequest(
             f"Expected a budget for {account}, which is not in the ledger", do="Pass --budget 1 to open it"
         )
-    with Session(dataset, budget, ledger=ledger, analyst=analyst) as session:
+    # The account that earlier versions kept for the other adjacency is this table's own.
+    has_twin = not set(separate_names(account)).isdisjoint(accounts)
+    reason = _JOINED if has_twin and account not in bound else None
+    with Session(dataset, budget, ledger=ledger, analyst=analyst, another_budget=reason) as session:
         if account not in accounts and not quiet:
             place = "" if "://" in ledger else f" in {ledger}"
             err.print(f"opened account {account}{place} with a budget of {budget}", style="dim", markup=False)

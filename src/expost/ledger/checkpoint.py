@@ -31,7 +31,7 @@ __all__ = ["CHECKPOINT_EVERY", "LedgerCheckpoint"]
 CHECKPOINT_EVERY = 4096
 """How many entries a handle with the owner's key lets pass before it writes the next checkpoint."""
 
-_FORMAT = 2
+_FORMAT = 3
 _HASH_BYTES = 32
 _CLOSE = Fraction(1, 10**9)  # relative difference of sums that two machines computed
 _LAST_DIGITS = 4096  # by which whole numbers of 2^-40 may differ besides
