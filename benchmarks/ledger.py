@@ -139,7 +139,8 @@ def time_many_clients(folder: Path, url: str | None, *, clients: int, seconds: f
     connect_bare(Path(places["two bare SQLite commits"])).close()
     if url is not None:
         places["PostgreSQL"] = url
-    rows, context = [], multiprocessing.get_context("spawn")
+    rows: list[dict[str, Any]] = []
+    context = multiprocessing.get_context("spawn")
     print(f"\n{f'{clients} clients':<26}{'pairs/s':>10}{'p99 ms':>10}{'most/least':>12}{'x bare':>10}")
     for name, place in places.items():
         if not place.endswith(".db"):
