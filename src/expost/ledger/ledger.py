@@ -581,6 +581,8 @@ class Ledger(ABC):
             )
         if not isinstance(worst_case, Loss):
             raise InvalidRequest("Expected a worst case that is a loss", got=worst_case, do="Pass PureLoss(0.5)")
+        if up_to is not None and event is not None:
+            raise InvalidRequest("Expected steps or stages, not both", do="Leave out up_to, or the event")
         text = _check_text(_shorten_text(question, _LONGEST_TEXT), "question")
         request = None if request_id is None else _check_text(_shorten_text(request_id, _LONGEST_NAME), "request id")
 

@@ -306,8 +306,6 @@ def take_hold(
     up_to: Loss | None = None,
 ) -> Hold:
     """Reserve the worst case in every account at once, or in none; ``up_to`` must fit as well and is not reserved."""
-    if up_to is not None and event is not None:
-        raise InvalidRequest("Expected steps or stages, not both", do="Leave out up_to, or the event")
     # The ticket is made in the transaction: both sides of a fork before it would have the same one.
     ticket = new_ticket()
     row = None if request_id is None else page.find_hold(request_id=request_id)
