@@ -114,6 +114,7 @@ def answer(
     if staged.hold.repeated:
         # Running it again under the first charge would draw fresh noise without paying for it.
         raise InvalidRequest("Expected a new request id", got=request_id, do="This request ran before: use a new id")
+    paid = Fraction(0)
     for _ in range(_MOST_ATTEMPTS):
         run = _QuietRun()
         with contextlib.nullcontext() if simulation else run:
@@ -122,13 +123,13 @@ def answer(
             break
         # Another session refined the release that this run continued. What this run drew is discarded, so nothing of
         # it was released: it runs again from what the other one wrote, under a hold for that, and one answer leaves.
-        _settle_unreleased(ledger, staged.hold, dataset)
+        paid += staged.settle_unreleased(dataset)
         plan, note = query.plan(dataset, context), staged.hold.note
         staged = _StagedHold(ledger, accounts, plan, **terms)
         staged.hold = staged.hold if note is None else replace(staged.hold, note=note)
     else:
-        _settle_unreleased(ledger, staged.hold, dataset)
-        raise ReleaseOvertaken
+        paid += staged.settle_unreleased(dataset)
+        raise ReleaseOvertaken(paid)
     run.raise_failure(question, staged.hold.worst_case)
     if simulation:
         release = replace(release, receipt=replace(release.receipt, simulation=True))
@@ -162,6 +163,7 @@ class _StagedHold:
     ) -> None:
         self._ledger, self._most = ledger, plan.worst_case
         self._refused = False
+        self.shown = Fraction(0)  # what the stages so far have shown of the rungs: nothing above the stage before
         self.notes: dict[str, str] = {}
         self.plan = plan
         terms: dict[str, Any] = {"question": question, "protected": protected, "request_id": request_id}
@@ -180,12 +182,30 @@ class _StagedHold:
             return held
         for wanted in (max(2 * held, amount), amount):
             with contextlib.suppress(BudgetExceeded, LedgerBusy):
-                self.hold = self._ledger.extend(self.hold, PureLoss(min(wanted, most)))
+                self.hold, self.shown = self._ledger.extend(self.hold, PureLoss(min(wanted, most))), held
                 return self.hold.worst_case.amounts()["epsilon"]
         # Others were charged since. The climb ends here, with the best answer that could be reserved.
         self._refused = True
         self.notes = {"not reserved": f"other questions left no more than {self.hold.worst_case} for this one"}
         return held
+
+    def settle_unreleased(self, dataset: Any) -> Fraction:
+        """Give back the hold of a run that was overtaken and released no answer, and return what stays charged."""
+        # The realised loss of an outcome is the logarithm of a ratio of its probabilities. That a faster session was
+        # there depends on that session, not on this run's draws: for that the ratio is one and the loss zero
+        # (docs/proofs/ex-post-composition.md). But the ledger shows that the climb passed a stage, which depends on the
+        # rungs below: that is charged (docs/proofs/staged-holds.md).
+        hold = self.hold
+        receipt = Receipt(
+            question=hold.question,
+            method="no answer released: overtaken by another session",
+            promise=hold.worst_case.promise(),
+            bill=PureLoss(self.shown) if self.shown else hold.worst_case.zero(),
+            adjacency=dataset.adjacency,
+            unit=dataset.unit,
+        )
+        self._ledger.settle(hold, receipt)
+        return self.shown
 
 
 def details_of(plan: Plan) -> dict[str, Any]:
@@ -206,22 +226,6 @@ def noted_receipt(hold: Hold, receipt: Receipt) -> Receipt:
         what = "rows" if receipt.unit.is_row else "units"
         notes.append(f"charged {replaced_loss(receipt.bill)}, because this account counts replaced {what}")
     return replace(receipt, account_note="; ".join(notes)) if notes else receipt
-
-
-def _settle_unreleased(ledger: Ledger, hold: Hold, dataset: Any) -> None:
-    """Give back the hold of a run that was overtaken and released nothing."""
-    # The realised loss of an outcome is the logarithm of a ratio of its probabilities. That a faster session was there
-    # depends on that session, not on this run's draws: the ratio is one and the loss zero
-    # (docs/proofs/ex-post-composition.md).
-    receipt = Receipt(
-        question=hold.question,
-        method="nothing released: overtaken by another session",
-        promise=hold.worst_case.promise(),
-        bill=hold.worst_case.zero(),
-        adjacency=dataset.adjacency,
-        unit=dataset.unit,
-    )
-    ledger.settle(hold, receipt)
 
 
 def question_in_part(question: str, place: str | None) -> str:

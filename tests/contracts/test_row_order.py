@@ -1,5 +1,6 @@
 """No answer rests on where a row stands: every reading of every engine comes in another order and in other batches."""
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from expost.models.descent.sgd_estimator import SGDClassifier, SGDRegressor
 from expost.models.descent.trainer import Trainer
 from expost.models.linear.classifier_fit import known_labels
 from expost.models.model_choice import fit_one_of
+from expost.models.tabular import TabularRows, read_columns
 from expost.noise import SeededBits, bits
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support:FutureWarning")
@@ -122,6 +124,26 @@ def test_rows_held_out_of_a_training_are_the_same_in_every_engine(build: Any, tm
         return sorted(found.tolist()), mark
 
     assert coins(Disorderly(build(flights(), tmp_path))) == coins(ArrowEngine(flights()))
+
+
+def test_rows_and_weights_of_persons_are_the_same_in_every_reading_of_every_engine(build: Any, tmp_path: Path) -> None:
+    if build.__name__ == "in_spark" and not os.environ.get("EXPOST_LONG"):
+        pytest.skip("long profile: Spark needs a minute to start")
+    columns = {"delay": (-60, 300), "origin": ["EWR", "JFK"]}
+
+    def rows(engine: Engine) -> TabularRows:
+        dataset = Dataset(engine, unit="plane", max_rows_per_unit=3)
+        encoder = read_columns(columns, dataset, target="distance")
+        return TabularRows.read(dataset, encoder, "distance", secret=bytes(32))
+
+    def read_once(source: TabularRows) -> Counter:
+        parts = [np.column_stack([chunk.features, chunk.targets, chunk.weights]) for chunk in source]
+        return Counter(map(str, np.concatenate(parts).tolist()))
+
+    expected, found = read_once(rows(ArrowEngine(flights()))), rows(Disorderly(build(flights(), tmp_path)))
+
+    assert [read_once(found) for _ in range(2)] == [expected] * 2
+    assert 0 < sum(expected.values()) < ROWS
 
 
 # Every question ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ PACKAGES = [
     "expost.holdout",
     "expost.ledger",
     "expost.models",
+    "expost.models.tabular",
     "expost.noise",
     "expost.robustness",
     "expost.session",

@@ -96,3 +96,37 @@ def test_a_run_that_is_always_overtaken_is_not_charged(place, monkeypatch):
     assert caught.value.cost == "nothing spent"
     assert slow.spent() == PureLoss(0.05)
     assert slow._ledger.verify().open_holds == 0
+
+
+def test_a_climb_that_is_overtaken_pays_for_what_its_stages_have_shown(place, monkeypatch):
+    """Its draws are discarded, but the ledger shows that it passed a stage, which depends on them."""
+    slow, quick = session(place), session(place)
+    original, answers, held = Ledger.keep, [], []
+
+    def overtaken(self, name, secret):
+        if self is slow._ledger and not answers and name.startswith("path:"):
+            held.extend(hold.worst_case.epsilon for hold in self.open_holds())
+            answers.append(quick.count(epsilon=0.001))
+        return original(self, name, secret)
+
+    monkeypatch.setattr(Ledger, "keep", overtaken)
+    release = slow.count(within="5%", max_epsilon=0.2)
+
+    entries = slow.history()
+    stages = [entry for entry in entries if "extends" in entry.body]
+    lost = next(entry.receipt for entry in entries if entry.receipt and "overtaken" in entry.receipt.method)
+    assert stages and held[0] > lost.bill.epsilon > 0
+    assert 2 * lost.bill.epsilon >= held[0] or lost.bill.epsilon == stages[0].body["worst_case"]["epsilon"]
+    assert slow.spent() == lost.bill + answers[0].receipt.bill + release.receipt.bill
+    slow._ledger.verify()
+
+
+def test_a_climb_that_continues_a_release_is_held_as_a_whole(place):
+    mine = session(place)
+    mine.count(within="50%", max_epsilon=0.2)
+    before = len(mine.history())
+    mine.count(within="5%", max_epsilon=0.2)
+
+    added = mine.history()[before:]
+    assert [entry.kind.value for entry in added] == ["hold", "settle"]
+    assert "up_to" not in added[0].body

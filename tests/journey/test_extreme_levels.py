@@ -66,6 +66,7 @@ FITTED = {
     "ridge, output, tiny delta": ("y", lambda e: Ridge(epsilon=e, method="output", delta=1e-28)),
     "huber": ("c", lambda e: HuberSVC(epsilon=e, max_epsilon=e, classes=[0, 1])),
 }
+COUNTED = ("ridge", "ridge, moments", "logistic", "logistic, score", "huber")
 POINTS = RANDOM.uniform(-0.5, 0.5, (500, 2))
 PEOPLE = Dataset(
     pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], "y": POINTS @ [0.5, -0.3], "c": (POINTS[:, 0] > 0).astype(int)}),
@@ -84,6 +85,26 @@ def test_every_epsilon_of_a_fit_is_spent_or_refused_before_anything_is_held(name
         with contextlib.suppress(TargetNotMet):
             try:
                 session.fit(build(level), features=features, target=target)
+            except (InvalidRequest, BudgetExceeded) as refusal:
+                held = [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
+                assert not held and str(refusal), level
+
+
+@pytest.mark.parametrize("unit", ["row", "person"])
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_epsilon_of_a_fit_to_a_private_number_of_rows_is_spent_or_refused(name: str, unit: str) -> None:
+    target, build = FITTED[name]
+    if unit != "row" and "score" in name:
+        pytest.skip("scores are tested on single rows")
+    limit = {} if unit == "row" else {"max_rows_per_unit": 2}
+    table = pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], "person": np.arange(500) // 2})
+    table = table.append_column("y", pa.array(POINTS @ [0.5, -0.3]))
+    people = Dataset(table.append_column("c", pa.array((POINTS[:, 0] > 0).astype(int))), name="all", unit=unit, **limit)
+    for level in (1e-300, 1e-14, 1e-9, 1e-3, 1e6, 1e12, 1e300):
+        session = Session(people, approx(10**18, 0.1))
+        with contextlib.suppress(TargetNotMet):
+            try:
+                session.fit(build(level), features=["a", "b"], target=target)
             except (InvalidRequest, BudgetExceeded) as refusal:
                 held = [entry for entry in session.history() if entry.kind is EntryKind.HOLD]
                 assert not held and str(refusal), level

@@ -263,6 +263,30 @@ FITS: dict[str, tuple[Any, bool]] = {
     "ridge, gaussian": _fit(
         lambda k, n: expost.Ridge(regularization=None, epsilon=1, delta=1e-5, bounds=_box(k)), distances=False
     ),
+    "added rows, logistic": _fit(
+        lambda k, n: expost.LogisticRegression(
+            epsilon=1, regularization=0.1, classes=_classes(k), bounds=_box(k), rows=20
+        ),
+        distances=False,
+    ),
+    "added rows, ridge": _fit(
+        lambda k, n: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20),
+        distances=False,
+    ),
+    "added rows, ridge, certificate": _fit(
+        lambda k, n: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20)
+    ),
+    "persons, huber": _fit(
+        lambda k, n: expost.HuberSVC(epsilon=1, regularization=1.0, classes=_classes(k), bounds=_box(k), rows=20),
+        distances=False,
+    ),
+    "persons, ridge": _fit(
+        lambda k, n: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_box(k), rows=20),
+        distances=False,
+    ),
+    "persons, ridge, certificate": _fit(
+        lambda k, n: expost.Ridge(method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), rows=20)
+    ),
     "sgd classifier": _fit(
         lambda k, n: expost.SGDClassifier(epsilon=1, classes=_classes(k), rows=20, steps=3, bounds=_box(k))
     ),

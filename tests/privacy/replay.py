@@ -133,7 +133,7 @@ def _frozen(seen: Seen, recorded: Seen | None, distances: bool, moves: int) -> I
     patches.append(mock.patch.object(Dataset, "measure_steps", _watched_parts(_STEPS, "records", together)))
     patches.append(mock.patch.object(Dataset, "measure_parts", _watched_parts(_TOTALS, "totals", together)))
     patches.append(mock.patch.object(KeyPlan, "measure", _watched_keys(seen, recorded)))
-    patches.append(mock.patch.object(UnitRows, "chunks", _watched_rows(seen)))
+    patches.append(mock.patch.object(UnitRows, "weighted_chunks", _watched_rows(seen)))
     for patch in patches:
         patch.start()
     try:
@@ -168,7 +168,7 @@ def _load_all() -> None:
 
 _INIT = Sealed.__init__
 _MEASURE = KeyPlan.measure
-_CHUNKS = UnitRows.chunks
+_CHUNKS = UnitRows.weighted_chunks
 _STEPS, _TOTALS = Dataset.measure_steps, Dataset.measure_parts
 _mode = "totals"  # "records" while single rows are sealed, "keys" while private keys are counted
 
@@ -271,15 +271,15 @@ def _watched_rows(seen: Seen) -> Callable[[UnitRows], Iterator[Any]]:
     """Record the rows that a fit reads in its first pass; neighbours must differ in one of them."""
     first: list[int] = []
 
-    def chunks(self: UnitRows) -> Iterator[Any]:
+    def weighted_chunks(self: UnitRows) -> Iterator[Any]:
         watched = not first
         first.append(id(self))
-        for features, target in _CHUNKS(self):
+        for features, target, weights in _CHUNKS(self):
             if watched:
                 seen.rows.update(map(tuple, np.column_stack([features, target]).tolist()))
-            yield features, target
+            yield features, target, weights
 
-    return chunks
+    return weighted_chunks
 
 
 @contextmanager

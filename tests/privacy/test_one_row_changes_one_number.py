@@ -30,6 +30,7 @@ def check(
     *,
     distances: bool = True,
     filters: bool = True,
+    changed_rows: int = 1,
 ) -> Seen:
     """Compare one question on the two tables of a pair, each as the same kind of source."""
     describing = describe(pair, random, filters=filters)
@@ -47,9 +48,8 @@ def check(
         return run
 
     replaced = pair.adjacency == "replace-one"
-    return assert_one_number_differs(
-        action(pair.first, "first"), action(pair.second, "second"), distances=distances, moves=1 + replaced
-    )
+    terms: dict[str, Any] = {"distances": distances, "moves": 1 + replaced, "changed_rows": changed_rows}
+    return assert_one_number_differs(action(pair.first, "first"), action(pair.second, "second"), **terms)
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -77,9 +77,12 @@ def test_one_row_changes_the_sealed_answer_of_a_test_and_nothing_else(test: str,
 @pytest.mark.parametrize("model", FITS)
 def test_one_row_changes_one_row_of_a_fit_and_nothing_else(model: str, tmp_path: Path) -> None:
     build, distances = FITS[model]
-    adjacency = "add-remove" if model.startswith(("sgd", "newton")) else "replace-one"
+    adjacency = "add-remove" if model.startswith(("sgd", "newton", "added", "persons")) else "replace-one"
+    persons = model.startswith("persons")
     for number, source in enumerate(list(SOURCES) * max(1, PAIRS // 9)):
         random = np.random.default_rng([number, sum(map(ord, model))])
-        fixed = {"label": "float64"} if model.startswith(("ridge", "sgd regressor")) else None
-        pair = draw_pair(random, adjacency=adjacency, typed=source not in UNTYPED, fixed=fixed)
-        check(pair, source, build(random, pair.first.types), random, tmp_path, distances=distances, filters=False)
+        fixed = {"label": "float64"} if "ridge" in model or model == "sgd regressor" else None
+        unit = "id" if persons else "row"
+        pair = draw_pair(random, unit=unit, adjacency=adjacency, typed=source not in UNTYPED, fixed=fixed)
+        terms: dict[str, Any] = {"distances": distances, "filters": False, "changed_rows": 5 if persons else 1}
+        check(pair, source, build(random, pair.first.types), random, tmp_path, **terms)

@@ -98,6 +98,12 @@ MODELS: dict[str, tuple[Callable[[tuple[Any, Any]], Any], bool]] = {
         ),
         False,
     ),
+    "logistic, added rows": (
+        lambda c: expost.LogisticRegression(
+            epsilon=1, regularization=0.1, classes=c, bounds=_BOX, rows=ROWS, simulation_seed=1
+        ),
+        False,
+    ),
     "sgd": (
         lambda c: expost.SGDClassifier(epsilon=1, classes=c, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1),
         True,
@@ -113,8 +119,21 @@ REGRESSIONS: dict[str, tuple[Callable[[], Any], bool]] = {
         lambda: expost.Ridge(excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_BOX, simulation_seed=1),
         False,
     ),
+    "ridge, added rows": (
+        lambda: expost.Ridge(
+            excess_risk=0.3, max_epsilon=50, regularization=0.5, bounds=_BOX, rows=ROWS, simulation_seed=1
+        ),
+        False,
+    ),
+    "ridge, certificate, added rows": (
+        lambda: expost.Ridge(
+            method="certificate", epsilon=5, regularization=0.5, bounds=_BOX, rows=ROWS, simulation_seed=1
+        ),
+        True,
+    ),
     "sgd": (lambda: expost.SGDRegressor(epsilon=1, rows=ROWS, steps=3, bounds=_BOX, simulation_seed=1), True),
 }
+ADDED = ("sgd", "logistic, added rows", "ridge, added rows", "ridge, certificate, added rows")
 _BOX = [(0.0, 1.0), (-1.0, 2.0)]
 
 
@@ -146,7 +165,7 @@ def test_one_odd_row_of_a_frame_changes_one_row_of_a_classifier(model: str, labe
     label, classes, odd_labels = LABELS[labelled]
     for number, (frame, odd) in enumerate(list(FRAMES.values()) * max(1, PAIRS // 4)):
         random = np.random.default_rng([number, sum(map(ord, model + labelled))])
-        tables = _neighbours(random, odd, odd_labels, classes, fewer=model == "sgd")
+        tables = _neighbours(random, odd, odd_labels, classes, fewer=model in ADDED)
         built = [(frame(rows), label(labels)) for rows, labels in tables]
         first, second = ((lambda bits, given=given: make(classes).fit(*given)) for given in built)
         assert_one_number_differs(first, second, distances=distances)
@@ -159,7 +178,7 @@ def test_one_odd_row_of_a_frame_changes_one_row_of_a_regression(model: str, fram
     frame, odd = FRAMES[framed]
     for number in range(PAIRS):
         random = np.random.default_rng([number, sum(map(ord, model + framed))])
-        tables = _neighbours(random, odd, ODDER, (0.0, 1.0), fewer=model == "sgd")
+        tables = _neighbours(random, odd, ODDER, (0.0, 1.0), fewer=model in ADDED)
         built = [(frame(rows), _vector(labels)) for rows, labels in tables]
         first, second = ((lambda bits, given=given: make().fit(*given)) for given in built)
         assert_one_number_differs(first, second, distances=distances)

@@ -93,7 +93,7 @@ def test_a_replaced_row_moves_the_explained_share_by_at_most_its_sensitivity(goa
 @pytest.mark.parametrize("reach", [0.0, 1.0, 2.5])
 def test_a_replaced_row_moves_the_residual_sum_by_at_most_its_sensitivity(reach: float) -> None:
     for seed, ball in enumerate(BALLS):
-        check = ResidualCheck(np.full(ball.dimension, 4.0), reach, ball.norm, leash=1.5)
+        check = ResidualCheck(np.full(ball.dimension, 4.0), reach, ball, leash=1.5)
         for first, second in _pairs(seed, ball.width):
             one, other = (check._seal_contributions(_unit_rows(table, ball)) for table in (first, second))
             assert abs(int(unseal(one)) - int(unseal(other))) <= one.sensitivity.amount

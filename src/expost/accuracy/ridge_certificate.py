@@ -22,6 +22,7 @@ __all__ = [
     "NoiseBound",
     "SquaredErrorCertificate",
     "acceptance",
+    "cells_for",
     "is_short",
     "largest_scale",
     "log_chance",
@@ -30,6 +31,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 _MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the noisy curvature, instead of the penalty, bounds the curvature
+_SHRINKAGE = 0.3  # of the noise, added to the penalty: the best part on the tables measured (docs/models.md)
 _WEIGHTS = np.concatenate([[0.0], np.geomspace(1e-8, 1e2, 60)])  # of length against residual in the search for theta
 _PENALTIES = np.geomspace(1e-3, 1e3, 61)  # in units of the noise
 
@@ -96,6 +98,24 @@ class ExcessRiskCertificate:
             if bounds[index] < best.bound:
                 best = CertifiedCoefficients(thetas[index], float(bounds[index]))
         return CertifiedCoefficients(vectors @ best.theta, best.bound)
+
+    def shrink(self, gram: Floats, cross: Floats, *, scale: float) -> CertifiedCoefficients:
+        """Return ridge coefficients whose penalty grows with the noise, and the bound for them.
+
+        Coefficients of the lowest bound are too careful where no bound is asked for: they protect against the worst
+        noise. These predict better, and their bound is a little higher.
+        """
+        values, vectors = np.linalg.eigh(gram)
+        turned, slack = vectors.T @ cross, self.envelope.matrix * scale
+        theta = turned / (np.maximum(values, 0.0) + self.penalty + _SHRINKAGE * slack)
+        residual = ((values + self.penalty) * theta - turned) ** 2
+        noise = scale * float(self.envelope.reach(np.array([np.linalg.norm(theta)]))[0])
+        bounds = [math.inf]
+        for mix in _MIXES:
+            certain = mix * (values + self.penalty - slack) + (1 - mix) * self.penalty
+            if certain.min() > 0:
+                bounds.append((math.sqrt((residual / certain).sum()) + noise / math.sqrt(certain.min())) ** 2 / 2)
+        return CertifiedCoefficients(vectors @ theta, min(bounds))
 
 
 @dataclass(frozen=True)
@@ -170,6 +190,24 @@ CLIMB_COST = 1.28
 """What a remainder of zero costs on average, in units of the first rung."""
 CELLS = np.concatenate([np.linspace(0.98, 0.31, 34), np.geomspace(0.3, 1e-4, 86)])
 """Probabilities that cut a law into cells: what lies in one is bounded by what lies at its end."""
+_RAREST, _RARE_CELLS = (
+    3e-9,
+    12,
+)  # quantiles a hundred times rarer are known; and cells per factor of ten below the usual ones
+
+
+def cells_for(failure_probability: float) -> Floats:
+    """Return cells fine enough for a failure probability: the last one has to be a small part of it.
+
+    >>> cells_for(0.1)[-1], cells_for(1e-6)[-1]
+    (np.float64(0.0001), np.float64(3e-09))
+    """
+    last = max(1e-3 * failure_probability, _RAREST)
+    if last >= CELLS[-1]:
+        return CELLS
+    count = math.ceil(_RARE_CELLS * math.log10(CELLS[-1] / last)) + 1
+    rare = np.geomspace(CELLS[-1], last, count)
+    return np.concatenate([CELLS, rare[1:-1], [last]])
 
 
 def acceptance(remainder: Floats, *, grain: float = 0.0) -> Floats:
@@ -217,20 +255,20 @@ _JUMPS = np.array(
 
 
 def largest_scale(
-    limits: Floats, failure_probability: Fraction, *, grid: float, precision: float = 1e-6
+    limits: Floats, failure_probability: Fraction, *, grid: float, precision: float = 1e-6, cells: Floats = CELLS
 ) -> float | None:
     """Return the noise of the first rung with which a remainder above its limit is accepted this rarely.
 
-    The limit is what a part known in law leaves: it is below ``limits`` with at most the probabilities ``CELLS``.
+    The limit is what a part known in law leaves: it is below ``limits`` with at most the probabilities ``cells``.
     Remainders are sums on the ``grid``, and may depend on the limit in any way. The result is at most ``precision`` too
     small; None if no noise is small enough.
     """
-    weights = -np.diff(CELLS, prepend=1.0)
+    weights = -np.diff(cells, prepend=1.0)
     last = float(REMAINDER_RATIO) ** (len(THRESHOLDS) - 1)
 
     def failure(scale: float) -> float:
-        cells = acceptance(limits / scale, grain=grid * last / scale)
-        return float(weights @ cells) + float(CELLS[-1])
+        accepted = acceptance(limits / scale, grain=grid * last / scale)
+        return float(weights @ accepted) + float(cells[-1])
 
     low, high = grid * last * 1e3, max(float(limits.max()), grid * last * 2e3)
     if failure(low) > failure_probability:

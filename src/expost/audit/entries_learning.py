@@ -56,7 +56,7 @@ def entries() -> Iterable[AuditEntry]:
     fits = {
         "TiltedRisk": (_tilted_risk, TILTS),
         "ResidualCheck": (_residual_check, PATHS),
-        "TiltedClassifier": (_classifier_pairs, TILTS),
+        "TiltedClassifier": (lambda: (*_classifier_pairs(), *_counted_pairs()), TILTS),
         "TiltedRidge": (_tilted_ridge, (*TILTS, *PATHS)),
         "CertifiedRidge": (_certified_ridge, PATHS),
         "GaussianRidge": (_gaussian_ridge, GAUSSIAN_PATH),
@@ -69,8 +69,13 @@ def entries() -> Iterable[AuditEntry]:
         "TestedFit": (_tested_pairs, (*TILTS, *REDUCED)),
         "MonotoneFit": (_monotone_pairs, (*TILTS, *REDUCED)),
     }
+    # The count of a fit is a gradual release, attacked on its own; the fit after it runs the same code.
+    also = {"TiltedClassifier": ("expost.models.linear.CountedFit",)}
     return (
-        *(AuditEntry(f"expost.models.linear.{name}", pairs, noise=noise) for name, (pairs, noise) in fits.items()),
+        *(
+            AuditEntry(f"expost.models.linear.{name}", pairs, noise=noise, also=also.get(name, ()))
+            for name, (pairs, noise) in fits.items()
+        ),
         AuditEntry("expost.accuracy.black_box.BlackBoxLadder", _black_box, noise=_COIN),
     )
 
@@ -201,6 +206,14 @@ def _monotone_pairs() -> Sequence[Pair]:
         _last_tests_pair("its first test", sharp._rule, [0, 0, 0], [1, 0, 0]),
         request_pair("a row is removed", few, right=fewer),
     )
+
+
+def _counted_pairs() -> Sequence[Pair]:
+    """Attack the count and the fit together when a row is removed."""
+    problem = replace(_make_problem(epsilon=1.0), rows=0, neighbours=linear.ADDED_ROWS)
+    request = linear.CountedFit(problem, lambda counted: linear.TiltedClassifier(counted, LogisticLoss(), _SIGNS))
+    fewer = _LEFT[0][1:], _LEFT[1][1:]
+    return (request_pair("a row is removed", request, right=fewer),)
 
 
 # ------------------------------------------------------------------------------------------------ noisy moments
@@ -360,7 +373,7 @@ def _black_box() -> Sequence[Pair]:
 
 def _residual_check() -> Sequence[Pair]:
     """Attack with one row that exceeds the reach as far as it can, and on the other side not at all."""
-    check = linear.ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, leash=3.0)
+    check = linear.ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2), leash=3.0)
     cap = Fraction(4)
 
     def run_check(rows: UnitRows, bits: BitSource) -> Outcomes:

@@ -40,6 +40,7 @@ def entries() -> Iterable[AuditEntry]:
         _selection_entry("ExponentialMechanism", partial(_selection_laws, laws.choice_law)),
         _selection_entry("PermuteAndFlip", partial(_selection_laws, laws.permute_and_flip_law)),
         _selection_entry("NoisyMax", _noisy_max_laws),
+        AuditEntry("expost.noise.TopSelection", _top_pairs, _top_laws, noise=CHOICES),
         AuditEntry("expost.noise.ExponentialQuantile", _exponential_quantile, noise=RECORDS),
         AuditEntry("expost.noise.RandomizedResponse", _response_pairs, _response_laws, noise=RESPONSE),
         AuditEntry("expost.noise.SmoothNoise", _smooth_noise, noise=SMOOTH),
@@ -132,6 +133,39 @@ def _selection_laws(law: Callable[..., dict[Any, Fraction]]) -> Sequence[LawPair
         build_pair("two candidates swap", (1, 0), (0, 1), 2),
         build_pair("one falls, four rise", (2, 1, 1, 1, 1), (1, 2, 2, 2, 2), 2),
         build_pair("monotone: one of six rises", (0,) * 6, (1, 0, 0, 0, 0, 0), 1),
+    )
+
+
+def _top_pairs() -> Sequence[Pair]:
+    one, both = (noise.TopSelection(Fraction(2), picks=picks) for picks in (1, 2))
+    scores = Sensitivity(1, Norm.LINF)
+
+    def ask_first(exact: object, runs: int, bits: BitSource) -> Outcomes:
+        # Which of the others was picked says nothing more, and would spread the outcomes thin.
+        return Outcomes.of((one.simulate(exact, scores, runs=runs, bits=bits)[:, 0] == 0).astype(float))
+
+    return (
+        _build_pair(both, "two of three, one falls", [1, 0, 0], [0, 1, 1], scores),
+        Pair.of("one of many falls, the others rise", one.guarantee, ask_first, [1] + [0] * 30, [0] + [1] * 30),
+    )
+
+
+def _top_laws() -> Sequence[LawPair]:
+    a = Fraction(3, 5)
+
+    def build_law(scores: Sequence[int]) -> Law:
+        chances: dict[Any, Fraction] = {}
+        for first, p in laws.permute_and_flip_law([max(scores) - each for each in scores], a).items():
+            left = [index for index in range(len(scores)) if index != first]
+            best = max(scores[index] for index in left)
+            for place, q in laws.permute_and_flip_law([best - scores[index] for index in left], a).items():
+                chances[first, left[place]] = p * q
+        return Law(chances)
+
+    # Two rounds, in each of which a gap can move by two.
+    return (
+        LawPair("two of three, one falls", build_law((1, 0, 0)), build_law((0, 1, 1)), ratio=a**-4),
+        LawPair("two of four swap", build_law((1, 1, 0, 0)), build_law((0, 0, 1, 1)), ratio=a**-4),
     )
 
 

@@ -21,6 +21,7 @@ It repeats only what the caller typed: never data, counts, bounds found in data,
 from __future__ import annotations
 
 import functools
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class ExpostError(Exception):
     """
 
     code: ClassVar[str] = "error"
-    cost: ClassVar[str] = "unknown"
+    cost: str = "unknown"
     exit_code: ClassVar[int] = 1
 
 
@@ -192,6 +193,9 @@ class TargetNotMet(ExpostError):
         # Stopping by hand is not a failure of the ladder, and a higher cap would not help.
         if "not reserved" in receipt.terms:
             reason = f"{receipt.terms['not reserved']}. Wait for the others, or ask for less accuracy"
+        if "ended" in receipt.terms:
+            reached = "" if receipt.achieved is None else f"; the model reaches {receipt.achieved:.3g}"
+            reason = f"{receipt.terms['ended']}{reached} for {receipt.bill}. Ask for less, or raise max_epsilon"
         if "stopped" in receipt.terms:
             reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
         return cls(f"Expected {receipt.target}, got {reason}.", release)
@@ -238,6 +242,8 @@ class TableChanged(EngineFailed):
 class ReleaseOvertaken(EngineFailed):
     """Another session refined the same answer first, again and again. What was drawn is discarded and not charged.
 
+    Only what the stages of a hold have shown stays charged (``spent``, an epsilon).
+
     >>> ReleaseOvertaken().cost
     'nothing spent'
     """
@@ -245,11 +251,14 @@ class ReleaseOvertaken(EngineFailed):
     code = "release_overtaken"
     cost = "nothing spent"
 
-    def __init__(self) -> None:
+    def __init__(self, spent: Fraction = Fraction(0)) -> None:
         super().__init__("Another session refined this answer at the same time", do="Ask again")
+        self.spent = spent
+        if spent:
+            self.cost = f"epsilon {float(spent):.4g} spent for the stages that were reserved"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
+        return type(self), (self.spent,)
 
 
 class LedgerUnsound(_Sentence):

@@ -15,7 +15,7 @@ from expost.data.axis import Axis, Categories, FoundKeys
 from expost.data.bounding import Limits
 from expost.data.canonical_cell import Kind
 from expost.data.clamp import Clamp
-from expost.data.engines.engine import Engine
+from expost.data.engines.engine import CanonicalEngine, Engine
 from expost.data.evaluation import evaluate, evaluate_filter
 from expost.data.exact_total import exact_sums, find_keys, rows_per_cell, single_steps
 from expost.data.expression import ColumnName, Expression, col
@@ -58,6 +58,11 @@ class MeasuredTable:
             raise InvalidRequest("Expected a column name or an expression", got=column, do='Pass "age" or col("age")')
         kind_of(expression, self.schema, self._derived)
         return expression
+
+    def stored_field(self, column: str) -> pa.Field | None:
+        """Return a column's type and metadata as the source stores it, None for a derived column. Both are public."""
+        schema = self._engine.stored_schema if isinstance(self._engine, CanonicalEngine) else self._engine.schema
+        return None if column in self._derived else schema.field(column)
 
     def condition(self, condition: Expression | str | None) -> Expression | None:
         """Return a filter as an expression after checking it."""

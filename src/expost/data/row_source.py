@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from expost.core import InvalidRequest, TableChanged
+from expost.core import Adjacency, InvalidRequest, TableChanged, Unit
 from expost.core.argument import check_unmasked
 from expost.data.canonical_cell import Kind, canonical_column, float_cells
 from expost.data.dataset import Dataset
@@ -26,7 +26,9 @@ __all__ = [
     "RowSource",
     "column_names",
     "cut_spans",
+    "feature_columns",
     "plain_numbers",
+    "read_batch",
     "read_rows",
     "split_rows",
     "typed_column",
@@ -55,6 +57,15 @@ class RowSource:
     names: tuple[str, ...] | None
     read: Callable[[], Iterator[tuple[Any, Any]]]
     fixed: bool = False
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    unit: Unit = Unit()
+    rows_per_unit: int = 1
+    """The most rows that a reading has of one unit; ``rows`` are then units, and ``weigh`` gives each its weight."""
+
+    @property
+    def size_is_private(self) -> bool:
+        """Return whether no number of rows is public, not even a declared one: ``rows`` is 0 then."""
+        return self.rows == 0
 
     def map_targets(self, change: Callable[[Any], Any]) -> RowSource:
         """Return the same rows with ``change`` applied to their targets."""
@@ -74,7 +85,7 @@ class KeyedRows(RowSource):
     @classmethod
     def of(cls, source: RowSource, key: bytes) -> KeyedRows:
         """Return the same rows with a key."""
-        return cls(source.rows, source.width, source.names, source.read, source.fixed, key)
+        return cls(**{each.name: getattr(source, each.name) for each in fields(source)}, key=key)
 
 
 def split_rows(source: KeyedRows, every: int) -> tuple[RowSource, RowSource]:
@@ -112,7 +123,7 @@ def split_rows(source: KeyedRows, every: int) -> tuple[RowSource, RowSource]:
             if reading.mark != census.mark:
                 raise TableChanged()
 
-        return RowSource(source.rows, source.width, source.names, read, True)
+        return RowSource(source.rows, source.width, source.names, read, True, source.adjacency)
 
     return make_part(False), make_part(True)
 
@@ -152,13 +163,7 @@ def _read_dataset(
     dataset: Dataset, target: Any, chosen: tuple[str, ...] | None, declared_rows: int | None, classes: Any
 ) -> RowSource:
     """Open the rows of a dataset; nothing is read yet."""
-    if not isinstance(target, str):
-        raise InvalidRequest("Expected the name of the target column with a Dataset", got=target, do="Pass y='name'")
-    dataset.schema.kind(target)
-    names = chosen or tuple(name for name in dataset.schema if name != target and dataset.schema.kind(name).is_number)
-    for name in names:
-        if name == target or not dataset.schema.kind(name).is_number:
-            raise InvalidRequest("Expected features that are numbers, target excluded", got=name, do="Leave it out")
+    names = feature_columns(dataset, target, chosen)
     if declared_rows is not None:
         rows = declared_rows
         if dataset.adjacency.public_size or dataset.filtered or not dataset.unit.is_row:
@@ -177,14 +182,34 @@ def _read_dataset(
     def read() -> Iterator[tuple[Any, Any]]:
         left: float = rows if declared_rows is None else math.inf
         for batch in dataset.batches([*names, target]):
-            table = np.column_stack([float_cells(batch.column(name)) for name in names])
-            labels = _read_targets(batch.column(target), classes)
+            table, labels = read_batch(batch, names, target, classes)
             kept = int(min(len(labels), left))
             for start, stop in cut_spans(kept, len(names)):
                 yield table[start:stop], labels[start:stop]
             left -= kept
 
-    return RowSource(rows, len(names), names, read)
+    return RowSource(rows, len(names), names, read, adjacency=dataset.adjacency)
+
+
+def feature_columns(dataset: Dataset, target: Any, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the feature columns of a dataset, by default every numeric column but the target and the unit."""
+    if not isinstance(target, str):
+        raise InvalidRequest("Expected the name of the target column with a Dataset", got=target, do="Pass y='name'")
+    dataset.schema.kind(target)
+    taken = {target, dataset.unit.column, dataset.unit.time_column}
+    names = chosen or tuple(
+        name for name in dataset.schema if name not in taken and dataset.schema.kind(name).is_number
+    )
+    for name in names:
+        if name == target or not dataset.schema.kind(name).is_number:
+            raise InvalidRequest("Expected features that are numbers, target excluded", got=name, do="Leave it out")
+    return names
+
+
+def read_batch(batch: pa.RecordBatch, names: tuple[str, ...], target: str, classes: Any) -> tuple[Any, Any]:
+    """Return the features and the targets of a batch."""
+    table = np.column_stack([float_cells(batch.column(name)) for name in names])
+    return table, _read_targets(batch.column(target), classes)
 
 
 def cut_spans(rows: int, width: int) -> Iterable[tuple[int, int]]:

@@ -48,6 +48,7 @@ class MomentLayout:
     with_sum: bool = False
     full: bool = False
     coarse: int = 0
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     @property
     def size(self) -> int:
@@ -70,7 +71,7 @@ class MomentLayout:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """The most that replacing one row can move the vector in the 1-norm (docs/proofs/moments.md)."""
+        """The most that one row can move the vector in the 1-norm (docs/proofs/moments.md)."""
         width = self.ball.dimension
         root = math.isqrt(width)
         # The largest 1-norm of a row in the ball: 1, or the square root of the dimension, rounded up.
@@ -89,10 +90,13 @@ class MomentLayout:
             length * (1 + abs(other)) + self.with_square * (1 - other**2) + self.with_sum * (1 - other)
             for other in others
         ]
-        exact = (2 * length**2 + max(rest)) * 4**GRID_BITS
+        moved = 2 * length**2 + max(rest)
+        if not self.adjacency.public_size:  # added or removed: one row's own entries, largest for a target of 1
+            moved = length**2 + length + self.with_square + self.with_sum
+        exact = moved * 4**GRID_BITS
         # Rounding moves each coordinate of either neighbour by at most half a unit.
         rounded = exact / 2**self.coarse + self.size if self.coarse else exact
-        return Sensitivity(rounded, Norm.L1, Adjacency.REPLACE_ONE)
+        return Sensitivity(rounded, Norm.L1, self.adjacency)
 
     def measure(self, rows: UnitRows) -> Sealed:
         """Sum exactly and seal. The sums do not depend on the order or the chunks of the rows."""
@@ -105,7 +109,7 @@ class MomentLayout:
         total = total + part
         if self.coarse:
             total = (total + (1 << (self.coarse - 1))) >> self.coarse
-        return Sealed(_narrow_sums(total, 2 * rows.rows), self.sensitivity)
+        return Sealed(_narrow_sums(total, 2 * rows.rows, self.adjacency), self.sensitivity)
 
     def _sum_chunk(self, features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
         """Sum the moments of one chunk."""
@@ -146,10 +150,16 @@ class EuclideanLayout:
     """The moments x x' and x y laid out for Euclidean sensitivity: diagonal and x y times 5, off-diagonal times 7.
 
     5 : 7 stands for 1 : sqrt(2), so the squared length is at most 25 times that of (x x', x y); replacing one row moves
-    that by at most sqrt(9/2) (docs/proofs/gaussian-ridge.md).
+    that by at most sqrt(9/2), adding or removing one by at most sqrt(2) (docs/proofs/gaussian-ridge.md).
     """
 
     ball: UnitBall
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    def squared_distance(self) -> Fraction:
+        """How far one row can move (x x', x y), squared, in the Euclidean norm."""
+        return Fraction(9, 2) if self.adjacency.public_size else Fraction(2)
 
     @property
     def size(self) -> int:
@@ -158,8 +168,8 @@ class EuclideanLayout:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """The most that replacing one row of Euclidean norm at most 1 can move the vector in the Euclidean norm."""
-        return Sensitivity.from_square(Fraction(9, 2) * 25 * 16**GRID_BITS, adjacency=Adjacency.REPLACE_ONE)
+        """The most that one row of Euclidean norm at most 1 can move the vector in the Euclidean norm."""
+        return Sensitivity.from_square(self.squared_distance * 25 * 16**GRID_BITS, adjacency=self.adjacency)
 
     def measure(self, rows: UnitRows) -> Sealed:
         """Sum exactly with the weights and seal."""
@@ -168,7 +178,8 @@ class EuclideanLayout:
             gram = features.T @ features
             row, column = np.triu_indices(self.ball.dimension)
             total = total + np.concatenate([gram[row, column], target @ features]).astype(np.int64)
-        return Sealed(_narrow_sums(total * self._entry_weights().astype(object), 7 * rows.rows), self.sensitivity)
+        weighted = total * self._entry_weights().astype(object)
+        return Sealed(_narrow_sums(weighted, 7 * rows.rows, self.adjacency), self.sensitivity)
 
     def _entry_weights(self) -> NDArray[np.int64]:
         row, column = np.triu_indices(self.ball.dimension)
@@ -183,10 +194,10 @@ class EuclideanLayout:
         return Moments(gram + np.triu(gram, 1).T, means[-width:])
 
 
-def measure_least_curvature(rows: UnitRows) -> Sealed:
+def measure_least_curvature(rows: UnitRows, *, adjacency: Adjacency = Adjacency.REPLACE_ONE, crowd: int = 1) -> Sealed:
     """Seal the smallest eigenvalue of the sum of x x' on the grid, for rows no longer than 1.
 
-    Replacing one row adds x x' - z z', whose eigenvalues lie in [-1, 1], so no eigenvalue moves by more than 1 (Weyl). The
+    Float errors are bounded for ``crowd`` times the public number of rows. Replacing one row adds x x' - z z', whose eigenvalues lie in [-1, 1], so no eigenvalue moves by more than 1 (Weyl). The
     sensitivity includes the float error of the eigenvalues and the rounding, on both sides.
     """
     width = rows.ball.dimension
@@ -195,11 +206,17 @@ def measure_least_curvature(rows: UnitRows) -> Sealed:
         total = total + (features.T @ features).astype(np.int64)
     least = float(np.linalg.eigvalsh(total.astype(np.float64) * _UNIT)[0])
     # Backward stable: an error of a few p^2 roundoff units of the norm, which is at most the number of rows.
-    error = math.ceil(64 * width**2 * rows.rows * 2.0 ** (GRID_BITS - 53))
+    error = math.ceil(64 * width**2 * crowd * rows.rows * 2.0 ** (GRID_BITS - 53))
     units = 2**GRID_BITS + 2 * error + 1
-    return Sealed(round(least * 2**GRID_BITS), Sensitivity(units, Norm.L2, Adjacency.REPLACE_ONE))
+    return Sealed(round(least * 2**GRID_BITS), Sensitivity(units, Norm.L2, adjacency))
 
 
-def _narrow_sums(total: NDArray[Any], weight: int) -> NDArray[Any]:
-    """Convert sums to int64 if that many products of grid numbers (a public count) cannot leave 62 bits."""
+def _narrow_sums(total: NDArray[Any], weight: int, adjacency: Adjacency) -> NDArray[Any]:
+    """Convert sums to int64 if that many products of grid numbers (a public count) cannot leave 62 bits.
+
+    Where the number of rows is private sums are cut to 62 bits instead. Cutting moves no two sums further apart.
+    """
+    if not adjacency.public_size:
+        largest = 1 << 62
+        return np.asarray(np.minimum(np.maximum(total, -largest), largest), np.int64)
     return total.astype(np.int64) if weight * 4**GRID_BITS < 1 << 62 else total

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expost.core import Norm, TableChanged
+from expost.data.person_rows import PersonRows
 from expost.data.row_identity import Mark, RowIdentity
 from expost.data.row_source import CHUNK_ROWS, RowSource, plain_numbers
+from expost.data.unit_share import WEIGHT_GRID
 
 __all__ = ["GRID_BITS", "UnitBall", "UnitRows", "grid_numbers", "summation_error"]
 
@@ -24,6 +26,7 @@ _CACHED_VALUES = 1 << 24  # gridded rows up to this size are kept between passes
 
 Floats = NDArray[np.float64]
 Chunk = tuple[Floats, Floats]
+WeightedChunk = tuple[Floats, Floats, Floats | None]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,32 @@ class UnitBall:
         if not self.intercept:
             return 1.0
         return 0.5 if self.norm is Norm.L1 else 0.7071  # below 1/sqrt(2), so that the norm stays within 1
+
+    @property
+    def squared_length(self) -> float:
+        """The largest squared Euclidean length of a row in the ball, the constant column included.
+
+        Within column bounds entries lie between 0 and shrinkage / bound: rows fill a box, not the ball around it.
+        """
+        longest = 1.0
+        if self.lows is not None:
+            # A sum of squares is at most the largest entry times the sum, and at most width times its square.
+            longest = min(longest, self.width / self.bound**2)
+            if self.norm is Norm.L1:
+                longest = min(longest, 1 / self.bound) if self.bound > 1 else longest
+        return (longest + self.intercept) * self.shrinkage**2
+
+    def furthest_score(self, theta: Floats) -> float:
+        """Return the largest |row . theta| of a row in the ball: the support function of the public set of rows."""
+        weights = theta[: self.width]
+        rows = float(np.abs(weights).max(initial=0.0) if self.norm is Norm.L1 else np.linalg.norm(weights))
+        highest, lowest = rows, -rows
+        if self.lows is not None:
+            entry = 1 / self.bound
+            highest = min(rows, entry * float(np.maximum(weights, 0.0).sum()))
+            lowest = max(-rows, entry * float(np.minimum(weights, 0.0).sum()))
+        constant = float(theta[self.width]) if self.intercept else 0.0
+        return self.shrinkage * max(abs(highest + constant), abs(lowest + constant))
 
     def scale_rows(self, raw: Any) -> Floats:
         """Return the rows in the unit ball. Missing values count as zero (or as the column's lower bound)."""
@@ -99,10 +128,12 @@ class UnitRows:
     grows.
     """
 
-    def __init__(self, source: RowSource, ball: UnitBall, grid_target: Callable[[Any], Floats]) -> None:
+    def __init__(
+        self, source: RowSource, ball: UnitBall, grid_target: Callable[[Any], Floats], *, secret: bytes = b""
+    ) -> None:
         self.rows, self.ball = source.rows, ball
-        self._source, self._grid_target = source, grid_target
-        self._cache: list[Chunk] | None = None
+        self._source, self._grid_target, self._secret = source, grid_target, secret
+        self._cache: list[WeightedChunk] | None = None
         # The key draws no noise. It only keeps an author of rows from choosing rows with a given checksum.
         self._identity = None if source.fixed else RowIdentity(os.urandom(32))
         self._mark: Mark | None = None
@@ -112,24 +143,48 @@ class UnitRows:
 
         The order may differ between readings. A reading with other rows than the first one raises ``TableChanged``.
         """
+        return ((features, target) for features, target, _ in self.weighted_chunks())
+
+    def weighted_chunks(self) -> Iterator[WeightedChunk]:
+        """Yield all rows as ``chunks`` does, with the weights of persons' rows; None where a row is a person."""
         if self._cache is not None:
             yield from self._cache
             return
-        keep = self.rows * self.ball.dimension <= _CACHED_VALUES
-        kept: list[Chunk] = []
+        keep = 0 < self.rows * self.ball.dimension <= _CACHED_VALUES  # not where rows are only counted
+        kept: list[WeightedChunk] = []
         mark = Mark()
-        for features, target in self._source.read():
-            chunk = self.ball.grid_rows(features), self._grid_target(target)
+        for features, target, weights in self._read_source():
+            chunk = self.ball.grid_rows(features), self._grid_target(target), weights
             if keep:
                 kept.append(chunk)
             elif self._identity is not None:
-                mark = mark.with_names(self._identity.name_rows(chunk))
+                mark = mark.with_names(self._identity.name_rows(chunk[:2]))
             yield chunk
         if keep:
             self._cache = kept
         elif self._mark is not None and self._mark != mark:
             raise TableChanged()
         self._mark = mark
+
+    def _read_source(self) -> Iterator[tuple[Any, Any, Floats | None]]:
+        if isinstance(self._source, PersonRows):
+            return self._source.read_weighted(self._secret)
+        return ((features, target, None) for features, target in self._source.read())
+
+    def count_units(self) -> int:
+        """Return the exact number of rows, or of persons. SECRET."""
+        # Weights are whole multiples of 1 / WEIGHT_GRID, and those of a person add up to 1 or a little less. So one person
+        # moves the sum by at most 1, and the sum rounded up by at most 1. Parts of it must not be rounded: the rows of a
+        # person may lie in many chunks.
+        total = sum(
+            len(target) * WEIGHT_GRID if weights is None else int(np.rint(weights * WEIGHT_GRID).sum())
+            for _, target, weights in self.weighted_chunks()
+        )
+        return -(-total // WEIGHT_GRID)
+
+    def scale_to_weights(self) -> UnitRows:
+        """Return rows and targets times the roots of their weights, so that sums of products are weighted sums."""
+        return _RootedRows(self)
 
     def map_targets(self, change: Callable[[Floats], Floats]) -> UnitRows:
         """Return the same rows with ``change`` applied to their targets; both share one cache."""
@@ -146,11 +201,27 @@ class _MappedRows(UnitRows):
     """Rows whose targets are computed from those of other rows."""
 
     def __init__(self, base: UnitRows, change: Callable[[Floats], Floats]) -> None:
-        super().__init__(base._source, base.ball, base._grid_target)
+        super().__init__(base._source, base.ball, base._grid_target, secret=base._secret)
         self._base, self._change = base, change
 
-    def chunks(self) -> Iterator[Chunk]:
-        return ((features, self._change(target)) for features, target in self._base.chunks())
+    def weighted_chunks(self) -> Iterator[WeightedChunk]:
+        return ((features, self._change(target), weight) for features, target, weight in self._base.weighted_chunks())
+
+
+class _RootedRows(UnitRows):
+    """Rows and targets scaled by the roots of the weights, cut to the grid toward zero."""
+
+    def __init__(self, base: UnitRows) -> None:
+        super().__init__(base._source, base.ball, base._grid_target, secret=base._secret)
+        self._base = base
+
+    def weighted_chunks(self) -> Iterator[WeightedChunk]:
+        for features, target, weights in self._base.weighted_chunks():
+            # Rounded down: squares of the scaled numbers never exceed the weighted squares.
+            root = None if weights is None else np.nextafter(np.sqrt(weights), 0.0)
+            if root is not None:
+                features, target = np.trunc(features * root[:, None]), np.trunc(target * root)
+            yield features, target, None
 
 
 def grid_numbers(bound: float) -> Callable[[Any], Floats]:

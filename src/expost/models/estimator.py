@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from threadpoolctl import ThreadpoolController
 
 from expost.answer import answer
-from expost.core import Adjacency, InvalidRequest, Plan, PlanContext, Query, Receipt, Release, Unit
+from expost.core import Adjacency, InvalidRequest, Plan, PlanContext, Query, Receipt, Release, TargetNotMet, Unit
 from expost.core.argument import check_unmasked
 from expost.data import Dataset
 from expost.data.canonical_cell import canonical_column, float_cells
@@ -28,6 +28,9 @@ from expost.data.row_source import column_names, plain_numbers, typed_column
 from expost.data.table_schema import Schema
 from expost.ledger import Protected
 from expost.ledger.opening import open_ledger_for
+from expost.models.fit_record import FitRecord, describe_columns
+from expost.models.model_card import ModelCard, describe_model
+from expost.models.plain_state import read_plain_state, write_plain_state
 from expost.noise import BitSource, SeededBits, system_bits
 
 __all__ = [
@@ -80,6 +83,7 @@ _TABLE_ACCOUNT = "dataset:table"
 _TEXT = ("String", "Categorical", "Enum", "Object")  # polars's names
 _LARGEST = 1e150  # squares of numbers within it are finite
 _SHOWN = 5
+_UNCOUNTED = FitRecord()  # the fits of this process without a ledger
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             Ignored; the models contain no other estimators.
         """
         return {name: self.__dict__[name] for name in self._get_param_names()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is stored: arguments as they are, fitted attributes as plain values that skops can load."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: write_plain_state(each) if "_" in (name[0], name[-1]) else each for name, each in state.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({name: read_plain_state(each) for name, each in state.items()})
 
     # Reading tables ---------------------------------------------------------------------------------------------------
 
@@ -226,13 +238,24 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _payment_terms(self, account: str) -> dict[str, Any]:
         """Return the ledger, the randomness and the run that the arguments name, for ``pay_for_query``."""
-        terms = {"ledger": self.ledger, "account": account, "simulation_seed": self.simulation_seed}
-        return terms | {"adjacency": self._bill_adjacency, "run": self._answer_query, "limit": limit_threads}
+        columns = self._fitted_names or getattr(self, "n_features_in_", None)
+        terms = {"ledger": self.ledger, "account": account, "simulation_seed": self.simulation_seed, "columns": columns}
+        return terms | {
+            "adjacency": self._bill_adjacency,
+            "unit": self._bill_unit,
+            "run": self._answer_query,
+            "limit": limit_threads,
+        }
 
     @property
     def _bill_adjacency(self) -> Adjacency:
         """Return the adjacency that the bill is about, as on the receipt."""
         raise NotImplementedError
+
+    @property
+    def _bill_unit(self) -> Unit:
+        """Return the unit that the bill is about, as on the receipt."""
+        return Unit.row()
 
     _answer_query: Callable[..., Release[Any]] = staticmethod(answer)  # estimators that can resume a fit override it
 
@@ -259,6 +282,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "release_")
         return self.release_.receipt
 
+    def card(self) -> ModelCard:
+        """Return a model card: data description, what was promised, paid and reached, coefficients and limits of use."""
+        check_is_fitted(self, "release_")
+        return describe_model(self)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -276,24 +304,35 @@ def pay_for_query(
     account: str,
     simulation_seed: Any,
     adjacency: Adjacency,
+    unit: Unit | None = None,
     run: Callable[..., Release[Any]] = answer,
     limit: Callable[[], Any] = nullcontext,
+    columns: Any = None,
 ) -> Release[Any]:
     """Charge a query to an account and let ``run`` answer it; a new account is as large as the query needs.
 
-    ``limit`` is a context that keeps libraries from starting threads of their own.
+    ``unit`` is what the bill is about. ``limit`` is a context that keeps libraries from starting threads of their own.
+    ``columns`` are those of the table, by which fits without a ledger are counted.
     """
+    known = describe_columns(data) if columns is None else columns
+    counted = ledger is not None or simulation_seed is not None
     bits: BitSource = system_bits() if simulation_seed is None else SeededBits(simulation_seed)
     plan = query.plan(data, PlanContext()) if hasattr(query, "plan") else query
     opened = open_ledger_for(ledger, account, promise=plan.worst_case.promise())
     try:
-        # The unit of a model is the row: read_rows refuses datasets of another one.
-        protected = Protected(opened.root_of(account), adjacency, Unit.row())
+        protected = Protected(opened.root_of(account), adjacency, Unit.row() if unit is None else unit)
         terms: dict[str, Any] = {"ledger": opened, "accounts": (account,), "protected": protected}
         with limit():
-            return run(query, data, bits=bits, simulation=simulation_seed is not None, **terms)
+            release = run(query, data, bits=bits, simulation=simulation_seed is not None, **terms)
+    except TargetNotMet as missed:
+        if not counted:
+            _UNCOUNTED.note_fit(known, missed.receipt)
+        raise
     finally:
         opened.close()
+    if not counted:
+        _UNCOUNTED.note_fit(known, release.receipt)
+    return release
 
 
 class ScoreParameter:

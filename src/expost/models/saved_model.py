@@ -23,16 +23,18 @@ from expost.models.linear.linear_classifier import HuberSVC, LogisticRegression
 from expost.models.linear.linear_estimator import PrivateLinearModel
 from expost.models.linear.linear_fit import LinearModel, UnitReading
 from expost.models.linear.ridge import Ridge
+from expost.models.tabular.saved_table import TABLE_MODELS, restore_table_model, table_document
+from expost.models.tabular.tabular_estimator import TabularEstimator
 
 __all__ = ["load_model", "model_document", "save_model", "write_model"]
 
-SavedModel = PrivateLinearModel | PrivateGradientModel
+SavedModel = PrivateLinearModel | PrivateGradientModel | TabularEstimator
 
 _FORMAT, _OLD_FORMAT = 2, 1  # the older one does not state how rows were read
 _KINDS: dict[str, type[PrivateLinearModel] | type[PrivateGradientModel]] = {
     kind.__name__: kind for kind in (Ridge, LogisticRegression, HuberSVC, SGDClassifier, SGDRegressor)
 }
-_NAMES = f"{', '.join(list(_KINDS)[:-1])} or {list(_KINDS)[-1]}"
+_NAMES = f"{', '.join([*_KINDS, *TABLE_MODELS][:-1])} or {list(TABLE_MODELS)[-1]}"
 _OLD = (
     "This file was written by a version that did not keep how rows were read. Predictions are not clipped to the bounds "
     "of the fit, so its accuracy holds for rows within them only. Save the fitted model again."
@@ -47,7 +49,7 @@ def save_model(model: SavedModel, path: str | Path) -> None:
 
     Parameters
     ----------
-    model : Ridge, LogisticRegression, HuberSVC, SGDClassifier or SGDRegressor
+    model : Ridge, LogisticRegression, HuberSVC, SGDClassifier, SGDRegressor, Classifier or Regressor
         A fitted estimator.
     path : str or Path
         The file to write. Its folder must exist.
@@ -61,7 +63,7 @@ def save_model(model: SavedModel, path: str | Path) -> None:
     --------
     >>> save_model(Ridge(), "model.json")
     Traceback (most recent call last):
-    expost.core.errors.InvalidRequest: Expected a fitted Ridge, LogisticRegression, HuberSVC, SGDClassifier or ...
+    expost.core.errors.InvalidRequest: Expected a fitted Ridge, LogisticRegression, HuberSVC, SGDClassifier, ...
     """
     try:
         write_model(model, path)
@@ -80,11 +82,13 @@ def write_model(model: SavedModel, path: str | Path) -> None:
 
 def model_document(model: SavedModel) -> dict[str, Any]:
     """Return the content of the file."""
-    if type(model) not in _KINDS.values():
+    if type(model) not in (*_KINDS.values(), *TABLE_MODELS.values()):
         do = "Save one of these. Pickle any other estimator"
         raise InvalidRequest(f"Expected a fitted {_NAMES}", got=type(model).__name__, do=do)
     if not hasattr(model, "release_"):
         raise InvalidRequest(f"Expected a fitted {_NAMES}", do="Fit it first")
+    if isinstance(model, TabularEstimator):
+        return {"format": _FORMAT, **table_document(model)}
     released = model.release_.value
     names, classes = model._fitted_names, None
     if hasattr(model, "classes_"):
@@ -114,7 +118,7 @@ def load_model(path: str | Path) -> Any:
 
     Returns
     -------
-    Ridge, LogisticRegression, HuberSVC, SGDClassifier or SGDRegressor
+    Ridge, LogisticRegression, HuberSVC, SGDClassifier, SGDRegressor, Classifier or Regressor
         The fitted estimator, ready to predict.
 
     Raises
@@ -184,6 +188,8 @@ def _ball_fields(grid: UnitBall | FeatureGrid) -> dict[str, Any]:
 
 def _restore_model(document: dict[str, Any]) -> SavedModel:
     """Return the fitted estimator; raises one of _UNREADABLE if the document is not what save_model writes."""
+    if document["estimator"] in TABLE_MODELS:
+        return restore_table_model(document)
     kind, names, classes = _KINDS[document["estimator"]], document["features"], document["classes"]
     model: Any = kind()
     if names is not None:

@@ -14,6 +14,7 @@ from expost.noise.rising_threshold import ReducedAboveThreshold, RisingSession
 from expost.noise.selection_mechanism import ExponentialMechanism, NoisyMax, PermuteAndFlip
 from expost.noise.smooth_sensitivity import SmoothInterquartileRange, SmoothNoise, SmoothQuantile, SmoothVariance
 from expost.noise.spherical_noise import RadialLaplacePath, SphericalLaplaceMechanism, sample_spherical_laplace
+from expost.noise.top_selection import TopSelection
 
 __all__ = [
     "AboveThreshold",
@@ -44,6 +45,7 @@ __all__ = [
     "StableMode",
     "SystemBits",
     "ThresholdSession",
+    "TopSelection",
     "sample_bernoulli",
     "sample_bernoulli_exp",
     "sample_gaussian",

@@ -21,7 +21,16 @@ from expost.noise.bits import BitSource, resolve_bits
 from expost.noise.enclosure import Enclosure, bound_exp_minus, is_below
 from expost.noise.lattice import add_noise, read_integers
 
-__all__ = ["LONG", "SHORT", "SMOOTHING", "GaussianStream", "GaussianTable", "gaussian_table", "stream_variance"]
+__all__ = [
+    "LARGEST_VARIANCE",
+    "LONG",
+    "SHORT",
+    "SMOOTHING",
+    "GaussianStream",
+    "GaussianTable",
+    "gaussian_table",
+    "stream_variance",
+]
 
 SMOOTHING = 4
 """Lattice units squared by which the noise exceeds a continuous Gaussian it is a rounding of.
@@ -35,6 +44,10 @@ Noise in 32 bits stays below it too, so that the sum of the two does not wrap ar
 """
 LONG = 1 << 62
 """The same for a vector of 64-bit integers: the table's noise is far below, so the sums do not wrap around."""
+LARGEST_VARIANCE = 1 << 80
+"""Of a table: values of it stay below 2^50, and their products with cells within 64 bits."""
+LARGEST_MULTIPLIER = 1 << 24
+"""The largest noise multiplier: far above that of any useful epsilon."""
 _NARROWEST = 4  # bytes of the shortest integers that are added as they are
 _AHEAD = 1 << 19  # integers drawn at a time: the fixed cost of a call is then small
 _CELLS_PER_SIGMA = 64  # at least: with more, less is lost to slopes and more to whole numbers of entries
@@ -77,7 +90,10 @@ class GaussianTable:
     """
 
     def __init__(self, variance: int | Fraction) -> None:
-        self.variance = rational(variance, "variance")
+        exact = Fraction(variance) if isinstance(variance, int | Fraction) else rational(variance, "variance")
+        if exact > LARGEST_VARIANCE:
+            raise InvalidRequest("Expected a variance of at most 2^80", do="Choose a coarser lattice")
+        self.variance = exact
         if self.variance < _LEAST**2:
             raise InvalidRequest(f"Expected a variance of at least {_LEAST**2}", do="Use sample_gaussian")
         self._shift = max(math.isqrt(math.floor(self.variance)).bit_length() - _CELLS_PER_SIGMA.bit_length(), 0)
@@ -335,6 +351,10 @@ class GaussianStream(SingleOwner):
         if sensitivity.norm is not Norm.L2:
             raise InvalidRequest("Expected an L2 sensitivity", got=sensitivity.norm.value, do="Declare one")
         self.noise_multiplier = rational(noise_multiplier, "noise_multiplier")
+        if self.noise_multiplier > LARGEST_MULTIPLIER:
+            raise InvalidRequest(
+                "Expected a noise multiplier of at most 2^24", got=float(self.noise_multiplier), do="Lower it"
+            )
         self.sensitivity, self.size = sensitivity, size
         self.variance = stream_variance(self.noise_multiplier, sensitivity)
         self._table, self._bits = gaussian_table(self.variance), resolve_bits(bits)

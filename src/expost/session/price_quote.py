@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NoReturn, TypedDict
+from typing import Any, TypedDict
 
 from expost.core import InvalidRequest, Loss, PureLoss, Receipt, Target
 from expost.data import Expression
 from expost.stats.table_query import By
 
-__all__ = ["PriceQuote", "QuotedTerms", "capture_fit", "guess_bill", "guess_fit_bill", "public_fit_terms"]
+__all__ = ["PriceQuote", "QuotedTerms", "guess_bill", "guess_fit_bill", "public_fit_terms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +129,3 @@ def public_fit_terms(estimator: Any, public_validation: Any) -> dict[str, Any]:
         name = type(estimator).__name__
         raise InvalidRequest(f"{name} takes no public_validation", do="Leave it out, or train an SGDClassifier")
     return {"public_validation": public_validation}
-
-
-class _FitCaptured(Exception):
-    """Ends a fit once its query is known."""
-
-
-def capture_fit(
-    estimator: Any, dataset: Any, *, features: Sequence[str], target: str, **public: Any
-) -> tuple[Any, Any]:
-    """Return the query that a fit would pay for and the rows it would read; reads no row."""
-    found: list[tuple[Any, Any]] = []
-
-    def capture(query: Any, source: Any) -> NoReturn:
-        found.append((query, source))
-        raise _FitCaptured
-
-    with suppress(_FitCaptured):
-        copy.copy(estimator).fit_with(capture, dataset, features=features, target=target, **public)
-    return found[0]

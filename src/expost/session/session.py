@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import is_dataclass, replace
@@ -26,6 +27,7 @@ from expost.core import (
     as_guarantee,
     explain_arguments,
 )
+from expost.core.captured_fit import capture_fit
 from expost.core.release import draw_picture
 from expost.data import Dataset
 from expost.ledger import Ledger, LedgerHistory, Protected, open_ledger
@@ -38,7 +40,6 @@ from expost.noise.bits import resolve_randomness
 from expost.session.price_quote import (
     PriceQuote,
     QuotedTerms,
-    capture_fit,
     guess_bill,
     guess_fit_bill,
     public_fit_terms,
@@ -355,20 +356,29 @@ class Session(StatisticMethods):
         return release
 
     @explain_arguments
-    def fit(self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None) -> Any:
+    def fit(
+        self,
+        estimator: Any,
+        *,
+        features: Sequence[str] | None = None,
+        target: str | None = None,
+        public_validation: Any = None,
+    ) -> Any:
         """Fit an estimator of ``expost`` to columns of the dataset, paid from this session's accounts.
 
-        Most estimators need a public number of rows: ``adjacency="replace-one", rows=...``. Gradient descent
-        (``SGDClassifier``, ``SGDRegressor``) and ``method="absolute_loss"`` need ``adjacency="add-remove"`` instead.
+        Fits protect what the dataset protects. Where rows are added or removed their number is private: pass ``rows=``
+        to the estimator, about how many there are; linear models count them under noise, inside the bill, if it is
+        left out. With an id as unit and ``max_rows_per_unit``, ``Ridge``, ``LogisticRegression`` and ``HuberSVC`` give
+        the rows of a person one weight together.
 
         Parameters
         ----------
         estimator : estimator
             An unfitted estimator, such as ``expost.Ridge(...)``.
-        features : sequence of str
-            The feature columns.
-        target : str
-            The target column.
+        features : sequence of str, optional
+            The feature columns. ``Classifier`` and ``Regressor`` take those that their ``columns`` or the dataset declare.
+        target : str, optional
+            The target column. Only transformers without a target, such as ``expost.StandardScaler``, leave it out.
         public_validation : (array, array), optional
             Public features (in this order) and targets, for gradient descent only.
 
@@ -385,7 +395,17 @@ class Session(StatisticMethods):
             If no level under the cap was accurate enough.
         """
         if not hasattr(estimator, "fit_with"):
-            raise InvalidRequest("Expected an estimator of expost", got=estimator, do="Pass e.g. expost.Ridge(...)")
+            # A pipeline of another library reads rows without paying for them.
+            use = (
+                "expost.Pipeline([...]), whose steps are private"
+                if hasattr(estimator, "steps")
+                else "expost.Ridge(...)"
+            )
+            raise InvalidRequest("Expected an estimator of expost", got=estimator, do=f"Pass e.g. {use}")
+        if self._part is not None:
+            raise InvalidRequest(
+                "Expected a whole dataset: models are not fitted to parts of a table", do="Fit with the whole session"
+            )
         public = public_fit_terms(estimator, public_validation)
         with self._capped(estimator) as (capped, cap):
             pay = partial(self._answer_query, cap=cap)
@@ -472,11 +492,16 @@ class Session(StatisticMethods):
 
     @explain_arguments
     def _price_fit(
-        self, estimator: Any, *, features: Sequence[str], target: str, public_validation: Any = None
+        self,
+        estimator: Any,
+        *,
+        features: Sequence[str] | None = None,
+        target: str | None = None,
+        public_validation: Any = None,
     ) -> PriceQuote:
         public = public_fit_terms(estimator, public_validation)
         with self._capped(estimator) as (capped, _):
-            query, source = capture_fit(capped, self.dataset, features=features, target=target, **public)
+            query, source = capture_fit(copy.copy(capped), self.dataset, features=features, target=target, **public)
         plan = query.plan(source, PlanContext(definitions=self._paying_definitions()))
         question = question_in_part(plan.question, self._place)
         likely = guess_fit_bill(plan, self._own_receipts(), question=question)

@@ -148,12 +148,15 @@ class SummaryPlan(QueryPlan):
         bills: list[Fraction] = []
         for number, (plan, each) in enumerate(zip(self.plans, sealed, strict=True)):
             raised = plan.raise_cap(spare)
-            if self.stages is not None and raised.first_stage is not None:  # what others left over may start a climb
+            if self.stages is not None:
                 # What the columns after this one need at least stays reserved for them.
                 later = sum(map(_least_held, self.plans[number + 1 :]), Fraction(0))
                 stages = self.stages.after(sum(bills, Fraction(0)) + later)
                 held = stages.held_after(_least_held(raised))
-                raised = raised.in_stages(stages) if held >= _least_held(raised) else raised.lower_due(held)
+                if held < _least_held(raised):  # only what others left over is missing: its own part is reserved
+                    raised = raised.lower_due(held)
+                elif raised.first_stage is not None:
+                    raised = raised.in_stages(stages)
             part = raised.climb(each, bits)
             bills.append(part.receipt.bill.amounts()["epsilon"])
             spare = raised.due - bills[-1]

@@ -352,8 +352,13 @@ class GradualPlan(QueryPlan):
 
     @property
     def first_stage(self) -> Fraction | None:
-        """Return what is held at the start of a climb; a level given beforehand is held as a whole."""
-        return self.due * FIRST_STAGE if self.climbs and self.due else None
+        """Return what is held at the start of a climb; a level given beforehand is held as a whole.
+
+        So is the refinement of an earlier release. Another session may refine it at the same time and be faster: then
+        this run is discarded, and stages would have shown something of a second continuation of one release, which
+        costs more than the difference of two levels (docs/proofs/staged-holds.md).
+        """
+        return self.due * FIRST_STAGE if self.climbs and self.due and self.check.continued is None else None
 
     def in_stages(self, stages: HoldStages) -> GradualPlan:
         """Return the plan that reserves its rungs as it climbs."""

@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from expost.core import InvalidRequest
 from expost.torch.loss_tap import LossTap
+from expost.torch.model_inputs import ModelInputs, call_model
 
 __all__ = ["Chain", "GradientPart", "Layer", "Passes", "RowsPart", "Seen", "Sums", "Tapped", "make_parts"]
 
@@ -43,7 +44,7 @@ Layers = Mapping[nn.Module, Layer]
 class Passes(Protocol):
     """A pass through a model and back. Gradients of parameters are not computed, which saves half of the way back."""
 
-    def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
+    def __call__(self, inputs: Any, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         """Return what trained layers saw, once for each time that one is used."""
 
 
@@ -59,11 +60,11 @@ class Tapped:
         for module in layers:
             module.register_forward_hook(self._record_input)
 
-    def __call__(self, inputs: Tensor, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
+    def __call__(self, inputs: ModelInputs, targets: Tensor, loss: LossTap) -> Sequence[Seen]:
         taps: list[_Tap] = []
         self._taps = taps
         try:
-            outputs = self._model(inputs)
+            outputs = call_model(self._model, inputs)
         finally:
             self._taps = None
         errors = torch.autograd.grad(outputs, [edge for _, _, edge in taps], loss.output_errors(outputs, targets))

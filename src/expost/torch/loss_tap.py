@@ -37,12 +37,21 @@ class LossTap:
         self._observer: Observer | None = None
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = self.row_losses(outputs, targets)
+        self.show_rows(outputs.detach(), targets, losses.detach())
+        return losses
+
+    def row_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the losses without showing them."""
         losses = self._loss(outputs, targets)
         if losses.shape != outputs.shape[:1]:
             raise InvalidRequest("Expected one loss per row", do='Pass a loss without reduction: reduction="none"')
-        if self._observer is not None:
-            self._observer(outputs.detach(), targets, losses.detach())
         return losses
+
+    def show_rows(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> None:
+        """Show outputs, targets and losses to the observer, if there is one."""
+        if self._observer is not None:
+            self._observer(outputs, targets, losses)
 
     def output_errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the derivatives of the rows' losses by their outputs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from expost.core import Adjacency, InvalidRequest, Measure, Norm, Sealed, Sensitivity
+from expost.data.row_identity import Names, RowIdentity
 from expost.models.descent.feature_grid import Index
 from expost.models.descent.stopping_test import ScoreRule
 from expost.models.descent.training_schedule import Phase
 from expost.models.descent.training_watch import WatchTally
 from expost.noise.gaussian_stream import SHORT
 from expost.torch.loss_tap import LossTap, NetworkLoss
+from expost.torch.model_inputs import call_model, input_parts, map_inputs
+from expost.torch.network_defaults import replay_scheduler
 from expost.torch.network_rows import Batch, NetworkRows
-from expost.torch.network_trial import find_example, find_gradients
+from expost.torch.network_trial import find_example, find_gradients, frozen_norms
+from expost.torch.person_batches import PersonBatches, PersonIds
 from expost.torch.row_gradients import ClippedRows, lattice_unit
 
 __all__ = ["ModuleLearner", "ModuleProblem", "ModuleTable"]
@@ -53,25 +57,50 @@ class ModuleProblem:
     averaging: float
     device: torch.device
     watched: bool = False
+    scheduler: Callable[[torch.optim.Optimizer], Any] | None = None
+    """Makes what changes the learning rate after each step, if anything does."""
 
     def table(self, rows: NetworkRows) -> ModuleTable:
         """Return the rows with a way to compute their gradients, which is checked on synthetic values."""
         tap = LossTap(self.loss)
-        inputs, targets = (self.convert_values(part) for part in rows.empty_batch())
+        empty = rows.empty_batch()
+        inputs, targets = map_inputs(self.convert_values, empty[0]), self.convert_targets(empty[1])
         example, outputs = find_example(self.worker, tap, inputs, targets)
         has_classes = targets.dim() == 1 and not targets.is_floating_point() and outputs.dim() == 2
-        filler = tuple(part.repeat(_BLOCK, *[1] * (part.dim() - 1))[:_BLOCK] for part in example)
+
+        def fill_block(part: Tensor) -> Tensor:
+            return part.repeat(_BLOCK, *[1] * (part.dim() - 1))[:_BLOCK]
+
+        filler = map_inputs(fill_block, example[0]), fill_block(example[1])
         gradients = find_gradients(self.worker, tap, example)
         classes = outputs.shape[1] if has_classes else 0
-        return ModuleTable(self, rows, gradients, tap, classes, (filler[0], filler[1]))
+        return ModuleTable(self, rows, gradients, tap, classes, filler)
 
     def convert_values(self, values: Tensor) -> Tensor:
-        """Convert numbers to the model's type and device, and class indices to integers."""
+        """Convert numbers to the model's type and device, and indices to integers; masks stay what they are."""
+        if values.dtype == torch.bool:
+            return values.to(self.device)
         return values.to(self.device, self._float_type if values.is_floating_point() else torch.long)
 
-    @cached_property
+    def convert_targets(self, values: Tensor) -> Tensor:
+        """Convert targets as ``convert_values`` does; truths are the classes 0 and 1."""
+        return self.convert_values(values.long() if values.dtype == torch.bool else values)
+
+    @property
     def worker(self) -> nn.Module:
-        """Return the copy that sees the rows.
+        """Return the copy that sees the rows."""
+        return self._copy[0]
+
+    def set_training(self) -> None:
+        """Put the worker into training mode, but for batch normalizations that were given frozen."""
+        worker, still = self._copy
+        worker.train()
+        for module in still:
+            module.eval()
+
+    @cached_property
+    def _copy(self) -> tuple[nn.Module, list[nn.Module]]:
+        """Make the worker, and find its frozen batch normalizations while it is in the modes it was given in.
 
         An index that an embedding does not have is clamped to its first or last entry: PyTorch would raise, and so
         reveal that such a row exists.
@@ -83,7 +112,7 @@ class ModuleProblem:
         for module in worker.modules():
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 module.register_forward_pre_hook(_clamp_indices)
-        return worker
+        return worker, frozen_norms(worker)
 
     def begin_training(self) -> None:
         """Copy the model's weights to the worker: nothing of an earlier training is left in them."""
@@ -99,7 +128,8 @@ class ModuleProblem:
 class ModuleTable:
     """Private rows that a module learns from. It implements ``trainer.TrainingTable``.
 
-    ``classes`` is their number, 0 if targets are not classes. ``filler`` are synthetic rows to fill a block with.
+    ``classes`` is their number, 0 if targets are not classes. ``filler`` are synthetic rows to fill a block with. With
+    ``by_person`` the unit is a person: entries of the table are ``people``, which are known once ids were read.
     """
 
     problem: ModuleProblem
@@ -108,26 +138,44 @@ class ModuleTable:
     tap: LossTap
     classes: int
     filler: Batch
+    by_person: bool = False
+    people: PersonBatches | None = None
+
+    def with_people(self, ids: PersonIds, secret: bytes) -> ModuleTable:
+        """Return the table of persons; ``secret`` decides which rows they keep."""
+        names: Names | None = None
+        if ids.most is not None:
+            identity = RowIdentity(secret)
+            parts = [identity.name_rows(blocks) for blocks in replace(self, people=None).yield_contents()]
+            names = np.concatenate([np.empty(0, "S16"), *parts])
+        return replace(self, people=PersonBatches(ids, names, secret))
 
     def take_batch(self, rows: NetworkRows, index: NDArray[np.intp]) -> Batch:
         """Return some rows as the model takes them, followed by synthetic ones up to whole blocks, at least one."""
         missing = -len(index) % _BLOCK if len(index) else _BLOCK
-        inputs, targets = map(self.problem.convert_values, rows.take_rows(index, spare=missing))
-        for part, filler in zip((inputs, targets), self.filler, strict=True):
+        inputs, targets = rows.take_rows(index, spare=missing)
+        inputs, targets = map_inputs(self.problem.convert_values, inputs), self.problem.convert_targets(targets)
+        for part, filler in zip(
+            (*input_parts(inputs), targets), (*input_parts(self.filler[0]), self.filler[1]), strict=True
+        ):
             part[len(index) :] = filler[:missing]
         return inputs, targets
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows if self.people is None else self.people)
 
     def learner(self, training: Index, validation: NDArray[np.intp] | None) -> ModuleLearner:
-        index = np.arange(len(self.rows)) if isinstance(training, slice) else training
+        index = np.arange(len(self)) if isinstance(training, slice) else training
         return ModuleLearner(self, index, validation)
 
     def yield_contents(self) -> Iterator[tuple[NDArray[np.float64], ...]]:
+        if self.people is not None:
+            yield tuple(self.people.names)
+            return
         for start in range(0, len(self.rows), _CONTENTS):
             index = np.arange(start, min(start + _CONTENTS, len(self.rows)))
-            yield tuple(column for part in self.rows.take_rows(index) for column in _as_floats(part))
+            inputs, targets = self.rows.take_rows(index)
+            yield tuple(column for part in (*input_parts(inputs), targets) for column in _as_floats(part))
 
 
 class ModuleLearner:
@@ -147,6 +195,7 @@ class ModuleLearner:
         self._parameters = [parameter for parameter in problem.worker.parameters() if parameter.requires_grad]
         self._sizes = [parameter.numel() for parameter in self._parameters]
         self._optimizer = problem.optimizer(self._parameters)
+        self._scheduler = None if problem.scheduler is None else problem.scheduler(self._optimizer)
         # Gradients are overwritten in every step, as under zero_grad(set_to_none=False).
         self._mean = torch.zeros(sum(self._sizes), device=problem.device)
         parts = zip(torch.split(self._mean, self._sizes), self._parameters, strict=True)
@@ -154,7 +203,7 @@ class ModuleLearner:
         # Without averaging the weights are their own average.
         self._average = [part.detach().clone() if problem.averaging else part.detach() for part in self._parameters]
         self._steps, self._unit, self._scale = 0, 0.0, 0.0
-        self._single = False
+        self._single, self._chunk = False, _CHUNK
         self._sensitivity: Sensitivity | None = None
         self._height, self._tally = 0, WatchTally(0, 0)
 
@@ -169,7 +218,10 @@ class ModuleLearner:
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         clip = self._problem.clip
         # Chosen from public numbers: whether small batches may be added in float32.
-        small = _find_stretch(math.ceil(expected_size)) is not None
+        at_once = self._table.gradients.rows_at_once or _CHUNK
+        self._chunk = min(_CHUNK, at_once)
+        small = _find_stretch(math.ceil(expected_size)) is not None and self._chunk >= _CHUNK
+        small = small and not self._table.by_person  # how many rows persons have is not public
         self._single = small and all(parameter.dtype == torch.float32 for parameter in self._parameters)
         self._unit = lattice_unit(clip, float(phase.noise_multiplier), single=self._single)
         self._scale = 1 / (self._unit * expected_size)
@@ -177,7 +229,7 @@ class ModuleLearner:
         # Rounding two neighboring sums to the lattice moves each coordinate by half a unit: sqrt(size) units together.
         amount = math.ceil(clip * self._unit * (1 + slack)) + math.isqrt(self.size) + 2
         self._sensitivity = Sensitivity(amount, Norm.L2, Adjacency.ADD_REMOVE)
-        self._problem.worker.train()
+        self._problem.set_training()
         return self._sensitivity
 
     def measure(self, index: Index) -> Sealed:
@@ -185,24 +237,36 @@ class ModuleLearner:
         chosen = self._training[index]
         self._tally = WatchTally(self._height, self.watchable[0])
         stretch = _find_stretch(len(chosen)) if self._single else None
+        weights = None
+        if self._table.people is not None:
+            chosen, weights, _ = self._table.people.take_persons(chosen)
         if stretch is not None:
             total = self._sum_rows(chosen, stretch)
         else:
-            total = self._sum_rows(chosen[:_CHUNK], None)
-            for start in range(_CHUNK, len(chosen), _CHUNK):
-                total += self._sum_rows(chosen[start : start + _CHUNK], None)
+            total = self._sum_rows(chosen[: self._chunk], None, weights)
+            for start in range(self._chunk, len(chosen), self._chunk):
+                part = slice(start, start + self._chunk)
+                total += self._sum_rows(chosen[part], None, None if weights is None else weights[part])
         if self._single and stretch is None:
             # A batch much larger than expected. Clipping entries brings no two sums further apart.
             total.clamp_(1 - SHORT, SHORT - 1)
         kind = torch.int32 if self._single else torch.int64
         return Sealed(total.round_().to(kind).cpu().numpy(), self._sensitivity)
 
-    def _sum_rows(self, chosen: NDArray[np.intp], stretch: int | None) -> Tensor:
+    def _sum_rows(
+        self, chosen: NDArray[np.intp], stretch: int | None, weights: NDArray[np.float32] | None = None
+    ) -> Tensor:
         inputs, targets = self._table.take_batch(self._table.rows, chosen)
         observer = partial(self._count_metrics, len(chosen)) if self._height else None
         with self._table.tap.shown_to(observer):
             return self._table.gradients.total(
-                inputs, targets, self._problem.clip, stretch=stretch, unit=self._unit, rows=len(chosen)
+                inputs,
+                targets,
+                self._problem.clip,
+                stretch=stretch,
+                unit=self._unit,
+                rows=len(chosen),
+                weights=None if weights is None else torch.from_numpy(weights[: len(chosen)]),
             )
 
     def _count_metrics(self, rows: int, *seen: Tensor) -> None:
@@ -216,7 +280,8 @@ class ModuleLearner:
     @property
     def watchable(self) -> tuple[int, float | None]:
         classes = self._table.classes
-        return (2, math.log(classes)) if self._problem.watched and classes > 1 else (0, None)
+        watched = self._problem.watched and classes > 1 and not self._table.by_person
+        return (2, math.log(classes)) if watched else (0, None)
 
     def start_watch(self, height: int) -> None:
         self._height = height
@@ -229,6 +294,8 @@ class ModuleLearner:
         for parameter, part in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = part if parameter.dtype == torch.float32 else part.to(parameter.dtype)
         self._optimizer.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
         self._steps += 1
         power = self._problem.averaging
         if power:
@@ -241,14 +308,22 @@ class ModuleLearner:
         assert self._validation is not None
         if rule.measure is not Measure.ACCURACY:
             raise InvalidRequest("Expected a score of accuracy", got=rule.measure.value, do="Pass an accuracy")
-        return Sealed(self._count_right(rule, self._table.rows, self._validation) - margin, rule.sensitivity)
+        people = self._table.people
+        if people is None:
+            right = int(self._find_right(self._table.rows, self._validation).sum())
+            total = rule.sum_correct(right, len(self._validation))
+        else:
+            # A person counts with the share of its rows that are right, rounded down, and so within the same interval.
+            found = self._find_right(self._table.rows, people.take_persons(self._validation).rows)
+            total = people.sum_shares(self._validation, found, rule.span) - rule.pass_mark * len(self._validation)
+        return Sealed(total - margin, rule.sensitivity)
 
     def public_score(self, rule: ScoreRule, rows: NetworkRows) -> int:
-        return self._count_right(rule, rows, np.arange(len(rows)))
+        return rule.sum_correct(int(self._find_right(rows, np.arange(len(rows))).sum()), len(rows))
 
-    def _count_right(self, rule: ScoreRule, rows: NetworkRows, index: NDArray[np.intp]) -> int:
-        """Count correct predictions of the averaged model in evaluation mode."""
-        right, worker = 0, self._problem.worker
+    def _find_right(self, rows: NetworkRows, index: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which predictions of the averaged model are correct, in evaluation mode."""
+        worker, found = self._problem.worker, [np.zeros(0, bool)]
         kept = [parameter.detach().clone() for parameter in self._parameters]
         with torch.no_grad():
             _copy_weights(self._average, self._parameters)
@@ -257,11 +332,11 @@ class ModuleLearner:
                 for start in range(0, len(index), _CHUNK):
                     part = index[start : start + _CHUNK]
                     inputs, targets = self._table.take_batch(rows, part)
-                    right += int((worker(inputs).argmax(1) == targets)[: len(part)].sum())
+                    found.append((call_model(worker, inputs).argmax(1) == targets)[: len(part)].cpu().numpy())
             finally:
                 _copy_weights(kept, self._parameters)
-                worker.train()
-        return rule.sum_correct(right, len(index))
+                self._problem.set_training()
+        return np.concatenate(found)
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
         found: dict[str, NDArray[Any]] = {"steps": np.array([self._steps])}
@@ -290,6 +365,8 @@ class ModuleLearner:
                 found.setdefault(int(place), {})[name] = torch.from_numpy(np.array(value))
         memories["state"] = found
         self._optimizer.load_state_dict(memories)
+        if self._scheduler is not None:
+            replay_scheduler(self._scheduler, self._steps)
 
     def build_result(self) -> nn.Module:
         """Return the caller's model with the averaged weights, in evaluation mode; everything else in it is unchanged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -12,10 +13,11 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from expost.core import InvalidRequest, SingleOwner
 from expost.core.argument import check_unmasked
+from expost.torch.model_inputs import ModelInputs, SeveralInputs, input_parts, map_inputs, pack_inputs, read_inputs
 
 __all__ = ["Batch", "NetworkRows", "TensorRows", "TypedRows", "read_rows"]
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[ModelInputs, Tensor]
 
 
 class NetworkRows(Protocol):
@@ -31,27 +33,27 @@ class NetworkRows(Protocol):
 
 
 class TensorRows(SingleOwner):
-    """Rows held as two tensors."""
+    """Rows held as tensors: of the inputs, one or several, and of the targets."""
 
     _owned_noun: ClassVar[str] = "table of private rows"
 
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, inputs: ModelInputs, targets: Tensor) -> None:
         super().__init__()
         if len(inputs) != len(targets):
             raise InvalidRequest("Expected one target for each row", do="Pass tensors of equal length")
-        self._inputs, self._targets = inputs.detach(), targets.detach()
+        self._inputs, self._targets = map_inputs(Tensor.detach, inputs), targets.detach()
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return len(self._targets)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
         chosen = torch.from_numpy(np.ascontiguousarray(index))
         taken = []
-        for part in (self._inputs, self._targets):
+        for part in (*input_parts(self._inputs), self._targets):
             found = part.new_empty(len(chosen) + spare, *part.shape[1:])
             torch.index_select(part, 0, chosen.to(part.device), out=found[: len(chosen)])
             taken.append(found)
-        return taken[0], taken[1]
+        return pack_inputs(taken[:-1], self._inputs), taken[-1]
 
     def empty_batch(self) -> Batch:
         return self._inputs[:0], self._targets[:0]
@@ -73,58 +75,87 @@ class DatasetRows:
         return len(self._dataset)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
-        found = self._collate([self._dataset[int(place)] for place in index]) if len(index) else self.empty_batch()
-        inputs, targets = (torch.cat([part, part.new_empty(spare, *part.shape[1:])]) for part in found)
-        return inputs, targets
+        inputs, targets = self._join_rows(index) if len(index) else self.empty_batch()
+
+        def lengthen(part: Tensor) -> Tensor:
+            return torch.cat([part, part.new_empty(spare, *part.shape[1:])])
+
+        return map_inputs(lengthen, inputs), lengthen(targets)
 
     def empty_batch(self) -> Batch:
         if self._empty is None:
-            inputs, targets = self._collate([self._dataset[0]])
+            inputs, targets = self._join_rows(np.zeros(1, np.intp))
             self._empty = inputs[:0], targets[:0]
         return self._empty
+
+    def _join_rows(self, index: NDArray[np.intp]) -> Batch:
+        return _split_targets(self._collate([self._dataset[int(place)] for place in index]))
 
     def __repr__(self) -> str:
         return "<rows of a private data set>"
 
 
 class TypedRows:
-    """Rows converted to given types.
+    """Rows converted to the types of an empty batch.
 
-    >>> rows = TypedRows(TensorRows(torch.ones(3, 2).long(), torch.ones(3)), torch.float32, torch.long)
+    >>> wanted = (torch.ones(0, 2), torch.ones(0).long())
+    >>> rows = TypedRows(TensorRows(torch.ones(3, 2).long(), torch.ones(3)), wanted)
     >>> [part.dtype for part in rows.take_rows(np.arange(2))]
     [torch.float32, torch.int64]
     """
 
-    def __init__(self, rows: NetworkRows, *kinds: torch.dtype) -> None:
-        self._rows, self._kinds = rows, kinds
+    def __init__(self, rows: NetworkRows, like: Batch) -> None:
+        self._rows, self._like = rows, like
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def take_rows(self, index: NDArray[np.intp], *, spare: int = 0) -> Batch:
-        taken = self._rows.take_rows(index, spare=spare)
-        inputs, targets = (part.to(kind) for part, kind in zip(taken, self._kinds, strict=True))
-        return inputs, targets
+        inputs, targets = self._rows.take_rows(index, spare=spare)
+        typed = map_inputs(lambda part, like: part.to(like.dtype), inputs, self._like[0])
+        return typed, targets.to(self._like[1].dtype)
 
     def empty_batch(self) -> Batch:
         return self.take_rows(np.arange(0))
 
 
 def read_rows(data: Any) -> NetworkRows:
-    """Read a pair of arrays or tensors, a ``Dataset``, or a ``DataLoader``, whose own sampler is not used."""
+    """Read a pair of arrays or tensors, a ``Dataset``, or a ``DataLoader``, whose own sampler is not used.
+
+    Several inputs are a tuple, or a mapping from the names of the model's arguments. The last entry of a data set's row is
+    its target, the others are its inputs.
+    """
     if isinstance(data, DataLoader | Dataset):
         dataset, collate = (data.dataset, data.collate_fn) if isinstance(data, DataLoader) else (data, None)
         collate = default_collate if collate is None else collate
-        if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2 and collate is default_collate:
-            return TensorRows(*dataset.tensors)
+        if isinstance(dataset, TensorDataset) and len(dataset.tensors) >= 2 and collate is default_collate:
+            return TensorRows(*_split_targets(dataset.tensors))
         return DatasetRows(dataset, collate)
     if isinstance(data, tuple | list) and len(data) == 2:
-        check_unmasked(*data)
-        if any(isinstance(part, list | tuple) for part in data):
-            # The type of a list follows from its values: one odd cell would decide whether the table is refused.
-            raise InvalidRequest("Expected arrays or tensors", got="lists", do="Pass numpy.array(values, dtype=float)")
-        inputs, targets = (part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part)) for part in data)
-        return TensorRows(inputs, targets)
+        inputs, targets = data
+        if isinstance(inputs, Mapping):
+            return TensorRows(
+                SeveralInputs([*map(_to_tensor, inputs.values())], [*map(str, inputs)]), _to_tensor(targets)
+            )
+        if isinstance(inputs, tuple) and inputs and all(isinstance(part, Tensor | np.ndarray) for part in inputs):
+            return TensorRows(SeveralInputs([*map(_to_tensor, inputs)]), _to_tensor(targets))
+        return TensorRows(_to_tensor(inputs), _to_tensor(targets))
     raise InvalidRequest(
-        "Expected (inputs, targets), a torch.utils.data.Dataset or a DataLoader", do="Pass one of them"
+        "Expected (inputs, targets), a torch.utils.data.Dataset or a DataLoader",
+        do="Pass one of them; several inputs are a tuple or a dictionary: ((one, two), targets)",
     )
+
+
+def _to_tensor(part: Any) -> Tensor:
+    check_unmasked(part)
+    if isinstance(part, list | tuple):
+        # The type of a list follows from its values: one odd cell would decide whether the table is refused.
+        raise InvalidRequest("Expected arrays or tensors", got="lists", do="Pass numpy.array(values, dtype=float)")
+    return part if isinstance(part, Tensor) else torch.as_tensor(np.asarray(part))
+
+
+def _split_targets(found: Any) -> Batch:
+    """Return the inputs and the targets of a collated batch."""
+    if not isinstance(found, tuple | list) or len(found) < 2 or not isinstance(found[-1], Tensor):
+        raise InvalidRequest("Expected rows of inputs and a target", do="Let the data set return (inputs, target)")
+    return read_inputs(found[0] if len(found) == 2 else tuple(found[:-1])), found[-1]

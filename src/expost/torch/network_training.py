@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from expost.core import Adjacency, ExpostError, InvalidRequest, Measure, Release, explain_arguments, share_parameters
+from expost.core import (
+    Adjacency,
+    ExpostError,
+    InvalidRequest,
+    Measure,
+    Release,
+    TargetNotMet,
+    Unit,
+    explain_arguments,
+    share_parameters,
+)
 from expost.core.argument import check_unmasked
 from expost.core.rational import rational
 from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.stopping_test import PublicTest, ScoreRule
-from expost.models.descent.training_checkpoint import hash_settings
 from expost.models.descent.training_order import TrainingOrder
-from expost.models.descent.training_query import TrainingPlan, run_training
+from expost.models.descent.training_query import run_training
 from expost.models.descent.training_schedule import Schedule
 from expost.models.descent.training_watch import RichProgress, Watch
 from expost.models.estimator import FITTED_ROWS, PrivateEstimator, check_flag, pay_for_query
 from expost.noise.gaussian_stream import gaussian_table, stream_variance
 from expost.torch.loss_tap import KnownLabels, NetworkLoss
+from expost.torch.model_inputs import SeveralInputs, input_parts
 from expost.torch.module_learner import ModuleProblem, ModuleTable
+from expost.torch.network_defaults import (
+    USUAL_CLIP,
+    FallingRate,
+    check_scheduler,
+    make_usual_optimizer,
+    usual_batch_size,
+    usual_rate,
+    usual_steps,
+)
+from expost.torch.network_plan import UnitTraining, advise_after_miss
 from expost.torch.network_rows import NetworkRows, TypedRows, read_rows
+from expost.torch.person_batches import PersonIds
+from expost.torch.problem_hash import hash_problem, make_stand_in
 
 __all__ = ["hash_problem", "train"]
 
 _ACCOUNT = "dataset:table"
-_BATCH = 1024  # default batch size
 _LEAST_CLIP = 1e-12  # squares of float32 can tell it from zero
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default text of an object: it differs between processes
-_PLAIN = (bool, int, float, str, type(None))
 _OPTIMIZER_HINT = "Pass lambda parameters: torch.optim.SGD(parameters, lr=0.5)"
 _cross_entropy = KnownLabels(nn.CrossEntropyLoss(reduction="none"))
 
@@ -54,16 +72,19 @@ def train(
     delta: float = 1e-6,
     failure_probability: float = 0.1,
     loss: NetworkLoss | None = None,
-    clip: float = 1.0,
+    clip: float | None = None,
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None,
-    learning_rate: float = 0.5,
+    scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
+    learning_rate: float | None = None,
     averaging: float = 8.0,
     batches: str = "poisson",
     batch_size: int | None = None,
-    steps: int = 200,
+    steps: int | None = None,
     phases: int | None = None,
     validation_share: float | None = None,
     public_validation: Any = None,
+    unit: Any = None,
+    max_rows_per_unit: int | None = None,
     accountant: str = "auto",
     ledger: str | None = None,
     account: str | None = None,
@@ -75,15 +96,17 @@ def train(
     """Train a model in place and release it with a receipt.
 
     Give exactly one of ``score``, ``epsilon`` and ``noise_multiplier``, or ``score`` with ``noise_multiplier``. Rows must
-    be independent in the model: batch normalization is refused. That is checked on synthetic rows.
+    be independent in the model: batch normalization is refused unless it is frozen. That is checked on synthetic rows.
+    Batch size, number of steps, clip and learning rate follow from public numbers where they are not given.
 
     Parameters
     ----------
     model : torch.nn.Module
         The model. Its weights are the public start of the training.
     data : (inputs, targets), torch.utils.data.Dataset or DataLoader
-        The private rows, arrays or tensors. The sampler and batch size of a loader are not used: batches are drawn by
-        exact coins.
+        The private rows, arrays or tensors. Several inputs are a tuple, or a dictionary by the names of the model's
+        arguments: ``((words, numbers), targets)``. The sampler and batch size of a loader are not used: batches are drawn
+        by exact coins.
     score : ("accuracy", number), optional
         The accuracy to reach, ``("accuracy", 0.95)``. Training stops as soon as a private test on rows held out passes,
         at a bill of at most ``max_epsilon``.
@@ -91,18 +114,32 @@ def train(
         Train with this noise, in units of the clip.
     loss : callable, optional
         Maps outputs and targets of a batch to one loss per row. Default: cross-entropy.
-    clip : float, default 1.0
-        The largest Euclidean norm of a row's gradient.
+    clip : float, optional
+        The largest Euclidean norm of a row's gradient. Default: 0.1; 1 with an optimizer or a learning rate of your own.
     optimizer : callable, optional
-        Makes an optimizer of a list of parameters; it sees noisy gradients only. Default: SGD with momentum 0.9.
-    learning_rate : float, default 0.5
-        The step size of the default optimizer.
+        Makes an optimizer of a list of parameters; it sees noisy gradients only: ``torch.optim.Adam``, or
+        ``lambda parameters: torch.optim.SGD(parameters, lr=0.5)``. Default: SGD with momentum 0.9.
+    scheduler : callable, optional
+        Makes a scheduler of the optimizer, which is stepped after every step:
+        ``lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 100)``. Default: for the default optimizer with its
+        default rate, one that falls as one over the number of steps; else none.
+    learning_rate : float, optional
+        The step size of the default optimizer. Default: from the noise, the batch size and the number of weights.
     batches : {"poisson", "disjoint", "full", "auto"}, default "poisson"
         How the rows of a step are drawn.
     batch_size : int, optional
-        Expected number of rows of a batch. Default: 1024, or all rows if there are fewer.
-    steps : int, default 200
-        Number of steps.
+        Expected number of rows of a batch. Default: 1024, four roots of the number of rows if that is more, or all rows
+        if there are fewer.
+    steps : int, optional
+        Number of steps. Default: ten passes over the rows, 20 with a score, and 300 to 5000 steps; 100 if batches have all
+        rows.
+    unit : array, optional
+        One id per row: all rows with the same id are one person, who is protected as a whole. Persons are drawn into
+        batches with all their rows, which share one weight, so a person costs what a row costs. ``rows`` is then the number
+        of persons, and a score is the mean over persons of their shares of correct rows. Rows without an id are left out.
+        Default: each row is one person.
+    max_rows_per_unit : int, optional
+        How many rows of a person are kept, with ``unit``. Default: all.
     account : str, optional
         The account that pays. Default: ``"dataset:table"``.
     progress : bool, default False
@@ -126,7 +163,7 @@ def train(
     -----
     Guarantee: that of expost.models.descent.trainer.Trainer: approximate ex-post, known only after the run, the price of
         the phase it stopped in; at most (max_epsilon, delta), or (epsilon, delta).
-    Adjacency: add/remove of one row.
+    Adjacency: add/remove of one row, or of all rows of one id.
     Sensitivity: L2, clip plus the rounding of the sum to the lattice.
     Accuracy: if the score is reached, so it is on the rows held out, with probability 1 - failure_probability; or on the
         public rows, surely.
@@ -141,8 +178,10 @@ def train(
     >>> float((release.value(inputs).argmax(1) == labels).float().mean()) > 0.9
     True
     """
+    ids = _read_unit(unit, max_rows_per_unit, data, checkpoint)
+    count = _read_row_count(rows, data, ids)
     order = TrainingOrder(
-        rows=_read_row_count(rows, data),
+        rows=count,
         delta=delta,
         epsilon=epsilon,
         noise_multiplier=noise_multiplier,
@@ -151,8 +190,8 @@ def train(
         failure_probability=failure_probability,
         batches=batches,
         batch_size=batch_size,
-        usual_batch=_BATCH,
-        steps=steps,
+        usual_batch=usual_batch_size(int(count)) if _is_count(count) else None,
+        steps=_choose_steps(steps, count, batches, batch_size, stopped=score is not None),
         phases=phases,
         validation_share=validation_share,
         public_test=public_validation is not None,
@@ -160,9 +199,11 @@ def train(
         falling=False,  # early, noisy steps have lasting effects on a network, unlike on a convex model
     )
     course = order.plan_course()
-    problem = _make_problem(model, loss, clip, optimizer, learning_rate, averaging, progress, device)
+    problem = _make_problem(
+        model, loss, clip, optimizer, scheduler, learning_rate, averaging, progress, device, course.schedule
+    )
     # From shapes and synthetic rows alone, so that misfits are refused before they are paid for.
-    table = _make_table(problem, data)
+    table = replace(_make_table(problem, data), by_person=ids is not None)
     _check_noise(table, course.schedule)
     if table.classes == 1 and isinstance(problem.loss, KnownLabels):
         raise InvalidRequest(
@@ -180,9 +221,12 @@ def train(
         if public_validation is not None:
             tested = _read_public(table, public_validation)
             public = PublicTest(rule, tested, len(tested))
-    query = TrainingPlan.along(
+    protected = Unit.row() if ids is None else Unit.of(ids.name)
+    query = UnitTraining.along(
         course,
+        unit=protected,
         question=f"train {type(problem.model).__name__}",
+        ids=ids,
         table=lambda _: table,
         rule=rule,
         public=public,
@@ -191,57 +235,123 @@ def train(
             "clip": problem.clip,
             "averaging": problem.averaging,
             "settings": hash_problem(problem),
+            **({} if ids is None else {"rows of a person": "all" if ids.most is None else f"at most {ids.most}"}),
         },
         progress=RichProgress if progress else None,
         watch=Watch() if problem.watched else None,
     )
-    return pay_for_query(
-        query,
-        data,
-        ledger=ledger,
-        account=_ACCOUNT if account is None else account,
-        simulation_seed=simulation_seed,
-        adjacency=Adjacency.ADD_REMOVE,
-        run=partial(run_training, checkpoint=checkpoint),
-    )
+    try:
+        return pay_for_query(
+            query,
+            data,
+            ledger=ledger,
+            account=_ACCOUNT if account is None else account,
+            simulation_seed=simulation_seed,
+            adjacency=Adjacency.ADD_REMOVE,
+            unit=protected,
+            run=partial(run_training, checkpoint=checkpoint),
+        )
+    except TargetNotMet as missed:
+        if "stopped" in missed.receipt.terms:
+            raise
+        usual = clip is None and learning_rate is None and optimizer is None
+        advice = advise_after_miss(query, cap=float(course.prices.cap.epsilon), usual=usual)
+        raise TargetNotMet(f"{missed} {advice}", missed.release) from None
 
 
-def _read_row_count(rows: int | str, data: Any) -> int:
+def _read_unit(unit: Any, most: Any, data: Any, checkpoint: Any) -> PersonIds | None:
+    """Read ids of persons, of which there must be one for each row."""
+    if unit is None:
+        if most is not None:
+            raise InvalidRequest("Expected unit together with max_rows_per_unit", do="Pass one id per row as unit")
+        return None
+    if checkpoint is not None:
+        raise InvalidRequest(
+            "Expected no checkpoint together with unit",
+            do="Leave it out: which rows persons keep is drawn again in every run",
+        )
+    ids = PersonIds.read(unit, most)
+    if len(ids) != len(read_rows(data)):
+        raise InvalidRequest("Expected one id for each row", do="Pass unit with as many entries as there are rows")
+    return ids
+
+
+def _choose_steps(steps: Any, rows: Any, batches: Any, batch_size: Any, *, stopped: bool) -> Any:
+    """Return the number of steps that was given, or the usual one for these rows and batches."""
+    if steps is not None:
+        return steps
+    if not _is_count(rows) or not (batch_size is None or _is_count(batch_size)):
+        return 1  # TrainingOrder refuses what is wrong
+    if batches in ("full", "auto"):
+        return usual_steps(int(rows), int(rows))
+    size = usual_batch_size(int(rows)) if batch_size is None else int(batch_size)
+    return usual_steps(int(rows), size, stopped=stopped)
+
+
+def _is_count(number: Any) -> bool:
+    """Return whether a number is one that ``TrainingOrder`` takes for rows."""
+    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) > 0
+
+
+def _read_row_count(rows: int | str, data: Any, ids: PersonIds | None) -> int:
     if isinstance(rows, str) and rows == "observed":
         # The caller declares the number of rows public; only then may it be read from the data.
-        return len(read_rows(data))
+        return len(read_rows(data)) if ids is None else ids.count_persons()
     if isinstance(rows, str):
         raise InvalidRequest("Expected rows to be a public number", got=rows, do='Pass rows=60_000, or "observed"')
     return rows
 
 
 def _make_problem(
-    model: Any, loss: Any, clip: Any, optimizer: Any, learning_rate: Any, averaging: Any, progress: Any, device: Any
+    model: Any,
+    loss: Any,
+    clip: Any,
+    optimizer: Any,
+    scheduler: Any,
+    learning_rate: Any,
+    averaging: Any,
+    progress: Any,
+    device: Any,
+    schedule: Schedule,
 ) -> ModuleProblem:
     """Check the public arguments and move the model to its device."""
     _check_module(model)
     watched = check_flag(progress, "progress")
     place = _choose_device(model, device)
-    rate = float(rational(learning_rate, "learning_rate"))
-    for name, given in (("loss", loss), ("optimizer", optimizer)):
+    for name, given in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler)):
         if given is not None and not callable(given):
             raise InvalidRequest(
                 f"Expected {name} to be a function", got=type(given).__name__, do="Pass one, or leave it out"
             )
+    usual = optimizer is None and learning_rate is None
+    if clip is None:
+        clip = USUAL_CLIP if usual else 1.0
     length = float(rational(clip, "clip"))
     if not _LEAST_CLIP <= length <= 1 / _LEAST_CLIP:
         raise InvalidRequest(f"Expected a clip from {_LEAST_CLIP} to {1 / _LEAST_CLIP}", got=clip, do="Scale the loss")
+    if learning_rate is None:
+        rate = usual_rate(
+            clip=length,
+            noise_multiplier=float(schedule.phases[0].noise_multiplier),
+            batch_size=float(schedule.batches.expected_size),
+            weights=sum(part.numel() for part in model.parameters() if part.requires_grad),
+        )
+    else:
+        rate = float(rational(learning_rate, "learning_rate"))
+    if scheduler is None and usual:
+        scheduler = partial(FallingRate, steps=schedule.steps)
     row_loss = _cross_entropy if loss is None else loss
     problem = ModuleProblem(
         model=model.to(place),
         loss=KnownLabels(loss) if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) else row_loss,
         clip=length,
-        optimizer=optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9)),
+        optimizer=optimizer or make_usual_optimizer(rate),
+        scheduler=scheduler,
         averaging=float(rational(averaging, "averaging", positive=False)),
         device=place,
         watched=watched and loss is None,
     )
-    _check_optimizer(problem)
+    _check_optimizer(problem, schedule.steps)
     return problem
 
 
@@ -270,18 +380,10 @@ def _choose_device(model: nn.Module, device: Any) -> torch.device:
     return place
 
 
-def _make_optimizer(problem: ModuleProblem) -> Any:
-    """Make an optimizer of stand-ins for the weights, with gradients of zero."""
-    stand_ins = [nn.Parameter(torch.zeros_like(part)) for part in problem.model.parameters() if part.requires_grad]
-    for part in stand_ins:
-        part.grad = torch.zeros_like(part)
-    return problem.optimizer(stand_ins)
-
-
-def _check_optimizer(problem: ModuleProblem) -> None:
-    """Make an optimizer and take a step, to find out before the charge whether that works."""
+def _check_optimizer(problem: ModuleProblem, steps: int) -> None:
+    """Make an optimizer and take a step, to find out before the charge whether that works; so with a scheduler."""
     try:
-        made = _make_optimizer(problem)
+        made = make_stand_in(problem)
         if isinstance(made, torch.optim.Optimizer):
             made.step()  # some need more than gradients
     except Exception:
@@ -292,6 +394,12 @@ def _check_optimizer(problem: ModuleProblem) -> None:
         raise InvalidRequest(
             "Expected optimizer to make a torch.optim.Optimizer", got=type(made).__name__, do=_OPTIMIZER_HINT
         )
+    if problem.scheduler is not None:
+        try:
+            scheduled = problem.scheduler(made)
+        except Exception:
+            scheduled = None
+        check_scheduler(scheduled, steps)
 
 
 def _make_table(problem: ModuleProblem, data: Any) -> ModuleTable:
@@ -315,8 +423,10 @@ def _read_public(table: ModuleTable, data: Any) -> NetworkRows:
     try:
         found = read_rows(data)
         (inputs, targets), (known, classes) = found.empty_batch(), table.rows.empty_batch()
-        if inputs.shape[1:] == known.shape[1:] and targets.shape == classes.shape:
-            rows = TypedRows(found, known.dtype, classes.dtype)
+        shapes = [part.shape[1:] for part in input_parts(inputs)], [part.shape[1:] for part in input_parts(known)]
+        names = [part.names if isinstance(part, SeveralInputs) else None for part in (inputs, known)]
+        if shapes[0] == shapes[1] and names[0] == names[1] and targets.shape == classes.shape:
+            rows = TypedRows(found, (known, classes))
     except Exception:
         rows = None
     if rows is None:
@@ -342,50 +452,3 @@ def _check_noise(table: ModuleTable, schedule: Schedule) -> None:
                 got=float(phase.noise_multiplier),
                 do="Raise epsilon, or take fewer steps",
             ) from None
-
-
-def hash_problem(problem: ModuleProblem) -> str:
-    """Return a hash of layers, fixed weights, loss and optimizer, stable across processes.
-
-    It covers what a step depends on besides rows and noise. Of a function only the name is known.
-    """
-    weights = dict(problem.model.named_parameters())
-    fixed: dict[str, Tensor] = {name: part for name, part in weights.items() if not part.requires_grad}
-    fixed |= dict(problem.model.named_buffers())
-    made = _make_optimizer(problem)
-    groups = [
-        {name: _describe_value(value) for name, value in group.items() if name != "params"}
-        for group in made.param_groups
-    ]
-    settings = {
-        "model": _ADDRESS.sub("", repr(problem.model)),
-        "weights": [(name, [*part.shape], str(part.dtype)) for name, part in weights.items()],
-        "fixed": {name: _hash_tensor(part) for name, part in fixed.items()},
-        "loss": _describe_loss(problem.loss.inner if isinstance(problem.loss, KnownLabels) else problem.loss),
-        "optimizer": [type(made).__name__, groups],
-    }
-    return hash_settings(settings)
-
-
-def _describe_value(value: Any) -> Any:
-    """Return a number or several; of anything else its type."""
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if isinstance(value, tuple | list):
-        return [_describe_value(each) for each in value]
-    return value if isinstance(value, _PLAIN) else type(value).__name__
-
-
-def _describe_loss(loss: Any) -> Any:
-    """Return the name of a function; the class and the numbers of an object."""
-    name = getattr(loss, "__qualname__", None)
-    if name is not None:
-        return f"{loss.__module__}.{name}"
-    numbers = {name: _describe_value(value) for name, value in vars(loss).items() if not name.startswith("_")}
-    weights = loss.state_dict() if isinstance(loss, nn.Module) else {}
-    return [type(loss).__name__, numbers, {name: _hash_tensor(part) for name, part in weights.items()}]
-
-
-def _hash_tensor(values: Tensor) -> str:
-    plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(plain.numpy().tobytes()).hexdigest()

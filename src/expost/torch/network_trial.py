@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from expost.core import ExpostError, InvalidRequest
+from expost.core import ExpostError, InvalidRequest, MissingExtra
+from expost.torch.layer_blame import describe_layer, find_chancy_layer, find_mixing_layer, trace_layers
 from expost.torch.loss_tap import NetworkLoss
+from expost.torch.mapped_gradients import MappedGradients
+from expost.torch.model_inputs import ModelInputs, call_model, input_parts, map_inputs, pack_inputs
 from expost.torch.row_gradients import ClippedRows, SampledGradients, SummedLayers
 
-__all__ = ["KeptState", "find_example", "find_gradients", "kept_state", "same_state"]
+__all__ = ["KeptState", "find_example", "find_gradients", "frozen_norms", "kept_state", "same_state"]
 
 _ROWS = 8  # of an example: enough that they are in no order that a model might bring them into
 _TOLERANCE = 1e-3  # of comparisons: far above rounding, far below what mixing rows does
 _MANY = 96  # rows of a trial: models may treat short batches otherwise
 _HUGE = 1e4
+_WIDE = 7  # whole numbers of a synthetic row are below this, if the model takes them
+_MOST_TRIES = 200  # of synthetic batches
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # that every module has
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _DEEPEST = 6
 
 
 def find_example(
-    model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    model: nn.Module, loss: NetworkLoss, inputs: ModelInputs, targets: Tensor
+) -> tuple[tuple[ModelInputs, Tensor], Tensor]:
     """Return a synthetic batch that the model and the loss accept, and the model's outputs; rows differ if possible.
 
-    ``inputs`` and ``targets`` are empty batches. Equal rows would hide that a model mixes them. Integers are tried as 0
-    and 1 before 0 alone: they may index a short table, or classes.
+    ``inputs`` and ``targets`` are empty batches. Equal rows would hide that a model mixes them. Integers are tried as
+    small numbers, then as 0 and 1, then as 0 alone: they may index a short table, or classes.
 
     >>> example, outputs = find_example(
     ...     nn.Linear(2, 3), nn.CrossEntropyLoss(reduction="none"), torch.empty(0, 2), torch.empty(0).long())
     >>> example[1].tolist(), tuple(outputs.shape)
     ([0, 1, 0, 1, 0, 1, 0, 1], (8, 3))
     """
+    made = product(*(_synthetic_batches(part, wide=True) for part in input_parts(inputs)))
     # In evaluation mode: modules that remember rows in training must not remember these.
     with _switch_mode(model, training=False):
-        for synthetic in product(_synthetic_batches(inputs), _synthetic_batches(targets)):
+        for parts, labels in islice(product(made, _synthetic_batches(targets)), _MOST_TRIES):
+            synthetic = pack_inputs(parts, inputs), labels
             try:
                 with torch.no_grad():
-                    outputs = model(synthetic[0])
+                    outputs = call_model(model, synthetic[0])
                     loss(outputs, synthetic[1])
             except InvalidRequest:
                 raise
@@ -58,16 +65,25 @@ def find_example(
     )
 
 
-def _synthetic_batches(empty: Tensor) -> Iterator[Tensor]:
-    """Yield synthetic batches: rows that differ, then zeros."""
+def _synthetic_batches(empty: Tensor, *, wide: bool = False) -> Iterator[Tensor]:
+    """Yield synthetic batches: rows that differ, then zeros. ``wide`` begins with whole numbers of a wider range."""
     shape = (_ROWS, *empty.shape[1:])
     zeros = torch.zeros(shape, dtype=empty.dtype, device=empty.device)
     if zeros.is_floating_point():
         yield _synthetic_numbers(zeros)
     else:
-        turns = torch.arange(_ROWS, device=empty.device).remainder(2)
-        yield turns.view(-1, *[1] * (zeros.dim() - 1)).expand(shape).clone()
+        turns = torch.arange(_ROWS, device=empty.device).view(-1, *[1] * (zeros.dim() - 1))
+        if empty.dtype == torch.bool:  # a mask: all of a row may be too much
+            yield (turns + 2 * _places_like(zeros)).remainder(3) == 0
+        elif wide and empty.device.type == "cpu":  # elsewhere an index out of range cannot be caught
+            yield (turns + 2 * _places_like(zeros)).remainder(_WIDE).to(empty.dtype)
+        yield turns.remainder(2).expand(shape).to(empty.dtype).clone()
     yield zeros
+
+
+def _places_like(rows: Tensor) -> Tensor:
+    """Return the number of each entry within its row."""
+    return torch.arange(max(rows[0].numel(), 1), device=rows.device).view(1, *rows.shape[1:])
 
 
 def _synthetic_numbers(like: Tensor) -> Tensor:
@@ -75,30 +91,36 @@ def _synthetic_numbers(like: Tensor) -> Tensor:
     return torch.sin(1.7 * torch.arange(like.numel(), device=like.device)).view(like.shape).to(like.dtype)
 
 
-def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, Tensor]) -> ClippedRows:
+def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInputs, Tensor]) -> ClippedRows:
     """Return the fastest correct way to compute clipped gradients, checked against plain ones on synthetic rows.
 
     ``example`` is a synthetic batch of the right shapes. Refuses models whose rows are not independent (batch
-    normalization, missing values filled by a batch's mean), in training and in use, that use a layer twice, that
-    remember rows, that fail for rows of missing or huge numbers, or whose gradients come out wrong for any other reason.
+    normalization, missing values filled by a batch's mean), in training and in use, that remember rows, that fail for
+    rows of missing or huge numbers, or whose gradients come out wrong for any other reason. The refusal names the layer.
     """
+    _check_layers(model)
     numbers = [(part, part.detach().clone()) for part in (*model.parameters(), *model.buffers())]
     try:
         with _switch_mode(model, training=True):
             gradients = _find_agreeing(model, loss, example)
-        changed = not all(torch.equal(now, before) for now, before in numbers)
-        # Embeddings with max_norm rescale entries when they are read: that depends on rows, without any noise.
-        rescales = any(getattr(module, "max_norm", None) is not None for module in model.modules())
-        if gradients is None or changed or rescales:
+        changed = [place for place, (now, before) in enumerate(numbers) if not torch.equal(now, before)]
+        if changed:
             raise InvalidRequest(
-                "Expected a model whose rows are independent, whose layers see each row once and in its place, and which keeps"
-                " nothing of them",
-                do="Replace batch normalization by group normalization, share no layers, fold no places into rows, leave max_norm out;"
-                " take Opacus's layers (DPLSTM, DPMultiheadAttention) for recurrent ones and for attention",
+                f"Expected a model that keeps nothing of the rows it sees; {_name_number(model, changed[0])} changes with them",
+                do="Leave spectral normalization and running statistics out, or freeze that layer:"
+                " layer.eval() and layer.requires_grad_(False)",
             )
         for training in (True, False):
             with _switch_mode(model, training=training):
                 _check_independence(model, loss, example)
+        if gradients is None:
+            with _switch_mode(model, training=True):
+                failed = _find_failing(model, loss, example)
+            raise InvalidRequest(
+                "Expected a model whose rows are independent and whose gradients can be taken row by row; that fails for"
+                f" {describe_layer(model, failed)}",
+                do="Let no branch, length or index of a computation depend on what is in the rows",
+            )
     finally:
         with torch.no_grad():  # synthetic rows leave no trace
             for now, before in numbers:
@@ -106,28 +128,94 @@ def find_gradients(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, T
     return gradients
 
 
-def _find_agreeing(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, Tensor]) -> ClippedRows | None:
+def _check_layers(model: nn.Module) -> None:
+    """Raise ``InvalidRequest`` for layers that are known to mix rows, or to change with them."""
+    frozen = frozen_norms(model)
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module not in frozen:
+            raise InvalidRequest(
+                f"Expected a model whose rows are independent; {describe_layer(model, module)} mixes those of a batch",
+                do="Replace batch normalization by nn.GroupNorm or nn.LayerNorm, or keep what it has learned:"
+                " layer.eval() and layer.requires_grad_(False)",
+            )
+        if getattr(module, "max_norm", None) is not None:
+            # Entries are rescaled when they are read: that depends on rows, without any noise.
+            raise InvalidRequest(
+                f"Expected a model that keeps nothing of the rows it sees; {describe_layer(model, module)} has max_norm and"
+                " rescales the entries that are read",
+                do="Leave max_norm out",
+            )
+
+
+def frozen_norms(model: nn.Module) -> list[nn.Module]:
+    """Return the batch normalizations that stay as they are: in evaluation mode, with statistics, and not trained.
+
+    >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2).eval().requires_grad_(False))
+    >>> frozen_norms(model) == [model[1]]
+    True
+    """
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        and not module.training
+        and module.running_mean is not None
+        and not any(part.requires_grad for part in module.parameters())
+    ]
+
+
+def _name_number(model: nn.Module, place: int) -> str:
+    """Return what the number at a place among parameters and buffers is."""
+    owned = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+    owner = owned[place].rpartition(".")[0]
+    return f"{owned[place]!r} of {describe_layer(model, model.get_submodule(owner))}"
+
+
+def _find_agreeing(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInputs, Tensor]) -> ClippedRows | None:
     """Return gradients that agree with those taken row by row, for usual rows and rows of very different lengths."""
-    inputs, stretched = example[0], example[0]
-    if inputs.is_floating_point():
-        lengths = torch.tensor([0.3, 5.0, 1.0, 8.0], dtype=inputs.dtype, device=inputs.device)
-        stretched = inputs * lengths.repeat(len(inputs))[: len(inputs)].view(-1, *[1] * (inputs.dim() - 1))
-    try:
-        found = SummedLayers(model, loss) if SummedLayers.supports_model(model) else SampledGradients(model, loss)
-        agrees = all(_agrees_rowwise(found, model, loss, rows, example[1]) for rows in (inputs, stretched))
-    except ExpostError:
-        raise
-    except Exception:
-        return None  # such as batch normalization of a single row; the rows are synthetic, so the message is not needed
-    return found if agrees else None
+    lengths = torch.tensor([0.3, 5.0, 1.0, 8.0])
+
+    def stretch(part: Tensor) -> Tensor:
+        if not part.is_floating_point():
+            return part
+        return part * lengths.to(part).repeat(len(part))[: len(part)].view(-1, *[1] * (part.dim() - 1))
+
+    batches = (example[0], map_inputs(stretch, example[0]))
+    ways: list[Callable[..., ClippedRows]] = [MappedGradients, SampledGradients]
+    if SummedLayers.supports_model(model):
+        ways.insert(0, SummedLayers)
+    for way in ways:
+        try:
+            found = way(model, loss)
+            if all(_agrees_rowwise(found, model, loss, rows, example[1]) for rows in batches):
+                return found
+        except MissingExtra:
+            return None  # Opacus is the last way, and optional
+        except ExpostError:
+            raise
+        except Exception:  # the rows are synthetic, so the message is not needed
+            continue
+    return None
 
 
-def _agrees_rowwise(ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> bool:
+def _find_failing(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInputs, Tensor]) -> nn.Module | None:
+    """Return the layer in which gradients by row fail; None if they are wrong, or fail outside of the model."""
+    with trace_layers(model) as trace:
+        try:
+            MappedGradients(model, loss).total(*example, 1.0)
+        except Exception:
+            return trace.running[-1].layer if trace.running else None
+    return None
+
+
+def _agrees_rowwise(
+    ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inputs: ModelInputs, targets: Tensor
+) -> bool:
     """Return whether clipped sums equal those of gradients taken one row at a time."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     expected = []
     for place in range(len(inputs)):
-        value = loss(model(inputs[place : place + 1]), targets[place : place + 1]).sum()
+        value = loss(call_model(model, inputs[place : place + 1]), targets[place : place + 1]).sum()
         found = torch.autograd.grad(value, parameters, allow_unused=True)
         flat = [
             torch.zeros_like(parameter) if grad is None else grad
@@ -143,43 +231,74 @@ def _agrees_rowwise(ours: ClippedRows, model: nn.Module, loss: NetworkLoss, inpu
     return float((total - clipped.sum(0)).norm()) <= _TOLERANCE * float(clipped.norm(dim=1).sum()) + 1e-12
 
 
-def _check_independence(model: nn.Module, loss: NetworkLoss, example: tuple[Tensor, Tensor]) -> None:
+def _check_independence(model: nn.Module, loss: NetworkLoss, example: tuple[ModelInputs, Tensor]) -> None:
     """Raise unless the losses of all rows but the first ignore what the first is and whether it is there."""
     targets = _repeat_rows(example[1])
-    for inputs in _trial_batches(_repeat_rows(example[0])):
+    for inputs in _trial_batches(map_inputs(_repeat_rows, example[0])):
         losses = _row_losses(model, loss, inputs, targets)
         before, chance = kept_state(model), torch.get_rng_state()
-        floating = inputs.is_floating_point()
-        firsts = (-_HUGE * inputs[3], inputs[3] * torch.nan, inputs[3] * 0) if floating else (inputs[3], inputs[4])
-        others = [_row_losses(model, loss, torch.cat([row[None], inputs[1:]]), targets)[1:] for row in firsts]
+        changed = [map_inputs(_first_replaced(way), inputs) for way in range(3)]
+        others = [_row_losses(model, loss, batch, targets)[1:] for batch in changed]
         others.append(_row_losses(model, loss, inputs[1:], targets[1:]))
+        if not torch.equal(chance, torch.get_rng_state()):
+            layer = find_chancy_layer(model, _calling(model, inputs))
+            raise InvalidRequest(
+                f"Expected a model that draws nothing at random but in dropout layers; {describe_layer(model, layer)} does",
+                do="Use nn.Dropout instead of functions, and leave augmentations out",
+            )
         alike = all(_all_close(losses[1:], found) for found in others)
         if not alike or not _all_close(losses[1:4], _row_losses(model, loss, inputs[1:4], targets[1:4])):
+            blamed = [find_mixing_layer(model, _calling(model, inputs), _calling(model, batch)) for batch in changed]
+            layer = next((found for found in blamed if found is not None), None)
+            mixing = "the model or its loss" if layer is None else describe_layer(model, layer)
             raise InvalidRequest(
-                "Expected a model and a loss whose rows are independent, whatever is in them",
+                f"Expected a model and a loss whose rows are independent, whatever is in them; {mixing} mixes them",
                 do="Take no numbers from a whole batch, such as its mean or its largest value",
-            )
-        if not torch.equal(chance, torch.get_rng_state()):
-            raise InvalidRequest(
-                "Expected a model that draws nothing at random but in dropout layers",
-                do="Use nn.Dropout instead of functions, and leave augmentations out",
             )
         if not same_state(before, kept_state(model)):
             raise InvalidRequest(
-                "Expected a model that keeps nothing of the rows it sees",
+                f"Expected a model that keeps nothing of the rows it sees; {_find_keeping(model, inputs)} does",
                 do="Do not store inputs or activations in its attributes: they would leave with it",
             )
 
 
-def _row_losses(model: nn.Module, loss: NetworkLoss, inputs: Tensor, targets: Tensor) -> Tensor:
+def _first_replaced(way: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that replaces the first row: by huge, missing and zero numbers, or by other whole ones."""
+
+    def replace_first(part: Tensor) -> Tensor:
+        floating = (-_HUGE * part[3], part[3] * torch.nan, part[3] * 0) if part.is_floating_point() else None
+        first = floating[way] if floating is not None else part[(3, 4, 1)[way]]
+        return torch.cat([first[None], part[1:]])
+
+    return replace_first
+
+
+def _calling(model: nn.Module, inputs: ModelInputs) -> Callable[[], Any]:
+    return lambda: call_model(model, inputs)
+
+
+def _find_keeping(model: nn.Module, inputs: ModelInputs) -> str:
+    """Return which layer keeps something of a batch."""
+    before = {id(module): _own_state(module) for module in model.modules()}
+    with torch.no_grad():
+        call_model(model, inputs)
+    kept = (module for module in model.modules() if not same_state(before[id(module)], _own_state(module)))
+    return describe_layer(model, next(kept, None))
+
+
+def _row_losses(model: nn.Module, loss: NetworkLoss, inputs: ModelInputs, targets: Tensor) -> Tensor:
     try:
         with torch.no_grad():
-            return loss(model(inputs), targets).double()
+            return loss(call_model(model, inputs), targets).double()
     except InvalidRequest:
         raise
     except Exception:
+        with torch.no_grad(), trace_layers(model) as trace, suppress(Exception):
+            call_model(model, inputs)
+        failed = describe_layer(model, trace.running[-1].layer) if trace.running else "the loss"
         raise InvalidRequest(
-            "Expected a model and a loss that accept any number of rows, and rows of missing or huge numbers",
+            "Expected a model and a loss that accept any number of rows, and rows of missing or huge numbers;"
+            f" {failed} does not",
             do="Return anything for such rows, which contribute zero: an exception would reveal them",
         ) from None
 
@@ -188,17 +307,25 @@ def _all_close(found: Tensor, expected: Tensor) -> bool:
     return bool(torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True))
 
 
-def _trial_batches(usual: Tensor) -> Iterator[Tensor]:
-    """Yield synthetic batches: usual rows, then some rows of missing and huge numbers, if rows are numbers."""
-    if not usual.is_floating_point():
+def _trial_batches(usual: ModelInputs) -> Iterator[ModelInputs]:
+    """Yield synthetic batches: usual rows, then some rows of missing and huge numbers, if some inputs are numbers."""
+    if not any(part.is_floating_point() for part in input_parts(usual)):
         yield usual
         return
-    usual = _synthetic_numbers(usual)
+
+    def spread(part: Tensor) -> Tensor:
+        return _synthetic_numbers(part) if part.is_floating_point() else part
+
+    def spoil(part: Tensor) -> Tensor:
+        odd = part.clone()
+        if part.is_floating_point():
+            odd[1].view(-1)[::2] = torch.nan
+            odd[2] *= _HUGE
+        return odd
+
+    usual = map_inputs(spread, usual)
     yield usual
-    odd = usual.clone()
-    odd[1].view(-1)[::2] = torch.nan
-    odd[2] *= _HUGE
-    yield odd
+    yield map_inputs(spoil, usual)
 
 
 def _repeat_rows(example: Tensor) -> Tensor:
@@ -208,16 +335,22 @@ def _repeat_rows(example: Tensor) -> Tensor:
 @contextmanager
 def _switch_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Put the model in training or evaluation mode, with dropout alone switched off, during this context."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes, still = [(module, module.training) for module in model.modules()], frozen_norms(model)
+    # Attention and recurrent layers drop out by a number of their own.
+    shares = [(module, module.dropout) for module, _ in modes if isinstance(module, nn.MultiheadAttention | nn.RNNBase)]
     model.train(training)
     for module, _ in modes:
-        if isinstance(module, nn.modules.dropout._DropoutNd):
+        if isinstance(module, nn.modules.dropout._DropoutNd) or module in still:
             module.eval()
     try:
+        for module, _ in shares:
+            module.dropout = 0.0
         yield
     finally:
         for module, mode in modes:
             module.training = mode
+        for module, share in shares:
+            module.dropout = share
 
 
 @dataclass(frozen=True)
@@ -243,10 +376,13 @@ def kept_state(model: nn.Module) -> list[KeptState]:
     >>> same_state(before, kept_state(model))
     False
     """
-    attributes = [
-        value for module in model.modules() for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES
-    ]
-    return [kept for value in (*attributes, *model.buffers()) for kept in _walk_parts(value, _DEEPEST)]
+    return [kept for module in model.modules() for kept in _own_state(module)]
+
+
+def _own_state(module: nn.Module) -> list[KeptState]:
+    """Return what a module keeps itself."""
+    attributes = [value for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES]
+    return [kept for value in (*attributes, *module.buffers(recurse=False)) for kept in _walk_parts(value, _DEEPEST)]
 
 
 def same_state(before: list[KeptState], after: list[KeptState]) -> bool:

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from expost.core import MissingExtra
 from expost.torch.layer_parts import Chain, GradientPart, Layer, Passes, RowsPart, Seen, Sums, Tapped, make_parts
 from expost.torch.loss_tap import LossTap, NetworkLoss
+from expost.torch.model_inputs import ModelInputs, call_model
 
-__all__ = ["ClippedRows", "SampledGradients", "SummedLayers", "lattice_unit", "parameter_places"]
+__all__ = ["ClippedRows", "SampledGradients", "SummedLayers", "lattice_unit", "parameter_places", "rows_for_memory"]
 
 _MARGIN = 1 - 2.0**-12  # for norms computed in float32: their relative error is far below
 _FINEST, _FINEST_SINGLE = 24, 21  # binary digits of the clip on the lattice
+_HELD_NUMBERS = 1 << 26  # of gradients per row: a quarter of a gigabyte in float32
 _BY_HAND = (nn.Linear, nn.Conv2d)
 
 
@@ -38,23 +40,34 @@ class ClippedRows(ABC):
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._places = parameter_places(self._parameters)
 
+    @property
+    def rows_at_once(self) -> int | None:
+        """Return how many rows may be worked on at a time, a public number; None if memory does not matter."""
+        return None
+
     def total(
         self,
-        inputs: Tensor,
+        inputs: ModelInputs,
         targets: Tensor,
         clip: float,
         stretch: int | None = None,
         *,
         unit: float = 1.0,
         rows: int | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the sum over some rows: all norms first, then each part's sum with the factors they lead to."""
+        """Return the sum over some rows: all norms first, then each part's sum with the factors they lead to.
+
+        ``weights`` between 0 and 1, one for each row that counts, multiply clipped gradients.
+        """
         parts = self._row_parts(inputs, targets, slice(rows))
         pieces = [part.row_squares() for part in parts]
         squares = sum(pieces[1:], pieces[0])
         finite = None if math.isfinite(squares.sum().item()) else squares.isfinite()
         # A norm of zero gives an infinite quotient, which is cut to the unit like that of any row within the clip.
         factors = squares.rsqrt().mul_(clip * _MARGIN * unit).clamp_max_(unit)
+        if weights is not None:
+            factors = factors * weights.to(factors)
         if finite is not None:
             factors = torch.where(finite, factors, 0.0)
         sums = Sums(list(self._places.values()), stretch, inputs.device)
@@ -66,7 +79,7 @@ class ClippedRows(ABC):
         return sums.whole_sum()
 
     @abstractmethod
-    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    def _row_parts(self, inputs: ModelInputs, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         """Return the gradients of the rows that count, parameter by parameter or layer by layer."""
 
 
@@ -102,7 +115,7 @@ class SummedLayers(ClippedRows):
         )
         return plain and len(set(owned)) == len(owned) and set(trained) <= set(owned)
 
-    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    def _row_parts(self, inputs: ModelInputs, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         seen = self._passes(inputs, targets, self._loss)
         _check_lengths([each.given for each in seen], inputs)
         return make_parts([Seen(layer, given[counted], error[counted]) for layer, given, error in seen])
@@ -118,7 +131,11 @@ class SampledGradients(ClippedRows):
         except ModuleNotFoundError:
             raise MissingExtra("torch", package="opacus") from None
 
-    def _row_parts(self, inputs: Tensor, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+    @property
+    def rows_at_once(self) -> int:
+        return rows_for_memory(self._parameters)
+
+    def _row_parts(self, inputs: ModelInputs, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
         with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore", message="Full backward hook is firing"
@@ -126,7 +143,7 @@ class SampledGradients(ClippedRows):
             # The loss is a sum over rows, so per-sample gradients are not rescaled.
             hooked = self._wrapper(self._model, batch_first=True, loss_reduction="sum")
             try:
-                torch.autograd.backward(self._loss(hooked(inputs), targets).sum())
+                torch.autograd.backward(self._loss(call_model(hooked, inputs), targets).sum())
                 found = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]
             finally:
                 hooked._close()
@@ -135,7 +152,17 @@ class SampledGradients(ClippedRows):
         return [RowsPart(place, rows[counted]) for place, rows in zip(self._places.values(), found, strict=True)]
 
 
-def _check_lengths(parts: list[Tensor], inputs: Tensor) -> None:
+def rows_for_memory(parameters: Sequence[nn.Parameter]) -> int:
+    """Return how many rows' gradients may be held at a time: a multiple of 16.
+
+    >>> rows_for_memory([*nn.Linear(3, 2).parameters()]), rows_for_memory([nn.Parameter(torch.empty(10**6))])
+    (4096, 64)
+    """
+    size = sum(parameter.numel() for parameter in parameters)
+    return min(max(_HELD_NUMBERS // max(size, 1) // 16, 1), 256) * 16
+
+
+def _check_lengths(parts: list[Tensor], inputs: ModelInputs) -> None:
     """Raise if a layer sees something else than one entry per row: then not the rows would be clipped."""
     if any(len(part) != len(inputs) for part in parts):
         raise RuntimeError("Expected layers to be given one entry per row.")

@@ -1,5 +1,6 @@
 """A canary in the gradients of a module stays below the claim, and sees each fault that is planted."""
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ torch = pytest.importorskip("torch", reason="the extra torch is not installed")
 from expost import EngineFailed, InvalidRequest, approx, open_ledger  # noqa: E402
 from expost.audit import AuditProfile, AuditVerdict, audit_table  # noqa: E402
 from expost.audit.audit_registry import AuditEntry  # noqa: E402
-from expost.audit.torch_canary import torch_canary_pair  # noqa: E402
+from expost.audit.torch_canary import person_canary_pair, torch_canary_pair  # noqa: E402
 from expost.models.descent import trainer  # noqa: E402
 from expost.models.descent.training_schedule import Full  # noqa: E402
 from expost.noise.gaussian_stream import GaussianStream  # noqa: E402
 from expost.torch import train  # noqa: E402
 from expost.torch.module_learner import ModuleLearner  # noqa: E402
-from expost.torch.row_gradients import SummedLayers  # noqa: E402
+from expost.torch.person_batches import PersonBatches  # noqa: E402
+from expost.torch.row_gradients import ClippedRows  # noqa: E402
+
+long_profile = pytest.mark.skipif(os.environ.get("EXPOST_LONG") != "1", reason="long profile: set EXPOST_LONG=1")
 
 
 def verdict(pair: Any) -> AuditVerdict:
@@ -33,9 +37,9 @@ def full(noise: int = 1) -> Any:
 
 
 def unclipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    total = SummedLayers.total
+    total = ClippedRows.total
     monkeypatch.setattr(
-        SummedLayers,
+        ClippedRows,  # of every way to compute gradients: a wrong one alone is passed over
         "total",
         lambda self, inputs, targets, clip, **terms: total(self, inputs, targets, 1e9, **terms),
     )
@@ -53,6 +57,21 @@ def test_missing_clipping_is_refused_before_the_data_is_read(monkeypatch: pytest
 
     with pytest.raises(InvalidRequest):
         full()
+
+
+@long_profile
+def test_a_person_of_several_rows_is_hidden_and_rows_that_count_in_full_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert verdict(person_canary_pair("person", runs=600)) is not AuditVerdict.VIOLATED
+    taken = PersonBatches.take_persons
+    monkeypatch.setattr(
+        PersonBatches,
+        "take_persons",
+        lambda self, persons: (found := taken(self, persons))._replace(weights=np.ones_like(found.weights)),
+    )
+
+    assert verdict(person_canary_pair("person", runs=600)) is AuditVerdict.VIOLATED
 
 
 def test_noise_that_is_scaled_after_it_was_added_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,13 +167,28 @@ class RareMixing(Filling):
         return self.head((rows + rows.flip(0)) / 2 if self.training and float(torch.rand(())) < 1e-9 else rows)
 
 
-REFUSED: list[Any] = [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy, Sorting, Folding, Experts, RunningMean]
+REFUSED: list[Any] = [Filling, Rescaling, LongOnly, InUse, Fragile, Chancy, Experts, RunningMean]
 
 
 @pytest.mark.parametrize("model", [*REFUSED, RareMixing])
 def test_models_that_mix_rows_somehow_are_refused(model: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"rows are independent|accept any number of rows|at random"):
+    reasons = r"rows are independent|accept any number of rows|at random|keeps nothing of the rows"
+    with pytest.raises(InvalidRequest, match=reasons) as caught:
         learner_of(model(), torch.zeros(9, 4), torch.zeros(9).long())
+    assert f"the model itself ({model.__name__})" in str(caught.value)  # that is where the code stands
+
+
+@pytest.mark.parametrize("model", [Sorting, Folding])
+def test_models_that_reorder_rows_and_bring_them_back_are_clipped_row_by_row(model: Any) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(9, 4)
+    learner = learner_of(model(), rows, torch.zeros(9).long(), clip=0.1)
+    limit = float(learner.open(Phase(1, Fraction(1)), 9.0).amount)
+    whole = unseal(learner.measure(np.arange(9))).astype(float)
+
+    moves = [np.linalg.norm(whole - unseal(learner.measure(np.delete(np.arange(9), row)))) for row in range(9)]
+
+    assert 0.9 * limit < max(moves) <= limit
 
 
 def test_a_table_that_is_changed_by_looking_into_it_is_refused() -> None:

@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 from expost.core import InvalidRequest, unseal  # noqa: E402
 from expost.models.descent.stopping_test import ScoreRule  # noqa: E402
 from expost.models.descent.training_schedule import Phase  # noqa: E402
+from expost.torch.mapped_gradients import MappedGradients  # noqa: E402
 from expost.torch.module_learner import ModuleProblem, _find_stretch  # noqa: E402
 from expost.torch.network_rows import TensorRows, read_rows  # noqa: E402
 from expost.torch.network_trial import find_gradients  # noqa: E402
@@ -86,10 +87,10 @@ def test_layers_on_sequences_are_right_too() -> None:
     assert torch.allclose(ours, by_hand(model, inputs, targets, 0.5), rtol=1e-3, atol=1e-4)
 
 
-def test_common_layers_are_done_by_hand_and_others_by_opacus() -> None:
+def test_common_layers_are_done_by_hand_and_others_are_mapped() -> None:
     assert isinstance(find_gradients(mlp(), cross_entropy, batch(3)), SummedLayers)
     assert isinstance(find_gradients(cnn(), cross_entropy, batch(3)), SummedLayers)
-    assert isinstance(find_gradients(normed(), cross_entropy, batch(3)), SampledGradients)
+    assert isinstance(find_gradients(normed(), cross_entropy, batch(3)), MappedGradients)
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -97,7 +98,7 @@ def test_batch_normalisation_is_refused(affine: bool) -> None:
     pytest.importorskip("opacus", reason="the extra torch is not installed")
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, affine=affine), nn.Linear(8, 3))
 
-    with pytest.raises(InvalidRequest, match="independent"):
+    with pytest.raises(InvalidRequest, match=r"independent; layer '2' \(BatchNorm1d\)"):
         find_gradients(model, cross_entropy, batch(3))
 
 
@@ -125,7 +126,7 @@ def test_dropout_is_allowed_and_modes_are_put_back() -> None:
     assert not any(module.training for module in model.modules())
 
 
-def test_recurrent_layers_go_through_those_of_opacus() -> None:
+def test_recurrent_layers_of_opacus_are_taken_too() -> None:
     layers = pytest.importorskip("opacus.layers", reason="the extra torch is not installed")
 
     class Recurrent(nn.Module):
@@ -136,20 +137,13 @@ def test_recurrent_layers_go_through_those_of_opacus() -> None:
         def forward(self, values: "torch.Tensor") -> "torch.Tensor":
             return self.head(self.body(values.flatten(1, 2))[0][:, -1])
 
-    assert isinstance(find_gradients(Recurrent(), cross_entropy, batch(3)), SampledGradients)
+    assert isinstance(find_gradients(Recurrent(), cross_entropy, batch(3)), MappedGradients)
 
 
-def test_a_layer_that_is_used_twice_is_refused() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.outer = nn.Linear(64, 64), nn.Linear(64, 3)
+def test_opacus_is_the_last_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MappedGradients, "_row_parts", lambda *given: 1 / 0)
 
-        def forward(self, values: "torch.Tensor") -> "torch.Tensor":
-            return self.outer(self.inner(torch.tanh(self.inner(values.flatten(1)))))
-
-    with pytest.raises(InvalidRequest, match="see each row once"):
-        find_gradients(Twice(), cross_entropy, batch(3))
+    assert isinstance(find_gradients(normed(), cross_entropy, batch(3)), SampledGradients)
 
 
 def test_rows_that_see_each_other_are_refused() -> None:

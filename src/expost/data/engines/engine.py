@@ -87,6 +87,11 @@ class CanonicalEngine(Engine):
     def schema(self) -> pa.Schema:
         return self._schema
 
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """Names, types and metadata of the columns as the source stores them."""
+        return self._engine.schema
+
     def batches(self, columns: Sequence[str], *, rows_per_batch: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
         for batch in self._engine.batches(columns, rows_per_batch=rows_per_batch):
             yield canonical_batch(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ Watcher = Callable[[Floats, NDArray[Any]], None]
 """Receives the scores (outputs x rows) and targets of some rows; keeps what it computes sealed."""
 
 _SINGLE = 24  # bits of an integer that float32 holds exactly
+_SPARE_BITS = 8  # the most by which the lattice is finer where rows share a weight
 _LARGEST_NOISE = 29  # log2 of the largest standard deviation of the noise, in lattice units
 _FINEST = 2.0**30  # lattice units of a residual of 1
 _MOST_ROWS = 1 << 13  # rows per chunk: this many gradients below 2^29 each add up exactly
@@ -59,27 +60,38 @@ class ClippedGradient:
     clip: float
     noise_multiplier: float
     expected_rows: float = math.inf  # of a batch: public
+    rows_per_unit: int = 1  # the most rows of one unit, whose weights add up to at most 1
+    spare_bits: int = 0  # by which noise may be wider than 32 bits, at most 8: for large noise multipliers
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clip) and self.clip > 0):
             raise InvalidRequest("Expected clip > 0", got=self.clip, do="Pass a public bound on a row's gradient")
         steps = float(self.sensitivity.amount) / math.sqrt(self.grid.longest)
-        if steps < _LEAST_STEPS * math.sqrt(self.head.outputs):
+        # Rounding the rows of one unit must leave most of the clip.
+        if steps < _LEAST_STEPS * math.sqrt(self.head.outputs) * max(1.0, self.rows_per_unit / 4):
             raise _noise_too_large(self.noise_multiplier)
 
     @cached_property
     def residual_unit(self) -> float:
         """Return the lattice units of a residual of 1, as fine as the noise sampler's range allows."""
-        finest = 2.0**_LARGEST_NOISE / max(self.noise_multiplier, 1.0) / (self.clip * self.grid.unit)
+        # Rows that share a weight are rounded one by one: a finer lattice keeps their rounding small.
+        shared = math.ceil(math.log2(self.rows_per_unit)) + 2 if self.rows_per_unit > 1 else 0
+        spare = min(max(shared, self.spare_bits), _SPARE_BITS)
+        finest = 2.0 ** (_LARGEST_NOISE + spare) / max(self.noise_multiplier, 1.0) / (self.clip * self.grid.unit)
         if self._uses_digits:
             largest = _LARGEST_NARROW if self._uses_int32 else _LARGEST_SHORT
             return min(finest, largest / (self.clip * self.grid.unit), _FINEST)
-        return min(2.0 ** math.floor(math.log2(finest)), _FINEST)
+        return min(2.0 ** math.floor(math.log2(finest)), _FINEST * 2.0**spare)
 
     @cached_property
     def _uses_digits(self) -> bool:
         """Return whether sums are taken in float32, by digits: faster for wide models, on a coarser lattice."""
-        return self.grid.columns >= _WIDE and self.head.outputs >= _MANY
+        return (
+            self.grid.columns >= _WIDE
+            and self.head.outputs >= _MANY
+            and self.rows_per_unit == 1
+            and not self.spare_bits
+        )
 
     @cached_property
     def _uses_int32(self) -> bool:
@@ -121,8 +133,11 @@ class ClippedGradient:
             np.clip(total, 1 - SHORT, SHORT - 1, out=total)
         return Sealed(total.astype(np.int32 if self._uses_int32 else np.int64, copy=False).ravel(), self.sensitivity)
 
-    def clip_residuals(self, residuals: Reals, inverses: Floats) -> Reals:
+    def clip_residuals(self, residuals: Reals, inverses: Floats, weights: Floats | None = None) -> Reals:
         """Scale residuals to lattice units so that each row's gradient is within the sensitivity, and round them.
+
+        With ``weights`` a row counts that share of its clipped gradient, and the gradients of one unit's rows, whose
+        weights add up to at most 1, are together within the sensitivity.
 
         The results are exact numbers of private rows: for sealed sums only.
         """
@@ -132,7 +147,15 @@ class ClippedGradient:
         safe = limits * (1 - slack)
         lengths = np.sqrt(row_sums(residuals * residuals, _VANISHING))
         # Rounding to nearest adds at most sqrt(outputs) / 2 to a row's length; the lattice has space for 30 times that.
-        factors = np.minimum((safe - math.sqrt(outputs) / 2) / lengths, self.residual_unit)
+        rounding = math.sqrt(outputs) / 2
+        if weights is None:
+            factors = np.minimum((safe - rounding) / lengths, self.residual_unit)
+        else:
+            # A unit's gradient is at most the sum of weight times the bracket below, times the row's length, and of the
+            # rounding of its rows, each at most as long as the grid allows: together within the sensitivity
+            # (docs/proofs/tabular-models.md, Lemma 2).
+            reserved = self.rows_per_unit * rounding * math.sqrt(self.grid.longest) * inverses
+            factors = weights * np.minimum(np.maximum(safe - reserved, 0.0) / lengths, self.residual_unit)
         found: Reals = residuals * factors.astype(residuals.dtype)
         np.rint(found, out=found)
         # Impossible by the choice of ``factors``. The bound is enforced anyway: such a row contributes zero.
@@ -145,9 +168,7 @@ class ClippedGradient:
 def check_curved(head: Head, columns: int) -> CurvedHead:
     """Return the head if Newton steps can be taken with it, else raise ``InvalidRequest``."""
     if not isinstance(head, CurvedHead):
-        raise InvalidRequest(
-            "Expected two classes or a regression for Newton steps", do='Pass solver="gradient" for more classes'
-        )
+        raise InvalidRequest("Expected a loss with a known curvature for Newton steps", do='Pass solver="gradient"')
     if columns > _WIDEST_CURVED:
         raise InvalidRequest(
             f"Expected at most {_WIDEST_CURVED} columns, the intercept's included, for Newton steps",
@@ -171,15 +192,25 @@ class CurvedGradient:
     head: CurvedHead
     clip: float
     noise_multiplier: float
+    row_limit: float | None = (
+        None  # a longer row has less weight, so that its curvature is that of a row of this length
+    )
+    rows_per_unit: int = 1
+    spare_bits: int = 0  # see ``ClippedGradient``
 
     def __post_init__(self) -> None:
-        if math.sqrt(self.curvature_limit) < _LEAST_LENGTH * math.sqrt(self.grid.columns):
+        if math.sqrt(self.curvature_limit) < _LEAST_LENGTH * math.sqrt(self.grid.columns * self.rows_per_unit) / (
+            1 if self.rows_per_unit == 1 else 4
+        ):
             raise _noise_too_large(self.noise_multiplier)
 
     @cached_property
     def gradient(self) -> ClippedGradient:
         """Return the gradient's part; its lattice is coarse enough for the noise of both parts."""
-        return ClippedGradient(self.grid, self.head, self.clip, self.noise_multiplier * math.hypot(1.0, _SLOPE))
+        multiplier = self.noise_multiplier * math.hypot(1.0, _SLOPE)
+        return ClippedGradient(
+            self.grid, self.head, self.clip, multiplier, rows_per_unit=self.rows_per_unit, spare_bits=self.spare_bits
+        )
 
     @cached_property
     def curvature_limit(self) -> int:
@@ -195,9 +226,18 @@ class CurvedGradient:
     @cached_property
     def row_unit(self) -> float:
         """Return the factor of a row, in addition to the root of its second derivative, before it is rounded."""
-        # Rounding to nearest adds at most sqrt(columns) / 2 to a length; one more unit covers float errors.
-        longest = math.sqrt(self.curvature_limit) - math.sqrt(self.grid.columns) / 2 - 1
-        return longest / math.sqrt(self.grid.longest * self.head.curvature)
+        # Rounding to nearest adds at most sqrt(columns) / 2 to a length. The squared lengths of a unit's k rows, whose
+        # weights add up to 1, are then at most (longest + sqrt(k columns) / 2)^2 together, by the inequality of
+        # Cauchy and Schwarz. One more unit covers float errors.
+        longest = math.sqrt(self.curvature_limit) - math.sqrt(self.rows_per_unit * self.grid.columns) / 2 - 1
+        return longest / math.sqrt(self._longest_square * self.head.curvature)
+
+    @cached_property
+    def _longest_square(self) -> float:
+        """Return the largest squared length, in grid units, that a row counts with for the curvature."""
+        if self.row_limit is None:
+            return float(self.grid.longest)
+        return min((self.row_limit * self.grid.unit) ** 2, float(self.grid.longest))
 
     @property
     def unit(self) -> float:
@@ -206,24 +246,55 @@ class CurvedGradient:
     @property
     def size(self) -> int:
         columns = self.grid.columns
-        return columns + columns * (columns + 1) // 2
+        return self.gradient.size + columns * (columns + 1) // 2
 
     def measure(
-        self, rows: GridRows, targets: NDArray[Any], weights: Floats, index: Index, *, watcher: Watcher | None = None
+        self,
+        rows: GridRows,
+        targets: NDArray[Any],
+        weights: Floats,
+        index: Index,
+        *,
+        watcher: Watcher | None = None,
+        row_weights: Floats | None = None,
     ) -> Sealed:
-        """Return the sealed sum over the rows in ``index``: the gradient, then the triangle row by row."""
+        """Return the sealed sum over the rows in ``index``: the gradient, then the triangle row by row.
+
+        ``row_weights`` are the shares with which rows count; those of one unit add up to at most 1.
+        """
+        return self.measure_blocks([(rows, targets, row_weights)], weights, index=index, watcher=watcher)
+
+    def measure_blocks(
+        self,
+        blocks: Iterable[tuple[GridRows, NDArray[Any], Floats | None]],
+        weights: Floats,
+        *,
+        index: Index = slice(None),
+        watcher: Watcher | None = None,
+    ) -> Sealed:
+        """Return the sealed sum over blocks of rows, targets and row weights; ``index`` chooses rows of each."""
         columns = self.grid.columns
-        slope, bend = np.zeros(columns, np.int64), np.zeros((columns, columns), np.int64)
-        for part in _cut_index(index, len(rows), columns):
-            features, inverses = rows.take_rows(part)
-            scores, wanted = grid_scores(rows.integers()[part], weights, self.grid), targets[part]
-            if watcher is not None:
-                watcher(scores, wanted)
-            residuals = self.gradient.clip_residuals(self.head.compute_residuals(scores, wanted), inverses)
-            slope += (residuals[0] @ features).astype(np.int64)
-            scaled = self._clip_rows(features, self.head.compute_curvatures(scores, wanted)[0])
-            bend += (scaled.T @ scaled).astype(np.int64)
-        return Sealed(np.concatenate([slope, bend[np.triu_indices(columns)]]), self.sensitivity)
+        slope = np.zeros((self.head.outputs, columns), np.int64)
+        bend = np.zeros((columns, columns), np.int64)
+        for rows, targets, row_weights in blocks:
+            for part in _cut_index(index, len(rows), columns):
+                features, inverses = rows.take_rows(part)
+                scores, wanted = grid_scores(rows.integers()[part], weights, self.grid), targets[part]
+                if watcher is not None:
+                    watcher(scores, wanted)
+                shares = None if row_weights is None else row_weights[part]
+                residuals, curvatures = (
+                    self.head.compute_residuals(scores, wanted),
+                    self.head.compute_curvatures(scores, wanted)[0],
+                )
+                if self.row_limit is not None:
+                    lighter = np.minimum(self._longest_square * inverses**2, 1.0)
+                    residuals, curvatures = residuals * lighter, curvatures * lighter
+                residuals = self.gradient.clip_residuals(residuals, inverses, shares)
+                slope += (residuals @ features).astype(np.int64)
+                scaled = self._clip_rows(features, curvatures if shares is None else curvatures * shares)
+                bend += (scaled.T @ scaled).astype(np.int64)
+        return Sealed(np.concatenate([slope.ravel(), bend[np.triu_indices(columns)]]), self.sensitivity)
 
     def _clip_rows(self, features: Floats, curvatures: Floats) -> Floats:
         """Scale rows by the roots of their second derivatives to lattice units, none longer than the limit's root."""
@@ -235,10 +306,11 @@ class CurvedGradient:
     def split(self, noisy: NDArray[Any]) -> tuple[Floats, Floats]:
         """Split a released vector into a sum of gradients and a symmetric matrix, in the units of the features."""
         columns = self.grid.columns
+        slopes = noisy[: self.gradient.size].reshape(self.head.outputs, columns)
         bend = np.zeros((columns, columns))
-        bend[np.triu_indices(columns)] = noisy[columns:]
+        bend[np.triu_indices(columns)] = noisy[self.gradient.size :]
         bend = bend + np.triu(bend, 1).T
-        return np.asarray(noisy[:columns] / self.gradient.unit, np.float64), bend / self.unit
+        return np.asarray(slopes / self.gradient.unit, np.float64), bend / self.unit
 
 
 def grid_scores(integers: NDArray[np.int16], weights: Floats, grid: FeatureGrid) -> Floats:

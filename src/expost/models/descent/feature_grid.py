@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class FeatureGrid:
     intercept: bool = True
     lows: tuple[float, ...] | None = None
     highs: tuple[float, ...] | None = None
+    intercept_share: float = field(default=0.5, repr=False)  # length of the intercept's column, as a share of the bound
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= _WIDEST:
@@ -66,8 +67,8 @@ class FeatureGrid:
 
     @cached_property
     def constant(self) -> int:
-        """Return the value of the intercept's column: half the length of the longest row."""
-        return 1 << (_BITS - 1)
+        """Return the value of the intercept's column: by default half the length of the longest row."""
+        return max(1, round(self.intercept_share * (1 << _BITS)))
 
     @cached_property
     def columns(self) -> int:

@@ -114,7 +114,7 @@ class PrivateGradientModel(PrivateEstimator):
         Number of possible stops on the way to a score. Default: from the first useful price and the cap.
     solver : {"gradient", "newton"}, default "gradient"
         ``"newton"`` releases curvatures with the gradients, at the same price, and takes Newton steps.
-        For a regression or two classes, and at most 511 columns.
+        At most 511 columns.
     validation_share : float, optional
         Share of the rows held out to test the score. Default: chosen from public numbers, 0.02 to 0.2.
     clip : float, optional

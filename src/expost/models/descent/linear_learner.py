@@ -207,7 +207,7 @@ class NewtonLearner(LinearLearner):
     @property
     def size(self) -> int:
         columns = self._grid.columns
-        return columns + columns * (columns + 1) // 2
+        return self._head.outputs * columns + columns * (columns + 1) // 2
 
     def open(self, phase: Phase, expected_size: float) -> Sensitivity:
         """Begin a phase: choose the finest lattice that its noise allows."""
@@ -229,7 +229,7 @@ class NewtonLearner(LinearLearner):
         precision = (self._curved.unit * self._expected_size / self._deviation) ** 2
         self._precision += precision
         self._curvature += (bend / self._expected_size - self._curvature) * (precision / self._precision)
-        slope = slope / self._expected_size + self._regularization * self._descent.weights[0]
+        slope = slope / self._expected_size + self._regularization * self._descent.weights
         columns, length = self._grid.columns, math.sqrt(self._grid.longest) / self._grid.unit
         # The eigenvalues of a symmetric noise matrix lie within about 2 sqrt(columns) deviations, most within half of
         # that (semicircle law): smaller ones of the noisy curvature are not told from zero. The second bound keeps the
@@ -238,8 +238,8 @@ class NewtonLearner(LinearLearner):
         shaken = self._deviation / (self._curved.gradient.unit * self._expected_size) * length / _BEARABLE
         values, vectors = np.linalg.eigh(self._curvature)
         steepness = np.maximum(np.maximum(values, 0.0) + self._regularization, max(hidden, shaken))
-        quotient: Floats = vectors @ ((vectors.T @ slope) / steepness)
-        self._descent.apply_gradient(quotient[None, :], self._damping)
+        quotient: Floats = ((slope @ vectors) / steepness) @ vectors.T
+        self._descent.apply_gradient(quotient, self._damping)
 
     def copy_state(self) -> dict[str, NDArray[Any]]:
         return super().copy_state() | dict(

@@ -71,10 +71,10 @@ class Head(Protocol):
 
 @runtime_checkable
 class CurvedHead(Head, Protocol):
-    """A head of one score with a known second derivative, which is elementwise too."""
+    """A head with a known second derivative, or a bound on it in every direction of the scores."""
 
     def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
-        """Return the second derivatives by the score, between 0 and ``curvature``, shaped like the scores."""
+        """Return one second derivative per row (1 x rows), between 0 and ``curvature``."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,16 @@ class Softmax:
         odds *= (targets >= 0) / row_sums(odds)
         odds -= self._class_column == targets
         return odds
+
+    def compute_curvatures(self, scores: Floats, targets: NDArray[Any]) -> Floats:
+        """Return twice the largest p (1 - p), which bounds the Hessian in every direction.
+
+        By Gershgorin's theorem: a row of the Hessian has p (1 - p) on the diagonal and the same amount in all other places.
+        """
+        odds: Floats = np.exp(scores - np.maximum.reduce(scores, axis=0))
+        odds /= row_sums(odds)
+        largest = np.maximum.reduce(odds * (1.0 - odds), axis=0)[None, :]
+        return np.where(targets >= 0, np.minimum(2 * largest, self.curvature), 0.0)
 
     def find_correct(self, scores: Floats, targets: NDArray[Any]) -> NDArray[np.bool_]:
         right: NDArray[np.bool_] = scores.argmax(axis=0) == targets

@@ -17,7 +17,7 @@ from expost.data.row_source import plain_numbers
 from expost.data.value_place import label_codes
 from expost.models.descent.gradient_model import PrivateGradientModel
 from expost.models.descent.linear_learner import LinearScores
-from expost.models.descent.score_head import ABSENT, Head, Huber, Logistic, Softmax, Squared
+from expost.models.descent.score_head import ABSENT, CurvedHead, Head, Huber, Logistic, Softmax, Squared
 from expost.models.descent.training_order import TrainingCourse
 from expost.models.estimator import (
     OBSERVED,
@@ -140,7 +140,19 @@ class SGDClassifier(ClassifierMixin, PrivateGradientModel):  # type: ignore[misc
         return self.classes_.tolist()
 
     def _build_head(self) -> Head:
-        return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+        head = Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+        if self.solver == "newton" and not isinstance(head, CurvedHead):
+            raise InvalidRequest(
+                "Expected two classes or a regression for Newton steps. Only binary classification is supported",
+                do='Pass solver="gradient" for more classes',
+            )
+        return head
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Newton steps need a head with a known curvature.
+        tags.classifier_tags.multi_class = self.solver != "newton" or isinstance(Softmax(3), CurvedHead)
+        return tags
 
     @share_parameters(PREDICTED_ROWS)
     def decision_function(self, X: Any) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from expost.core.question_cap import read_cap
 from expost.core.rational import probability, rational
 from expost.models.descent.stopping_price import PriceList, check_accountant
 from expost.models.descent.training_schedule import Batches, Phase, Schedule, choose_batches
+from expost.noise.gaussian_stream import LARGEST_MULTIPLIER
 
 __all__ = ["TrainingCourse", "TrainingOrder"]
 
@@ -94,6 +95,12 @@ class TrainingOrder:
             raise InvalidRequest("Expected a score, an epsilon or a noise_multiplier", do="Pass the one you need")
         if self.epsilon is not None and (self.noise_multiplier is not None or self.score is not None):
             raise InvalidRequest("Expected epsilon alone", do="Leave score and noise_multiplier out")
+        if self.noise_multiplier is not None:
+            noise = rational(self.noise_multiplier, "noise_multiplier")
+            if noise > LARGEST_MULTIPLIER:
+                raise InvalidRequest(
+                    "Expected a noise_multiplier of at most 2^24", got=self.noise_multiplier, do="Pass a smaller one"
+                )
         if self.phases is not None and self.phases > self.steps:
             raise InvalidRequest(
                 "Expected phases of at least one step",

@@ -1,6 +1,8 @@
 """Linear models that are as private as their accuracy allows: ridge, logistic regression, Huber support vectors."""
 
 from expost.models.linear.classifier_fit import TiltedClassifier
+from expost.models.linear.counted_fit import CountedFit
+from expost.models.linear.fit_neighbours import ADDED_ROWS, REPLACED_ROWS, FitNeighbours
 from expost.models.linear.linear_fit import Aim, LinearModel, Problem
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
 from expost.models.linear.paper_fit import Doubling, NoiseReduction, PaperFit, TheoryInversion
@@ -10,10 +12,14 @@ from expost.models.linear.tested_score import MonotoneFit, TestedFit
 from expost.models.linear.tilted_risk import TiltedRisk
 
 __all__ = [
+    "ADDED_ROWS",
+    "REPLACED_ROWS",
     "AdaptiveRidge",
     "Aim",
     "CertifiedRidge",
+    "CountedFit",
     "Doubling",
+    "FitNeighbours",
     "GaussianRidge",
     "GradientFit",
     "LinearModel",

@@ -24,6 +24,7 @@ __all__ = ["HuberSVC", "LogisticRegression", "PrivateClassifier"]
 
 Floats = NDArray[np.float64]
 
+_USUAL_PENALTY = 0.005  # of an excess risk
 _CORNERS = 10**6  # a hinge rounded over more than this, or less than its inverse, is beyond the precision of floats
 _LOGISTIC_METHODS = (*METHODS, ABSOLUTE_LOSS, "output_nr", "doubling", "theory", "paper2017")
 
@@ -36,6 +37,9 @@ class PrivateClassifier(DeclaredClasses):
     classes : pair or "observed"
         The two labels, negative first. Any other label is fitted as the first class, and no prediction gets it right
         where an accuracy is tested. ``"observed"``: it is public which labels occur, so read them off the table.
+    regularization : float, optional
+        The l2 penalty. Default: 0.005 with ``excess_risk``, which is relative to it; otherwise what suits the number of
+        rows, the bounds and epsilon. The receipt's terms name it.
     validation_every : int, optional
         Test a score on about one row in this many, chosen by a keyed hash of its content. Those rows are not fitted,
         so a row pays for fitting or for testing, not for both. Default: fit and test on all rows.
@@ -51,7 +55,6 @@ class PrivateClassifier(DeclaredClasses):
     """
 
     validation_every: Any = None
-    rows: Any = None
     _methods: tuple[str, ...] = METHODS
     _usual_classes = "classes=(negative, positive)"
 
@@ -60,8 +63,12 @@ class PrivateClassifier(DeclaredClasses):
         raise NotImplementedError
 
     def _build_query(self) -> ClassifierQuery:
-        terms, every = self._read_terms(), int(self.validation_every or 0)
-        return ClassifierQuery(terms, self._build_loss(), self.method, self._read_delta(), every, self._methods)
+        chosen = self.regularization is None
+        terms, every = self._read_terms(_USUAL_PENALTY if chosen else None), int(self.validation_every or 0)
+        # An excess risk is that of a problem with a fixed penalty.
+        chosen = chosen and (terms.aim.target is None or terms.aim.is_score)
+        delta, methods = self._read_delta(), self._methods
+        return ClassifierQuery(terms, self._build_loss(), self.method, delta, every, methods, chooses_penalty=chosen)
 
     def _set_classes(self, classes: Any) -> None:
         if len(classes) != 2:
@@ -73,16 +80,12 @@ class PrivateClassifier(DeclaredClasses):
         super()._set_classes(classes)
 
     def _declared_rows(self) -> int | None:
-        if (self.method == ABSOLUTE_LOSS) != (self.rows is not None):
+        if self.method == ABSOLUTE_LOSS and self.rows is None:
             raise InvalidRequest(
-                "Expected rows with the method absolute_loss, and only there",
+                "Expected rows with the method absolute_loss",
                 do="Pass about how many rows there are, a public number, because their true number is then private",
             )
-        if self.rows is None:
-            return None
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
-            raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
-        return int(self.rows)
+        return super()._declared_rows()
 
     def _keep_release(self, release: Release[LinearModel]) -> None:
         super()._keep_release(release)
@@ -115,8 +118,6 @@ class LogisticRegression(PrivateClassifier):
         scaled problem.
     score : tuple of str and float, optional
         The accuracy asked for: ``("accuracy", 0.9)`` (a share of the rows) or ``("log_loss", 0.4)`` (in nats).
-    rows : int, optional
-        Only with ``method="absolute_loss"``: about how many rows there are, as public knowledge.
     method : str, default "auto"
         One of auto, objective, output, gradient, test, absolute_loss, output_nr, doubling, theory, paper2017
         (docs/models.md). ``"absolute_loss"`` tests for a log loss where a row may be added or removed, with half the
@@ -138,7 +139,7 @@ class LogisticRegression(PrivateClassifier):
         excess_risk: float | None = None,
         score: tuple[str, float] | None = None,
         epsilon: float | None = None,
-        regularization: float = 0.005,
+        regularization: float | None = None,
         classes: Any = None,
         feature_bound: float | None = None,
         feature_norm: str = "l1",
@@ -146,6 +147,7 @@ class LogisticRegression(PrivateClassifier):
         fit_intercept: bool = False,
         validation_every: int | None = None,
         rows: int | None = None,
+        adjacency: str | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float | None = None,
         method: str = "auto",
@@ -211,7 +213,7 @@ class HuberSVC(PrivateClassifier):
         excess_risk: float | None = None,
         score: tuple[str, float] | None = None,
         epsilon: float | None = None,
-        regularization: float = 0.005,
+        regularization: float | None = None,
         corner: float = 0.5,
         classes: Any = None,
         feature_bound: float | None = None,
@@ -219,6 +221,8 @@ class HuberSVC(PrivateClassifier):
         bounds: Any = None,
         fit_intercept: bool = False,
         validation_every: int | None = None,
+        rows: int | None = None,
+        adjacency: str | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float | None = None,
         method: str = "auto",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
@@ -20,12 +21,15 @@ from expost.core import (
     PlanContext,
     Query,
     Release,
+    Unit,
     explain_arguments,
     share_parameters,
 )
 from expost.core.rational import probability, rational
 from expost.core.release import draw_picture
 from expost.data import Dataset
+from expost.data.canonical_cell import Kind
+from expost.data.person_rows import read_added_rows
 from expost.data.row_source import RowSource, column_names, read_rows
 from expost.data.value_place import label_codes
 from expost.models.estimator import (
@@ -49,6 +53,11 @@ __all__ = ["DeclaredClasses", "PrivateLinearModel", "PrivateRegressor"]
 _NORMS = {"l1": Norm.L1, "l2": Norm.L2}
 
 
+def _truth_bounds(dataset: Dataset, name: str) -> tuple[float, float] | None:
+    """Return the bounds of a column of truths, None for other columns."""
+    return (0.0, 1.0) if dataset.schema.kind(name) is Kind.BOOLEAN else None
+
+
 class PrivateLinearModel(PrivateEstimator):
     """Base of the estimators whose accuracy is a risk or a score: a linear model that pays for it from a ledger.
 
@@ -62,14 +71,21 @@ class PrivateLinearModel(PrivateEstimator):
     regularization : float, default 0.005
         The l2 penalty.
     feature_bound : float, optional
-        Rows are clipped to this norm. Default: 1, or large enough for every row within ``bounds``.
+        Rows are clipped to this norm. Default: large enough for every row within ``bounds``; without bounds 1, which the
+        receipt states as not declared.
     feature_norm : {"l1", "l2"}, default "l1"
         The norm in which rows are clipped.
     bounds : sequence of pairs or mapping of str to pair, optional
-        Public (low, high) per column, in order or by name. Columns are then scaled to [0, 1], and penalty and risk are
+        Public (low, high) per column, in order or by name. Default: those of the ``Dataset``. Columns are then scaled to [0, 1], and penalty and risk are
         those of the scaled problem.
     fit_intercept : bool, default False
         Fit a constant term, penalized like the coefficients.
+    rows : int, optional
+        About how many rows (or persons) there are, as public knowledge, where they are added or removed: losses are
+        summed and divided by it. Default: count them under noise, inside the bill.
+    adjacency : {"add-remove", "replace-one"}, optional
+        Which tables are neighbors. Default: what the ``Dataset`` states; for arrays ``"replace-one"``, or
+        ``"add-remove"`` with ``rows``.
     delta : float, default 0.0
         Allow Gaussian noise where it costs less; the bill is then an (epsilon, delta) pair.
     """
@@ -82,11 +98,13 @@ class PrivateLinearModel(PrivateEstimator):
     regularization: Any = 0.005
     feature_bound: Any = None
     feature_norm: Any = "l1"
-    target_bounds: Any = 1.0
+    target_bounds: Any = None
     bounds: Any = None
     fit_intercept: bool = False
     failure_probability: Any = 0.1
     max_epsilon: Any = None
+    rows: Any = None
+    adjacency: Any = None
     method: Any = "auto"
     delta: Any = 0.0
     ledger: Any = None
@@ -95,6 +113,9 @@ class PrivateLinearModel(PrivateEstimator):
 
     _saved_lows: Any = None  # lower bounds in a file of an earlier version, which does not say how rows were read
     _fitted_problem: Problem
+    _has_number_targets = False
+    _described: tuple[Any, Any] = (None, None)
+    _fitted_units: tuple[Adjacency, Unit] = (Adjacency.REPLACE_ONE, Unit())
 
     @share_parameters(FITTED_ROWS)
     @explain_arguments
@@ -136,26 +157,76 @@ class PrivateLinearModel(PrivateEstimator):
 
     def _read_table(self, X: Any, y: Any, features: tuple[str, ...] | None = None) -> RowSource:
         """Return the rows. Shapes are checked as scikit-learn does; values are private."""
+        declared = self._declared_rows()
         if isinstance(X, Dataset):
-            rows = self._declared_rows()
-            source = read_rows(X, y, names=features, declared_rows=rows, classes=self._public_classes())
+            self._check_adjacency(X.adjacency)
+            read: Any = read_rows if X.adjacency.public_size else read_added_rows
+            source: RowSource = read(X, y, names=features, declared_rows=declared, classes=self._public_classes())
             remember_columns(self, source.names, source.width)
-            return source
-        matrix = self._read_matrix(X)
-        target = self._read_target(y)
-        return read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
+            self._described = self._read_description(X, source.names or (), y)
+        else:
+            self._described = None, None
+            matrix = self._read_matrix(X)
+            target = self._read_target(y)
+            source = read_rows(matrix, target, names=column_names(X), classes=self._public_classes())
+            if self._array_adjacency is Adjacency.ADD_REMOVE:
+                source = replace(source, adjacency=Adjacency.ADD_REMOVE, rows=declared or 0)
+        self._fitted_units = source.adjacency, source.unit
+        return source
+
+    def _read_description(self, dataset: Dataset, names: tuple[str, ...], target: str) -> tuple[Any, Any]:
+        """Return the bounds of features and target that a dataset was described with."""
+        found = [dataset.bounds.get(name, _truth_bounds(dataset, name)) for name in names]
+        missing = [name for name, pair in zip(names, found, strict=True) if pair is None]
+        own = any(name in dataset.bounds for name in names)
+        if own and missing and self.bounds is None and self.feature_bound is None:
+            template = ", ".join(f'"{name}": (LOW, HIGH)' for name in missing)
+            raise InvalidRequest(
+                f"Expected bounds for all features or for none, got none for {', '.join(missing)}",
+                do=f"Describe the dataset with bounds={{{template}}}, or pass feature_bound=",
+            )
+        return found if own and not missing else None, dataset.bounds.get(target)
+
+    @property
+    def _array_adjacency(self) -> Adjacency:
+        """Return the neighbors of a table that comes as arrays: with a declared number of rows theirs is private."""
+        declared = self._declared_rows() is not None
+        if self.adjacency is None:
+            return Adjacency.ADD_REMOVE if declared else Adjacency.REPLACE_ONE
+        found = Adjacency.parse(self.adjacency)
+        if declared and found.public_size:
+            raise InvalidRequest(
+                "Expected no rows under replace-one adjacency, where their number is public", do="Leave rows out"
+            )
+        return found
+
+    def _check_adjacency(self, described: Adjacency) -> None:
+        if self.adjacency is not None and Adjacency.parse(self.adjacency) is not described:
+            raise InvalidRequest(
+                f"Expected the adjacency of the dataset, {described.value}",
+                got=self.adjacency,
+                do="Leave it out, or describe the dataset with it",
+            )
 
     def _public_classes(self) -> NDArray[Any] | None:
         """Return the classes among which targets are coded; None where targets are numbers."""
         return None
 
     def _declared_rows(self) -> int | None:
-        """Return the public number that stands for a private number of rows, where a method needs it."""
-        return None
+        """Return the public number that stands for a private number of rows, if one was declared."""
+        if self.rows is None:
+            return None
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1:
+            raise InvalidRequest("Expected rows to be a positive integer", got=self.rows, do="Pass a public number")
+        return int(self.rows)
 
     @property
     def _bill_adjacency(self) -> Adjacency:
-        return Adjacency.REPLACE_ONE if self._declared_rows() is None else Adjacency.ADD_REMOVE
+        return self._fitted_units[0]
+
+    @property
+    def _bill_unit(self) -> Unit:
+        return self._fitted_units[1]
 
     def _read_target(self, y: Any) -> Any:
         return self._read_vector(y)
@@ -168,7 +239,13 @@ class PrivateLinearModel(PrivateEstimator):
         if not isinstance(self.feature_norm, str) or self.feature_norm not in _NORMS:
             raise InvalidRequest("Expected feature_norm to be 'l1' or 'l2'", got=self.feature_norm, do="Name one")
         penalty = self.regularization if regularization is None else regularization
-        bound = self.feature_bound
+        bound, columns, targets = self.feature_bound, self.bounds, self.target_bounds
+        if bound is None and columns is None:
+            columns = self._described[0]
+        targets = self._described[1] if targets is None else targets
+        undeclared = ["feature_bound (1 is used)"] if bound is None and columns is None else []
+        if targets is None:
+            undeclared += ["target_bounds (1 is used)"] if self._has_number_targets else []
         return FitTerms(
             aim=Aim.of(
                 excess_risk=self.excess_risk,
@@ -181,10 +258,11 @@ class PrivateLinearModel(PrivateEstimator):
             regularization=float(rational(penalty, "regularization")),
             norm=_NORMS[self.feature_norm],
             feature_bound=None if bound is None else float(rational(bound, "feature_bound")),
-            column_bounds=self.bounds,
+            column_bounds=columns,
             intercept=bool(self.fit_intercept),
-            target_bounds=read_target_bounds(self.target_bounds),
+            target_bounds=read_target_bounds(1.0 if targets is None or not self._has_number_targets else targets),
             declared_rows=self._declared_rows(),
+            undeclared=tuple(undeclared),
         )
 
     def _read_delta(self) -> Fraction | None:
@@ -226,6 +304,8 @@ class PrivateLinearModel(PrivateEstimator):
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base of the linear regressions."""
+
+    _has_number_targets = True
 
     def _keep_release(self, release: Release[LinearModel]) -> None:
         super()._keep_release(release)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from expost.accounting.concentrated import ConcentratedTotal
 from expost.accounting.privacy_event import ConcentratedEvent, PrivacyEvent
 from expost.core import (
-    Adjacency,
     ApproxGuarantee,
     ApproxLoss,
     BudgetExceeded,
@@ -30,7 +29,6 @@ from expost.core import (
     Receipt,
     Release,
     Target,
-    Unit,
     ZeroConcentratedLoss,
 )
 from expost.core.question_cap import QuestionCap, read_cap
@@ -38,7 +36,9 @@ from expost.core.rational import probability, rational
 from expost.data.row_source import RowSource, cut_spans, plain_numbers
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows, grid_numbers
 from expost.models.estimator import read_column_bounds
+from expost.models.linear.fit_neighbours import REPLACED_ROWS, FitNeighbours
 from expost.models.linear.row_loss import RowLoss
+from expost.noise import system_bits
 
 __all__ = ["Aim", "ApproxPrice", "FitPlan", "FitTerms", "LinearModel", "Problem", "UnitReading", "bill_for"]
 
@@ -144,6 +144,8 @@ class FitTerms:
     target_bounds: tuple[float, float] = (-1.0, 1.0)
     declared_rows: int | None = None
     """A public number that stands for a private number of rows."""
+    undeclared: tuple[str, ...] = ()
+    """Bounds that nobody declared and whose usual values clip; receipts name them."""
 
     def describe(self, source: RowSource) -> Problem:
         """Return the problem that these terms pose for rows of this public shape."""
@@ -156,7 +158,8 @@ class FitTerms:
             bound = float(source.width) if self.norm is Norm.L1 else math.sqrt(source.width)
         ball = UnitBall(source.width, self.norm, bound, lows, highs, self.intercept)
         rows = source.rows if self.declared_rows is None else self.declared_rows
-        return Problem(ball, rows, self.regularization, self.aim, self.target_bounds)
+        neighbours = FitNeighbours(source.adjacency, source.unit, source.rows_per_unit)
+        return Problem(ball, rows, self.regularization, self.aim, self.target_bounds, neighbours, self.undeclared)
 
 
 @dataclass(frozen=True)
@@ -170,9 +173,12 @@ class Problem:
 
     ball: UnitBall
     rows: int
+    """The public number that sums are divided by; 0 if there is none yet and rows must be counted."""
     regularization: float
     aim: Aim
     target_bounds: tuple[float, float] = (-1.0, 1.0)
+    neighbours: FitNeighbours = REPLACED_ROWS
+    undeclared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rational(self.regularization, "regularization")
@@ -218,8 +224,15 @@ class Problem:
         """Return the public conditions on a receipt."""
         clipped = f"{self.ball.norm.value} norm at most {self.ball.bound:.6g}"
         symmetric = self.target_middle == 0
+        exact = self.neighbours.adjacency.public_size
+        own = "rows" if self.neighbours.unit.is_row else "units"
+        most = {} if self.neighbours.unit.is_row else {"rows per unit": f"at most {self.neighbours.rows_per_unit}"}
+        usual = " and ".join(self.undeclared)
+        noted = {"not declared": f"{usual}; larger values are clipped"} if usual else {}
         return {
-            "rows": self.rows,
+            **noted,
+            own: self.rows if exact else f"{self.rows} declared, their true number is private",
+            **most,
             "features": self.ball.width,
             "rows clipped to": clipped + (" after scaling by public bounds" if self.ball.lows is not None else ""),
             "targets clipped to": self.half_width if symmetric else list(self.target_bounds),
@@ -250,6 +263,10 @@ class FitPlan:
     _loss: RowLoss
     _grid_target: Callable[[Any], NDArray[np.float64]] | None = None
     """How targets are read; as numbers by default."""
+    _weighs_rows = False
+    """Whether the rows of one person share a weight; other plans take single rows only."""
+    _adds_rows = False
+    """Whether the number of rows may be private; other plans replace rows."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -261,6 +278,7 @@ class FitPlan:
         def build_once(self: Any, *args: Any, **kwargs: Any) -> None:
             build(self, *args, **kwargs)
             if type(self).__init__ is build_once:  # not where a subclass goes on
+                self.check_neighbours(self._problem)
                 object.__setattr__(self, "_is_complete", True)
 
         cls.__init__ = build_once  # type: ignore[method-assign]
@@ -285,9 +303,31 @@ class FitPlan:
         """Return the form of this plan that accounts of these privacy definitions can pay for."""
         return self
 
+    @classmethod
+    def check_neighbours(cls, problem: Problem) -> None:
+        """Refuse tables that this kind of plan has no proof for, from public facts."""
+        neighbours = problem.neighbours
+        if not neighbours.unit.is_row and not cls._weighs_rows:
+            raise InvalidRequest(
+                "Expected a method that weighs the rows of a person",
+                do='Pass excess_risk= or epsilon= with method="auto", or describe the table with unit="row"',
+            )
+        if not neighbours.adjacency.public_size and not cls._adds_rows:
+            raise InvalidRequest(
+                "Expected a method for rows that are added or removed",
+                do='Pass method="auto", or describe the table with adjacency="replace-one" and rows=...',
+            )
+
     def measure(self, source: RowSource) -> Any:
         """Return the rows as the fit reads them."""
-        return UnitRows(source, self._problem.ball, self._grid_target or self._problem.read_targets)
+        return self._unit_rows(source)
+
+    def _unit_rows(self, source: RowSource) -> UnitRows:
+        """Return gridded rows; which rows a person keeps is drawn afresh, as for statistics."""
+        secret = b"" if source.unit.is_row else system_bits().words(4).tobytes()
+        target = self._grid_target or self._problem.read_targets
+        rows = replace(source, rows=self._problem.rows)
+        return UnitRows(rows, self._problem.ball, target, secret=secret)
 
     def climb(self, sealed: Any, bits: Any) -> Release[Any]:
         """Fit, and return the model with its receipt."""
@@ -325,8 +365,8 @@ class FitPlan:
         receipt = Receipt(
             question=self.question,
             method=method,
-            adjacency=Adjacency.REPLACE_ONE,
-            unit=Unit.row(),
+            adjacency=self._problem.neighbours.adjacency,
+            unit=self._problem.neighbours.unit,
             outcome=outcome,
             target=target,
             achieved=achieved if achieved is not None and math.isfinite(achieved) else None,

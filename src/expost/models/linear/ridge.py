@@ -16,6 +16,7 @@ from expost.core import BudgetExceeded, InvalidRequest, Plan, PlanContext, expla
 from expost.core.rational import rational
 from expost.data.row_source import RowSource
 from expost.models.estimator import WRONG_ARGUMENTS, PrivateEstimator, remember_columns
+from expost.models.linear.counted_fit import CountedFit
 from expost.models.linear.linear_estimator import PrivateLinearModel, PrivateRegressor
 from expost.models.linear.linear_fit import FitPlan, FitTerms, Problem
 from expost.models.linear.output_perturbation import GradientFit, OutputFit
@@ -41,6 +42,7 @@ _METHODS: dict[str, Callable[[Problem], FitPlan]] = {
     "paper2017": lambda problem: NoiseReduction(PaperFit(problem, Task.RIDGE_COVARIANCE), authors=True),
 }
 _FOR_SCORES = ("test", "certificate")
+_LARGEST_JACOBIAN = 0.8  # of a given epsilon: beyond it moments under noise are more accurate than a tilt
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,19 @@ class RidgeQuery:
     def plan(self, dataset: RowSource, context: PlanContext) -> Plan:
         """Choose and price the method; reads the public shape of the rows only."""
         problem = self.terms.describe(dataset)
-        plan = self._plan_pure(problem) if self.delta is None else self._plan_gaussian(problem, self.delta)
+        plan = CountedFit(problem, self._plan_method) if dataset.size_is_private else self._plan_method(problem)
         return plan.charge_to(context.definitions)
+
+    def _plan_method(self, problem: Problem) -> FitPlan:
+        """Plan a fit with a public number of rows."""
+        return self._plan_pure(problem) if self.delta is None else self._plan_gaussian(problem, self.delta)
 
     def _plan_pure(self, problem: Problem) -> FitPlan:
         """Plan a fit under pure differential privacy."""
         scored = problem.aim.is_score
-        # The cheapest methods on every table measured (docs/models.md).
-        name = ("test" if scored else "objective") if self.method == "auto" else self.method
+        if self.method == "auto" and not scored:
+            return self._plan_risk(problem)
+        name = "test" if self.method == "auto" else self.method
         if not isinstance(name, str) or name not in _METHODS:
             raise InvalidRequest(
                 f"Expected method to be one of auto, {', '.join(_METHODS)}", got=self.method, do="Name one of them"
@@ -76,6 +83,22 @@ class RidgeQuery:
         if self.rungs is not None and name == "certificate":
             return CertifiedRidge(problem, rungs=int(self.rungs))
         return _METHODS[name](problem)
+
+    def _plan_risk(self, problem: Problem) -> FitPlan:
+        """Plan objective perturbation, the cheapest way on every table measured, or moments where it leaves too little epsilon."""
+        refused: InvalidRequest | None = None
+        try:
+            tilted = TiltedRidge(problem)
+            if problem.aim.target is not None or tilted.jacobian_share <= _LARGEST_JACOBIAN:
+                return tilted
+        except InvalidRequest as error:  # too few rows for a tilt at this regularization
+            refused = error
+        try:
+            return CertifiedRidge(problem)
+        except InvalidRequest:
+            if refused is None:
+                return tilted
+            raise refused from None
 
     def _plan_gaussian(self, problem: Problem, delta: Fraction) -> FitPlan:
         """Plan a fit that may use Gaussian noise."""
@@ -115,8 +138,9 @@ class Ridge(PrivateRegressor):
     regularization : float or None, default 0.005
         The l2 penalty. None, with ``epsilon`` and ``delta``: no more penalty than the noise needs; the receipt's terms
         name it.
-    target_bounds : float or pair of float, default 1.0
-        Targets are clipped to (low, high); one number b means (-b, b). Coefficients are shrunk toward a model that
+    target_bounds : float or pair of float, optional
+        Targets are clipped to (low, high); one number b means (-b, b). Default: those of the ``Dataset``, or 1, which the
+        receipt states as not declared. Coefficients are shrunk toward a model that
         predicts the middle.
     method : str, default "auto"
         One of auto, objective, certificate, output, gradient, test, cov_nr, output_nr, doubling, theory, paper2017
@@ -153,9 +177,11 @@ class Ridge(PrivateRegressor):
         regularization: float | None = 0.005,
         feature_bound: float | None = None,
         feature_norm: str = "l1",
-        target_bounds: float | tuple[float, float] = 1.0,
+        target_bounds: float | tuple[float, float] | None = None,
         bounds: Any = None,
         fit_intercept: bool = False,
+        rows: int | None = None,
+        adjacency: str | None = None,
         failure_probability: float = 0.1,
         max_epsilon: float | None = None,
         method: str = "auto",

@@ -38,6 +38,7 @@ from expost.data.second_moment import EuclideanLayout, MomentLayout, Moments, me
 from expost.data.unit_ball import GRID_BITS
 from expost.models.linear.linear_fit import ApproxPrice, FitPlan, LinearModel, Problem
 from expost.noise import BitSource, DiscreteLaplacePath, GaussianPath
+from expost.noise.jump_noise import check_rates
 from expost.noise.parameter import check_gaussian_ladder
 
 __all__ = ["SQUARED_DISTANCE", "AdaptiveRidge", "CertifiedRidge", "GaussianRidge", "RidgeRelease", "rho_for"]
@@ -52,7 +53,8 @@ _RATIO = 1.01
 _LANDING_RATIO = 1.07  # landings closer than this would cost more failures than they save
 _EARLY = 10  # landings at levels where only zero coefficients can be certified
 _LANDINGS = 40  # rungs at which the certificate is tried; the failure probability is shared among them
-_SPAN = 300.0  # the first rung is at most this far below the cap
+_SPAN = 300.0  # for scores the first rung is this far below the cap
+_SURE = 3.0  # of the noise that suffices for the longest coefficients; the failures of all landings make it larger
 _ZERO_FAILURE = 0.05  # share of a landing's failure probability for the test of zero coefficients
 _SQUARE_FAILURE = 0.1  # share of a landing's failure probability for the noise of y^2
 # The climb under Gaussian noise.
@@ -85,26 +87,34 @@ class CertifiedRidge(FitPlan):
     """Releases X'X and X'y (and y'y where a score is asked for) with less and less noise, until a certificate holds.
 
     Guarantee: pure ex-post DP, known only after the run: the rung at which the climb stopped; at most the cap.
-    Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: 4 (L1) for rows of 1-norm and targets at most 1; 17/4 with y'y, 6 with the sum of y too.
+    Adjacency: that of the problem: a row or a person is replaced, or added or removed; a number of rows is public.
+    Sensitivity: 4 (L1) for rows of 1-norm and targets at most 1; 17/4 with y'y, 6 with the sum of y too. Added or
+        removed: 2, 3 and 4.
     Accuracy: excess risk, RMSE or R^2 within the target except with the failure probability, over all landings.
     Numerics: exact integer moments and exact noise; the certificate is computed in floats from released numbers.
     Reference: LNRWW17, Theorem 2.7; docs/proofs/ridge-certificate.md; docs/proofs/moments.md.
     """
 
     question = "ridge regression"
+    _adds_rows = _weighs_rows = True
 
     def __init__(self, problem: Problem, *, rungs: int | None = None) -> None:
         self._problem, aim = problem, problem.aim
         self._measure = None if aim.target is None else aim.target.measure
         self._dimension, self._all_failures = problem.ball.dimension, float(aim.failure_probability)
+        if self._measure is Measure.R2 and not problem.neighbours.unit.is_row:
+            raise InvalidRequest("Expected another score than r2 for weighted rows", do='Pass score=("rmse", ...)')
         self._layout = MomentLayout(
-            problem.ball, with_square=self._measure in (Measure.RMSE, Measure.R2), with_sum=self._measure is Measure.R2
+            problem.ball,
+            with_square=self._measure in (Measure.RMSE, Measure.R2),
+            with_sum=self._measure is Measure.R2,
+            adjacency=problem.neighbours.adjacency,
         )
         # The lattice's Laplace is within a grid unit of a real one, in each of the entries.
         amount = float(self._layout.sensitivity.amount) / 4.0**GRID_BITS
         self._unit_scale = amount / problem.rows * (1 + 1e-9 * self._dimension)
         self._ladder = self._build_ladder(rungs)
+        check_rates(self._ladder, Fraction(self._layout.sensitivity.amount))
         self._landings = self._build_landings()
         late = int(np.count_nonzero(self._landings >= self._first))
         self._failure = self._all_failures / late  # of one landing
@@ -115,7 +125,7 @@ class CertifiedRidge(FitPlan):
         aim, self._first = self._problem.aim, 0
         if aim.epsilon is not None:
             return Ladder((aim.epsilon,))
-        least, certifiable = Fraction(0), Fraction(0)
+        least, certifiable, most = aim.cap / Fraction(_SPAN), Fraction(0), aim.cap
         if self._measure is Measure.EXCESS_RISK:
             # Zero coefficients meet the target if the gradient there is no longer than this.
             self._short_gradient = math.sqrt(2 * self._problem.penalty * self._problem.goal)
@@ -129,8 +139,11 @@ class CertifiedRidge(FitPlan):
                 raise too_rare(failure)
             # Below this level not even data whose best coefficients are zero can be certified.
             least = min(round_up(short * unit), certifiable)
-        lowest = aim.check_price(max(least, aim.cap / Fraction(_SPAN)))
-        ladder = Ladder.geometric(lowest, aim.cap, rungs=rungs, ratio=_RATIO)
+            # Noise this small is certified for the longest coefficients that can be best: no landing is needed above.
+            longest = np.array([0.5 / math.sqrt(self._problem.penalty)])
+            most = min(most, round_up(_SURE * float(NoiseEnvelope.of(self._dimension, 0.2).reach(longest)[0]) * unit))
+        lowest = aim.check_price(least)
+        ladder = Ladder.geometric(lowest, max(lowest, most), rungs=rungs, ratio=_RATIO)
         levels = tuple(ladder)
         self._first = next((rung for rung, level in enumerate(levels) if level >= certifiable), len(levels) - 1)
         return ladder
@@ -164,7 +177,7 @@ class CertifiedRidge(FitPlan):
         return PureLoss(self._ladder.cap)
 
     def measure(self, source: RowSource) -> Sealed:
-        return self._layout.measure(super().measure(source))
+        return self._layout.measure(self._unit_rows(source).scale_to_weights())
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
         path = DiscreteLaplacePath(sealed, self._ladder, bits=bits)
@@ -195,6 +208,9 @@ class CertifiedRidge(FitPlan):
             )
             return CertifiedCoefficients(best.theta, self._score_bound(best.bound, moments, scale, own))
         certified = CertifiedCoefficients(np.zeros(self._dimension), math.inf)
+        if self._problem.aim.target is None:
+            best = ExcessRiskCertificate(penalty, self._envelope).shrink(moments.gram, moments.cross, scale=scale)
+            return CertifiedCoefficients(best.theta, best.bound * self._problem.risk_unit)
         if rung >= self._first:
             best = ExcessRiskCertificate(penalty, self._envelope).best(moments.gram, moments.cross, scale=scale)
             certified = CertifiedCoefficients(best.theta, best.bound * self._problem.risk_unit)
@@ -260,6 +276,8 @@ class _RhoPlan(FitPlan):
     """A plan billed in zCDP: accounts that count in epsilon and delta pay the pair that its cap implies."""
 
     _delta: Fraction
+    _layout: EuclideanLayout
+    _adds_rows = _weighs_rows = True
 
     def charge_to(self, definitions: frozenset[str]) -> Plan:
         return ApproxPrice(self, self._problem.aim.cap, self._delta) if definitions == {"approx"} else self
@@ -271,7 +289,7 @@ class _RhoPlan(FitPlan):
 
     def _moment_deviation(self, rho: Fraction) -> float:
         """Return the standard deviation of the noise on mean moments."""
-        return math.sqrt(float(SQUARED_DISTANCE) / (2 * float(rho))) / self._problem.rows * (1 + 1e-9)
+        return math.sqrt(float(self._layout.squared_distance) / (2 * float(rho))) / self._problem.rows * (1 + 1e-9)
 
 
 class GaussianRidge(_RhoPlan):
@@ -279,8 +297,8 @@ class GaussianRidge(_RhoPlan):
 
     Guarantee: zCDP, known only after the run: the rho of the last rung read, at most the cap, which is the largest rho
         that implies (max_epsilon, delta)-DP.
-    Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: sqrt(9/2) for (x x', x y) of rows and targets within 1 (L2).
+    Adjacency: that of the problem: a row or a person is replaced, or added or removed; a number of rows is public.
+    Sensitivity: sqrt(9/2) for (x x', x y) of rows and targets within 1, sqrt(2) where rows are added or removed (L2).
     Accuracy: excess risk within the target except with the failure probability, over all rungs.
     Numerics: exact integer moments and noise; the certificate is computed in floats from released numbers.
     Reference: docs/proofs/gaussian-ridge.md; docs/proofs/gaussian-path.md; CKS20, Theorem 4; BS16, Lemma 2.3.
@@ -292,7 +310,7 @@ class GaussianRidge(_RhoPlan):
         if problem.aim.is_score:
             raise InvalidRequest("Expected an excess risk or an epsilon with delta", do="Leave delta out for scores")
         self._problem, self._delta = problem, delta
-        self._layout = EuclideanLayout(problem.ball)
+        self._layout = EuclideanLayout(problem.ball, problem.neighbours.adjacency)
         cap = rho_for(problem.aim.cap, delta)
         if problem.aim.target is None:
             self._ladder = Ladder((cap,))
@@ -305,7 +323,7 @@ class GaussianRidge(_RhoPlan):
         return ZeroConcentratedLoss(self._ladder.cap)
 
     def measure(self, source: RowSource) -> Sealed:
-        return self._layout.measure(super().measure(source))
+        return self._layout.measure(self._unit_rows(source).scale_to_weights())
 
     def climb(self, sealed: Sealed, bits: BitSource | None) -> Release[LinearModel]:
         problem = self._problem
@@ -318,7 +336,8 @@ class GaussianRidge(_RhoPlan):
             for offset, row in enumerate(values):
                 moments = self._layout.unpack(row, problem.rows)
                 deviation = self._moment_deviation(self._ladder[start + offset])
-                best = certificate.best(moments.gram, moments.cross, scale=deviation)
+                find = certificate.shrink if problem.aim.target is None else certificate.best
+                best = find(moments.gram, moments.cross, scale=deviation)
                 seen.append(CertifiedCoefficients(best.theta, best.bound * problem.risk_unit))
             given = problem.aim.target is None
             return np.array([given or each.bound <= problem.aim.tolerance for each in seen[start:]])
@@ -351,8 +370,9 @@ class AdaptiveRidge(_RhoPlan):
     eigenvalue of X'X; the penalty is what it lacks to twice the length of the noise, and 0 where it lacks nothing.
 
     Guarantee: zCDP, known before the run: the largest rho that implies (epsilon, delta)-DP.
-    Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: 1 for the smallest eigenvalue of X'X (Weyl); sqrt(9/2) for (x x', x y) of rows and targets within 1 (L2).
+    Adjacency: that of the problem: a row or a person is replaced, or added or removed; a number of rows is public.
+    Sensitivity: 1 for the smallest eigenvalue of X'X (Weyl); sqrt(9/2) for (x x', x y) of rows and targets within 1,
+        sqrt(2) where rows are added or removed (L2).
     Accuracy: the excess risk over least squares without a penalty that holds with the failure probability, where the
         curvature that is left is certain to be positive; otherwise none is reported.
     Numerics: exact integer moments and noise; the eigenvalue's float error is part of its sensitivity.
@@ -370,7 +390,7 @@ class AdaptiveRidge(_RhoPlan):
             )
         self._problem, self._delta = problem, delta
         self._rho = rho_for(problem.aim.epsilon, delta)
-        self._layout = EuclideanLayout(problem.ball)
+        self._layout = EuclideanLayout(problem.ball, problem.neighbours.adjacency)
         # The eigenvalue is on a far coarser grid: where the noise of the moments fits, its own does.
         check_gaussian_ladder(Ladder((self._rho * (1 - _CURVATURE_SHARE),)), self._layout.sensitivity.amount)
         self._failure = float(problem.aim.failure_probability) * (1 - _SAME_LAW)
@@ -380,8 +400,9 @@ class AdaptiveRidge(_RhoPlan):
         return ZeroConcentratedLoss(self._rho)
 
     def measure(self, source: RowSource) -> tuple[Sealed, Sealed]:
-        rows = super().measure(source)
-        return measure_least_curvature(rows), self._layout.measure(rows)
+        rows, neighbours = self._unit_rows(source).scale_to_weights(), self._problem.neighbours
+        least = measure_least_curvature(rows, adjacency=neighbours.adjacency, crowd=neighbours.crowd)
+        return least, self._layout.measure(rows)
 
     def climb(self, sealed: tuple[Sealed, Sealed], bits: BitSource | None) -> Release[LinearModel]:
         problem, (least_sealed, both) = self._problem, sealed

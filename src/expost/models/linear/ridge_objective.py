@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from expost.accuracy.ridge_certificate import CELLS, CLIMB_COST, REMAINDER_RATIO, THRESHOLDS, largest_scale
-from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Release, Sealed, Sensitivity
+from expost.accuracy.ridge_certificate import CLIMB_COST, REMAINDER_RATIO, THRESHOLDS, cells_for, largest_scale
+from expost.core import InvalidRequest, Ladder, Release, Sealed, Sensitivity
 from expost.core.rational import round_up
-from expost.data.unit_ball import GRID_BITS, UnitRows
+from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
 from expost.models.descent.score_head import row_sums
+from expost.models.linear.fit_neighbours import REPLACED_ROWS, FitNeighbours
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.row_loss import TruncatedSquare
 from expost.models.linear.tilted_risk import TiltedRisk
@@ -33,8 +34,11 @@ _FIRST_FAILURE = Fraction(98, 100)
 _WIDER_FAILURES = (Fraction(10, 1000), Fraction(4, 1000), Fraction(2, 1000))
 _MISSED_FAILURE = Fraction(4, 1000)
 _CHECK_SHARE, _CHECK_FAILURE = Fraction(1, 4), Fraction(1, 4)  # of a given epsilon and its failure probability
-_USUAL_COEFFICIENT = 1.5  # the largest coefficient, in units of bounds, for which tilt and check share the cost best
-_MOST_TILT, _SEARCHES = 3.0, 6  # the tilt costs at most so much more than one without a check; points of the search
+_LARGEST_JACOBIAN = Fraction(9, 10)  # of a given epsilon: beyond it next to nothing is left for the tilt
+_USUAL_SCORE = 1.5  # the largest |row . theta|, in units of target bounds, for which tilt and check share the cost best
+_USUAL_PENALTY, _USUAL_GROWTH = 0.005, 0.3  # below this penalty it grows by this power, on the tables measured
+_USUAL_CURVATURE = 1 / 12  # of a column, in squared units of its bounds: the variance of evenly spread values
+_MOST_TILT, _SEARCHES = 6.0, 7  # the tilt costs at most so much more than one without a check; points of the search
 _NEAR = 0.85  # of the distance that the target allows
 _HOPELESS = 8  # units of noise above the threshold beyond which a further rung will hardly accept
 _FLOAT_ERROR = 1e-9  # more than float64 can be off in a residual of rows in the unit ball
@@ -75,8 +79,8 @@ class ResidualCheck:
     public number because targets, rows and coefficients are bounded or public.
 
     Guarantee: pure ex-post DP, known only after the run: the rung at which the sum was low enough, at most the cap.
-    Adjacency: replace-one, one row.
-    Sensitivity: ``most`` (L1), in grid units: contributions lie between 0 and it.
+    Adjacency: that of ``neighbours``; the rows of a person share one weight.
+    Sensitivity: ``most`` (L1), in grid units: contributions of a unit lie between 0 and it.
     Accuracy: the law of the noise is public and does not depend on the data or the coefficients (accuracy/ridge_certificate.py).
     Numerics: exact integers and exact noise; contributions are rounded up.
     Reference: LNRWW17, Theorem 2.7 (gradual release); docs/proofs/truncated-ridge.md.
@@ -84,14 +88,14 @@ class ResidualCheck:
 
     theta: Floats
     reach: float
-    norm: Norm
+    ball: UnitBall
     leash: float
+    neighbours: FitNeighbours = REPLACED_ROWS
 
     @property
     def furthest(self) -> float:
         """Bound how far beyond the reach a residual can be: |residual| is at most 1 + |row . theta|."""
-        dual = np.abs(self.theta).max() if self.norm is Norm.L1 else np.linalg.norm(self.theta)
-        return max(1 + float(dual) - self.reach, 0.0) * (1 + _FLOAT_ERROR) + _FLOAT_ERROR
+        return max(1 + self.ball.furthest_score(self.theta) - self.reach, 0.0) * (1 + _FLOAT_ERROR) + _FLOAT_ERROR
 
     @property
     def most(self) -> float:
@@ -131,20 +135,22 @@ class ResidualCheck:
 
     @property
     def _grid_units(self) -> int:
-        return math.ceil(self.most / _GRID) + 1
+        # The contributions of a person's rows are weighted and rounded one by one.
+        return math.ceil(self.most / _GRID) + self.neighbours.rows_per_unit
 
     def _seal_contributions(self, rows: UnitRows) -> Sealed:
         """Seal the sum of the contributions."""
         total, units = 0, self._grid_units
-        for features, target in rows.chunks():
+        for features, target, weights in rows.weighted_chunks():
             # Added one product after the other, so that no residual depends on where in a chunk its row stands.
             residual = np.abs(row_sums((features * self.theta).T) - target) * _GRID
             outside = np.flatnonzero(residual > self.reach - _FLOAT_ERROR)
             beyond = residual[outside] - self.reach + _FLOAT_ERROR
             length = np.linalg.norm(features[outside], axis=1) * _GRID
-            hidden = np.ceil(_largest_fall(beyond, length * self.leash) / _GRID)
-            total += int(np.minimum(hidden, units).sum())
-        return Sealed(total, Sensitivity(units, adjacency=Adjacency.REPLACE_ONE))
+            hidden = _largest_fall(beyond, length * self.leash) / _GRID
+            hidden = np.minimum(hidden, units - self.neighbours.rows_per_unit)
+            total += int(np.ceil(hidden if weights is None else hidden * weights[outside]).sum())
+        return Sealed(total, Sensitivity(units, adjacency=self.neighbours.adjacency))
 
 
 def _largest_fall(number: Floats, change: Floats | float) -> Floats:
@@ -172,7 +178,7 @@ class TiltedRidge(FitPlan):
     private check finds out whether they do. If they do not, the reach is widened until no row can leave it.
 
     Guarantee: pure ex-post DP, known only after the run: the sum of what tilts and check cost; at most the cap.
-    Adjacency: replace-one, one row; the number of rows is public.
+    Adjacency: that of the problem: a row or a person is replaced, or added or removed; a number of rows is public.
     Sensitivity: see TiltedRisk and ResidualCheck, which are composed.
     Accuracy: excess risk of the *squared* loss within the target except with the failure probability.
     Numerics: see TiltedRisk and ResidualCheck.
@@ -180,43 +186,80 @@ class TiltedRidge(FitPlan):
     """
 
     question = "ridge regression"
+    _adds_rows = _weighs_rows = True
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._failure = problem.aim.failure_probability
+        self._cells = cells_for(float(self._failure))
         self._first_risk = self._risk_within(_REACH)
         self._epsilon, self._scale = self._price_first()
         if problem.aim.target is None:  # compute once, before anything is paid, what the receipt will state
             self._check_for(np.zeros(problem.ball.dimension))
             self._known_risk(1 - _CHECK_FAILURE)
 
+    @property
+    def jacobian_share(self) -> float:
+        """Return the part of the tilt's epsilon that the change of variables takes."""
+        return float(self._first_risk.prices.jacobian / self._epsilon)
+
     def _risk_within(self, reach: float) -> TiltedRisk:
-        return TiltedRisk(TruncatedSquare(reach), self._problem.ball, self._problem.rows, self._problem.penalty)
+        problem = self._problem
+        loss = TruncatedSquare(reach)
+        return TiltedRisk(loss, problem.ball, problem.rows, problem.penalty, neighbours=problem.neighbours)
 
     def _price_first(self) -> tuple[Fraction, float]:
         """Return the epsilon of the first tilt, and the noise of the first reading of what truncation hides."""
         aim, prices = self._problem.aim, self._first_risk.prices
         if aim.epsilon is not None:
             level = aim.epsilon * (1 - _CHECK_SHARE)
-            prices.split(level)  # refuse an epsilon that leaves nothing for the tilt
+            if level * _LARGEST_JACOBIAN <= prices.jacobian:
+                needed = float(prices.jacobian / (1 - _CHECK_SHARE) / _LARGEST_JACOBIAN)
+                raise InvalidRequest(
+                    f"Expected an epsilon above {needed:.3g} for objective perturbation with this number of rows and "
+                    "regularization",
+                    got=float(aim.epsilon),
+                    do='Raise epsilon or regularization, or pass method="certificate"',
+                )
             return level, 0.0
         least = aim.check_price(prices.epsilon_for(self._problem.goal, self._failure * _FIRST_FAILURE))
-        cells = CELLS.tolist()
+        cells = self._cells.tolist()
         at_least = prices.excess_risks(least, cells)
-        usual = ResidualCheck(np.array([_USUAL_COEFFICIENT]), _REACH, self._problem.ball.norm, self._near_distance).most
+        tilt = float(least - prices.jacobian)
 
         def cost(factor: float) -> float:
             # Only the search for the best factor assumes that the risk falls with its square; the result is priced anew.
             scale = self._reading_scale(at_least / factor**2, precision=0.01)
-            return math.inf if scale is None else factor * float(least) + CLIMB_COST * usual / scale
+            usual = float(_largest_fall(np.array(self._usual_score(factor * tilt)), self._near_distance))
+            return math.inf if scale is None else factor * tilt + CLIMB_COST * usual / scale
 
         low, high = 1.0, _MOST_TILT
         for _ in range(3):  # on a grid, then twice on a finer one around the best point
-            best: float = min(np.linspace(low, high, _SEARCHES).tolist(), key=cost)
-            step = (high - low) / (_SEARCHES - 1)
-            low, high = max(low, best - step), min(high, best + step)
-        epsilon = aim.check_price(round_up((least - prices.jacobian) * Fraction(best) + prices.jacobian))
-        return epsilon, self._reading_scale(prices.excess_risks(epsilon, cells)) or 0.0
+            best: float = min(np.geomspace(low, high, _SEARCHES).tolist(), key=cost)
+            step = (high / low) ** (1 / (_SEARCHES - 1))
+            low, high = max(low, best / step), min(high, best * step)
+        epsilon = round_up((least - prices.jacobian) * Fraction(best) + prices.jacobian)
+        # A tilt whose check could accept nothing would be paid in vain; so would one that leaves nothing for the check.
+        while epsilon <= aim.cap:
+            scale = self._reading_scale(prices.excess_risks(epsilon, cells))
+            if scale is not None:
+                return epsilon, scale
+            epsilon = round_up(epsilon * Fraction(11, 10))
+        aim.check_price(epsilon)
+        raise InvalidRequest("Expected a failure probability that this noise can reach", do="Allow more failures")
+
+    def _usual_score(self, tilt_level: float) -> float:
+        """Guess the largest |row . theta| after a tilt of this level. Only the shares of tilt and check depend on it."""
+        ball, law = self._problem.ball, self._first_risk.law
+        assert law is not None
+        coordinate = law.length_quantile(Fraction(tilt_level), 0.5) / math.sqrt(ball.dimension) / self._problem.rows
+        # The curvature of columns that are spread evenly over their bounds, or over the ball.
+        entry = 1 / ball.bound if ball.lows is not None else 1 / ball.width
+        moved = coordinate / (self._problem.penalty + _USUAL_CURVATURE * entry**2)
+        score = _USUAL_SCORE
+        if ball.lows is None:  # rows are seldom as long as the ball: the less penalty, the larger the coefficients
+            score *= max(_USUAL_PENALTY / self._problem.penalty, 1.0) ** _USUAL_GROWTH
+        return score + ball.furthest_score(np.resize([moved, -moved], ball.dimension))
 
     def _reading_scale(self, risks: Floats, precision: float = 1e-6) -> float | None:
         """Return how noisy the first reading may be with a tilt that leads to these risks; None if no noise fits."""
@@ -225,7 +268,8 @@ class TiltedRidge(FitPlan):
         allowed = (
             np.minimum(goal - risks, self._residual_slope * (math.sqrt(goal) - np.sqrt(risks))) * self._problem.rows
         )
-        return largest_scale(allowed, self._failure * _FIRST_FAILURE, grid=_GRID, precision=precision)
+        failure = self._failure * _FIRST_FAILURE
+        return largest_scale(allowed, failure, grid=_GRID, precision=precision, cells=self._cells)
 
     @cached_property
     def _near_distance(self) -> float:
@@ -240,8 +284,8 @@ class TiltedRidge(FitPlan):
 
     def _check_for(self, theta: Floats, reach: float = _REACH) -> ResidualCheck:
         """Return the check of released coefficients: the leash covers the best ones."""
-        away = self._first_risk.prices.output_length(self._epsilon, Fraction(CELLS[-1]))
-        return ResidualCheck(theta, reach, self._problem.ball.norm, self._near_distance + away)
+        away = self._first_risk.prices.output_length(self._epsilon, Fraction(self._cells[-1]))
+        return ResidualCheck(theta, reach, self._problem.ball, self._near_distance + away, self._problem.neighbours)
 
     def _bound_together(self, known: float, hidden: float) -> float:
         """Bound the excess risk from the truncated risk's and the mean of what is hidden from it.

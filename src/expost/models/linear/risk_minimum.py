@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from expost.models.linear.linear_fit import Problem
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
 
 __all__ = [
+    "LossBounds",
     "MinimumBounds",
     "Objective",
     "SealedRisk",
@@ -53,18 +55,20 @@ class Objective:
     def evaluate_at(self, theta: Floats) -> tuple[float, Floats]:
         """Return value and gradient, in one pass over the rows."""
         total, slopes = 0.0, np.zeros(len(theta))
-        for features, gridded in self.rows.chunks():
+        for features, gridded, weights in self.rows.weighted_chunks():
             score, target = features @ (theta * _GRID), gridded * self.target_scale
-            total += float(self.loss.value_at(score, target).sum())
-            slopes += self.loss.slope_at(score, target) @ features
+            values, slope = self.loss.value_at(score, target), self.loss.slope_at(score, target)
+            total += float(values.sum() if weights is None else values @ weights)
+            slopes += (slope if weights is None else slope * weights) @ features
         value = total / self.rows.rows + self.penalty / 2 * float(theta @ theta) + float(self.tilt @ theta)
         return value, slopes * (_GRID / self.rows.rows) + self.penalty * theta + self.tilt
 
     def hessian_at(self, theta: Floats) -> Floats:
         """Return the second derivatives. An approximation is enough: it only steers."""
         total = np.zeros((len(theta), len(theta)))
-        for features, gridded in self.rows.chunks():
+        for features, gridded, weights in self.rows.weighted_chunks():
             curvature = self.loss.curvature_at(features @ (theta * _GRID), gridded * self.target_scale)
+            curvature = curvature if weights is None else curvature * weights
             weighted = features * np.sqrt(curvature)[:, None]
             total += weighted.T @ weighted
         total *= _GRID**2 / self.rows.rows
@@ -72,10 +76,19 @@ class Objective:
         return total
 
 
+class LossBounds(Protocol):
+    """Bounds on the slope and the curvature of a loss."""
+
+    @property
+    def steepest(self) -> float: ...
+    @property
+    def sharpest(self) -> float: ...
+
+
 class SolverAccuracy:
     """How exactly ``minimize_objective`` can find a minimum in float64. Depends on public numbers only."""
 
-    def __init__(self, loss: RowLoss, ball: UnitBall, *, rows: int, penalty: float) -> None:
+    def __init__(self, loss: LossBounds, ball: UnitBall, *, rows: int, penalty: float) -> None:
         self._steepest, self._sharpest, self._penalty = loss.steepest, loss.sharpest, penalty
         self._dimension = ball.dimension
         # The 1-norm of a row: errors add coordinate by coordinate.

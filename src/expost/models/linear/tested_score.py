@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from expost.core import Adjacency, InvalidRequest, Ladder, Loss, Measure, Norm, PureLoss, Release, Sealed, Sensitivity
 from expost.data.row_source import KeyedRows, RowSource, split_rows
 from expost.data.unit_ball import GRID_BITS, UnitBall, UnitRows
+from expost.models.linear.fit_neighbours import ADDED_ROWS
 from expost.models.linear.linear_fit import FitPlan, LinearModel, Problem
 from expost.models.linear.output_perturbation import project_to_ball
-from expost.models.linear.risk_minimum import SolverAccuracy
 from expost.models.linear.row_loss import LogisticLoss, RowLoss, TruncatedSquare
-from expost.models.linear.tilted_risk import PerturbedObjective, TiltedRisk, pure_tilt
+from expost.models.linear.tilted_risk import TiltedRisk
 from expost.noise import BitSource, ReducedAboveThreshold
 from expost.noise.bits import resolve_bits
 from expost.noise.parameter import LARGEST_RATE
@@ -30,9 +30,9 @@ Floats = NDArray[np.float64]
 Parts = tuple[UnitRows, UnitRows]
 
 _GRID = math.ldexp(1.0, -GRID_BITS)
-_LEVELS = 9  # each twice the last
+_LEAST_STEP = Fraction(5, 4)  # the last level, which the cap sets, over the one before it
+_SHARES = 12  # levels among which the failure probability is shared, at least: the same for usual caps
 _THRESHOLD_SHARE = Fraction(1, 4)
-_CROWD = 16  # a table may have this many times the declared rows; more rows would only add float error
 _CITATIONS = ("docs/proofs/objective-perturbation.md", "docs/proofs/score-tests.md", "docs/proofs/above-threshold.md")
 _SPLIT_CITATION = "docs/proofs/row-identity.md"
 
@@ -79,7 +79,9 @@ class ScoreQuery:
     @cached_property
     def sensitivity(self) -> Sensitivity:
         """Return how far one row moves the integer."""
-        if self.rows is None:
+        if self.rows is None and self.adjacency is Adjacency.ADD_REMOVE:
+            units = max(self.interval)
+        elif self.rows is None:
             units = sum(self.interval)
         else:
             units = 1 if self.measure is Measure.ACCURACY else self._largest_move
@@ -208,7 +210,7 @@ class TestedFit(FitPlan):
 
     Guarantee: pure ex-post DP, known only after the run: the sum of the levels fitted plus the test's last level; with
         ``validation`` the sum of the levels fitted, which tests stay below; at most the cap.
-    Adjacency: replace-one, one row; the number of rows is public.
+    Adjacency: that of the problem: a row is replaced, or added or removed; a number of rows is public.
     Sensitivity: see TiltedRisk for the fits and ScoreQuery for the tests. With ``validation`` a replaced row stays in
         its part, or leaves one and joins the other.
     Accuracy: the score is reached, on the rows tested, except with the failure probability.
@@ -217,6 +219,7 @@ class TestedFit(FitPlan):
     """
 
     __test__ = False  # pytest would collect a class of this name
+    _adds_rows = True
 
     def __init__(
         self,
@@ -251,7 +254,8 @@ class TestedFit(FitPlan):
         # A row of the other part counts as one without a loss, so that the number of rows stays public; the penalty is
         # then relative to the losses that are expected (docs/proofs/row-identity.md, Lemma 2).
         fitted = 1 - 1 / self._validation if self._validation else 1.0
-        return TiltedRisk(loss, self._problem.ball, rows, self._problem.penalty * fitted)
+        penalty, neighbours = self._problem.penalty * fitted, self._problem.neighbours
+        return TiltedRisk(loss, self._problem.ball, rows, penalty, neighbours=neighbours)
 
     def _build_query(self) -> ScoreQuery:
         target = self._problem.aim.target
@@ -259,17 +263,25 @@ class TestedFit(FitPlan):
         goal = float(target.tolerance)
         if target.measure is Measure.RMSE:
             goal /= self._problem.half_width
-        return ScoreQuery(target.measure, goal, None if self._validation else self._problem.rows, self._radius)
+        adjacency = self._problem.neighbours.adjacency
+        public = adjacency.public_size and not self._validation
+        return ScoreQuery(target.measure, goal, self._problem.rows if public else None, self._radius, adjacency)
 
     def _build_levels(self) -> tuple[Fraction, ...]:
         """Return fitting levels that double: fits up to one cost less than twice it, and its test once more."""
         aim, parts = self._problem.aim, 2 if self._validation else 3
         most = LARGEST_RATE * Fraction(self._query.sensitivity.amount) / 2  # beyond it a test has no noise left
-        top = min(aim.cap / parts, most)
         least = 2 * self._risk.prices.jacobian
         aim.check_price(least * parts)
-        levels = [top / 2**step for step in range(_LEVELS)]
-        return tuple(sorted(level for level in levels if level >= least or level == top))
+        # Powers of two, whatever the cap: a larger cap adds levels above and changes none below. A level of half a row
+        # is too noisy to be accepted. The last level is what the cap leaves.
+        level = Fraction(2) ** math.ceil(math.log2(max(least, Fraction(1, 2 * self._problem.rows))))
+        levels: list[Fraction] = []
+        while level <= most and (aim.cap - sum(levels) - level) / (parts - 1) >= _LEAST_STEP * level:
+            levels.append(level)
+            level *= 2
+        last = min((aim.cap - sum(levels)) / (parts - 1) if levels else aim.cap / parts, most)
+        return (*levels, last) if not levels or last > levels[-1] else tuple(levels)
 
     def _test_level(self, index: int) -> Fraction:
         """Return the level of a test.
@@ -279,6 +291,8 @@ class TestedFit(FitPlan):
         if not self._validation:
             return self._levels[index]
         fitted = self._levels[: index + 1]
+        if not self._problem.neighbours.adjacency.public_size:
+            return sum(fitted, Fraction(0))  # an added row is in one part only
         # A row that leaves the fitted part spares half of each tilt, which is left for joining the tested part.
         spared = sum((self._risk.prices.split(level)[0] for level in fitted), Fraction(0)) / 2
         return min(sum(fitted, Fraction(0)), spared / self._query.added_share(_THRESHOLD_SHARE))
@@ -309,6 +323,7 @@ class TestedFit(FitPlan):
 
     def measure(self, source: RowSource) -> Parts | RowSource:
         """Return the rows to fit and the rows to test, which are the same; or all rows, which ``climb`` splits."""
+        source = replace(source, rows=self._problem.rows)
         if self._validation:
             return source.map_targets(self._scored_target)
         rows = UnitRows(source, self._problem.ball, self._scored_target)
@@ -325,7 +340,7 @@ class TestedFit(FitPlan):
         fitted, tested = self._split_parts(rows, bits) if isinstance(rows, RowSource) else rows
         session = self._rule.open(bits=bits)
         scale = _GRID if self._regression else 1.0
-        share = float(self._problem.aim.failure_probability) / len(self._levels)
+        share = float(self._problem.aim.failure_probability) / max(len(self._levels), _SHARES)
         for index, level in enumerate(self._levels):
             theta = project_to_ball(self._risk.release(fitted, level, target_scale=scale, bits=bits), self._radius)
             theta = self._query.cut_to_grid(theta, self._problem.ball)
@@ -373,54 +388,29 @@ class MonotoneFit(TestedFit):
     Accuracy: the sum of losses is at most tolerance times ``problem.rows``, except with the failure probability; with at
         least that many rows their mean loss is within the tolerance.
     Numerics: exact noise; losses are integers, rounded against the model; float errors are bounded for tables of up to
-        16 times ``problem.rows`` rows.
+        4 times ``problem.rows`` rows.
     Reference: docs/proofs/monotone-loss.md; docs/proofs/above-threshold.md (monotone queries); WRWR22, section 4.
     """
 
-    def _build_risk(self, loss: RowLoss, rows: int) -> TiltedRisk:
-        target = self._problem.aim.target
-        if target is None or target.measure is not Measure.LOG_LOSS:
+    def __init__(self, problem: Problem, loss: RowLoss, grid_target: Callable[[Any], Floats]) -> None:
+        if problem.aim.target is None or problem.aim.target.measure is not Measure.LOG_LOSS:
             raise InvalidRequest("Expected a log loss to test for", do='Pass score=("log_loss", 0.4)')
-        # Half the slope: a row is there or not, its gradient is not exchanged for an opposite one.
-        law = pure_tilt(self._problem.ball, loss.steepest / 2)
-        return _CrowdedRisk(loss, self._problem.ball, rows, self._problem.penalty, law)
+        self.check_neighbours(problem)
+        # A row is there or not, its gradient is not exchanged for an opposite one.
+        super().__init__(replace(problem, neighbours=ADDED_ROWS), loss, grid_target)
 
     def _build_query(self) -> ScoreQuery:
-        return replace(super()._build_query(), adjacency=Adjacency.ADD_REMOVE)
+        # The sum of losses alone, which every row moves in one direction, against the declared number of rows.
+        return replace(super()._build_query(), rows=self._problem.rows)
 
     def _build_rule(self) -> ReducedAboveThreshold:
         return replace(super()._build_rule(), monotone=True)
-
-    def measure(self, source: RowSource) -> Parts | RowSource:
-        """Return all rows, for fits and tests; sums are divided by the declared number."""
-        return super().measure(replace(source, rows=self._problem.rows))
 
     def _build_release(self, theta: Floats, index: int, testing: Fraction, *, met: bool) -> Release[LinearModel]:
         release = super()._build_release(theta, index, testing, met=met)
         receipt = replace(
             release.receipt,
-            adjacency=Adjacency.ADD_REMOVE,
             method="objective perturbation at doubling levels, monotone above-threshold for the sum of losses",
-            terms={**release.receipt.terms, "rows": f"{self._problem.rows} declared, their true number is private"},
             citations=(*release.receipt.citations, "docs/proofs/monotone-loss.md"),
         )
         return replace(release, receipt=receipt)
-
-
-@dataclass(frozen=True)
-class _CrowdedLoss:
-    """Bounds of a loss summed over more rows than were declared; read by ``SolverAccuracy`` only."""
-
-    steepest: float
-    sharpest: float
-
-
-class _CrowdedRisk(TiltedRisk):
-    """A tilted risk whose solver is trusted for tables of up to _CROWD times the declared rows."""
-
-    @cached_property
-    def prices(self) -> PerturbedObjective:
-        crowded: Any = _CrowdedLoss(_CROWD * self.loss.steepest, _CROWD * self.loss.sharpest)
-        solver = SolverAccuracy(crowded, self.ball, rows=_CROWD * self.rows, penalty=self.penalty)
-        at_zero = _CROWD * self.loss.at_zero
-        return replace(super().prices, steepest=crowded.steepest, at_zero=at_zero, solver=solver)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
 from expost.accuracy.noise_norm import laplace_norm_quantile, spherical_norm_quantile
-from expost.core import Adjacency, InvalidRequest, Ladder, Norm, Sealed, Sensitivity
+from expost.core import InvalidRequest, Ladder, Norm, Sealed, Sensitivity
 from expost.core.rational import round_up
 from expost.data.unit_ball import UnitBall, UnitRows
+from expost.models.linear.fit_neighbours import REPLACED_ROWS, FitNeighbours
 from expost.models.linear.risk_minimum import Objective, SolverAccuracy, minimize_objective
 from expost.models.linear.row_loss import RowLoss
 from expost.noise import BitSource, DiscreteLaplacePath, sample_gaussian, sample_laplace, sample_spherical_laplace
@@ -47,7 +48,8 @@ _LATTICE_COST = (
 _LONGEST = 600  # bits of a draw beyond which only the direction of the tilt is kept; 2^-2^500 is its probability
 _OUTPUT_BITS = 18  # the sensitivity of the output is about 2^18 grid steps
 _FAR = 2.0**50  # times every other gradient: beyond it only the direction of a tilt matters
-_OUTPUT_SHARE = Fraction(1, 200)  # of epsilon, to hide the solver's error
+_OUTPUT_SHARES = tuple(Fraction(1, part) for part in (200, 50, 20, 8))  # of epsilon, to hide the solver's error
+_LARGEST_PART = 0.05  # of the excess risk, for the noise that hides it: the least share that keeps it is taken
 _OUTPUT_FAILURE = Fraction(1, 100)  # of the failure probability, for the noise that hides it
 _NEVER = 1e-9
 
@@ -259,20 +261,48 @@ class PerturbedObjective:
     at_zero: float
     tilt: TiltLaw
     solver: SolverAccuracy
+    squared_length: float = 1.0
+    """The largest squared Euclidean length of a row."""
+    neighbours: FitNeighbours = REPLACED_ROWS
+    output_share: Fraction = _OUTPUT_SHARES[0]
+    """The part of epsilon that hides the solver's error."""
+
+    def with_enough_output(self) -> PerturbedObjective:
+        """Return the prices with the least share for the solver's error that hardly adds to the excess risk.
+
+        Both parts of the risk fall alike with epsilon, so one epsilon decides for all.
+        """
+        epsilon, failure = 4 * self.jacobian + Fraction(1, 1000), Fraction(1, 10)
+        for share in _OUTPUT_SHARES:
+            priced = replace(self, output_share=share)
+            try:
+                gradient = priced.tilt.length_quantile(priced.split(epsilon)[0], float(failure)) / priced.rows
+                hidden = priced.output_length(epsilon, failure)
+            except InvalidRequest:  # beyond floats; the price says so
+                return self
+            if priced._smoothness * hidden**2 <= _LARGEST_PART * gradient**2 / priced.penalty:
+                break
+        return priced
 
     @cached_property
     def jacobian(self) -> Fraction:
-        """Return the cost of the change of variables: ln(1 + sharpest / (rows penalty)), rounded up."""
-        return round_up(math.log1p(self.sharpest / (self.rows * self.penalty)))
+        """Return the cost of the change of variables: ln(1 + sharpest |row|^2 / (rows penalty)), rounded up."""
+        ratio = self.sharpest * self.squared_length / (self.rows * self.penalty)
+        return round_up(self.neighbours.jacobian(ratio) * (1 + _CLOSE))
+
+    @property
+    def _smoothness(self) -> float:
+        """Return the largest curvature of the risk, for as many rows as a table may have."""
+        return self.neighbours.crowd * self.sharpest * self.squared_length + self.penalty
 
     def split(self, epsilon: Fraction) -> tuple[Fraction, Fraction]:
         """Return the part of epsilon that is left for the tilt, and the part that hides the solver's error."""
-        output = epsilon * _OUTPUT_SHARE
+        output = epsilon * self.output_share
         tilt = epsilon - output - self.jacobian
         if tilt <= 0:
             raise InvalidRequest(
                 f"Expected an epsilon above {float(self.jacobian):.3g} for this number of rows and regularization",
-                got=epsilon,
+                got=float(epsilon),
                 do="Raise epsilon or regularization",
             )
         return tilt, output
@@ -314,7 +344,7 @@ class PerturbedObjective:
         # What exceeds the reach is among the failures: _NEVER is the smaller probability.
         length = self.tilt.length_quantile(self.split(epsilon)[0], float(failure_probability * (1 - _OUTPUT_FAILURE)))
         gradient, hidden = length / self.rows, self.output_length(epsilon, failure_probability)
-        smooth = self.sharpest + self.penalty
+        smooth = self._smoothness
         # Strong convexity, then smoothness for the step that the output noise takes (Nes04, Theorems 2.1.5 and 2.1.10).
         return gradient**2 / (2 * self.penalty) + gradient * hidden + smooth / 2 * hidden**2
 
@@ -325,11 +355,11 @@ class PerturbedObjective:
         lengths = [self.tilt.length_quantile(level, each * kept) for each in failure_probabilities]
         gradients, hidden = np.array(lengths) / self.rows, self.output_length(epsilon, rarest)
         risks: Floats = gradients**2 / (2 * self.penalty) + gradients * hidden
-        return risks + (self.sharpest + self.penalty) / 2 * hidden**2
+        return risks + self._smoothness / 2 * hidden**2
 
     def epsilon_for(self, excess_risk: float, failure_probability: Fraction) -> Fraction:
         """Return the smallest epsilon whose excess risk stays within the target, to nine digits."""
-        low = float(self.jacobian) * 1.01 + 1e-15
+        low = float(self.jacobian / (1 - self.output_share)) * 1.01 + 1e-15
         high = max(low, 1e-6)
         while self.excess_risk(Fraction(high), failure_probability) > excess_risk:
             high *= 2
@@ -343,19 +373,27 @@ class PerturbedObjective:
 
 
 @dataclass(frozen=True)
+class _CrowdedLoss:
+    """Bounds of a loss summed over more rows than were declared; read by ``SolverAccuracy`` only."""
+
+    steepest: float
+    sharpest: float
+
+
+@dataclass(frozen=True)
 class TiltedRisk:
     """Minimizes mean loss + penalty/2 |theta|^2 + tilt . theta / rows for a random tilt.
 
     Guarantee: pure DP with the given epsilon, known before the run; (epsilon, delta)-DP with a Gaussian tilt.
-    Adjacency: replace-one, one row; the number of rows is public.
-    Sensitivity: one row moves the sum of gradients by at most 2 steepest in the dual norm of the ball; the solver's
-        error is hidden by noise of its own (L1).
+    Adjacency: that of ``neighbours``: a row or a person is replaced, or added or removed; ``rows`` is a public number.
+    Sensitivity: a replaced row moves the sum of gradients by at most 2 steepest in the dual norm of the ball, an added
+        or removed one by steepest; the solver's error is hidden by noise of its own (L1).
     Accuracy: excess risk <= |tilt|^2 / (2 penalty rows^2), with the quantile of the tilt's norm (PerturbedObjective).
     Numerics: tilt and output noise are exact and on a grid; that the ideal tilt is real-valued and the solver works in
         float64 is part of the output's sensitivity, however long the tilt: minima are cut to a public length.
         Convergence of the solver is checked, not assumed.
     Reference: CMS11, Theorem 9 (idea); KST12, Theorem 1; INSTTW19, Theorem 1 (inexact minima);
-        docs/proofs/objective-perturbation.md, docs/proofs/gaussian-tilt.md (constants, ours).
+        docs/proofs/objective-perturbation.md, docs/proofs/gaussian-tilt.md, docs/proofs/added-units.md (constants, ours).
     """
 
     loss: RowLoss
@@ -364,25 +402,31 @@ class TiltedRisk:
     penalty: float
     law: TiltLaw | None = None
     """The law of the tilt; by default the shorter of the pure ones."""
+    neighbours: FitNeighbours = REPLACED_ROWS
 
     def __post_init__(self) -> None:
         if self.law is None:
-            object.__setattr__(self, "law", pure_tilt(self.ball, self.loss.steepest))
+            # Laws are written for two gradients; an added or removed unit has one.
+            object.__setattr__(self, "law", pure_tilt(self.ball, self.loss.steepest * self.neighbours.gradients / 2))
 
     @cached_property
     def prices(self) -> PerturbedObjective:
         """Return what epsilon buys."""
         assert self.law is not None
+        crowd, loss = self.neighbours.crowd, self.loss
+        crowded = _CrowdedLoss(crowd * loss.steepest, crowd * loss.sharpest)
         return PerturbedObjective(
             rows=self.rows,
             dimension=self.ball.dimension,
             penalty=self.penalty,
-            steepest=self.loss.steepest,
-            sharpest=self.loss.sharpest,
-            at_zero=self.loss.at_zero,
+            steepest=crowded.steepest,
+            sharpest=loss.sharpest,
+            at_zero=crowd * loss.at_zero,
             tilt=self.law,
-            solver=SolverAccuracy(self.loss, self.ball, rows=self.rows, penalty=self.penalty),
-        )
+            solver=SolverAccuracy(crowded, self.ball, rows=crowd * self.rows, penalty=self.penalty),
+            squared_length=self.ball.squared_length,
+            neighbours=self.neighbours,
+        ).with_enough_output()
 
     def release(
         self, rows: UnitRows, epsilon: Fraction, *, target_scale: float = 1.0, bits: BitSource | None = None
@@ -414,7 +458,7 @@ class TiltedRisk:
         reach = self.prices.reach(epsilon)
         largest = float(np.abs(tilt).max())
         length = largest * float(np.linalg.norm(tilt / largest)) if largest > 0 else 0.0
-        if length > _FAR * (self.loss.steepest + self.penalty * reach):
+        if length > _FAR * (self.prices.steepest + self.penalty * reach):
             # The tilt alone decides: the minimum is opposite to it, far beyond the reach.
             return tilt / length * -reach
         minimum = minimize_objective(Objective(rows, self.loss, self.penalty, tilt, target_scale))
@@ -431,7 +475,7 @@ class TiltedRisk:
         # Rounding moves each of two neighboring outputs by at most half a step.
         units = math.ceil(distance / step * (1 + 1e-9)) + self.ball.dimension
         gridded = np.rint(minimum.ravel() / step).astype(np.int64)
-        sealed = Sealed(gridded, Sensitivity(units, adjacency=Adjacency.REPLACE_ONE))
+        sealed = Sealed(gridded, Sensitivity(units, adjacency=self.neighbours.adjacency))
         level = min(share, Fraction(LARGEST_RATE * units))  # beyond it there is no noise left to shrink
         released = DiscreteLaplacePath(sealed, Ladder((level,)), bits=bits).at(0)
         return np.asarray(released, dtype=np.float64).reshape(minimum.shape) * step

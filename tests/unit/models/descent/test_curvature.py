@@ -9,7 +9,7 @@ from expost.core import Adjacency, InvalidRequest, Norm, unseal
 from expost.models.descent import clipped_gradient
 from expost.models.descent.clipped_gradient import CurvedGradient, check_curved
 from expost.models.descent.feature_grid import FeatureGrid
-from expost.models.descent.score_head import Huber, Logistic, Softmax, Squared
+from expost.models.descent.score_head import Huber, Logistic, Squared
 
 HEADS = [Logistic(), Squared(), Huber(width=0.2)]
 ROWS = 200
@@ -135,8 +135,6 @@ def test_the_lattice_leaves_room_for_the_noise_of_both_parts(noise: float) -> No
 
 
 def test_what_newton_steps_cannot_do_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="two classes or a regression"):
-        check_curved(Softmax(3), 5)
     with pytest.raises(InvalidRequest, match="at most 512 columns"):
         check_curved(Logistic(), 513)
     with pytest.raises(InvalidRequest, match="noise multiplier"):

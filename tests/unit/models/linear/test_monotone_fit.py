@@ -98,10 +98,10 @@ def test_the_true_number_of_rows_is_nowhere_in_what_leaves(rows: int) -> None:
     assert rows == 4000 or "4000" not in release.receipt.to_json()
 
 
-def test_the_solver_is_trusted_for_sixteen_times_the_rows() -> None:
+def test_the_solver_is_trusted_for_four_times_the_rows() -> None:
     ours, theirs = request_for()._risk, TestedFit(problem_for(), LogisticLoss(), SIGNS)._risk
 
-    assert ours.prices.bound_distance(Fraction(1)) > 5 * theirs.prices.bound_distance(Fraction(1))
+    assert ours.prices.bound_distance(Fraction(1)) > 2 * theirs.prices.bound_distance(Fraction(1))
 
 
 @pytest.mark.parametrize("aim", [{"score": ("accuracy", 0.9)}, {"excess_risk": 0.1}, {"epsilon": 1.0}])
@@ -114,7 +114,6 @@ def test_only_a_log_loss_is_monotone(aim) -> None:
     "terms",
     [
         {"method": "absolute_loss"},
-        {"rows": 100},
         {"method": "absolute_loss", "rows": 0},
         {"method": "absolute_loss", "rows": 2.5},
         {"method": "absolute_loss", "rows": True},
@@ -163,15 +162,14 @@ def test_a_dataset_whose_rows_come_and_go_is_fitted_in_a_session() -> None:
     "data",
     [
         lambda: described(adjacency="replace-one", rows=4000),  # the bill would be half of what a replaced row loses
-        lambda: described().where("a > 0"),
-        lambda: described(unit="a"),
+        lambda: described(unit="a", max_rows_per_unit=2),  # a sum of losses has no weights
     ],
-    ids=["replace-one", "filtered", "ids"],
+    ids=["replace-one", "ids"],
 )
 def test_other_datasets_are_refused_before_anything_is_spent(data) -> None:
     session = Session(data(), budget=epsilon(30))
 
-    with pytest.raises(InvalidRequest, match="added or removed"):
+    with pytest.raises(InvalidRequest, match=r"added or removed|weighs the rows of a person"):
         session.fit(asked(), features=["b", "c"], target="label")
 
     assert session.spent().epsilon == 0

@@ -123,7 +123,7 @@ def test_units_of_the_caller_change_nothing_but_the_units() -> None:
 @pytest.mark.parametrize("leash", [0.4, 1.5, 9.0])
 def test_one_row_moves_the_checked_sum_by_no_more_than_declared(leash: float) -> None:
     theta = np.array([3.0, -2.0, 0.5, 0.1])
-    check = ResidualCheck(theta, 1.0, UnitBall(4).norm, leash)
+    check = ResidualCheck(theta, 1.0, UnitBall(4), leash)
 
     def contribution(row: np.ndarray, label: float) -> float:
         beyond = max(abs(row @ theta - label) - 1.0, 0.0)
@@ -136,7 +136,7 @@ def test_one_row_moves_the_checked_sum_by_no_more_than_declared(leash: float) ->
 
 
 def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
-    check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2).norm, 1.0)
+    check = ResidualCheck(np.array([0.5, -0.5]), 1.6, UnitBall(2), 1.0)
 
     assert check.needless
 
@@ -144,7 +144,7 @@ def test_no_check_is_paid_for_where_no_row_can_leave_the_reach() -> None:
 @pytest.mark.parametrize("part", [0.4, 0.7, 1.0])
 def test_the_bound_of_a_missed_check_holds_at_the_rung_where_it_stopped(part: float) -> None:
     x, y = np.tile(np.eye(4), (50, 1)), -np.ones(200)
-    check = ResidualCheck(np.array([1.0, 0.8, 0.6, 0.5]), 1.0, UnitBall(4).norm, 9.0)
+    check = ResidualCheck(np.array([1.0, 0.8, 0.6, 0.5]), 1.0, UnitBall(4), 9.0)
     rows = UnitRows(read_rows(x, y), UnitBall(4), lambda t: t * 2.0**GRID_BITS)
     exact = unseal(check._seal_contributions(rows)) * 2.0**-GRID_BITS
     bits, failure = SeededBits(3), 0.2
@@ -193,7 +193,7 @@ def test_what_is_known_and_what_is_hidden_bound_the_excess_risk_together() -> No
 
 
 def test_a_reading_bounds_what_is_hidden_as_often_as_it_says() -> None:
-    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2).norm, 9.0)
+    check = ResidualCheck(np.array([2.0, 0.0]), 1.0, UnitBall(2), 9.0)
     rows = UnitRows(read_rows(np.tile([1.0, 0.0], (9, 1)), -np.ones(9)), UnitBall(2), grid_numbers(1.0))
     bits = SeededBits(3)
 

@@ -1,0 +1,330 @@
+"""A model card: what a fitted model was made of, what it promised, paid and reached, and what it is not for."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from expost.core import InvalidRequest, Measure, Outcome, Receipt, explain_arguments
+from expost.core.whole_file import write_file
+
+__all__ = ["CardSection", "ModelCard", "describe_model"]
+
+_FORMAT = 1
+_MOST_SHOWN = 200  # coefficients in HTML and Markdown; JSON has all
+_NO_INTERVAL = "None is reported: no law is proved for the error of single coefficients of this method."
+_NOT_FOR = (
+    "Rows outside the declared bounds or categories: values are moved to the nearest bound, and unknown categories count "
+    "as other or missing.",
+    "Statements about causes: coefficients describe how columns vary together after clipping, shrinkage and noise.",
+    "Decisions about a person without a check by somebody who may see that person's data.",
+    "Groups that are rare in the rows: the noise hides them, and the accuracy above is that of all rows together.",
+)
+_BILL_FIELDS = (
+    *("question", "method", "target", "outcome", "accuracy", "paid", "at most", "paid before", "in all", "of which"),
+    *("account",),
+)
+_ROW_TERMS = (
+    *("rows", "rows (public)", "features", "rows clipped to", "targets clipped to", "values clipped to"),
+    *("missing values", "feature bound", "target bounds"),
+)
+_FOR_PROGRAMS = ("settings", "prices", "events", "target", "baseline", "columns", "steps")
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:1.6rem;border-bottom:1px solid #ccc}"
+    "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}"
+    "th{font-weight:600;width:13rem}td.number{text-align:right;font-variant-numeric:tabular-nums}"
+    ".warning{background:#fff3cd;border:1px solid #d9b84a;padding:.5rem .8rem}"
+)
+
+
+@dataclass(frozen=True)
+class CardSection:
+    """A titled part of a card: lines of a label and a text, then sentences."""
+
+    title: str
+    lines: tuple[tuple[str, str], ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCard:
+    """What a fitted model is, in public and released facts only.
+
+    It prints as Markdown, shows as HTML in a notebook, and is written as HTML, Markdown or JSON.
+
+    Parameters
+    ----------
+    title : str
+        The kind of model.
+    sections : tuple of CardSection
+        The parts, in reading order.
+    coefficients : tuple of dict
+        One entry per coefficient: ``class`` (if there are several), ``feature``, ``value`` and ``interval``, which is
+        None where none is valid.
+    receipt : Receipt
+        The receipt of the fit.
+
+    Examples
+    --------
+    >>> from expost import Ridge
+    >>> X = np.random.default_rng(0).uniform(-0.3, 0.3, (500, 2))
+    >>> card = Ridge(epsilon=1.0, method="certificate", simulation_seed=1).fit(X, X[:, 0]).card()
+    >>> card.to_dict()["title"], [section.title for section in card.sections][:3]
+    ('Ridge', ['Data', 'What was promised, paid and reached', 'How it was fitted'])
+    """
+
+    title: str
+    sections: tuple[CardSection, ...]
+    coefficients: tuple[dict[str, Any], ...]
+    receipt: Receipt
+    warnings: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the card as JSON values, with the whole receipt."""
+        return {
+            "format": _FORMAT,
+            "title": self.title,
+            "warnings": list(self.warnings),
+            "sections": [
+                {"title": each.title, "lines": dict(each.lines), "sentences": list(each.sentences)}
+                for each in self.sections
+            ],
+            "coefficients": list(self.coefficients),
+            "receipt": self.receipt.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return the card as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def to_markdown(self) -> str:
+        """Return the card as Markdown text."""
+        parts = [f"# Model card: {self.title}"] + [f"> **{_cell(each)}**" for each in self.warnings]
+        for section in self.sections:
+            parts.append(f"## {section.title}")
+            if section.lines:
+                rows = [f"| {_cell(label)} | {_cell(text)} |" for label, text in section.lines]
+                parts.append("\n".join(["| | |", "| --- | --- |", *rows]))
+            if section.sentences:
+                parts.append("\n".join(f"* {_cell(each)}" for each in section.sentences))
+            if section.title == _COEFFICIENTS and self.coefficients:
+                rows = [
+                    f"| {_cell(_coefficient_name(each))} | {each['value']:.6g} | {_interval_text(each['interval'])} |"
+                    for each in self.coefficients[:_MOST_SHOWN]
+                ]
+                parts.append("\n".join(["| feature | value | interval |", "| --- | --- | --- |", *rows]))
+        return "\n\n".join(parts) + "\n"
+
+    def to_html(self) -> str:
+        """Return the card as one HTML page without scripts or links to other files."""
+        parts = [f"<h1>Model card: {html.escape(self.title)}</h1>"]
+        parts += [f"<p class='warning'>{html.escape(each)}</p>" for each in self.warnings]
+        for section in self.sections:
+            parts.append(f"<h2>{html.escape(section.title)}</h2>")
+            if section.lines:
+                rows = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in section.lines)
+                parts.append(f"<table>{''.join(rows)}</table>")
+            if section.sentences:
+                items = "".join(f"<li>{html.escape(each)}</li>" for each in section.sentences)
+                parts.append(f"<ul>{items}</ul>")
+            if section.title == _COEFFICIENTS and self.coefficients:
+                cells = (
+                    f"<tr><td>{html.escape(_coefficient_name(each))}</td><td class='number'>{each['value']:.6g}</td>"
+                    f"<td class='number'>{html.escape(_interval_text(each['interval']))}</td></tr>"
+                    for each in self.coefficients[:_MOST_SHOWN]
+                )
+                head = "<tr><th>feature</th><th>value</th><th>interval</th></tr>"
+                parts.append(f"<table>{head}{''.join(cells)}</table>")
+        title = html.escape(self.title)
+        return (
+            f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Model card: {title}</title>"
+            f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+        )
+
+    @explain_arguments
+    def save(self, path: str | Path) -> None:
+        """Write the card as HTML, Markdown or JSON, by the ending of the file's name.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file that ends in ``.html``, ``.md`` or ``.json``. Its folder must exist.
+
+        Raises
+        ------
+        InvalidRequest
+            The ending is another one, or the file cannot be written.
+        """
+        made = {".html": self.to_html, ".htm": self.to_html, ".md": self.to_markdown, ".json": self.to_json}
+        shown = str(path) if isinstance(path, Path) else path
+        ending = Path(path).suffix.lower() if isinstance(path, str | Path) else ""
+        if ending not in made:
+            raise InvalidRequest("Expected a file name ending in .html, .md or .json", got=shown, do="Rename it")
+        try:
+            write_file(path, made[ending]().encode())
+        except (OSError, ValueError):
+            raise InvalidRequest(
+                "Expected a file that can be written", got=shown, do="Create its folder first"
+            ) from None
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+_COEFFICIENTS = "Coefficients"
+
+
+def describe_model(model: Any) -> ModelCard:
+    """Return the card of a fitted estimator or pipeline. Only public and released facts are read."""
+    receipt: Receipt = model.receipt_
+    last = model.steps[-1][1] if hasattr(model, "named_steps") else model
+    coefficients = _list_coefficients(last)
+    sections = (
+        CardSection("Data", tuple(_data_lines(last, receipt))),
+        CardSection("What was promised, paid and reached", tuple(_bill_lines(receipt)), (receipt.meaning,)),
+        CardSection("How it was fitted", tuple(_fit_lines(receipt))),
+        CardSection("Baseline", sentences=(_baseline(last, receipt),)),
+        CardSection(_COEFFICIENTS, sentences=tuple(_coefficient_notes(coefficients))),
+        CardSection("What it must not be used for", sentences=_NOT_FOR),
+        CardSection("How to check it", tuple(_check_lines(receipt))),
+    )
+    warnings = ["Simulation: the noise came from a seed, so nothing is private. Do not publish."] * receipt.simulation
+    if receipt.outcome is Outcome.NOT_MET:
+        warnings.append("The accuracy asked for was not reached.")
+    return ModelCard(type(model).__name__, sections, coefficients, receipt, warnings=tuple(warnings))
+
+
+def _data_lines(model: Any, receipt: Receipt) -> Iterable[tuple[str, str]]:
+    """Yield what is public about the rows: columns, bounds, target, unit and neighbours."""
+    names = getattr(model, "feature_names_in_", None)
+    width = getattr(model, "n_features_in_", None)
+    listed = f"{len(names)}: {', '.join(map(str, names))}" if names is not None else f"{width}, without names"
+    if names is not None or width is not None:
+        yield "columns", listed
+    given = model.get_params(deep=False)
+    for name, label in (("columns", "declared columns"), ("bounds", "bounds"), ("classes", "classes")):
+        value = given.get(name)
+        if value is not None:
+            yield label, _public_text(value)
+    if given.get("target_bounds") is not None and not hasattr(model, "classes_"):
+        yield "target bounds", _public_text(given["target_bounds"])
+    yield "unit", str(receipt.unit)
+    size = "public" if receipt.adjacency.public_size else "private"
+    yield "neighbours", f"{receipt.adjacency.value}; the number of units is {size}"
+    for name, value in receipt.terms.items():
+        if name in _ROW_TERMS and isinstance(value, str | int | float | list):
+            yield name, _public_text(value)
+
+
+def _fit_lines(receipt: Receipt) -> Iterable[tuple[str, str]]:
+    """Yield the public terms of the fit that a reader can use; hashes and records for programs stay in the JSON."""
+    for name, value in receipt.terms.items():
+        if name not in (*_ROW_TERMS, *_FOR_PROGRAMS) and isinstance(value, str | int | float):
+            yield name, _public_text(value)
+
+
+def _bill_lines(receipt: Receipt) -> Iterable[tuple[str, str]]:
+    """Yield the lines of the receipt about accuracy and price."""
+    fields = replace(receipt, terms={}).rows()  # a term may have the label of a field
+    return ((label, text) for label, text in fields if label in _BILL_FIELDS)
+
+
+def _baseline(model: Any, receipt: Receipt) -> str:
+    """Return what a model that learned nothing would reach, from public facts or from what was released."""
+    released = receipt.terms.get("baseline")
+    if released is not None:
+        return f"Released with the model: {released}."
+    measure = None if receipt.target is None else receipt.target.measure
+    if measure is Measure.R2:
+        return "Predicting the mean of the target would be R^2 = 0."
+    classes = getattr(model, "classes_", None)
+    if classes is not None:
+        return (
+            f"Guessing among the {len(classes)} classes would be right in 1 of {len(classes)} rows. The share of the largest "
+            "class was not released; it may be far higher."
+        )
+    return "None was released. Compare with a private mean of the target before relying on the model."
+
+
+def _list_coefficients(model: Any) -> tuple[dict[str, Any], ...]:
+    """Return the released coefficients by name, with intervals where the model has valid ones."""
+    values = getattr(model, "coef_", None)
+    if values is None:
+        return ()
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    encoder = getattr(model, "encoder_", None)  # of table models: coefficients are those of its features
+    names = getattr(model, "feature_names_in_", None) if encoder is None else encoder.names_out
+    columns = [str(name) for name in names] if names is not None else [f"x{place}" for place in range(table.shape[1])]
+    columns = columns if len(columns) == table.shape[1] else [f"x{place}" for place in range(table.shape[1])]
+    intervals = getattr(model, "coefficient_intervals_", None)
+    classes = getattr(model, "classes_", None)
+    # Two classes share one row of coefficients, which are those of the second one.
+    labels = (
+        [None] if len(table) == 1 else [str(each) for each in (classes if classes is not None else range(len(table)))]
+    )
+    constants = np.atleast_1d(np.asarray(getattr(model, "intercept_", np.zeros(len(table))), dtype=np.float64))
+    found: list[dict[str, Any]] = []
+    for place, (label, row) in enumerate(zip(labels, table.tolist(), strict=False)):
+        own = {} if label is None else {"class": label}
+        ends = None if intervals is None or label is not None else intervals
+        pairs = zip(
+            columns, row, [None] * len(row) if ends is None else [list(map(float, e)) for e in ends], strict=True
+        )
+        found += [own | {"feature": name, "value": value, "interval": interval} for name, value, interval in pairs]
+        if place < len(constants):
+            found.append(own | {"feature": "intercept", "value": float(constants[place]), "interval": None})
+    return tuple(found)
+
+
+def _coefficient_notes(coefficients: tuple[dict[str, Any], ...]) -> Iterable[str]:
+    if not coefficients:
+        yield "The model has no coefficients of columns."
+        return
+    yield "Released values, for rows within the bounds, in the units of the columns."
+    if all(each["interval"] is None for each in coefficients):
+        yield f"Intervals: {_NO_INTERVAL}"
+    if len(coefficients) > _MOST_SHOWN:
+        yield f"The first {_MOST_SHOWN} of {len(coefficients)} are shown; the JSON form has all."
+
+
+def _check_lines(receipt: Receipt) -> Iterable[tuple[str, str]]:
+    entry = receipt.ledger_entry
+    yield "ledger entry", entry or "none: this fit is recorded nowhere"
+    if entry is not None:
+        yield "look it up", f'in the ledger that paid: session.receipt("{entry}"), "expost ledger verify"'
+    if receipt.citations:
+        yield "theorems", "; ".join(receipt.citations)
+
+
+def _public_text(value: Any) -> str:
+    """Return a public argument as short text; arrays and mappings as JSON where that is possible."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_public_text(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return "(" + ", ".join(_public_text(each) for each in value) + ")"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _coefficient_name(entry: Mapping[str, Any]) -> str:
+    return f"{entry['class']}: {entry['feature']}" if "class" in entry else str(entry["feature"])
+
+
+def _interval_text(interval: Any) -> str:
+    return "none" if interval is None else f"{interval[0]:.6g} to {interval[1]:.6g}"
+
+
+def _cell(text: str) -> str:
+    """Return text for a cell of a Markdown table: on one line, with nothing that ends the cell or starts HTML."""
+    return " ".join(text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").split())

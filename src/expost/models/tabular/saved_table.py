@@ -1,0 +1,72 @@
+"""A fitted model of a mixed table as values that JSON can hold, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from expost.core import InvalidRequest, Receipt, Release
+from expost.models.estimator import remember_columns
+from expost.models.tabular.table_encoder import TableEncoder
+from expost.models.tabular.table_model import TableModel
+from expost.models.tabular.table_profile import TableProfile
+from expost.models.tabular.tabular_estimator import Classifier, Regressor, TabularEstimator
+
+__all__ = ["TABLE_MODELS", "restore_table_model", "table_document"]
+
+TABLE_MODELS: dict[str, type[TabularEstimator]] = {"Classifier": Classifier, "Regressor": Regressor}
+"""The estimators that these documents are of, by name."""
+_NUMBERS = ("rows", "length", "target_middle", "target_spread", "target_error", "level", "rows_error")
+
+
+def table_document(model: TabularEstimator) -> dict[str, Any]:
+    """Return a fitted model as values that JSON can hold. Everything in it is released or public."""
+    released: TableModel = model.release_.value
+    profile = released.profile
+    classes = model.classes_.tolist() if isinstance(model, Classifier) else None
+    if classes is not None and not all(isinstance(each, str | int | float) for each in classes):
+        raise InvalidRequest("Expected classes that are numbers or text", do="Fit it to such labels to save it")
+    return {
+        "estimator": type(model).__name__,
+        "columns": model.encoder_.to_json(),
+        "profile": {name: float(getattr(profile, name)) for name in _NUMBERS}
+        | {"middles": profile.middles.tolist(), "factors": profile.factors.tolist(), "shares": list(profile.shares)},
+        "weights": released.weights.tolist(),
+        "reach": released.reach,
+        "classes": classes,
+        "target_bounds": list(model._bounds) if isinstance(model, Regressor) else None,
+        "receipt": model.receipt_.to_dict(),
+    }
+
+
+def restore_table_model(document: Mapping[str, Any]) -> TabularEstimator:
+    """Return the fitted estimator of a document; raises ``ValueError``, ``KeyError`` or ``TypeError`` if it is damaged."""
+    kind = TABLE_MODELS[document["estimator"]]
+    model = kind()
+    encoder = TableEncoder.from_json(document["columns"])
+    told = document["profile"]
+    weights = np.array(document["weights"], np.float64)
+    middles, factors = (np.array(told[name], np.float64) for name in ("middles", "factors"))
+    outputs = 1 if document["classes"] is None or len(document["classes"]) == 2 else len(document["classes"])
+    shapes = middles.shape == factors.shape == (encoder.width,) and weights.shape == (outputs, encoder.width + 1)
+    if not shapes or not all(np.isfinite(each).all() for each in (weights, middles, factors)):
+        raise ValueError("weights that do not belong to these columns")
+    numbers = {name: float(told[name]) for name in _NUMBERS}
+    profile = TableProfile(middles=middles, factors=factors, shares=tuple(map(float, told["shares"])), **numbers)
+    if isinstance(model, Classifier):
+        labels = np.asarray(document["classes"])
+        model.classes_ = (
+            labels if labels.tolist() == document["classes"] else np.array(document["classes"], dtype=object)
+        )
+    elif isinstance(model, Regressor):
+        low, high = map(float, document["target_bounds"])
+        if not low < high:
+            raise ValueError("bounds in the wrong order")
+        model._bounds = (low, high)
+    model.encoder_ = encoder
+    remember_columns(model, encoder.names_in, len(encoder.names_in))
+    released = TableModel(profile, weights, float(document["reach"]))
+    model._keep_release(Release(released, Receipt.from_dict(document["receipt"])))
+    return model

@@ -1,0 +1,319 @@
+"""Scores in the user's measure as sums over rows, with the noise that a test of them needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from expost.core import InvalidRequest, Measure, Target
+from expost.core.rational import probability, rational
+from expost.models.descent.score_head import row_sums
+from expost.models.tabular.lattice_sum import LatticeSum
+from expost.models.tabular.table_profile import TableProfile
+
+__all__ = [
+    "LARGEST_LOSS",
+    "LEAST_PROBABILITY",
+    "MeasuredScore",
+    "ScoreSum",
+    "clip_predictions",
+    "combine_scores",
+    "compute_chances",
+    "find_reach",
+    "read_score",
+]
+
+Floats = NDArray[np.float64]
+LEAST_PROBABILITY = 0.002
+"""Predicted probabilities are at least this, so that the log loss of a row is bounded."""
+LARGEST_LOSS = -math.log(LEAST_PROBABILITY)
+_SIDE = 0.3  # length of the other measures' part of a vector, beside 1 for the test's: they cost 4 % of its noise
+_USUAL_REACH = 4.0  # deviations of a model's predictions
+_CLEAR = 0.1  # relative deviation up to which a measured variance is used
+_FINEST = 10**6
+_CLASSIFIER = {"accuracy": Measure.ACCURACY, "log_loss": Measure.LOG_LOSS}
+_REGRESSOR = {"r2": Measure.R2, "rmse": Measure.RMSE, "mae": Measure.MEAN_LOSS}
+
+
+def read_score(score: Any, failure_probability: Any, *, classifier: bool) -> Target | None:
+    """Return the target of ``score=("accuracy", 0.9)``; None for None.
+
+    >>> print(read_score(("r2", 0.8), 0.1, classifier=False))
+    r2 >= 0.8 with probability 0.9
+    """
+    measures = _CLASSIFIER if classifier else _REGRESSOR
+    failure = probability(failure_probability, "failure_probability")
+    if score is None:
+        return None
+    names = ", ".join(measures)
+    name, value = score if isinstance(score, tuple | list) and len(score) == 2 else (None, None)
+    if not isinstance(name, str) or name not in measures:
+        example = '("accuracy", 0.9)' if classifier else '("r2", 0.8)'
+        raise InvalidRequest(f"Expected score to be a pair of a measure ({names}) and a number", do=f"Pass {example}")
+    wanted = rational(value, "score", do=f"Pass a positive number for {name}")
+    if name in ("accuracy", "r2") and not wanted < 1:
+        raise InvalidRequest(f"Expected a score of {name} below 1", got=value, do="Pass a smaller one")
+    if wanted.denominator > _FINEST:
+        wanted = wanted.limit_denominator(_FINEST)
+    return Target(measures[name], wanted, failure)
+
+
+def compute_chances(scores: Floats) -> Floats:
+    """Return the probabilities (classes x rows) of scores (outputs x rows); none is below ``LEAST_PROBABILITY``.
+
+    Those of a row depend on its own scores only, bit for bit, so that tests and predictions agree. Beyond 250 classes the
+    least probability is half of an even share.
+    """
+    if len(scores) == 1:
+        second = expit(scores[0])
+        chances = np.stack([1 - second, second])
+    else:
+        chances = np.exp(scores - np.maximum.reduce(scores, axis=0))
+        chances /= row_sums(chances)
+    floor = min(LEAST_PROBABILITY, 0.5 / len(chances))
+    mixed: Floats = floor + (1 - len(chances) * floor) * chances
+    return mixed
+
+
+def find_reach(target: Target | None, profile: TableProfile) -> float:
+    """Return how far a regression's predictions may be from the middle.
+
+    A model with an R^2 of t predicts values that spread sqrt(t) times as far as the target. Four times that is out of reach
+    of nearly all of them, and a smaller range makes the score easier to test.
+    """
+    if target is None or target.measure is not Measure.R2:
+        return 2.0
+    return min(2.0, _USUAL_REACH * math.sqrt(float(target.tolerance)) * profile.target_spread)
+
+
+def clip_predictions(scores: Floats, profile: TableProfile, reach: float) -> Floats:
+    """Return predictions in [-1, 1] of scores in units of the target's spread.
+
+    >>> clip_predictions(np.array([-9.0, 0.5]), TableProfile(1.0, np.zeros(1), np.ones(1), 1.0), 2.0).tolist()
+    [-1.0, 0.5]
+    """
+    moved = np.clip(scores * profile.target_spread, -reach, reach)
+    found: Floats = np.clip(moved + profile.target_middle, -1.0, 1.0)
+    return found
+
+
+@dataclass(frozen=True)
+class MeasuredScore:
+    """A released score: the sum that decides, its deviation, and all measures with theirs.
+
+    ``surplus`` is the noisy sum over rows of how far each is above the target; it is not negative if the target is met.
+    """
+
+    surplus: float
+    deviation: float
+    values: dict[str, tuple[float, float]]
+
+    def passes(self, failure_probability: float, margin: float = 0.0) -> bool:
+        """Return whether the target is met, wrongly with this probability at most."""
+        return self.surplus - margin >= -float(ndtri(failure_probability)) * self.deviation
+
+
+def combine_scores(first: MeasuredScore, second: MeasuredScore) -> MeasuredScore:
+    """Return what two measurements of one model say together, each weighted by its precision.
+
+    >>> both = combine_scores(MeasuredScore(8.0, 3.0, {}), MeasuredScore(2.0, 3.0, {}))
+    >>> round(both.surplus, 2), round(both.deviation, 2)
+    (5.0, 2.12)
+    """
+    surplus, deviation = _combine((first.surplus, first.deviation), (second.surplus, second.deviation))
+    values = {name: _combine(first.values[name], second.values[name]) for name in first.values if name in second.values}
+    return MeasuredScore(surplus, deviation, values)
+
+
+def _combine(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Return the mean of two numbers with deviations, weighted by their precisions, and its deviation."""
+    weights = first[1] ** -2, second[1] ** -2
+    whole = weights[0] + weights[1]
+    return (first[0] * weights[0] + second[0] * weights[1]) / whole, whole**-0.5
+
+
+@dataclass(frozen=True)
+class ScoreSum:
+    """The sum that decides whether a target is met, and sums for the other measures, as one vector per row.
+
+    Without a target the first entry is the main measure itself: correct predictions, or minus squared errors.
+
+    Guarantee: none by itself; a release of the sum is one Gaussian event.
+    Adjacency: add/remove of one unit, whose rows share a weight of 1.
+    Sensitivity: that of ``LatticeSum`` for vectors of length sqrt(height^2 + side^2).
+    Accuracy: ``MeasuredScore.passes``; a model that misses the target passes with the given probability at most.
+    Numerics: scores are a row's own, bit for bit; sums are exact integers.
+    Reference: docs/proofs/tabular-models.md, Theorem 2.
+    """
+
+    target: Target | None
+    classes: int | None
+    rows_per_unit: int = 1
+    scale: float = 1.0
+    """What an error of 1 is in the target's own units, for a regression."""
+    middle: float = 0.0
+    """The released middle of a numeric target, from which distances are measured."""
+    reach: float = 2.0
+    """How far predictions are from the middle at most."""
+    center: float = 0.0
+    """An accuracy from which the measured one is counted where none is asked for: the nearer, the less noise of the count."""
+
+    @property
+    def _level(self) -> float:
+        """Return the score asked for; errors in units of half the target's range."""
+        if self.target is None:
+            return self.center
+        level = float(self.target.tolerance)
+        return level / self.scale if self.target.measure in (Measure.RMSE, Measure.MEAN_LOSS) else level
+
+    @cached_property
+    def height(self) -> float:
+        """Return how far one row can move the deciding sum."""
+        measure = None if self.target is None else self.target.measure
+        if self.classes is not None:
+            if measure is Measure.LOG_LOSS:
+                return max(self._level, LARGEST_LOSS - self._level)
+            return max(self._level, 1 - self._level)
+        if measure is Measure.MEAN_LOSS:
+            return max(self._level, 2.0)
+        # With a = target - middle and h = prediction - middle, the error is a - h; both ends of a and h are public or released.
+        ends = (-1 - self.middle, 1 - self.middle)
+        steps = (max(-self.reach, ends[0]), min(self.reach, ends[1]))
+        largest = max((a - h) ** 2 for a in ends for h in steps)
+        if measure is not Measure.R2:
+            return max(largest, self._level**2)
+        # (a - h)^2 - (1 - R) a^2 = R a^2 - 2 a h + h^2 is convex in a and in h, so it is largest at the ends. Its negative
+        # is at most (1 - R) a^2, and at most (1 - R) h^2 / R.
+        below = max((a - h) ** 2 - (1 - self._level) * a * a for a in ends for h in steps)
+        above = (1 - self._level) * min(max(a * a for a in ends), self.reach**2 / self._level)
+        return max(below, above)
+
+    @property
+    def errors_allowed(self) -> float:
+        """Return how far the target is from a perfect score, in its measure."""
+        assert self.target is not None
+        level = float(self.target.tolerance)
+        return level if self.target.measure.is_loss else 1 - level
+
+    def surplus_of_one(self, profile: TableProfile) -> float:
+        """Return about how much surplus per row one unit of the measure is."""
+        measure = None if self.target is None else self.target.measure
+        if measure is Measure.R2:
+            return profile.target_spread**2
+        if measure is Measure.RMSE:  # r^2 - error^2 is about 2 r (r - error)
+            return 2 * self._level / self.scale
+        return 1 / self.scale if measure is Measure.MEAN_LOSS else 1.0
+
+    @cached_property
+    def lattice(self) -> LatticeSum:
+        """Return the sum's lattice: entries are in units of ``height`` and of the side's largest values."""
+        # Rounded down, the deciding sum is never above the exact one, however many rows there are.
+        return LatticeSum(3, math.sqrt(1 + 2 * _SIDE**2), self.rows_per_unit, floor_first=True)
+
+    def find_margin(self, profile: TableProfile, failure: float) -> float:
+        """Return what the deciding sum may be too large by for other reasons than its noise, except with this probability.
+
+        The noise is a rounding of a Gaussian, to half a lattice unit; rows are rounded down. For R^2 distances are measured
+        from a noisy middle c: they add up to n (c - mean)^2 more than those from the mean.
+        """
+        margin = self.height / (2 * self.lattice.unit)
+        if self.target is not None and self.target.measure is Measure.R2:
+            # A noisy sum over a noisy count misses the mean by (noise of the sum - mean * noise of the count) / noisy count.
+            # Half of the failure probability is for that, on both sides; half for a count that is too low.
+            reach, counted = -float(ndtri(failure / 4)), profile.rows_error / profile.rows
+            mean = min(1.0, abs(profile.target_middle) + reach * math.hypot(profile.target_error, counted))
+            off = reach * math.hypot(profile.target_error, mean * counted)
+            margin += (1 - self._level) * profile.most_rows(reach) * off**2
+        return margin
+
+    def vectors(self, outcomes: Floats) -> Floats:
+        """Return the vectors of rows from their outcomes.
+
+        Outcomes of a classifier are (correct, loss) in {0, 1} x [0, LARGEST_LOSS]; of a regression (prediction error,
+        distance from the middle of all targets), both in [-2, 2].
+        """
+        first, second = outcomes[:, 0], outcomes[:, 1]
+        measure = None if self.target is None else self.target.measure
+        if self.classes is not None:
+            lost = second / LARGEST_LOSS
+            surplus = self._level - second if measure is Measure.LOG_LOSS else first - self._level
+            sides = (first, lost)
+        else:
+            squared, spread = first**2, second**2
+            if measure is Measure.R2:
+                surplus = (1 - self._level) * spread - squared
+            elif measure is Measure.MEAN_LOSS:
+                surplus = self._level - np.abs(first)
+            else:
+                surplus = self._level**2 - squared
+            sides = (np.abs(first) / 2, (spread if measure is not Measure.R2 else squared) / 4)
+        return np.column_stack([surplus / self.height, _SIDE * sides[0], _SIDE * sides[1]])
+
+    def deviation(self, noise: Fraction) -> float:
+        """Return the standard deviation of the deciding sum, in rows times the measure's unit."""
+        return self.lattice.deviation(noise) * self.height
+
+    def read(self, released: Floats, noise: Fraction, profile: TableProfile) -> MeasuredScore:
+        """Return the score of a released sum."""
+        rows, unit = profile.rows, self.lattice.deviation(noise)
+        counted = profile.rows_error / rows
+        surplus = float(released[0]) * self.height
+        sides = released[1:] / _SIDE / rows
+        side_noise = unit / _SIDE / rows
+        measure = None if self.target is None else self.target.measure
+        main, noise_of_main = surplus / rows, unit * self.height / rows
+
+        def with_count(deviation: float, mean: float) -> float:
+            """Return the deviation of a noisy sum over a noisy count, whose true ratio is about ``mean``."""
+            return math.hypot(deviation, mean * counted)
+
+        values: dict[str, tuple[float, float]] = {}
+        main_noise = with_count(noise_of_main, main)
+        if self.classes is not None:
+            right, lost = float(sides[0]), float(sides[1]) * LARGEST_LOSS
+            if measure is Measure.LOG_LOSS:
+                values["log loss"] = (self._level - main, main_noise)
+                values["accuracy"] = (right, with_count(side_noise, right))
+            else:
+                values["accuracy"] = (main + self._level, main_noise)
+                values["log loss"] = (lost, with_count(side_noise * LARGEST_LOSS, lost))
+            return MeasuredScore(surplus, unit * self.height, values)
+        mean_error, side, side_unit = float(sides[0]) * 2, float(sides[1]) * 4, 4 * side_noise
+        # The variance of the target, measured beside the score, or from the profile where that is mostly noise. Both sums
+        # of a ratio are over the same rows, so that the noise of the count cancels out.
+        known = profile.target_spread**2
+        if measure is Measure.R2:
+            spread = (main + side) / (1 - self._level)
+            spread_noise = (noise_of_main + side_unit) / (1 - self._level)
+            spread = spread if spread_noise < _CLEAR * spread else known
+            squared, squared_noise = (1 - self._level) * spread - main, side_unit
+            values["r2"] = (self._level + main / spread, (noise_of_main + abs(main) / spread * spread_noise) / spread)
+        else:
+            squared, squared_noise = self._level**2 - main, noise_of_main if measure is None else main_noise
+            spread = side if side_unit < _CLEAR * side else known
+            if measure is Measure.MEAN_LOSS:
+                squared, squared_noise = math.nan, math.nan
+            else:
+                missed = squared / spread
+                found = (1 - missed, math.hypot(squared_noise, missed * side_unit) / spread)
+                if measure is None:
+                    values["r2"] = found
+        if not math.isnan(squared):
+            root = math.sqrt(max(squared, 0.0))
+            squared_noise = squared_noise if measure is Measure.RMSE else with_count(squared_noise, squared)
+            root_noise = squared_noise / (root + math.sqrt(root**2 + squared_noise))  # also where the root is near 0
+            values["rmse"] = (root * self.scale, root_noise * self.scale)
+            if measure is Measure.RMSE:
+                values["r2"] = found
+        if measure is Measure.MEAN_LOSS:
+            values["mae"] = ((self._level - main) * self.scale, main_noise * self.scale)
+        else:
+            values["mae"] = (max(mean_error, 0.0) * self.scale, with_count(2 * side_noise, mean_error) * self.scale)
+        return MeasuredScore(surplus, unit * self.height, values)

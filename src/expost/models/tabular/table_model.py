@@ -1,0 +1,71 @@
+"""The released model of a mixed table: how rows are read, and the weights of their scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expost.models.descent.clipped_gradient import grid_scores
+from expost.models.descent.feature_grid import FeatureGrid
+from expost.models.tabular.table_profile import TableProfile
+
+__all__ = ["TableModel", "fit_grid"]
+
+Floats = NDArray[np.float64]
+_LONGEST = 4.0  # usual lengths: rows longer than this are shortened to it
+_CHUNK = 1 << 13
+
+
+def fit_grid(profile: TableProfile) -> FeatureGrid:
+    """Return the integer grid of rows that a profile has scaled."""
+    # The intercept's column is half as long as a usual row: a longer one would fill the clip of a gradient.
+    return FeatureGrid(len(profile.middles), _LONGEST * profile.length, intercept_share=0.5 / _LONGEST)
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """Scores of encoded rows, read exactly as in the training. Everything is public or released.
+
+    ``weights`` are those of the grid's columns (outputs x columns). A regression's scores are in units of the target's
+    spread around its middle.
+    """
+
+    profile: TableProfile
+    weights: Floats
+    reach: float = 2.0
+    """How far a regression's predictions are from the middle of the target at most, in half its range."""
+
+    @cached_property
+    def grid(self) -> FeatureGrid:
+        return fit_grid(self.profile)
+
+    def compute_scores(self, features: NDArray[Any]) -> Floats:
+        """Return the scores of features (rows x outputs)."""
+        scores = np.empty((len(features), len(self.weights)))
+        for start in range(0, len(features), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            rows = self.grid.encode_rows(self.profile.scale(features[part])).integers()
+            scores[part] = grid_scores(rows, self.weights, self.grid).T
+        return scores
+
+    @cached_property
+    def coefficients(self) -> tuple[Floats, Floats]:
+        """Return coefficients and intercepts for features as the encoder makes them, before long rows are shortened."""
+        slopes, constants = self.grid.raw_weights(self.weights)
+        slopes = slopes * self.profile.factors
+        return slopes, constants - slopes @ self.profile.middles
+
+    def rescaled(self, profile: TableProfile) -> TableModel:
+        """Return the model with the same scores that reads rows by another profile."""
+        slopes, constants = self.coefficients
+        grid = fit_grid(profile)
+        inside = constants + slopes @ profile.middles
+        weights = np.column_stack([slopes / profile.factors, inside * (grid.unit / grid.constant)])
+        return TableModel(profile, weights)
+
+    def __repr__(self) -> str:
+        return f"TableModel({len(self.weights)} x {len(self.profile.middles)} coefficients)"

@@ -1,0 +1,89 @@
+"""Gradients of any model, one per row, by PyTorch's vectorized map over rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from expost.torch.layer_parts import GradientPart, RowsPart
+from expost.torch.model_inputs import ModelInputs, call_model, input_parts, pack_inputs
+from expost.torch.row_gradients import ClippedRows, rows_for_memory
+
+__all__ = ["MappedGradients"]
+
+
+class MappedGradients(ClippedRows):
+    """The gradient of each row's loss, as if the row were a batch of its own, held for the time of a call.
+
+    By construction a row's gradient is a function of that row and the public weights, whatever the layers are: shared or
+    tied weights, embeddings with a padding index, attention, recurrent and normalization layers, frozen ones. A model
+    that writes to its buffers, or whose path depends on values, is an error here, and hence refused.
+
+    >>> from expost.torch.loss_tap import LossTap
+    >>> rows = MappedGradients(nn.LayerNorm(2), LossTap(lambda outputs, targets: (outputs * targets).sum(1)))
+    >>> rows.total(torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]]), 10.0).round().tolist()
+    [-1.0, 0.0, 1.0, 0.0]
+    """
+
+    @property
+    def rows_at_once(self) -> int:
+        return rows_for_memory(self._parameters)
+
+    def _row_parts(self, inputs: ModelInputs, targets: Tensor, counted: slice) -> Sequence[GradientPart]:
+        trained = {name: part.detach() for name, part in self._model.named_parameters() if part.requires_grad}
+
+        def row_loss(weights: dict[str, Tensor], row: tuple[Tensor, ...], target: Tensor) -> Any:
+            alone = pack_inputs([part[None] for part in row], inputs)
+            outputs = call_model(lambda *given, **named: functional_call(self._model, weights, given, named), alone)
+            losses = self._loss.row_losses(outputs, target[None])
+            return losses.sum(), (outputs[0], losses[0])
+
+        # Attention by plain products, and no notice about operations that are mapped slowly.
+        mapped: Callable[..., Any] = vmap(grad(row_loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with _given_starts(self._model), sdpa_kernel(SDPBackend.MATH):
+                found, (outputs, losses) = mapped(trained, input_parts(inputs), targets)
+        self._loss.show_rows(outputs.detach(), targets, losses.detach())
+        # Tied weights have one name here, the first, as they are one parameter of the model.
+        return [
+            RowsPart(place, found[name].detach().flatten(1)[counted])
+            for name, place in zip(trained, self._places.values(), strict=True)
+        ]
+
+
+@contextmanager
+def _given_starts(model: nn.Module) -> Iterator[None]:
+    """Pass recurrent layers their first state, zeros, during this context: they write to the one that they make."""
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    handles = [module.register_forward_pre_hook(_add_start, with_kwargs=True) for module in layers]
+    try:
+        # A fused kernel of oneDNN would be called row by row.
+        with torch.backends.mkldnn.flags(enabled=False) if layers else nullcontext():
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _add_start(module: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return the arguments of a recurrent layer with a first state that belongs to each row."""
+    if len(given) != 1 or named or not isinstance(given[0], Tensor) or given[0].dim() != 3:
+        return None
+    first = given[0][:, 0] if module.batch_first else given[0][0]
+    count = module.num_layers * (2 if module.bidirectional else 1)
+    zero = torch.zeros_like(first[:, :1])
+
+    def start(width: int) -> Tensor:
+        return zero.expand(-1, width).unsqueeze(0).expand(count, -1, -1).contiguous()
+
+    if isinstance(module, nn.LSTM):
+        return (given[0], (start(module.proj_size or module.hidden_size), start(module.hidden_size))), named
+    return (given[0], start(module.hidden_size)), named

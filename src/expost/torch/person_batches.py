@@ -1,0 +1,142 @@
+"""Batches of persons: a person's rows are drawn together and share one weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from torch import Tensor
+
+from expost.core import InvalidRequest, SingleOwner
+from expost.core.argument import check_unmasked
+from expost.data.bounding import Atoms, Limits, bound_contributions, run_starts
+from expost.data.row_identity import Names
+from expost.data.row_source import typed_column
+from expost.data.unit_identity import exact_words, widen_words
+
+__all__ = ["PersonBatches", "PersonIds", "PersonRowsTaken"]
+
+_WEIGHT_DIGITS = 20  # binary digits of a row's weight: exact in single precision
+
+
+@dataclass(frozen=True, repr=False)
+class PersonIds:
+    """One id per row, as the caller gave them, and how many rows of a person are kept. The ids are private.
+
+    Rows without an id (null, NaN) belong to nobody and are left out.
+
+    >>> PersonIds.read(np.array([7, 7, 8])).count_persons()
+    2
+    """
+
+    column: pa.Array
+    name: str
+    most: int | None = None
+
+    @classmethod
+    def read(cls, ids: Any, most: Any = None) -> PersonIds:
+        """Read ids: an array or tensor of whole numbers or texts, an Arrow array, a polars or pandas column."""
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1):
+            raise InvalidRequest("Expected max_rows_per_unit to be a whole number from 1", got=most, do="Pass 10")
+        check_unmasked(ids)
+        name = getattr(ids, "name", None)
+        column = typed_column(ids)
+        if column is None:
+            values = ids.numpy(force=True) if isinstance(ids, Tensor) else ids
+            dtype = getattr(values, "dtype", None)
+            if not isinstance(dtype, np.dtype) or dtype.kind not in "iufUS" or np.ndim(values) != 1:
+                # The type of a list, or of an array of objects, follows from single cells.
+                raise InvalidRequest(
+                    "Expected unit to be one id per row: an array of whole numbers or texts",
+                    got=type(ids).__name__,
+                    do="Pass numpy.array(ids), numpy.array(ids, dtype=str) or an Arrow array",
+                )
+            column = pa.array(np.asarray(values))
+        return cls(column, name if isinstance(name, str) and name else "unit", None if most is None else int(most))
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def count_persons(self) -> int:
+        """Return how many persons there are, for a caller to whom that is public."""
+        words, known = exact_words(self.column, b"count")
+        words = [word[known] for word in words]
+        order = np.lexsort(words)
+        return int(run_starts(*(word[order] for word in words)).sum())
+
+
+class PersonRowsTaken(NamedTuple):
+    """The rows of some persons: their places in the table, their weights, and whose they are among these persons."""
+
+    rows: NDArray[np.intp]
+    weights: NDArray[np.float32]
+    owners: NDArray[np.intp]
+
+
+class PersonBatches(SingleOwner):
+    """Which rows belong to which person.
+
+    A person keeps at most ``ids.most`` rows, chosen by keyed hashes of their content, so by that person's own rows alone
+    (docs/proofs/contribution-bounding.md). The k rows kept weigh floor(2^20 / k) / 2^20 each: weights add up to 1 at most,
+    and so a weighted sum of clipped gradients is no longer than the clip (docs/proofs/sgd-torch.md, Persons).
+
+    >>> people = PersonBatches(PersonIds.read(np.array([7, 8, 7])), None, b"secret")
+    >>> len(people), sorted(people.take_persons(np.arange(2)).weights.tolist())
+    (2, [0.5, 0.5, 1.0])
+    """
+
+    _owned_noun: ClassVar[str] = "table of private persons"
+
+    def __init__(self, ids: PersonIds, names: Names | None, secret: bytes) -> None:
+        """Sort rows by person. ``names`` are hashes of the rows' contents under a secret, needed if rows are chosen."""
+        super().__init__()
+        words, known = exact_words(ids.column, secret)
+        places = np.flatnonzero(known)
+        words = [word[places] for word in words]
+        if ids.most is not None:
+            assert names is not None
+            content = np.frombuffer(names.tobytes(), np.uint64)[::2]
+            # The cell of a row is its place; its content decides its priority, and equal rows are exchangeable.
+            atoms = Atoms(words, places, np.zeros((0, len(places)), np.int64))
+            kept = bound_contributions(atoms, Limits(rows=ids.most), secret, lambda cells: content[cells])
+            places, words = kept.cell, kept.words
+        order = np.lexsort((places, *words))
+        starts = run_starts(*(word[order] for word in words))
+        self._rows = places[order]
+        self._starts = np.flatnonzero(starts)
+        self._counts = np.diff(np.append(self._starts, len(order)))
+        # What names a person: its words in halves, which floats hold exactly.
+        halves = [widen_words(word[order][starts]) for word in words]
+        shift, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+        self.names = [part.astype(np.float64) for word in halves for part in (word >> shift, word & low)]
+        """Numbers that tell persons apart, one array per number."""
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def take_persons(self, persons: NDArray[np.intp]) -> PersonRowsTaken:
+        """Return the rows of some persons, in their order."""
+        counts = self._counts[persons]
+        owners = np.repeat(np.arange(len(persons)), counts)
+        before = np.cumsum(counts) - counts
+        rows = self._rows[np.repeat(self._starts[persons] - before, counts) + np.arange(len(owners))]
+        whole = 1 << _WEIGHT_DIGITS
+        return PersonRowsTaken(rows, ((whole // np.maximum(counts, 1)) / whole).astype(np.float32)[owners], owners)
+
+    def sum_shares(self, persons: NDArray[np.intp], right: NDArray[np.bool_], span: int) -> int:
+        """Return the sum over persons of floor(span * share of right rows); ``right`` is in the order of the rows taken.
+
+        >>> people = PersonBatches(PersonIds.read(np.array([7, 8, 7])), None, b"secret")
+        >>> people.sum_shares(np.arange(2), np.array([True, True, False]), 100) in (100, 150)
+        True
+        """
+        counts = self._counts[persons]
+        owners = np.repeat(np.arange(len(persons)), counts)
+        found = np.bincount(owners, weights=right, minlength=len(persons)).astype(np.int64)
+        return int((span * found // np.maximum(counts, 1)).sum())
+
+    def __repr__(self) -> str:
+        return "<persons of a private table>"

@@ -1,0 +1,260 @@
+"""Classifier and Regressor from outside: every kind of table, one budget, every fit billed, bad input refused unpaid."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+import expost
+from expost.core import Adjacency, InvalidRequest, Outcome, TargetNotMet
+from expost.models.tabular.tabular_rows import TabularRows
+from expost.noise.bits import SeededBits
+
+RNG = np.random.default_rng(0)
+N = 3000
+AGE, JOB = RNG.uniform(18, 80, N), RNG.choice(["a", "b"], N)
+FRAME = pandas.DataFrame({"age": AGE, "job": JOB, "rich": AGE > 45, "pay": AGE + 20 * (JOB == "b")})
+FRAME["id"] = np.arange(N) // 2
+COLUMNS = {"age": (18, 80), "job": ["a", "b"]}
+
+
+def classifier(**more: Any) -> expost.Classifier:
+    return expost.Classifier(**{"columns": COLUMNS, "epsilon": 0.5, "simulation_seed": 1} | more)
+
+
+def regressor(**more: Any) -> expost.Regressor:
+    return expost.Regressor(
+        **{"columns": COLUMNS, "epsilon": 0.5, "simulation_seed": 1, "target_bounds": (0, 120)} | more
+    )
+
+
+def test_every_kind_of_table_gives_the_same_model(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "table.csv", index=False)
+    FRAME.to_parquet(tmp_path / "table.parquet")
+    tables: list[Any] = [
+        FRAME,
+        polars.from_pandas(FRAME),
+        pa.Table.from_pandas(FRAME),
+        {name: FRAME[name].to_numpy() for name in FRAME},
+        {name: FRAME[name].tolist() for name in FRAME},
+        tmp_path / "table.csv",
+        str(tmp_path / "*.parquet"),
+        expost.Dataset(FRAME),
+    ]
+    models = [classifier(classes=[False, True]).fit(table, target="rich") for table in tables]
+    models.append(classifier().fit(FRAME[["age", "job"]], FRAME["rich"]))
+    models.append(classifier(classes="observed").fit(FRAME[["age", "job"]], FRAME["rich"].to_numpy()))
+
+    for model in models:
+        assert model.coef_.tolist() == models[0].coef_.tolist()
+        assert model.classes_.tolist() == [False, True]
+
+
+def test_a_matrix_with_targets_has_columns_by_number() -> None:
+    model = classifier(columns=(18, 80), classes=[0, 1]).fit(AGE[:, None], (AGE > 45).astype(int))
+
+    assert model.predict(AGE[:5, None]).tolist() == model.predict(AGE[:, None])[:5].tolist()
+    assert model.score(AGE[:, None], (AGE > 45).astype(int)) > 0.8
+
+
+def test_several_classes_have_probabilities_that_add_up_to_one() -> None:
+    table = FRAME.assign(group=np.digitize(AGE, [35, 60]).astype(str))
+    model = classifier(classes=["0", "1", "2"], epsilon=5).fit(table, target="group")
+    chances = model.predict_proba(table)
+
+    assert np.allclose(chances.sum(axis=1), 1) and chances.min() >= 0.0019
+    assert (model.classes_[chances.argmax(axis=1)] == model.predict(table)).all()
+    assert model.decision_function(table).shape == (N, 3)
+
+
+@pytest.mark.parametrize("score", [("accuracy", 0.85), ("log_loss", 0.6)])
+def test_a_score_that_is_reached_is_reached_and_priced_below_the_cap(score: tuple[str, float]) -> None:
+    model = classifier(epsilon=None, score=score, max_epsilon=10).fit(FRAME, target="rich")
+
+    assert model.receipt_.outcome is Outcome.TESTED
+    assert model.receipt_.epsilon < 10
+    chance = model.predict_proba(FRAME)[np.arange(N), FRAME["rich"].astype(int)]
+    assert model.score(FRAME, FRAME["rich"]) >= 0.85 if score[0] == "accuracy" else -np.log(chance).mean() <= 0.6
+
+
+def test_a_looser_target_never_costs_more() -> None:
+    paid = []
+    for score in (0.4, 0.6, 0.8):
+        try:
+            model = regressor(epsilon=None, score=("r2", score), max_epsilon=5).fit(FRAME, target="pay")
+            paid.append(model.receipt_.epsilon)
+        except TargetNotMet as missed:
+            paid.append(missed.release.receipt.epsilon)
+    assert paid == sorted(paid)
+
+
+def test_a_missed_target_keeps_the_model_and_states_what_is_certified() -> None:
+    model = classifier(epsilon=None, score=("accuracy", 0.9999), max_epsilon=0.3)
+    with pytest.raises(TargetNotMet) as missed:
+        model.fit(FRAME, target="rich")
+
+    receipt = missed.value.release.receipt
+    assert receipt.outcome is Outcome.NOT_MET and receipt.achieved < 0.9999
+    assert receipt.achieved <= model.score(FRAME, FRAME["rich"])
+    assert model.predict(FRAME).shape == (N,)
+
+
+def test_a_missed_log_loss_is_certified_as_a_log_loss() -> None:
+    with pytest.raises(TargetNotMet) as missed:
+        classifier(epsilon=None, score=("log_loss", 0.01), max_epsilon=0.3).fit(FRAME, target="rich")
+    assert missed.value.release.receipt.achieved > 0.01
+
+
+def test_predictions_are_bit_for_bit_those_that_were_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    from expost.models.tabular import table_training
+
+    seen: list[np.ndarray] = []
+    honest = table_training._outcomes
+    monkeypatch.setattr(
+        table_training, "_outcomes", lambda scores, *more: seen.append(scores.copy()) or honest(scores, *more)
+    )
+    model = classifier().fit(FRAME, target="rich")
+
+    assert model.decision_function(FRAME).tolist() == seen[-1][0].tolist()
+    assert model.decision_function(FRAME.iloc[7:8]).tolist() == seen[-1][0][7:8].tolist()
+
+
+def test_receipts_name_unit_neighbours_measures_and_a_baseline() -> None:
+    row = classifier().fit(FRAME, target="rich").receipt_
+    person = regressor(unit="id", max_rows_per_unit=2).fit(FRAME, target="pay").receipt_
+
+    assert row.adjacency is person.adjacency is Adjacency.ADD_REMOVE
+    assert row.unit.is_row and person.unit.column == "id"
+    assert "measured accuracy" in row.terms and "measured r2" in person.terms
+    assert "most frequent class" in row.terms["baseline"] and "always the mean" in person.terms["baseline"]
+    assert abs(person.terms["rows, about"] - N / 2) < 300
+
+
+def test_a_session_counts_and_fits_from_one_account() -> None:
+    session = expost.Session(expost.Dataset(FRAME), expost.epsilon(2, 1e-5), bits=SeededBits(3), simulation=True)
+    session.count(epsilon=0.25)
+    before = float(session.remaining().epsilon)
+    model = session.fit(classifier(simulation_seed=None), target="rich")
+
+    # The account keeps half of its delta to compose tighter, so that one fit costs a little more than its receipt.
+    paid, billed = before - float(session.remaining().epsilon), float(model.receipt_.epsilon)
+    assert before == 1.75 and billed <= paid <= 1.3 * billed
+    assert model.receipt_.adjacency is Adjacency.ADD_REMOVE
+
+
+def test_models_are_cloned_pickled_and_cross_validated_with_every_fit_billed(tmp_path: Path) -> None:
+    model = classifier().fit(FRAME, target="rich")
+    assert clone(model).get_params() == model.get_params()
+    assert pickle.loads(pickle.dumps(model)).predict(FRAME).tolist() == model.predict(FRAME).tolist()
+
+    path = str(tmp_path / "ledger.jsonl")
+    expost.open_ledger(path).open_account("mine", (5.0, 1e-4))
+    scores = cross_val_score(
+        classifier(ledger=path, account="mine"), FRAME[["age", "job"]], FRAME["rich"], cv=3, error_score="raise"
+    )
+    ledger = expost.open_ledger(path)
+    assert len(scores) == 3 and len(ledger.history("mine")) == 1 + 2 * 3  # a hold and a settlement per fit
+    assert float(ledger.remaining("mine").epsilon) < 5 - 0.5 * 3**0.5  # Gaussian events add up by their squares
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "bounds reversed": {"columns": {"age": (80, 18)}},
+    "classes of another kind": {"classes": ["x", "y"]},
+    "one class": {"classes": [True]},
+    "a class twice": {"classes": [True, True]},
+    "classes observed in a table": {"classes": "observed"},
+    "score and epsilon": {"score": ("accuracy", 0.9)},
+    "neither": {"epsilon": None},
+    "unknown measure": {"epsilon": None, "score": ("r2", 0.9)},
+    "a score of 1": {"epsilon": None, "score": ("accuracy", 1.0)},
+    "epsilon 0": {"epsilon": 0},
+    "epsilon nan": {"epsilon": float("nan")},
+    "epsilon a text": {"epsilon": "a"},
+    "an epsilon too small to draw": {"epsilon": 1e-9},
+    "a cap that no plan fits": {"epsilon": None, "score": ("accuracy", 0.9), "max_epsilon": 1e-12},
+    "delta": {"delta": 0.5},
+    "delta 0": {"delta": 0},
+    "failure probability": {"failure_probability": 2},
+    "rows": {"rows": 0},
+    "rows a flag": {"rows": True},
+    "no columns": {"columns": None},
+    "unknown column": {"columns": {"zz": (0, 1)}},
+    "unit without a limit": {"unit": "id"},
+    "unknown unit": {"unit": "zz", "max_rows_per_unit": 3},
+    "a limit without a unit": {"max_rows_per_unit": 3},
+    "too many rows per unit": {"unit": "id", "max_rows_per_unit": 1 << 20, "epsilon": 0.01},
+    "too many features": {"columns": {"age": [str(k) for k in range(600)]}},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_in_a_sentence_before_anything_is_read(
+    name: str, monkeypatch: Any, tmp_path: Path
+) -> None:
+    def read(self: TabularRows) -> Any:
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr(TabularRows, "__iter__", read)
+    path = str(tmp_path / "ledger.jsonl")
+    expost.open_ledger(path).open_account("mine", (5.0, 1e-4))
+    with pytest.raises(InvalidRequest, match=r"\. [A-Z].*\.") as refused:
+        classifier(**{"ledger": path, "account": "mine"} | BAD[name]).fit(FRAME, target="rich")
+
+    assert str(refused.value).startswith("Expected")
+    assert float(expost.open_ledger(path).remaining("mine").epsilon) == 5.0
+
+
+def test_bad_targets_are_refused() -> None:
+    bad: list[Any] = [
+        lambda: classifier().fit(FRAME),
+        lambda: classifier().fit(FRAME, target="zz"),
+        lambda: classifier().fit(FRAME, FRAME["rich"], target="rich"),
+        lambda: classifier().fit(FRAME[["age", "job"]], FRAME["rich"][:5]),
+        lambda: regressor(target_bounds=None).fit(FRAME, target="pay"),
+        lambda: regressor(target_bounds=(5, 5)).fit(FRAME, target="pay"),
+        lambda: regressor(columns={"age": (18, 80)}).fit(FRAME, target="job"),
+        lambda: classifier(columns={"rich": "boolean"}).fit(FRAME, target="rich"),
+        lambda: classifier().fit(expost.Dataset(FRAME, adjacency="replace-one", rows=N), target="rich"),
+    ]
+    for fit in bad:
+        with pytest.raises(InvalidRequest, match="Expected"):
+            fit()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"epsilon": 0.0001}, {"epsilon": 0.001, "delta": 1e-18}, {"epsilon": 0.02, "classes": list(range(100))}],
+    ids=str,
+)
+def test_small_epsilons_and_many_classes_run(settings: dict[str, Any]) -> None:
+    settings = {"classes": [0, 1]} | settings
+    model = classifier(**settings).fit(FRAME[["age", "job"]][:50], (AGE[:50] > 45).astype(int))
+    assert np.isfinite(model.coef_).all() and model.receipt_.epsilon <= settings["epsilon"]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "several", "regressor"])
+def test_saved_models_predict_the_same_bits(kind: str, tmp_path: Any) -> None:
+    if kind == "regressor":
+        model = regressor().fit(FRAME, target="pay")
+    else:
+        names = ["a", "b", "c"] if kind == "several" else [False, True]
+        labels = np.asarray(names, dtype=object)[np.arange(N) % len(names)]
+        frame = FRAME.assign(rich=labels.astype(str) if kind == "several" else labels.astype(bool))
+        model = classifier(classes=names, columns={"age": (0, 100)}).fit(frame, target="rich")
+    path = tmp_path / "model.json"
+    expost.save_model(model, path)
+    loaded = expost.load_model(path)
+
+    assert loaded.predict(FRAME).tolist() == model.predict(FRAME).tolist()
+    assert loaded.receipt_ == model.receipt_
+    assert np.array_equal(loaded.coef_, model.coef_)
+    path.write_text(path.read_text().replace('"reach"', '"range"'))
+    with pytest.raises(InvalidRequest, match="model file"):
+        expost.load_model(path)
