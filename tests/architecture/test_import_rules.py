@@ -1,5 +1,6 @@
 """The floors hold, and breaking them on purpose fails ``scripts/check``."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -74,3 +75,14 @@ def test_attribute_access_to_numpy_random_fails_the_linter(house: Path) -> None:
     result = run([str(BIN / "ruff"), "check", "--no-cache", "--select", "TID251", str(planted)], house)
 
     assert result.returncode != 0
+
+
+def test_an_installed_package_named_tests_does_not_hide_ours(tmp_path: Path) -> None:
+    """Some distributions install one; processes that tests start could then not import the helpers of the tests."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    code = "import importlib.util; print(importlib.util.find_spec('tests.unit') is not None)"
+
+    result = run([sys.executable, "-c", code], tmp_path.parent, PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path)]))
+
+    assert result.stdout.strip() == "True", result.stderr
