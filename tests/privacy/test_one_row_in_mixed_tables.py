@@ -91,7 +91,20 @@ ROWS: list[dict[str, Any]] = [
     for k in range(24)
 ]
 KINDS = dict(zip(NAMES, ["integer", "real", "text", "boolean", "time", "text", "real"], strict=True))
-ODD: list[Any] = [math.nan, math.inf, -math.inf, -0.0, 2**53 + 1, 2**63, 2**70, 10**400, b"\xff", b"a", "text", "x" * 3000]
+ODD: list[Any] = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    -0.0,
+    2**53 + 1,
+    2**63,
+    2**70,
+    10**400,
+    b"\xff",
+    b"a",
+    "text",
+    "x" * 3000,
+]
 ODD += [None, pandas.NA, pandas.NaT, Decimal("1.5"), Decimal("NaN"), Decimal("sNaN"), Decimal("1e400"), True, 1j, [1]]
 ODD += [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC), datetime.date(2020, 1, 1)]
 ODD += [np.datetime64("NaT", "us"), np.float32(1.5), np.int8(3), object, np.array([1, 2]), datetime.time(3), {"a": 1}]
