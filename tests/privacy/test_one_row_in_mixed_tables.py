@@ -184,3 +184,29 @@ def test_one_odd_cell_of_any_kind_of_table_changes_one_number(target: str, table
         return FITS[target](columns=columns).fit(TABLES[table](rows, tmp_path), target=target)
 
     assert_odd_cells_change_one_number(fit, [*COLUMNS, target], sum(map(ord, target + table)))
+
+
+# An odd id can change the dtype of its column, and so the keyed hash of every id. All rows are kept here, so that none of
+# them is chosen by that hash.
+@pytest.mark.parametrize("table", [name for name in TABLES if name != "mapping of lists"])
+@pytest.mark.parametrize("target", FITS)
+def test_one_odd_id_changes_one_persons_part_of_one_number(target: str, table: str, tmp_path: Path) -> None:
+    def fit(rows: Rows) -> Any:
+        columns = {**COLUMNS, target: TARGETS[target]}
+        model = FITS[target](columns=columns, unit="id", max_rows_per_unit=3)
+        return model.fit(TABLES[table](rows, tmp_path), target=target)
+
+    assert_odd_cells_change_one_number(fit, ["id", target], sum(map(ord, target + table)))
+
+
+def test_ids_of_every_kind_keep_their_persons_apart_also_in_a_column_of_objects() -> None:
+    ids = [1, 1.0, np.int64(1), 2**53, 2**53 + 1, "1", "a", "a", -0.0, 0, True, None, pandas.NA, datetime.date(2020, 1, 1)]
+    persons = [0, 0, 0, 1, 1, 2, 3, 3, 4, 4, 0, None, None, 5]
+    frame = pandas.DataFrame({"id": vector(ids), "x": np.arange(len(ids), dtype=float)})
+
+    for table in (frame, {"id": ids, "x": frame["x"].to_numpy()}, {name: frame[name] for name in frame}):
+        dataset = Dataset(table, unit="id", max_rows_per_unit=9)
+        found = next(dataset.batches(["id"])).column(0).to_pylist()
+        known = {person: cell for person, cell in zip(persons, found, strict=True) if person is not None}
+        assert [known.get(person) for person in persons] == found
+        assert len(set(known.values())) == 6
