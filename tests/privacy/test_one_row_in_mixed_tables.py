@@ -14,9 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import polars
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.privacy.odd_tables import SOURCES, UNTYPED, draw_pair
 from tests.privacy.random_questions import categories, labels
@@ -200,7 +197,22 @@ def test_one_odd_id_changes_one_persons_part_of_one_number(target: str, table: s
 
 
 def test_ids_of_every_kind_keep_their_persons_apart_also_in_a_column_of_objects() -> None:
-    ids = [1, 1.0, np.int64(1), 2**53, 2**53 + 1, "1", "a", "a", -0.0, 0, True, None, pandas.NA, datetime.date(2020, 1, 1)]
+    ids = [
+        1,
+        1.0,
+        np.int64(1),
+        2**53,
+        2**53 + 1,
+        "1",
+        "a",
+        "a",
+        -0.0,
+        0,
+        True,
+        None,
+        pandas.NA,
+        datetime.date(2020, 1, 1),
+    ]
     persons = [0, 0, 0, 1, 1, 2, 3, 3, 4, 4, 0, None, None, 5]
     frame = pandas.DataFrame({"id": vector(ids), "x": np.arange(len(ids), dtype=float)})
 

@@ -21,7 +21,16 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
 from expost.data.expression import as_utc
 
-__all__ = ["ID", "TYPES", "check_types", "frame_to_table", "implied_types", "is_frame", "lists_to_table", "retype_table"]
+__all__ = [
+    "ID",
+    "TYPES",
+    "check_types",
+    "frame_to_table",
+    "implied_types",
+    "is_frame",
+    "lists_to_table",
+    "retype_table",
+]
 
 TYPES: dict[str, pa.DataType] = {
     "integer": pa.int64(),
@@ -125,7 +134,9 @@ def lists_to_table(rows: Any, types: Types | None, implied: Types | None = None)
     if isinstance(rows, Mapping):
         names = [name for name in rows if isinstance(name, str)]
         lists = [name for name in names if isinstance(rows[name], list | tuple)]
-        declared = {name: kind for name, kind in (implied or {}).items() if name in lists or (kind == ID and name in names)}
+        declared = {
+            name: kind for name, kind in (implied or {}).items() if name in lists or (kind == ID and name in names)
+        }
         declared |= check_types(types, names)
         columns = [_read_values(name, rows[name], declared.get(name)) for name in names]
         if len(names) != len(rows) or len({len(column) for column in columns}) > 1:
