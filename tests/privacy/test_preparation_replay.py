@@ -6,6 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+)
 from tests.privacy.odd_tables import SOURCES, UNTYPED, draw_pair
 from tests.privacy.random_questions import labels
 from tests.privacy.replay import assert_one_number_differs
@@ -71,3 +80,44 @@ def test_one_row_of_a_dataset_changes_one_vector_of_each_step_of_a_pipeline(firs
             return asking.fit(steps, features=["x", "n"], target="label").receipt_
 
         check(pair, source, ask, random, tmp_path, filters=False)
+
+
+PUBLIC: dict[str, Callable[[], Any]] = {
+    "polynomials": lambda: PolynomialFeatures(2),
+    "lengths": Normalizer,
+    "binary": lambda: Binarizer(threshold=0.5),
+    "logarithms": lambda: FunctionTransformer(np.log),
+    "levels": lambda: OneHotEncoder(categories=[[0.0, 1.0], [0.0, 1.0]], sparse_output=False),
+    "sparse levels": lambda: OneHotEncoder(categories=[[0.0, 1.0], [0.0, 1.0]], dtype=np.int32),
+    "codes": lambda: OrdinalEncoder(categories=[[0.0, 1.0], [0.0, 1.0]]),
+    "two parts": lambda: ColumnTransformer(
+        [("code", OrdinalEncoder(categories=[[0.0, 1.0]]), [0])], remainder=Normalizer()
+    ),
+}
+
+
+@pytest.mark.parametrize("framed", ["numpy", "pandas"])
+@pytest.mark.parametrize("step", PUBLIC)
+def test_no_row_makes_a_public_step_of_a_pipeline_fail_or_warn(step: str, framed: str) -> None:
+    frame, odd = FRAMES[framed]
+    for number in range(4 * PAIRS):
+        random = np.random.default_rng([number, sum(map(ord, step + framed))])
+        tables = _neighbours(random, odd, [0.0, 1.0], (0.0, 1.0), fewer=True)
+        built = [(frame(np.round(np.array(rows, float)).tolist()), np.array(targets)) for rows, targets in tables]
+
+        def run(bits: Any, given: Any) -> Any:
+            model = expost.SGDClassifier(epsilon=1, classes=[0.0, 1.0], rows=40, steps=3, feature_bound=1.0)
+            steps = expost.Pipeline([("public", PUBLIC[step]()), ("model", model)], simulation_seed=1)
+            return steps.fit(*given).steps[-1][1], steps.receipt_
+
+        assert_one_number_differs(*((lambda bits, given=given: run(bits, given)) for given in built))
+
+
+def test_a_public_step_that_accepts_no_row_is_refused_without_repeating_a_cell() -> None:
+    levels = OneHotEncoder(categories=[[5.0, 6.0]]).fit([[5.0]])
+    model = expost.SGDClassifier(epsilon=1, classes=[0, 1], rows=40, steps=3)
+
+    with pytest.raises(expost.InvalidRequest, match="got 'OneHotEncoder'") as refused:
+        expost.Pipeline([("public", levels), ("model", model)], public_steps=["public"]).fit([[777.0], [7.0]], [0, 1])
+
+    assert "777" not in str(refused.value)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-__all__ = ["capture_fit"]
+__all__ = ["FitCaptured", "capture_fit"]
 
 
-class _FitCaptured(Exception):
+class FitCaptured(Exception):
     """Ends a fit once its query is known."""
 
 
@@ -24,8 +24,8 @@ def capture_fit(
 
     def capture(query: Any, source: Any) -> NoReturn:
         found.append((query, source))
-        raise _FitCaptured
+        raise FitCaptured
 
-    with suppress(_FitCaptured):
+    with suppress(FitCaptured):
         estimator.fit_with(capture, dataset, features=features, target=target, **public)
     return found[0]

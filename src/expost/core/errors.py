@@ -194,8 +194,15 @@ class TargetNotMet(ExpostError):
         if "not reserved" in receipt.terms:
             reason = f"{receipt.terms['not reserved']}. Wait for the others, or ask for less accuracy"
         if "ended" in receipt.terms:
+            ended = str(receipt.terms["ended"])
             reached = "" if receipt.achieved is None else f"; the model reaches {receipt.achieved:.3g}"
-            reason = f"{receipt.terms['ended']}{reached} for {receipt.bill}. Ask for less, or raise max_epsilon"
+            # More budget does not help where the score has stopped rising.
+            do = (
+                "Ask for less, or declare more columns"
+                if ended.startswith("out of reach")
+                else "Ask for less, or raise max_epsilon"
+            )
+            return cls(f"Missed {receipt.target}: {ended}{reached}. Paid {receipt.bill}. {do}.", release)
         if "stopped" in receipt.terms:
             reason = "stopped by hand before it was reached. What was done until then is paid for, and kept in .release"
         return cls(f"Expected {receipt.target}, got {reason}.", release)

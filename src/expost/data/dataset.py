@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from expost.data.sql_expression import parse_sql
 from expost.data.table_schema import Schema, kind_of
 from expost.data.unit_identity import Period
 from expost.data.unit_shard import MEMORY_LIMIT
-from expost.data.untyped_table import implied_types
+from expost.data.untyped_table import ID, implied_types
 
 __all__ = ["Dataset"]
 
@@ -100,7 +101,9 @@ class Dataset(MeasuredTable):
             column: _check_list(column, values) for column, values in _check_mapping(categories, "categories").items()
         }
         implied = implied_types(self.bounds, self.categories, self.unit.time_column)
-        self._engine, suggested = open_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
+        # A file stores the type of its ids, or has it declared.
+        ids = {} if self.unit.column is None or isinstance(source, str | Path) else {self.unit.column: ID}
+        self._engine, suggested = open_source(source, types=types, implied=ids | implied, lines_are_rows=lines_are_rows)
         self._mark = mark_source(source, types=types, implied=implied, lines_are_rows=lines_are_rows)
         self._place = None if self._mark is None else name_place(source)
         self.name = name if name is not None else suggested

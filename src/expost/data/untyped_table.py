@@ -21,7 +21,16 @@ from expost.core import InvalidRequest
 from expost.data.canonical_cell import Kind, canonical_column, canonical_value, constant_kind, float_cells
 from expost.data.expression import as_utc
 
-__all__ = ["TYPES", "check_types", "frame_to_table", "implied_types", "is_frame", "lists_to_table", "retype_table"]
+__all__ = [
+    "ID",
+    "TYPES",
+    "check_types",
+    "frame_to_table",
+    "implied_types",
+    "is_frame",
+    "lists_to_table",
+    "retype_table",
+]
 
 TYPES: dict[str, pa.DataType] = {
     "integer": pa.int64(),
@@ -33,6 +42,9 @@ TYPES: dict[str, pa.DataType] = {
 """The types that a caller can declare, and the Arrow types that hold them."""
 
 Types = Mapping[str, str]
+
+ID = "id"
+"""The type that is implied for a column of ids. It cannot be declared."""
 
 _UNTYPED = "Ocb"  # dtypes into which one cell can turn a column of numbers or booleans
 _FLOATS_ARE_WHOLE = 2**53  # from here on floats, and so pandas columns with a missing cell, merge integers
@@ -83,7 +95,8 @@ def frame_to_table(frame: Any, types: Types | None = None, implied: Types | None
 
     A NumPy number column is real: with one missing cell pandas would store integers as floats anyway. Extension types
     (``Int64``, ``boolean``, ``string``, Arrow's) are typed and stay. An object column has the type that its public bounds
-    or categories imply; without them it holds texts, and its other cells are missing.
+    or categories imply; without them it holds texts, and its other cells are missing. One of ids keeps numbers and times
+    too, each as a text, because one odd id would otherwise make all others missing.
 
     >>> import pandas as pd
     >>> frame_to_table(pd.DataFrame({"age": [41, 17]})).schema.field("age").type
@@ -121,14 +134,16 @@ def lists_to_table(rows: Any, types: Types | None, implied: Types | None = None)
     if isinstance(rows, Mapping):
         names = [name for name in rows if isinstance(name, str)]
         lists = [name for name in names if isinstance(rows[name], list | tuple)]
-        declared = {name: kind for name, kind in (implied or {}).items() if name in lists}
+        declared = {
+            name: kind for name, kind in (implied or {}).items() if name in lists or (kind == ID and name in names)
+        }
         declared |= check_types(types, names)
         columns = [_read_values(name, rows[name], declared.get(name)) for name in names]
         if len(names) != len(rows) or len({len(column) for column in columns}) > 1:
             raise InvalidRequest("Expected columns of one length, named by texts", do="Check the mapping")
         return pa.Table.from_arrays(columns, names=names)
     declared = dict(implied or {}) | check_types(types, list(types) if isinstance(types, Mapping) else [])
-    if not declared:
+    if not set(declared.values()) - {ID}:
         raise InvalidRequest(
             "Expected declared types for a list of rows", do='Pass types={"age": "integer", ...}, one for each column'
         )
@@ -150,6 +165,7 @@ def _combine_chunks(column: Any) -> pa.Array:
 
 def _read_values(name: str, values: Any, kind: str | None) -> pa.Array:
     """Convert one column of a mapping."""
+    kind = None if kind == ID and hasattr(values, "type") else kind  # a typed column of ids stays
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(values, pandas.Series):
         return _read_series(values, kind)
@@ -182,12 +198,14 @@ def _read_series(series: Any, kind: str | None) -> pa.Array:
     if getattr(dtype, "storage", "") == "python":  # texts on which Arrow might raise
         return _read_cells(series.tolist(), kind or "text")
     column = _combine_chunks(pa.array(series, from_pandas=True))
-    return column if kind is None else _convert_column(column, kind)
+    return column if kind in (None, ID) else _convert_column(column, kind)
 
 
 def _read_array(values: NDArray[Any], kind: str | None) -> pa.Array:
     """Convert a NumPy column by its dtype, and by its declared type if there is one."""
     code = values.dtype.kind
+    if kind == ID and code not in "OU":
+        kind = "real" if code == "c" else None
     if code == "O":
         return _read_cells(values.tolist(), kind or "text", most=_FLOATS_ARE_WHOLE)
     if code == "U":
@@ -244,7 +262,7 @@ def _read_cells(values: Sequence[Any], kind: str, *, most: int = 2**63) -> pa.Ar
             return None
         return None if kind == "integer" and found is not None and abs(found) >= most else found
 
-    return pa.array([read_cell(value) for value in values], TYPES[kind])
+    return pa.array([read_cell(value) for value in values], TYPES["text" if kind == ID else kind])
 
 
 def _as_number(value: Any) -> Any:
@@ -294,7 +312,19 @@ def _as_time(value: Any) -> datetime.datetime | None:
     return datetime.datetime(moment.year, moment.month, moment.day)
 
 
+def _as_id(value: Any) -> str | None:
+    """Return an id as a text: numbers that are equal as floats, as in a column of numbers, are one id."""
+    if isinstance(value, str):
+        return _as_text(value)
+    number = _as_real(value)
+    if number is None:
+        time = _as_time(value)
+        return None if time is None else f"\0{time.isoformat()}"
+    return None if number != number else f"\0{number + 0.0}"  # no text looks like it, and zero has no sign
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
+    ID: _as_id,
     "integer": _as_integer,
     "real": _as_real,
     "boolean": _as_boolean,

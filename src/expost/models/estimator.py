@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, wraps
 from numbers import Real
 from typing import Any
 
@@ -22,6 +22,7 @@ from threadpoolctl import ThreadpoolController
 from expost.answer import answer
 from expost.core import Adjacency, InvalidRequest, Plan, PlanContext, Query, Receipt, Release, TargetNotMet, Unit
 from expost.core.argument import check_unmasked
+from expost.core.captured_fit import FitCaptured
 from expost.data import Dataset
 from expost.data.canonical_cell import canonical_column, float_cells
 from expost.data.row_source import column_names, plain_numbers, typed_column
@@ -142,6 +143,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     account: Any
     simulation_seed: Any
     release_: Release[Any]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name in ("fit", "fit_with"):
+            if name in cls.__dict__:
+                setattr(cls, name, _keep_fit_on_failure(cls.__dict__[name]))
 
     def _store_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Keep the arguments of the constructor, each under its own name."""
@@ -333,6 +340,28 @@ def pay_for_query(
     if not counted:
         _UNCOUNTED.note_fit(known, release.receipt)
     return release
+
+
+def _keep_fit_on_failure(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a fit that restores the attributes of the last one if it fails.
+
+    A refused or interrupted fit would otherwise leave its classes and bounds next to the coefficients of the fit before,
+    and predictions would be wrong without an error. A missed target is a fit: it was paid for.
+    """
+
+    @wraps(fit)
+    def fit_or_restore(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *arguments, **named)
+        except (TargetNotMet, FitCaptured):
+            raise
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return fit_or_restore
 
 
 class ScoreParameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Hashable
@@ -70,13 +71,21 @@ class FitRecord:
             f"fits cost {together} together, not the {receipt.bill} of one receipt. Pass ledger= and account=, or use "
             "expost.Session, so that they are counted.",
             RepeatedFitWarning,
-            stacklevel=5,  # the line that called fit
+            stacklevel=_find_caller(),
         )
 
     def forget(self) -> None:
         """Start again from zero."""
         with self._lock:
             self._fits.clear()
+
+
+def _find_caller() -> int:
+    """Return the stack level, for ``warnings.warn``, of the line outside this package that called fit."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == "expost":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _add_bill(totals: dict[str, Loss], bill: Loss) -> dict[str, Loss]:

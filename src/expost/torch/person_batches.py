@@ -13,9 +13,11 @@ from torch import Tensor
 from expost.core import InvalidRequest, SingleOwner
 from expost.core.argument import check_unmasked
 from expost.data.bounding import Atoms, Limits, bound_contributions, run_starts
+from expost.data.canonical_cell import Kind
 from expost.data.row_identity import Names
 from expost.data.row_source import typed_column
 from expost.data.unit_identity import exact_words, widen_words
+from expost.data.untyped_table import lists_to_table
 
 __all__ = ["PersonBatches", "PersonIds", "PersonRowsTaken"]
 
@@ -47,14 +49,15 @@ class PersonIds:
         if column is None:
             values = ids.numpy(force=True) if isinstance(ids, Tensor) else ids
             dtype = getattr(values, "dtype", None)
-            if not isinstance(dtype, np.dtype) or dtype.kind not in "iufUS" or np.ndim(values) != 1:
-                # The type of a list, or of an array of objects, follows from single cells.
-                raise InvalidRequest(
-                    "Expected unit to be one id per row: an array of whole numbers or texts",
-                    got=type(ids).__name__,
-                    do="Pass numpy.array(ids), numpy.array(ids, dtype=str) or an Arrow array",
-                )
-            column = pa.array(np.asarray(values))
+            # The type of a list, or of an array of objects, follows from single cells.
+            if isinstance(dtype, np.dtype) and dtype.kind in "iufU" and np.ndim(values) == 1:
+                column = _read_ids(np.asarray(values))
+        if column is None or (Kind.of(column.type) is Kind.OTHER and not pa.types.is_null(column.type)):
+            raise InvalidRequest(
+                "Expected unit to be one id per row: an array of whole numbers or texts",
+                got=type(ids).__name__,
+                do="Pass numpy.array(ids), numpy.array(ids, dtype=str) or an Arrow array",
+            )
         return cls(column, name if isinstance(name, str) and name else "unit", None if most is None else int(most))
 
     def __len__(self) -> int:
@@ -66,6 +69,13 @@ class PersonIds:
         words = [word[known] for word in words]
         order = np.lexsort(words)
         return int(run_starts(*(word[order] for word in words)).sum())
+
+
+def _read_ids(values: NDArray[Any]) -> pa.Array:
+    """Convert an array of ids; a text that is not Unicode, such as half of a surrogate pair, is missing."""
+    if values.dtype.kind == "U":
+        return lists_to_table({"id": values}, None).column("id").combine_chunks()
+    return pa.array(values.astype(np.float64) if values.dtype.kind == "f" else values)
 
 
 class PersonRowsTaken(NamedTuple):

@@ -104,3 +104,17 @@ def test_a_missed_target_is_counted_too() -> None:
 
     miss()
     assert len(warned(miss)) == 1
+
+
+def test_an_estimator_of_tables_that_is_fitted_twice_warns_at_the_line_that_fits_it() -> None:
+    table = pd.DataFrame({"age": np.arange(50.0), "old": np.arange(50) > 30})
+    model = expost.Classifier(epsilon=0.5, columns={"age": (0, 50)})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(table, target="old")
+        assert caught == []
+        model.fit(table, target="old")
+
+    assert [each.filename for each in caught] == [__file__]
+    assert str(caught[0].message).startswith("2 fits")

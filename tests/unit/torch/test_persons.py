@@ -1,5 +1,6 @@
 """A person with several rows moves what is measured by no more than one row could."""
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -199,3 +200,13 @@ WRONG: list[dict[str, Any]] = [
 def test_wrong_ids_are_refused(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="Expected"):
         trained(epsilon=1.0, **terms)
+
+
+def test_no_id_makes_reading_fail_and_types_that_cannot_be_ids_are_refused() -> None:
+    read = PersonIds.read
+
+    assert read(np.array(["a", "a", "\ud800", "b"])).count_persons() == 2  # half of a surrogate pair is missing
+    assert read(np.array([0.0, -0.0, math.nan, math.inf], np.longdouble)).count_persons() == 2
+    for odd in (np.array([b"a", b"\xff"]), pa.array([[1], [2]]), np.array([1j]), [1, "a"]):
+        with pytest.raises(InvalidRequest, match="one id per row"):
+            read(odd)

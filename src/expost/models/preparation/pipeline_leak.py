@@ -86,7 +86,9 @@ def _is_public(step: Any) -> bool:
         # Any other function may look across rows, as one that subtracts the mean does.
         return step.func is None or isinstance(step.func, np.ufunc)
     if kind.__name__ in _CODERS:
-        return not isinstance(step.categories, str)
+        # Rare categories are found by counting rows.
+        rare = (getattr(step, each, None) for each in ("min_frequency", "max_categories"))
+        return not isinstance(step.categories, str) and all(each is None for each in rare)
     if kind.__name__ in _SHAPE_ONLY:
         return not _FROM_ROWS & {each for each in step.get_params(deep=False).values() if isinstance(each, str)}
     return not get_tags(step).requires_fit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -45,6 +46,7 @@ from expost.models.plain_state import read_plain_state, write_plain_state
 from expost.models.preparation.pipeline_leak import check_pipeline
 from expost.models.preparation.prepared_table import prepare_dataset
 from expost.models.preparation.private_transformer import PrivateTransformer
+from expost.models.preparation.public_step import apply_public_step, fit_public_step
 
 __all__ = ["Pipeline", "PipelineQuery"]
 
@@ -322,8 +324,8 @@ class Pipeline(PublicPipeline):  # type: ignore[misc]
                         "Expected public steps that are fitted", got=name, do="Fit it to public rows first"
                     ) from None
             else:
-                step.fit(X)  # it looks at the number of columns only
-            X = step.transform(X)
+                fit_public_step(step, X)
+            X = apply_public_step(step, X)
         reader = _Payer(self)
         matrix = reader._read_matrix(X)
         matrix = matrix.toarray() if hasattr(matrix, "tocsr") else matrix
@@ -385,7 +387,7 @@ class Pipeline(PublicPipeline):  # type: ignore[misc]
             view = prepare_dataset(view, columns, target, names=names, transform=read)
             columns = names
         last, model = private[-1]
-        query, source = capture_fit(model, view, features=columns, target=target)
+        query, source = capture_fit(copy.copy(model), view, features=columns, target=target)
         parts.append(PipelinePart(last, query, source, lambda release: None))
         try:
             with limit_threads():

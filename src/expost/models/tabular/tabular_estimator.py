@@ -142,7 +142,8 @@ class TabularEstimator(PrivateEstimator):
             unit=self.unit,
             max_rows_per_unit=self.max_rows_per_unit,
         )
-        pay = partial(pay_for_query, **(self._payment_terms(self._account_of(X)) | {"unit": dataset.unit}))
+        own = {"unit": dataset.unit, "columns": tuple(dataset.schema)}
+        pay = partial(pay_for_query, **(self._payment_terms(self._account_of(X)) | own))
         return self._fit_dataset(dataset, name, pay, labels=labels)
 
     @share_parameters(_FIT)

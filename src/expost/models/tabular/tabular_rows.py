@@ -25,6 +25,7 @@ from expost.noise import system_bits
 __all__ = ["RowChunk", "TabularRows"]
 
 _SECRET_WORDS = 4
+_SHOWN = 5
 
 
 class RowChunk(NamedTuple):
@@ -200,7 +201,7 @@ def _read_classes(target: str, classes: Any) -> tuple[Any, ...]:
     if isinstance(classes, str | bytes) or len(known) != len(listed) or len(listed) < 2:
         raise InvalidRequest(
             f"Expected at least two different classes of {target!r}, none missing",
-            got=classes,
+            got=", ".join(map(repr, listed[:_SHOWN])) or "none",
             do='Pass classes=["no", "yes"]',
         )
     return listed

@@ -15,7 +15,7 @@ from expost.core.argument import check_unmasked
 from expost.data.data_source import as_table, open_source
 from expost.data.dataset import Dataset
 from expost.data.row_source import typed_column
-from expost.data.untyped_table import implied_types, is_frame
+from expost.data.untyped_table import ID, implied_types, is_frame
 from expost.models.tabular.column_declaration import declare_columns, declared_types
 from expost.models.tabular.column_encoding import Features
 from expost.models.tabular.table_encoder import TableEncoder, list_names
@@ -96,10 +96,12 @@ def table_dataset(
     kind = "real" if classes is None else implied_types({}, {"y": tuple(classes)}, None).get("y")
     if target is not None and kind is not None:
         types = {target: kind} | types
+    if unit is not None and isinstance(X, str | Path):
+        types = {unit: "text"} | types  # else guessed from the first rows of a CSV file
     if declared and names is not None:
         X = _select(X, [each for each in names if each in {*declared, target, unit}])
     if target is None:
-        X, target = _append_target(X, y, types=types, kind=kind)
+        X, target = _append_target(X, y, types=types, kind=kind, unit=unit)
     dataset = Dataset(X, types=_types_for(X, types), **terms)
     dataset.schema.kind(target)
     return dataset, target
@@ -249,14 +251,16 @@ def _is_untyped(dtype: object) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "Oc"
 
 
-def _append_target(X: Any, y: Any, *, types: Mapping[str, str], kind: str | None) -> tuple[pa.Table, str]:
+def _append_target(
+    X: Any, y: Any, *, types: Mapping[str, str], kind: str | None, unit: str | None
+) -> tuple[pa.Table, str]:
     """Return a table in memory with an array of targets as its last column, and the name of that column."""
     if _names_of(X) is None and not isinstance(X, list | tuple):
         raise InvalidRequest(
             "Expected the name of the target column with a file or a database", do='Pass target="income"'
         )
     if is_frame(X) or isinstance(X, Mapping | list | tuple):
-        engine, _ = open_source(X, types=_types_for(X, types))
+        engine, _ = open_source(X, types=_types_for(X, types), implied=None if unit is None else {unit: ID})
         table = pa.Table.from_batches(engine.batches(engine.schema.names), engine.schema)
     else:
         table = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else as_table(X)

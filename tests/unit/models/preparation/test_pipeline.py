@@ -23,6 +23,7 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     Normalizer,
     OneHotEncoder,
+    OrdinalEncoder,
     PolynomialFeatures,
     TargetEncoder,
 )
@@ -184,6 +185,8 @@ LEAKING = [
     PublicSelectKBest(k=1),
     KBinsDiscretizer(),
     OneHotEncoder(),
+    OneHotEncoder(categories=[[0, 1], [0, 1]], min_frequency=5),
+    OrdinalEncoder(categories=[[0, 1], [0, 1]], max_categories=2),
     FrozenEstimator(PublicScaler()),
     FunctionTransformer(lambda rows: rows - rows.mean(axis=0)),
     RBFSampler(gamma="scale"),

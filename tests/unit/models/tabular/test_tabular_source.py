@@ -149,14 +149,12 @@ def test_one_odd_cell_that_changes_a_dtype_changes_no_other_row() -> None:
             assert np.array_equal(encode_frame(frame, encoder)[:2], expected), (odd, column)
 
 
-def test_lists_of_ids_have_a_declared_type() -> None:
-    dataset, _ = table_dataset(
-        CELLS, "sick", columns=COLUMNS, classes=["no", "yes"], unit="id", max_rows_per_unit=2, types={"id": "text"}
-    )
+def test_lists_of_ids_need_no_type_and_may_have_one() -> None:
+    terms = {"columns": COLUMNS, "classes": ["no", "yes"], "unit": "id", "max_rows_per_unit": 2}
 
-    assert dataset.unit.column == "id"
-    with pytest.raises(InvalidRequest, match="declared type for id"):
-        table_dataset(CELLS, "sick", columns=COLUMNS, classes=["no", "yes"], unit="id", max_rows_per_unit=2)
+    for types in (None, {"id": "text"}):
+        dataset, _ = table_dataset(CELLS, "sick", types=types, **terms)
+        assert dataset.unit.column == "id"
 
 
 def test_a_unit_is_named_here_or_by_the_dataset() -> None:
