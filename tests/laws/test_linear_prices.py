@@ -37,13 +37,19 @@ REGRESSIONS: dict[str, Make] = {
     "ridge, counted": lambda **terms: expost.Ridge(adjacency="add-remove", **terms),
     "certificate": lambda **terms: expost.Ridge(method="certificate", **terms),
     "output": lambda **terms: expost.Ridge(method="output", regularization=1.0, **terms),
+    "ridge, Euclidean": lambda **terms: expost.Ridge(feature_norm="l2", **terms),
+    "ridge, intercept": lambda **terms: expost.Ridge(fit_intercept=True, **terms),
 }
 CLASSIFIERS: dict[str, Make] = {
     "logistic": lambda **terms: expost.LogisticRegression(classes=(0, 1), **terms),
     "logistic, added rows": lambda **terms: expost.LogisticRegression(
         classes=(0, 1), rows=terms.pop("declared", ROWS), **terms
     ),
+    "logistic, Euclidean with delta": lambda **terms: expost.LogisticRegression(
+        classes=(0, 1), feature_norm="l2", delta=1e-6, **terms
+    ),
     "svm": lambda **terms: expost.HuberSVC(classes=(0, 1), **terms),
+    "svm, added rows": lambda **terms: expost.HuberSVC(classes=(0, 1), rows=terms.pop("declared", ROWS), **terms),
 }
 MODELS = REGRESSIONS | CLASSIFIERS
 

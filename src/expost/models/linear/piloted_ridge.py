@@ -56,8 +56,8 @@ def choose_reach(mean_square: float, goal: float) -> float:
 
     Only prices depend on the choice: what a reach really hides is checked.
 
-    >>> choose_reach(0.01, 0.01), choose_reach(0.06, 0.01), choose_reach(0.5, 0.01)
-    (0.3, 0.35, 1.0)
+    >>> choose_reach(0.01, 0.01), choose_reach(0.1, 0.01), choose_reach(0.5, 0.01)
+    (0.3, 0.45, 1.0)
     """
     spread = math.sqrt(max(mean_square, 1e-12))
     fitting = (each for each in _REACHES if spread**2 / 2 * hidden_share(each / spread) <= _HIDDEN * goal)
@@ -263,6 +263,6 @@ class PilotedRidge(FitPlan):
             bill=PureLoss(sum(breakdown.values(), Fraction(0))),
             breakdown=breakdown,
             terms={**receipt.terms, "reach": f"{reach:g} of the target bound"},
-            citations=(*receipt.citations, *_CITATIONS),
+            citations=tuple(dict.fromkeys((*receipt.citations, *_CITATIONS))),
         )
         return replace(release, receipt=paid)

@@ -78,6 +78,17 @@ def test_the_default_penalty_falls_with_epsilon_and_rows_and_is_fixed_for_an_exc
     assert penalty(4000, epsilon=1, regularization=0.25) == 0.25
 
 
+def test_the_default_penalty_learns_with_an_intercept_and_a_box_of_many_columns() -> None:
+    rng = np.random.default_rng(2)
+    x = (rng.uniform(size=(30_000, 40)) < 0.3).astype(float)  # a one-hot table: most entries are zero
+    label = (x[:, :4].sum(axis=1) + 0.3 * rng.normal(size=30_000) > 1.5).astype(int)
+    majority = max(label.mean(), 1 - label.mean())
+    for epsilon in (1.0, 3.0):
+        terms = {"epsilon": epsilon, "classes": (0, 1), "bounds": [(0, 1)] * 40, "simulation_seed": 1}
+        model = expost.LogisticRegression(fit_intercept=True, **terms).fit(x, label)
+        assert model.score(x, label) > majority + 0.02, epsilon
+
+
 def test_a_described_dataset_supplies_its_bounds_once() -> None:
     x, y = table()
     columns = {name: x[:, place] for place, name in enumerate("abcd")} | {"y": y}
