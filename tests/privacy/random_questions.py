@@ -259,6 +259,12 @@ FITS: dict[str, tuple[Any, bool]] = {
     "ridge": _fit(
         lambda k, n: expost.Ridge(epsilon=5, regularization=0.5, bounds=_box(k), target_bounds=1.0), distances=False
     ),
+    "ridge, readings": _fit(
+        lambda k, n: expost.Ridge(
+            excess_risk=0.02, max_epsilon=400, regularization=0.01, bounds=_box(k), target_bounds=1.0
+        ),
+        distances=False,
+    ),
     "ridge, certificate": _fit(
         lambda k, n: expost.Ridge(
             method="certificate", epsilon=5, regularization=0.5, bounds=_box(k), target_bounds=1.0
