@@ -427,6 +427,7 @@ def test_a_model_that_cannot_be_written_is_not_fitted(folder) -> None:
 
 def test_a_fit_does_not_weaken_the_described_unit(described) -> None:
     words = ["--target", "arr_delay", "--feature", "dep_delay=-40:300", "--rows", "5000", "--excess-risk", "5000"]
+    words += ["--target-bounds", "300"]
 
     with pytest.raises(expost.InvalidRequest, match="a fit protects rows"):
         run(described, "fit", *words, "--budget", "1", ledger="fit.ledger")
